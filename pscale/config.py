@@ -1,0 +1,153 @@
+"""What one case is: the values that cross from the suite to the job.
+
+Frozen, keyword-only and of the standard library alone, so that every package may read them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_type_hints
+
+Scaling = Literal["weak", "strong", "throughput"]
+ModelKind = Literal["gpt", "block", "linear"]
+DataKind = Literal["text", "synthetic", "linear"]
+Loading = Literal["memory", "mpi-io", "scatter", "files"]
+Split = Literal["partition", "sample"]
+Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
+Optimizer = Literal["sgd", "adamw"]
+LrScaling = Literal["none", "linear", "sqrt"]
+Dtype = Literal["float32", "float64"]
+Bind = Literal["core", "socket", "numa", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Sizes of the network. `block` has one layer and no vocabulary; `linear` is `width` weights."""
+
+    kind: ModelKind = "gpt"
+    layers: int = 4
+    width: int = 256
+    heads: int = 4
+    sequence: int = 256
+    vocabulary: int = 256
+    dtype: Dtype = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where samples come from, which rank gets which, and how they are read."""
+
+    kind: DataKind = "text"
+    source: str = "python-stdlib"
+    split: Split = "partition"
+    loading: Loading = "memory"
+    samples: int = 0  # `linear` only: size of the data set
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """One optimizer step and how many of them. `batch` is global: sequences (or samples) per step."""
+
+    batch: int = 8
+    micro_batches: int = 1
+    optimizer: Optimizer = "adamw"
+    lr: float = 3e-4
+    lr_scaling: LrScaling = "none"
+    momentum: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float | None = 1.0  # global gradient norm
+    steps: int = 30
+    warmup: int = 5
+    seed: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the work is cut over ranks: the degree of every mesh axis, and the choices of each strategy."""
+
+    dp: int = 1
+    reduction: Reduction = "bucketed"
+    bucket_bytes: int = 4 << 20
+
+    @property
+    def ranks(self) -> int:
+        """Processes that the plan needs."""
+        return self.dp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What is measured beside the steps."""
+
+    gemm_peak: bool = True
+    overhead_steps: int = 4  # steps with recording off, each beside one with it on
+    trace: bool = False  # keep every call, not only sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How processes are started."""
+
+    launcher: str = "auto"
+    bind: Bind = "core"
+    time_limit_s: float = 600.0
+    oversubscribe: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One point of a suite: everything that a job needs to know."""
+
+    suite: str
+    label: str
+    series: str = ""  # cases of one series differ in size alone
+    base: bool = False  # the case that efficiencies refer to; none marked: the smallest of the series
+    scaling: Scaling = "weak"
+    ranks: int = 1
+    threads: int = 1
+    model: Model = Model()
+    data: Data = Data()
+    train: Train = Train()
+    plan: Plan = Plan()
+    timing: Timing = Timing()
+    launch: Launch = Launch()
+
+    @property
+    def id(self) -> str:
+        """Ten hexadecimal digits of the content: the same work has the same id in every suite."""
+        content = dataclasses.asdict(self)
+        for name in ("suite", "label", "series", "base"):
+            del content[name]
+        del content["launch"]["time_limit_s"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+
+T = TypeVar("T")
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Turn a configuration into plain dictionaries, for JSON."""
+    return dataclasses.asdict(value)
+
+
+def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Build a configuration of class `kind` from what `to_dict` made."""
+    hints = get_type_hints(kind)
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            value = from_dict(hint, value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        made[name] = value
+    return kind(**made)

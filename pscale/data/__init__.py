@@ -1,0 +1,1 @@
+"""Where tokens and samples come from, and which rank gets which."""

@@ -1,0 +1,58 @@
+"""What can go wrong for a user, and the exit code that says so.
+
+::
+
+    PscaleError
+    ├── UsageError     2   an option or path that cannot be
+    │   └── SuiteError 2   a suite file, with line and field
+    ├── PlanError      3   numbers that do not fit together
+    ├── LaunchError    4   processes that could not be started
+    └── ResultsError   5   files that are not ours, or damaged
+
+A case that fails is not an error of the program: it becomes a row with its reason (exit code 1).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+class PscaleError(Exception):
+    """A mistake that a person can mend; its text is the whole message."""
+
+    exit_code = FAILED
+
+
+class UsageError(PscaleError):
+    """An option, name or path that cannot be used."""
+
+    exit_code = 2
+
+
+class SuiteError(UsageError):
+    """A suite file that says something impossible, with the place in the file."""
+
+    def __init__(self, message: str, *, file: Path | None = None, line: int | None = None, field: str = ""):
+        place = ":".join(str(part) for part in (file, line) if part is not None)
+        super().__init__(": ".join(part for part in (place, field, message) if part))
+
+
+class PlanError(PscaleError):
+    """Sizes that do not divide or fit; names the numbers and the values that would work."""
+
+    exit_code = 3
+
+
+class LaunchError(PscaleError):
+    """An MPI or scheduler that is missing or does not do what was asked."""
+
+    exit_code = 4
+
+
+class ResultsError(PscaleError):
+    """Stored results that are missing, damaged or of another program."""
+
+    exit_code = 5

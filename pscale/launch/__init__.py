@@ -1,0 +1,1 @@
+"""Cases in, processes out: what machine this is, command lines, the journal of a run."""

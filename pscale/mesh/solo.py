@@ -1,0 +1,78 @@
+"""The axis of one process: every verb is the identity, so the serial program is the parallel one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from pscale.mesh.axis import Array, Op
+
+T = TypeVar("T")
+
+
+class Done:
+    """A started call that was complete at once."""
+
+    def poll(self) -> bool:
+        """Return true."""
+        return True
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+class Solo:
+    """An axis of size 1."""
+
+    size, rank = 1, 0
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def all_reduce(self, x: Array, op: Op = "sum") -> None:
+        """Leave `x` as it is."""
+
+    def start_all_reduce(self, x: Array) -> Done:  # noqa: ARG002
+        """Leave `x` as it is."""
+        return Done()
+
+    def broadcast(self, x: Array, root: int = 0) -> None:
+        """Leave `x` as it is."""
+
+    def gather(self, x: Array, out: Array | None, root: int = 0) -> None:  # noqa: ARG002
+        """Copy `x` to the only row of `out`."""
+        assert out is not None
+        out[0] = x
+
+    def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:  # noqa: ARG002
+        """Copy the only part to `out`."""
+        assert parts is not None
+        out[...] = parts[0]
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def open(self, path: Path) -> PlainFile:
+        """Open a file for this process alone."""
+        return PlainFile(path)
+
+    def gather_objects(self, value: T) -> list[T]:
+        """Return `value` alone."""
+        return [value]
+
+
+class PlainFile:
+    """A file read by offset, with no more than the operating system's help."""
+
+    def __init__(self, path: Path):
+        self._file: BinaryIO = path.open("rb", buffering=0)
+
+    def read_at(self, offset: int, out: Array) -> None:
+        """Fill `out` with the bytes from `offset` on."""
+        self._file.seek(offset)
+        if self._file.readinto(out.data) != out.nbytes:
+            raise EOFError(f"{self._file.name}: fewer than {out.nbytes} bytes at offset {offset}")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

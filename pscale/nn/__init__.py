@@ -1,0 +1,1 @@
+"""NumPy layers, forward and backward, that know nothing of processes."""

@@ -1,0 +1,1 @@
+"""Parallel strategies: one file each, exchanges over a named axis."""

@@ -1,0 +1,1 @@
+"""Findings in, text and pictures out."""

@@ -1,0 +1,131 @@
+"""The columns of a run's tables. Names and units are promised; new columns may be added.
+
+All times are seconds, all sizes bytes; `case` is the content id, `repeat` counts launches of a case from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+VERSION = 1
+
+Table = Literal["cases", "steps", "calls", "ranks"]
+
+_text, _whole, _real = pa.string(), pa.int64(), pa.float64()
+_key = [("case", _text), ("repeat", _whole)]
+
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    metadata = {"pscale_schema": str(VERSION)}
+    return pa.schema([pa.field(name, kind) for name, kind in columns], metadata=metadata)
+
+
+# One row a launch. Failed and invalid launches have a row too, with nulls where nothing was measured.
+CASES = _schema(
+    *_key,
+    ("suite", _text),
+    ("label", _text),
+    ("series", _text),  # cases of a series differ in size alone
+    ("base", pa.bool_()),
+    ("scaling", _text),
+    ("status", _text),  # ok failed timeout hung invalid skipped
+    ("reason", _text),
+    ("ranks", _whole),
+    ("threads", _whole),
+    ("nodes", _whole),
+    ("oversubscribed", pa.bool_()),
+    *((name, _whole) for name in ("dp", "tp", "pp", "cp", "ep")),
+    ("sp", pa.bool_()),
+    ("zero", _whole),
+    ("micro_batches", _whole),
+    ("schedule", _text),
+    ("reduction", _text),
+    ("bucket_bytes", _whole),
+    ("model", _text),  # kind
+    *((name, _whole) for name in ("layers", "width", "heads", "sequence", "vocabulary", "parameters")),
+    ("dtype", _text),
+    ("batch", _whole),  # global: sequences or samples of one step
+    ("tokens", _whole),  # global: targets of one step
+    ("optimizer", _text),
+    ("steps", _whole),  # measured
+    ("warmup", _whole),  # dropped, as asked
+    ("started_unix_s", _real),
+    ("order", _whole),  # place in the randomised order of launches
+    ("wall_s", _real),  # of the whole launch
+    ("startup_s", _real),  # launch command to first warm-up step; the next five are its parts
+    ("import_s", _real),
+    ("mpi_init_s", _real),
+    ("data_prepare_s", _real),
+    ("build_s", _real),
+    ("gemm_s", _real),
+    ("warmup_s", _real),
+    ("step_s", _real),  # median over the measured steps
+    ("model_flops", _real),  # of one step, all ranks; attention counted causal
+    ("executed_flops", _real),  # of one step, all ranks; what is really multiplied
+    ("gflops", _real),  # model FLOPs over step_s, all ranks
+    ("gemm_peak_gflops", _real),  # sum over ranks, all computing at once, on their own cores and threads
+    ("recording_ratio", _real),  # step time with recording over without, interleaved
+    ("recording_call_s", _real),  # cost of recording one call, measured alone
+    ("loss_first", _real),
+    ("loss_last", _real),
+    ("loss_unigram", _real),  # of guessing by byte frequency; text only
+    ("losses", pa.list_(_real)),  # every step, warm-up included
+    ("replica_spread", _real),  # largest relative difference between replicas at the end
+    ("weights", pa.list_(_real)),  # `linear` only: what was learned
+    ("provenance", _text),  # JSON: what the job found: MPI, BLAS, packages, variables
+)
+
+# One row per rank, step and phase. compute + wait + transfer + copy = the phase's wall.
+STEPS = _schema(
+    *_key,
+    ("rank", _whole),
+    ("step", _whole),  # 0 is the first measured step
+    ("phase", _text),  # data forward backward sync update; "" is the step's remainder, see unaccounted
+    ("wall_s", _real),
+    *((name, _real) for name in ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")),
+    ("end_s", _real),  # when the step ended, since the first measured step began; same for its phases
+)
+
+# One row per rank, step, phase, axis and verb: sums over the calls.
+CALLS = _schema(
+    *_key,
+    ("rank", _whole),
+    ("step", _whole),
+    ("phase", _text),
+    ("axis", _text),
+    ("verb", _text),
+    ("count", _whole),
+    ("bytes", _whole),  # payload handed to the call by this rank
+    ("transfer_s", _real),
+    ("wait_s", _real),
+    ("hidden_s", _real),
+)
+
+# One row per rank.
+RANKS = _schema(
+    *_key,
+    ("rank", _whole),
+    ("host", _text),
+    ("pid", _whole),
+    ("cpus", _text),  # affinity, as "0-3,8"
+    ("threads", _whole),  # BLAS threads got
+    ("blas", _text),
+    ("blas_version", _text),
+    ("blas_architecture", _text),
+    ("blas_threading", _text),
+    ("gemm_peak_gflops", _real),
+    ("peak_rss_bytes", _whole),
+    ("empty_rss_bytes", _whole),  # after the imports, before the model
+    ("clock_bound_s", _real),
+    ("t_ideal_s", _real),
+    ("wall_s", _real),  # of the measured steps
+    ("unaccounted_s", _real),
+    ("cpu_s", _real),  # CPU time of all threads over the measured steps
+    ("thread_cpu_s", pa.list_(_real)),
+    ("involuntary_switches", _whole),
+    ("steal_s", _real),  # of the host, over the measured steps
+)
+
+TABLES: dict[Table, pa.Schema] = {"cases": CASES, "steps": STEPS, "calls": CALLS, "ranks": RANKS}

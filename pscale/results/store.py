@@ -1,0 +1,66 @@
+"""Tables of a run on disk: small parts, written atomically, read as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pscale.errors import ResultsError
+from pscale.results.schema import TABLES, VERSION, Table
+
+
+def part_path(data: Path, table: Table, case: str, repeat: int) -> Path:
+    """Return where the rows of one launch go."""
+    return data / f"{table}-{case}-{repeat}.parquet"
+
+
+def write_part(data: Path, table: Table, case: str, repeat: int, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the rows of one launch; a column that is missing is null, an unknown one an error."""
+    schema = TABLES[table]
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    assert not unknown, f"{table} has no columns {sorted(unknown)}"
+    columns = [pa.array([row.get(name) for row in rows], schema.field(name).type) for name in schema.names]
+    path = part_path(data, table, case, repeat)
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), temporary, compression="zstd")
+    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older part
+    return path
+
+
+def read_table(data: Path, table: Table) -> pa.Table:
+    """Read all parts of one table of a run; empty where there are none."""
+    parts = sorted(data.glob(f"{table}-*.parquet"))
+    tables = [_read_part(path, TABLES[table]) for path in parts]
+    return pa.concat_tables(tables) if tables else TABLES[table].empty_table()
+
+
+def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        file = pq.ParquetFile(path)
+        version = _version(path, file.schema_arrow.metadata or {})
+        table = file.read()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ResultsError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    if version > VERSION:
+        raise ResultsError(
+            f"{path}: written by a newer pscale (schema {version}, this one reads up to {VERSION}); upgrade pscale"
+        )
+    columns = [
+        table[name].cast(schema.field(name).type)
+        if name in table.column_names
+        else pa.nulls(len(table), schema.field(name).type)
+        for name in schema.names
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _version(path: Path, metadata: Mapping[bytes, bytes]) -> int:
+    try:
+        return int(metadata[b"pscale_schema"])
+    except (KeyError, ValueError):
+        raise ResultsError(f"{path}: Parquet, but not written by pscale") from None

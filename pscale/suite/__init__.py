@@ -1,0 +1,1 @@
+"""YAML in, cases out: load, validate, expand."""

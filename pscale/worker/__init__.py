@@ -1,0 +1,1 @@
+"""One MPI job: build this rank's part, train, record."""
