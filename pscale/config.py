@@ -142,12 +142,10 @@ def to_dict(value: Any) -> dict[str, Any]:
 def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a configuration of class `kind` from what `to_dict` made."""
     hints = get_type_hints(kind)
-    made: dict[str, Any] = {}
-    for name, value in values.items():
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            value = from_dict(hint, value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        made[name] = value
-    return kind(**made)
+    return kind(**{name: _restored(hints[name], value) for name, value in values.items()})
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_dict(hint, value)
+    return tuple(value) if isinstance(value, list) else value

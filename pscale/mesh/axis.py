@@ -61,7 +61,7 @@ class Axis(Protocol):
         ...
 
     def gather_objects(self, value: T) -> list[T]:
-        """Collect any Python value of every rank on rank 0 (elsewhere an empty list); never in a timed step."""
+        """Collect any Python value of every rank on rank 0 (elsewhere: an empty list); never in a step."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from pscale.mesh.axis import Array, Op
 
@@ -65,7 +65,7 @@ class PlainFile:
     """A file read by offset, with no more than the operating system's help."""
 
     def __init__(self, path: Path):
-        self._file: BinaryIO = path.open("rb", buffering=0)
+        self._file = path.open("rb", buffering=0)
 
     def read_at(self, offset: int, out: Array) -> None:
         """Fill `out` with the bytes from `offset` on."""

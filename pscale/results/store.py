@@ -48,7 +48,7 @@ def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
         raise ResultsError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     if version > VERSION:
         raise ResultsError(
-            f"{path}: written by a newer pscale (schema {version}, this one reads up to {VERSION}); upgrade pscale"
+            f"{path}: written by a newer pscale: schema {version}, this one reads up to {VERSION}; upgrade pscale"
         )
     columns = [
         table[name].cast(schema.field(name).type)
