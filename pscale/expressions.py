@@ -1,0 +1,247 @@
+"""Arithmetic and conditions that people write in suites and on the command line, and nothing more.
+
+Two fences: the syntax tree may hold only what is listed here, and simpleeval computes it with our operators,
+which take numbers alone. Names are looked up in the caller's mapping; no attribute of any object is read.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
+from typing import Any
+
+from simpleeval import EvalWithCompoundTypes
+
+from pscale.errors import UsageError
+
+LONGEST = 500  # characters: bounds the depth of the tree and the size of whole numbers
+_LARGEST_BITS = 1024
+_HARMLESS = (  # operators are checked with the operation that uses them, which has a place in the text
+    *(ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context),
+    *(ast.Expression, ast.Name, ast.BoolOp, ast.IfExp, ast.List, ast.Tuple),
+)
+_CONSTANTS = {"true": True, "false": False, "none": None}
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """Compute an expression over `names`, which may be nested (`model.width`) or have dotted keys.
+
+    Raises UsageError for an unknown name, for anything but arithmetic, and for a value that is not finite.
+    """
+    try:
+        value = _compute(text, names)
+    except UsageError as error:
+        raise UsageError(f"expression {_shortened(text)}: {error}") from None
+    except ZeroDivisionError:
+        raise UsageError(f"expression {_shortened(text)}: divides by zero") from None
+    except (ArithmeticError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"expression {_shortened(text)} cannot be computed: {error}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"expression {_shortened(text)} gives {value}, not a finite number")
+    if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+        raise UsageError(f"expression {_shortened(text)} gives a number of {value.bit_length()} bits")
+    return value
+
+
+def condition(text: str, names: Mapping[str, Any]) -> bool:
+    """Compute an expression that must be true or false, such as `ranks * threads > cores`."""
+    value = evaluate(text, names)
+    if not isinstance(value, bool):
+        raise UsageError(
+            f"expression {_shortened(text)} gives {value!r}, which is neither true nor false; "
+            "compare it with something, as in 'ranks > 1'"
+        )
+    return value
+
+
+def names_in(text: str) -> set[str]:
+    """Return the names that an expression reads, dotted ones whole; none if it is not an expression."""
+    try:
+        tree = _parse(text)
+    except (UsageError, ValueError, RecursionError, MemoryError):
+        return set()  # `evaluate` says why
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.Attribute) and id(node) not in called | inner
+    }
+
+
+def _compute(text: str, names: Mapping[str, Any]) -> Any:
+    tree = _parse(text)
+    _allow_only_arithmetic(tree, text)
+
+    def name(node: ast.Name | ast.Attribute) -> Any:
+        return _look_up(ast.unparse(node), names)
+
+    evaluator = EvalWithCompoundTypes(operators=_OPERATORS)
+    evaluator.functions = _FUNCTIONS
+    evaluator.nodes |= {ast.Name: name, ast.Attribute: name}
+    return evaluator.eval(text, previously_parsed=tree.body)
+
+
+def _parse(text: str) -> ast.Expression:
+    if len(text) > LONGEST:
+        raise UsageError(f"has {len(text)} characters; at most {LONGEST} are allowed")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's advice on style is for programs
+            return ast.parse(text.strip(), mode="eval")
+    except SyntaxError as error:
+        hint = "; '==' compares" if "=" in text.replace("==", "") else ""
+        raise UsageError(f"is not arithmetic ({error.msg}){hint}") from None
+
+
+def _allow_only_arithmetic(tree: ast.Expression, text: str) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, _HARMLESS):
+            continue
+        if problem := _problem(node):
+            part = ast.get_source_segment(text.strip(), node) or text
+            raise UsageError(f"{_shortened(part)} is not allowed: {problem}")
+
+
+def _problem(node: ast.AST) -> str:
+    problem = "use only arithmetic, comparisons, and, or, not, in"
+    match node:
+        case ast.BinOp(op=used) | ast.UnaryOp(op=used) if type(used) in _OPERATORS:
+            problem = ""
+        case ast.Compare(ops=chain) if all(type(used) in _OPERATORS for used in chain):
+            problem = ""
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            problem = "the operators are + - * / // % ** == != < <= > >= and or not in"
+        case ast.Call(func=ast.Name(id=called), keywords=[]) if called in _FUNCTIONS:
+            problem = ""
+        case ast.Call():
+            problem = f"the functions are {', '.join(_FUNCTIONS)}"
+        case ast.Attribute(value=ast.Name() | ast.Attribute()):
+            problem = ""
+        case ast.Constant(value=value):
+            problem = "" if isinstance(value, int | float | str | None) else "values are numbers and texts"
+    return problem
+
+
+def _look_up(name: str, names: Mapping[str, Any]) -> Any:
+    if name in _FUNCTIONS and name not in names:
+        raise UsageError(f"{name} is a function; write {name}(…)")
+    value: Any = names
+    for part in [name] if name in names else name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            if name in _CONSTANTS:
+                return _CONSTANTS[name]
+            raise UsageError(f"unknown name '{name}'; {_suggestion(name, names)}")
+        value = value[part]
+    if isinstance(value, Mapping):
+        members = ", ".join(f"{name}.{key}" for key in value)
+        raise UsageError(f"'{name}' is a group; name one of {members}")
+    return value.item() if hasattr(value, "item") else value  # a NumPy scalar of a table
+
+
+def _suggestion(name: str, names: Mapping[str, Any]) -> str:
+    known = list(_dotted(names))
+    fields = {other.rpartition(".")[2]: other for other in known}
+    near = difflib.get_close_matches(name, known, n=1) or [
+        fields[field] for field in difflib.get_close_matches(name.rpartition(".")[2], fields, n=1)
+    ]
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return f"known are {', '.join(sorted(known)) or 'none'}; texts need quotes"
+
+
+def _dotted(names: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in names:
+        value = names[key] if "." not in key else None
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse texts and lists, whose sums, products and formats can grow without bound."""
+
+    def checked(*values: Any) -> Any:
+        for value in values:
+            if not isinstance(value, Real):
+                raise UsageError(f"{value!r} is not a number")
+        return function(*values)
+
+    return checked
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if base and abs(exponent) * max(1.0, abs(math.log2(abs(base)))) > _LARGEST_BITS:
+        raise UsageError(f"{base} ** {exponent} is too large")
+    value = base**exponent
+    if isinstance(value, complex):
+        raise UsageError(f"{base} ** {exponent} is not a real number")
+    return value
+
+
+def _round(value: Any, digits: Any = None) -> Any:
+    if digits is not None and abs(digits) > 15:
+        raise UsageError("round keeps at most 15 digits")
+    return round(value, digits)
+
+
+def _comparable(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Refuse the comparison of a number with a text, which is always false and never meant."""
+
+    def checked(left: Any, right: Any) -> Any:
+        if isinstance(left, str) != isinstance(right, str) and isinstance(left, Real) != isinstance(
+            right, Real
+        ):
+            raise UsageError(f"compares {left!r} with {right!r}: a number with a text")
+        return function(left, right)
+
+    return checked
+
+
+def _contains(item: Any, items: Any) -> bool:
+    if not isinstance(items, list | tuple):
+        raise UsageError(f"'in' needs a list such as [1, 2], not {items!r}")
+    return any(_OPERATORS[ast.Eq](item, other) for other in items)
+
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: _of_numbers(operator.add),
+    ast.Sub: _of_numbers(operator.sub),
+    ast.Mult: _of_numbers(operator.mul),
+    ast.Div: _of_numbers(operator.truediv),
+    ast.FloorDiv: _of_numbers(operator.floordiv),
+    ast.Mod: _of_numbers(operator.mod),
+    ast.Pow: _of_numbers(_power),
+    ast.USub: _of_numbers(operator.neg),
+    ast.UAdd: _of_numbers(operator.pos),
+    ast.Not: operator.not_,
+    ast.Eq: _comparable(operator.eq),
+    ast.NotEq: _comparable(operator.ne),
+    ast.Lt: _comparable(operator.lt),
+    ast.LtE: _comparable(operator.le),
+    ast.Gt: _comparable(operator.gt),
+    ast.GtE: _comparable(operator.ge),
+    ast.In: _contains,
+    ast.NotIn: lambda item, items: not _contains(item, items),
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sqrt": _of_numbers(math.sqrt),
+    "log2": _of_numbers(math.log2),
+    "min": _of_numbers(min),
+    "max": _of_numbers(max),
+    "round": _of_numbers(_round),
+    "ceil": _of_numbers(math.ceil),
+    "floor": _of_numbers(math.floor),
+    "int": _of_numbers(int),
+    "abs": _of_numbers(abs),
+}
