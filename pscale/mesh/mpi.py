@@ -1,0 +1,173 @@
+"""The process mesh over MPI: the only module that touches mpi4py.
+
+Every call is timed here and told to the recorder, so no layer or strategy contains timing code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter_ns as now
+from typing import NoReturn, TypeVar
+
+from mpi4py import MPI
+
+from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
+from pscale.mesh.solo import Solo
+
+T = TypeVar("T")
+
+_OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+
+
+class MpiMesh:
+    """The ranks of `comm` as a grid, row-major over `sizes`: the last dim varies fastest.
+
+    Creating a sub-communicator is collective, so every group that a plan can need is made here, in one
+    order on every rank, never lazily.
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, sizes: Mapping[str, int], groups: Sequence[Sequence[str]], recorder: Recorder
+    ):
+        self.sizes = dict(sizes)
+        self.world: Axis = MpiAxis("world", comm.Dup(), None)
+        grid = comm.Create_cart(list(sizes.values()), reorder=False)
+        self._axes: dict[frozenset[str], Axis] = {}
+        for group in groups:
+            name = "+".join(group)
+            part = grid.Sub([dim in group for dim in sizes])
+            self._axes[frozenset(group)] = MpiAxis(name, part, recorder) if part.size > 1 else Solo(name)
+
+    def axis(self, *names: str) -> Axis:
+        """Return the axis that spans the named dims of the grid."""
+        return self._axes[frozenset(names)]
+
+
+class MpiAxis:
+    """A communicator as an axis. Without a recorder, calls are not timed."""
+
+    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder | None):
+        self.name = name
+        self.size, self.rank = comm.size, comm.rank
+        self._comm, self._recorder = comm, recorder
+
+    def _note(self, verb: str, sent_bytes: int, enter: int, *, root: bool = False) -> None:
+        if self._recorder is not None:
+            self._recorder.call(self.name, verb, sent_bytes, enter, now(), root=root)
+
+    def all_reduce(self, x: Array, op: Op = "sum") -> None:
+        """Replace `x` on every rank by the reduction over all ranks."""
+        enter = now()
+        self._comm.Allreduce(MPI.IN_PLACE, x, _OPS[op])
+        self._note("all_reduce", x.nbytes, enter)
+
+    def start_all_reduce(self, x: Array) -> Pending:
+        """Begin replacing `x` by the sum over all ranks; leave `x` alone until complete."""
+        enter = now()
+        request = self._comm.Iallreduce(MPI.IN_PLACE, x, MPI.SUM)
+        assert self._recorder is not None, "started calls belong to a step"
+        number = self._recorder.posted(self.name, "all_reduce", x.nbytes, enter, now())
+        return MpiPending(request, number, self._recorder)
+
+    def broadcast(self, x: Array, root: int = 0) -> None:
+        """Replace `x` on every rank by that of `root`."""
+        enter = now()
+        self._comm.Bcast(x, root)
+        is_root = self.rank == root
+        self._note("broadcast", x.nbytes if is_root else 0, enter, root=is_root)
+
+    def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
+        """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
+        enter = now()
+        self._comm.Gather(x, out, root)
+        self._note("gather", x.nbytes, enter, root=self.rank == root)
+
+    def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
+        """Give rank i `parts[i]` of `root`; others pass None."""
+        enter = now()
+        self._comm.Scatter(parts, out, root)
+        self._note("scatter", 0 if parts is None else parts.nbytes, enter, root=self.rank == root)
+
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
+        enter = now()
+        self._comm.Barrier()
+        self._note("barrier", 0, enter)
+
+    def open(self, path: Path) -> MpiFile:
+        """Open a file that every rank of the axis reads."""
+        return MpiFile(MPI.File.Open(self._comm, str(path), MPI.MODE_RDONLY))
+
+    def gather_objects(self, value: T) -> list[T]:
+        """Collect any Python value of every rank on rank 0 (elsewhere: an empty list); never in a step."""
+        return self._comm.gather(value) or []
+
+
+class MpiPending:
+    """A started collective; the library may move nothing until it is asked, so `poll` between layers."""
+
+    def __init__(self, request: MPI.Request, number: int, recorder: Recorder):
+        self._request, self._number, self._recorder = request, number, recorder
+        self._complete = False
+
+    def poll(self) -> bool:
+        """Give the library a chance to make progress; true once the result is there."""
+        if not self._complete:
+            enter = now()
+            self._complete = self._request.Test()
+            note = self._recorder.completed if self._complete else self._recorder.polled
+            note(self._number, enter, now())
+        return self._complete
+
+    def wait(self) -> None:
+        """Return when the result is there."""
+        if not self._complete:
+            enter = now()
+            self._request.Wait()
+            self._complete = True
+            self._recorder.completed(self._number, enter, now())
+
+
+class MpiFile:
+    """A file read through MPI-IO."""
+
+    def __init__(self, file: MPI.File):
+        self._file = file
+
+    def read_at(self, offset: int, out: Array) -> None:
+        """Fill `out` with the bytes from `offset` on."""
+        status = MPI.Status()
+        self._file.Read_at(offset, out, status)
+        if status.Get_count(MPI.BYTE) != out.nbytes:
+            raise EOFError(f"fewer than {out.nbytes} bytes at offset {offset}")
+
+    def close(self) -> None:
+        """Close the file on every rank."""
+        self._file.Close()
+
+
+def world() -> MPI.Intracomm:
+    """Return the communicator of all processes of this job."""
+    return MPI.COMM_WORLD
+
+
+def world_axis() -> Axis:
+    """Return all processes of this job as an axis whose calls are not timed."""
+    return MpiAxis("world", MPI.COMM_WORLD, None)
+
+
+def abort() -> NoReturn:
+    """End the whole job: the other ranks would wait forever for this one."""
+    MPI.COMM_WORLD.Abort(1)
+    raise AssertionError("Abort returned")
+
+
+def library() -> dict[str, str]:
+    """Return vendor and version of the MPI library that was loaded."""
+    vendor, version = MPI.get_vendor()
+    return {
+        "vendor": vendor,
+        "version": ".".join(str(part) for part in version),
+        "library": MPI.Get_library_version().splitlines()[0].strip("\0 "),
+    }

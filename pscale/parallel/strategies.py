@@ -1,0 +1,42 @@
+"""The table of strategies: what each can check and predict before a process starts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pscale.config import Case
+from pscale.errors import PlanError
+from pscale.parallel import data
+from pscale.parallel.replicas import Call
+
+
+class Strategy(Protocol):
+    """What a strategy's module offers to the planning side."""
+
+    def check(self, case: Case) -> None:
+        """Raise PlanError naming the numbers that clash and the values that would work."""
+        ...
+
+    def calls(self, case: Case, rank: int) -> list[Call]:
+        """Predict the calls that `rank` makes in one step."""
+        ...
+
+    def buffer_bytes(self, case: Case, rank: int) -> int:
+        """Predict the memory for exchanges on `rank`."""
+        ...
+
+
+STRATEGIES: dict[str, Strategy] = {"data": data}
+
+
+def check(case: Case) -> None:
+    """Raise PlanError if the case cannot run on any machine."""
+    if case.plan.ranks != case.ranks:
+        raise PlanError(f"the plan needs {case.plan.ranks} ranks (dp {case.plan.dp}), the case has {case.ranks}")
+    for strategy in STRATEGIES.values():
+        strategy.check(case)
+
+
+def calls(case: Case, rank: int = 0) -> list[Call]:
+    """Predict all calls that `rank` makes in one step, whatever the strategies of the plan."""
+    return [call for strategy in STRATEGIES.values() for call in strategy.calls(case, rank)]

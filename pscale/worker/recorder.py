@@ -1,0 +1,137 @@
+"""Notes of everything that happens in a step: phases and communication calls, as rows of integers.
+
+Recording writes one row into memory that was set aside before: no I/O, no message, no allocation. What the
+rows mean is worked out after the last step (`worker.waits`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from time import perf_counter_ns as now
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "enter", "leave")
+PHASES = ("data", "forward", "backward", "sync", "update")
+VERBS = ("all_reduce", "broadcast", "gather", "scatter", "barrier")
+
+_ROW = struct.Struct(f"{len(FIELDS)}q")
+_OUTSIDE = -1
+
+
+class Kind(IntEnum):
+    """What a row tells of."""
+
+    STEP = 0
+    PHASE = 1
+    CALL = 2
+    ROOT = 3  # a call on the rank that the others depend on
+    POSTED = 4
+    POLLED = 5
+    COMPLETED = 6
+
+
+class Recorder:
+    """The notes of one rank. Switched off, it notes nothing."""
+
+    def __init__(self) -> None:
+        self.enabled = False
+        self.axes: list[str] = []
+        self._axis_numbers: dict[str, int] = {}
+        self._rows = bytearray(_ROW.size * 1024)
+        self._end = 0
+        self._step = self._phase = _OUTSIDE
+        self._requests: list[tuple[int, int]] = []  # axis and verb of every started call
+
+    def reserve(self, rows: int) -> None:
+        """Forget all rows and set memory aside for `rows` of them."""
+        self._rows = bytearray(_ROW.size * rows)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._end = 0
+        self._requests.clear()
+
+    def __len__(self) -> int:
+        return self._end // _ROW.size
+
+    def rows(self) -> dict[str, NDArray[np.int64]]:
+        """Return the rows noted so far, a column for each of FIELDS."""
+        table = np.frombuffer(bytes(self._rows[: self._end]), np.int64).reshape(-1, len(FIELDS))
+        return {name: table[:, i] for i, name in enumerate(FIELDS)}
+
+    @contextmanager
+    def step(self, index: int) -> Iterator[None]:
+        """Note one step, from the first line of the block to its last."""
+        self._step = index
+        enter = now()
+        yield
+        if self.enabled:
+            self._write(Kind.STEP, _OUTSIDE, 0, 0, 0, enter, now())
+
+    def phase(self, name: str) -> Phase:
+        """Return the block of code that makes up a phase; phases do not nest."""
+        return Phase(self, PHASES.index(name))
+
+    def call(self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False) -> None:
+        """Note a blocking call; `root` marks the rank that the others depend on."""
+        if self.enabled:
+            kind = Kind.ROOT if root else Kind.CALL
+            self._write(kind, self._axis(axis), VERBS.index(verb), sent_bytes, _OUTSIDE, enter, leave)
+
+    def posted(self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int) -> int:
+        """Note that a non-blocking call was started; returns its number."""
+        number = len(self._requests)
+        key = (self._axis(axis), VERBS.index(verb))
+        self._requests.append(key)
+        if self.enabled:
+            self._write(Kind.POSTED, *key, sent_bytes, number, enter, leave)
+        return number
+
+    def polled(self, request: int, enter: int, leave: int) -> None:
+        """Note time spent asking whether a started call is complete."""
+        if self.enabled:
+            self._write(Kind.POLLED, *self._requests[request], 0, request, enter, leave)
+
+    def completed(self, request: int, enter: int, leave: int) -> None:
+        """Note the call in which a started one was found or made complete."""
+        if self.enabled:
+            self._write(Kind.COMPLETED, *self._requests[request], 0, request, enter, leave)
+
+    def _axis(self, name: str) -> int:
+        if name not in self._axis_numbers:
+            self._axis_numbers[name] = len(self.axes)
+            self.axes.append(name)
+        return self._axis_numbers[name]
+
+    def _write(self, kind: int, axis: int, verb: int, sent_bytes: int, request: int, enter: int, leave: int) -> None:
+        if self._end == len(self._rows):  # more calls than the warm-up showed
+            self._rows.extend(bytes(len(self._rows)))
+        _ROW.pack_into(
+            self._rows, self._end, kind, self._step, self._phase, axis, verb, sent_bytes, request, enter, leave
+        )
+        self._end += _ROW.size
+
+
+class Phase:
+    """A block of code whose time belongs to one phase of the step."""
+
+    __slots__ = ("_enter", "_number", "_recorder")
+
+    def __init__(self, recorder: Recorder, number: int):
+        self._recorder, self._number, self._enter = recorder, number, 0
+
+    def __enter__(self) -> None:
+        self._recorder._phase = self._number
+        self._enter = now()
+
+    def __exit__(self, *_: Any) -> None:
+        if self._recorder.enabled:
+            self._recorder._write(Kind.PHASE, _OUTSIDE, 0, 0, 0, self._enter, now())
+        self._recorder._phase = _OUTSIDE
