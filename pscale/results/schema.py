@@ -82,7 +82,7 @@ STEPS = _schema(
     *_key,
     ("rank", _whole),
     ("step", _whole),  # 0 is the first measured step
-    ("phase", _text),  # data forward backward sync update; "" is the step's remainder, see unaccounted
+    ("phase", _text),  # data forward backward sync update
     ("wall_s", _real),
     *((name, _real) for name in ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")),
     ("end_s", _real),  # when the step ended, since the first measured step began; same for its phases

@@ -21,13 +21,28 @@ def part_path(data: Path, table: Table, case: str, repeat: int) -> Path:
 
 def write_part(data: Path, table: Table, case: str, repeat: int, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write the rows of one launch; a column that is missing is null, an unknown one an error."""
+    names = {name for row in rows for name in row} - {"case", "repeat"}
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return write_columns(data, table, case, repeat, columns)
+
+
+def write_columns(
+    data: Path, table: Table, case: str, repeat: int, columns: Mapping[str, Sequence[Any]]
+) -> Path:
+    """Write one launch given as columns of equal length; `case` and `repeat` are added."""
+    length = len(next(iter(columns.values())))
     schema = TABLES[table]
-    unknown = {name for row in rows for name in row} - set(schema.names)
-    assert not unknown, f"{table} has no columns {sorted(unknown)}"
-    columns = [pa.array([row.get(name) for row in rows], schema.field(name).type) for name in schema.names]
+    assert set(columns) <= set(schema.names), (
+        f"{table} has no columns {sorted(set(columns) - set(schema.names))}"
+    )
+    whole = {"case": [case] * length, "repeat": [repeat] * length, **columns}
+    arrays = [
+        pa.array(whole[name], kind) if name in whole else pa.nulls(length, kind)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
     path = part_path(data, table, case, repeat)
     temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_arrays(columns, schema=schema), temporary, compression="zstd")
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
     os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older part
     return path
 
@@ -48,7 +63,7 @@ def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
         raise ResultsError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     if version > VERSION:
         raise ResultsError(
-            f"{path}: written by a newer pscale: schema {version}, this one reads up to {VERSION}; upgrade pscale"
+            f"{path}: schema {version} of a newer pscale, this one reads up to {VERSION}; upgrade pscale"
         )
     columns = [
         table[name].cast(schema.field(name).type)

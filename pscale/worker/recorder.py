@@ -79,7 +79,9 @@ class Recorder:
         """Return the block of code that makes up a phase; phases do not nest."""
         return Phase(self, PHASES.index(name))
 
-    def call(self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False) -> None:
+    def call(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
+    ) -> None:
         """Note a blocking call; `root` marks the rank that the others depend on."""
         if self.enabled:
             kind = Kind.ROOT if root else Kind.CALL
@@ -110,11 +112,23 @@ class Recorder:
             self.axes.append(name)
         return self._axis_numbers[name]
 
-    def _write(self, kind: int, axis: int, verb: int, sent_bytes: int, request: int, enter: int, leave: int) -> None:
+    def _write(  # noqa: PLR0917 - positional is faster
+        self, kind: int, axis: int, verb: int, sent_bytes: int, request: int, enter: int, leave: int
+    ) -> None:
         if self._end == len(self._rows):  # more calls than the warm-up showed
             self._rows.extend(bytes(len(self._rows)))
         _ROW.pack_into(
-            self._rows, self._end, kind, self._step, self._phase, axis, verb, sent_bytes, request, enter, leave
+            self._rows,
+            self._end,
+            kind,
+            self._step,
+            self._phase,
+            axis,
+            verb,
+            sent_bytes,
+            request,
+            enter,
+            leave,
         )
         self._end += _ROW.size
 

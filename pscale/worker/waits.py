@@ -30,7 +30,9 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
     alone waits, for the last. Started calls: the same, inside the completing call only.
     """
     wait = np.zeros_like(rows["enter"])
-    latest = np.zeros(rows["request"].max(initial=-1) + 1, np.int64)  # last arrival, by number of the started call
+    latest = np.zeros(
+        rows["request"].max(initial=-1) + 1, np.int64
+    )  # last arrival, by number of the started call
     for number, axis in enumerate(axes):
         mine = rows["axis"] == number
         arrives = mine & np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))

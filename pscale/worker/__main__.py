@@ -1,0 +1,71 @@
+"""The process of one rank: `python -m pscale.worker CASE_FOLDER`, started by MPI."""
+
+from __future__ import annotations
+
+import time
+
+_started = time.perf_counter()
+
+import sys  # noqa: E402
+import traceback  # noqa: E402
+from pathlib import Path  # noqa: E402
+from types import TracebackType  # noqa: E402
+
+from pscale.errors import PscaleError  # noqa: E402
+from pscale.results.files import write_json  # noqa: E402
+from pscale.worker import collect, job, observe  # noqa: E402
+from pscale.worker.order import Order  # noqa: E402
+from pscale.worker.recorder import Recorder  # noqa: E402
+
+_imported = time.perf_counter()
+
+from pscale.mesh import mpi  # noqa: E402 - importing mpi4py.MPI calls MPI_Init, timed apart
+
+
+class WrongWorldError(PscaleError):
+    """The processes that were started do not form the job that was asked for."""
+
+
+def main(folder: Path) -> None:
+    """Run the case that is described in `folder` and leave its results there."""
+    timeline = job.Timeline(parts={"import_s": _imported - _started})
+    timeline.parts["mpi_init_s"] = time.perf_counter() - _imported
+    order = Order.read(folder)
+    comm, library = mpi.world(), mpi.library()
+    if comm.size != order.case.ranks:
+        raise WrongWorldError(
+            f"asked for one world of {order.case.ranks} ranks, this process is in one of {comm.size}: the launcher "
+            f"does not belong to the MPI that mpi4py loads ({library['library']}); `pscale doctor` says which are found"
+        )
+    recorder = Recorder()
+    mesh = mpi.MpiMesh(comm, {"dp": order.case.plan.dp}, [("dp",)], recorder)
+    result = job.run(order, mesh, recorder, timeline)
+    axes = [mesh.axis(*name.split("+")) for name in recorder.axes]
+    collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})
+
+
+def _report_and_abort(folder: Path) -> None:
+    """Leave behind why this rank died, then end the job: the others would wait for it forever."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        rank = mpi.world_axis().rank
+        text = "".join(traceback.format_exception(kind, error, trace))
+        mistake = isinstance(error, PscaleError)
+        failure = {
+            "rank": rank,
+            "status": "invalid" if isinstance(error, WrongWorldError) else "failed",
+            "message": str(error) if mistake else traceback.format_exception_only(kind, error)[-1].strip(),
+            "traceback": "" if mistake else text,
+            "unix_s": time.time(),
+        }
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        write_json(folder / f"failure-{rank}.json", failure)
+        mpi.abort()
+
+    sys.excepthook = hook
+
+
+if __name__ == "__main__":
+    _report_and_abort(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

@@ -1,0 +1,130 @@
+"""Bring the notes of all ranks together and write them: the one place where ranks meet on rank 0."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pscale.config import Case
+from pscale.mesh.axis import Axis, Mesh
+from pscale.results.files import write_json
+from pscale.results.store import write_columns, write_part
+from pscale.worker.job import JobResult, work
+from pscale.worker.observe import identity
+from pscale.worker.order import Order
+from pscale.worker.waits import call_table, phase_table, waits
+
+Columns = dict[str, Any]
+
+# Replicas sum the same numbers in the same order; what remains is the library's choice of order per rank.
+_SPREAD_LIMIT = {"float32": 1e-5, "float64": 1e-12}
+
+
+def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, provenance: Any) -> None:
+    """Write the tables of this launch and `result.json`; collective, rank 0 writes."""
+    case = order.case
+    measured = result.measured
+    names = [axis.name for axis in axes]
+    wait = waits(measured.rows, axes)
+    phases, calls = phase_table(measured.rows, wait), call_table(measured.rows, wait, names)
+    phases["end_s"] = phases["end_s"] - measured.start_ns * 1e-9
+    ends = phases["end_s"][:: len(set(phases["phase"]))]
+    rank_row = {
+        **identity(),
+        **result.rank,
+        "rank": mesh.world.rank,
+        "wall_s": measured.wall_s,
+        "unaccounted_s": measured.wall_s - float(np.sum(phases["wall_s"])),
+    }
+    reports = mesh.world.gather_objects((phases, calls, rank_row, ends))
+    if not reports:
+        return
+    data, key = order.data, (case.id, order.repeat)
+    ranks = [report[2] for report in reports]
+    write_columns(data, "steps", *key, _stacked([report[0] for report in reports]))
+    write_columns(data, "calls", *key, _stacked([report[1] for report in reports]))
+    write_part(data, "ranks", *key, ranks)
+    step_s = _step_s([report[3] for report in reports])
+    problem = trouble(case, ranks, result)
+    columns = {
+        **result.columns,
+        **_summary(case, step_s, ranks, result),
+        "provenance": json.dumps(provenance),
+    }
+    write_json(
+        order.folder / "result.json",
+        {"status": "invalid" if problem else "ok", "reason": problem, "columns": columns},
+    )
+
+
+def _stacked(tables: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> Columns:
+    """Put the tables of all ranks below each other, with a column that says whose rows they are."""
+    lengths = [len(table["step"]) for table in tables]
+    columns: Columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    columns["rank"] = np.repeat(np.arange(len(tables)), lengths)
+    return columns
+
+
+def _step_s(ends: Sequence[np.ndarray[Any, Any]]) -> float:
+    """Return the median time between consecutive step ends of the slowest rank."""
+    slowest = np.max(ends, axis=0)
+    return float(np.median(np.diff(slowest, prepend=0.0)))
+
+
+def _summary(case: Case, step_s: float, ranks: Sequence[Mapping[str, Any]], result: JobResult) -> Columns:
+    losses, warmup = result.losses, case.train.warmup
+    peaks = [rank["gemm_peak_gflops"] for rank in ranks]
+    figures = work(case)
+    return {
+        **figures,
+        "step_s": step_s,
+        "gflops": figures["model_flops"] / step_s * 1e-9,
+        "gemm_peak_gflops": sum(peaks) if None not in peaks else None,
+        "nodes": len({rank["host"] for rank in ranks}),
+        "loss_first": losses[0],
+        "loss_last": losses[-1],
+        "losses": losses,
+        "steps": case.train.steps,
+        "warmup": warmup,
+    }
+
+
+def trouble(case: Case, ranks: Sequence[Mapping[str, Any]], result: JobResult) -> str:
+    """Return why this point must not be believed, or nothing."""
+    if not all(math.isfinite(loss) for loss in result.losses):
+        return "the loss is not finite; lower train.lr or set train.clip"
+    spread, limit = result.columns["replica_spread"], _SPREAD_LIMIT[case.model.dtype]
+    if not spread <= limit:
+        return f"replicas disagree by {spread:.1e} of the largest weight, over the limit of {limit:.0e}"
+    wrong = [rank for rank in ranks if rank["threads"] not in (None, case.threads)]
+    if wrong:
+        got = wrong[0]
+        return f"rank {got['rank']} got {got['threads']} BLAS threads, the case asked for {case.threads}"
+    return "" if case.launch.oversubscribe else _shared_cores(case, ranks)
+
+
+def _shared_cores(case: Case, ranks: Sequence[Mapping[str, Any]]) -> str:
+    """Return which host has fewer CPUs in its ranks' affinity masks than the ranks have threads."""
+    cpus: dict[str, set[int]] = defaultdict(set)
+    needed: dict[str, int] = defaultdict(int)
+    for rank in ranks:
+        cpus[rank["host"]] |= _numbers(rank["cpus"])
+        needed[rank["host"]] += case.threads
+    for host, need in needed.items():
+        if len(cpus[host]) < need:
+            return (
+                f"{need} threads of the ranks on {host} share {len(cpus[host])} CPUs; "
+                "bind ranks to different cores, or say launch: {oversubscribe: true}"
+            )
+    return ""
+
+
+def _numbers(ranges: str) -> set[int]:
+    """Return the CPUs of a list such as "0-3,8"."""
+    spans = [part.partition("-") for part in ranges.split(",")]
+    return {cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)}

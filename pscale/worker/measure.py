@@ -1,0 +1,79 @@
+"""Run the steps of a job and time them: warm-up, the measured steps, the cost of recording."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns
+
+from pscale.worker.observe import Usage, usage
+from pscale.worker.recorder import Recorder
+from pscale.worker.trainer import Trainer
+from pscale.worker.waits import Rows
+
+_CALIBRATION_CALLS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The recorder's rows of the measured steps, and what the process used meanwhile."""
+
+    rows: Rows
+    start_ns: int
+    wall_s: float
+    before: Usage
+    after: Usage
+
+
+def warm_up(trainer: Trainer, steps: int) -> None:
+    """Run the steps that no figure includes; the last one shows how many rows a step needs."""
+    record = trainer.recorder
+    for index in range(steps):
+        record.clear()
+        record.enabled = True
+        trainer.step(index)
+
+
+def measure(trainer: Trainer, first: int, steps: int) -> Measured:
+    """Run and record `steps` steps from index `first`; steps are numbered from 0 in the rows."""
+    record = trainer.recorder
+    record.reserve(2 * max(len(record), 16) * steps)
+    record.enabled = True
+    before, start_ns = usage(), perf_counter_ns()
+    for index in range(first, first + steps):
+        trainer.step(index)
+    wall_s, after = (perf_counter_ns() - start_ns) * 1e-9, usage()
+    record.enabled = False
+    rows = record.rows()
+    rows["step"] -= first
+    return Measured(rows=rows, start_ns=start_ns, wall_s=wall_s, before=before, after=after)
+
+
+def recording_ratio(trainer: Trainer, first: int, pairs: int) -> float | None:
+    """Return step time with recording over without: `pairs` of steps in turn, the median of their ratios."""
+    if not pairs:
+        return None
+    ratios = []
+    for pair in range(pairs):
+        times = {}
+        for place in range(2):
+            enabled = (pair + place) % 2 == 1  # neither always comes first
+            trainer.recorder.clear()
+            trainer.recorder.enabled = enabled
+            start = perf_counter()
+            trainer.step(first + 2 * pair + place)
+            times[enabled] = perf_counter() - start
+        ratios.append(times[True] / times[False])
+    trainer.recorder.enabled = False
+    return statistics.median(ratios)
+
+
+def recording_call_s() -> float:
+    """Return what noting one call costs, its two clock readings included."""
+    record = Recorder()
+    record.enabled = True
+    record.reserve(_CALIBRATION_CALLS)
+    start = perf_counter_ns()
+    for _ in range(_CALIBRATION_CALLS):
+        record.call("axis", "all_reduce", 8, perf_counter_ns(), perf_counter_ns())
+    return (perf_counter_ns() - start) * 1e-9 / _CALIBRATION_CALLS

@@ -1,0 +1,122 @@
+"""What a rank can see of itself and its host: cores, libraries, memory, CPU time."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK = os.sysconf("SC_CLK_TCK")
+_PREFIXES = (
+    "OMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "BLIS_",
+    "KMP_",
+    "GOMP_",
+    "MPICH_",
+    "OMPI_",
+    "I_MPI_",
+    "UCX_",
+    "FI_",
+    "MPIR_",
+)
+_PACKAGES = ("numpy", "mpi4py", "pyarrow", "threadpoolctl", "pscale")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What the process and its host have used so far."""
+
+    cpu_s: float
+    thread_cpu_s: dict[str, float]  # by thread id
+    involuntary_switches: int
+    steal_s: float
+
+
+def usage() -> Usage:
+    """Read the operating system's accounts of this process."""
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    threads = {}
+    for task in Path("/proc/self/task").glob("*/schedstat"):
+        threads[task.parent.name] = int(task.read_text().split()[0]) * 1e-9
+    return Usage(
+        cpu_s=spent.ru_utime + spent.ru_stime,
+        thread_cpu_s=threads,
+        involuntary_switches=spent.ru_nivcsw,
+        steal_s=_steal_s(),
+    )
+
+
+def _steal_s() -> float:
+    """Return for how long the hypervisor has kept CPUs from this host; 0 where that is not told."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+        return int(fields[8]) / _TICK
+    except (OSError, IndexError):
+        return 0.0
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process occupies now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def peak_resident_bytes() -> int:
+    """Return the most memory that this process has occupied."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def affinity() -> list[int]:
+    """Return the CPUs that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def as_ranges(numbers: list[int]) -> str:
+    """Write sorted numbers as in /proc: [0, 1, 2, 8] is "0-2,8"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ",".join("-".join(str(end) for end in span) for span in spans)
+
+
+def blas() -> dict[str, Any]:
+    """Return library, version, kernel architecture, threading layer and threads of the BLAS in use."""
+    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    info = found[0] if found else {}
+    return {
+        "blas": info.get("internal_api"),
+        "blas_version": info.get("version"),
+        "blas_architecture": info.get("architecture"),
+        "blas_threading": info.get("threading_layer"),
+        "threads": info.get("num_threads"),
+    }
+
+
+def identity() -> dict[str, Any]:
+    """Return where this rank runs and with which BLAS: the fixed part of its row in the `ranks` table."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "cpus": as_ranges(affinity()), **blas()}
+
+
+def software() -> dict[str, Any]:
+    """Return versions and the variables in force that change how MPI, OpenMP and BLAS behave."""
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "environment": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)
+        },
+    }

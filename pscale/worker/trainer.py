@@ -1,0 +1,77 @@
+"""The training loop of one rank: what a step is, and nothing of how it is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.config import Train
+from pscale.data import Batches
+from pscale.nn.optim import Optimizer, square_norm
+from pscale.parallel.replicas import Replicas
+from pscale.worker.build import Stage
+from pscale.worker.recorder import Recorder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """One rank's part of the job. `losses` holds this rank's share of every step's loss."""
+
+    stage: Stage
+    batches: Batches
+    replicas: Replicas
+    optimizer: Optimizer
+    recorder: Recorder
+    train: Train
+    target_weight: float  # 1 / targets of the global batch, so that sums over ranks are means over targets
+    lr: float
+    losses: NDArray[np.float64]
+
+    def step(self, index: int) -> None:
+        """Run one optimizer step on this rank's samples of global batch `index`."""
+        record = self.recorder
+        with record.step(index):
+            with record.phase("update"):
+                self.stage.arena.grad.fill(0)
+            for micro in range(self.train.micro_batches):
+                with record.phase("data"):
+                    inputs, targets = self.batches.fill(index, micro)
+                self.losses[index] += self._micro_batch(
+                    inputs, targets, last=micro == self.train.micro_batches - 1
+                )
+            with record.phase("sync"):
+                self.replicas.finish()
+            with record.phase("update"):
+                self._update()
+
+    def _micro_batch(self, inputs: NDArray[np.generic], targets: NDArray[np.generic], *, last: bool) -> float:
+        """Run forward and backward; tell the replicas of every unit whose gradients are final."""
+        units, loss = self.stage.units, self.stage.loss
+        with self.recorder.phase("forward"):
+            caches = []
+            x = inputs
+            for unit in units:
+                x, cache = unit.layer.forward(x)
+                caches.append(cache)
+            value, loss_cache = loss.forward(x, targets, self.target_weight)
+        with self.recorder.phase("backward"):
+            dx = loss.backward(loss_cache)
+            for number in reversed(range(len(units))):
+                dx = units[number].layer.backward(dx, caches.pop())
+                if last:
+                    self.replicas.ready(number)
+        return value
+
+    def _update(self) -> None:
+        scale = 1.0
+        if self.train.clip is not None:
+            norm = square_norm(self.stage.arena.grad) ** 0.5
+            scale = min(1.0, self.train.clip / norm) if norm else 1.0
+        self.optimizer.update(self.lr, scale)
+
+
+def effective_lr(train: Train, dp: int) -> float:
+    """Return the learning rate after scaling with the number of data-parallel ranks (linear, square root)."""
+    return train.lr * {"none": 1.0, "linear": float(dp), "sqrt": dp**0.5}[train.lr_scaling]
