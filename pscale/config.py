@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_type_hints
@@ -77,9 +78,14 @@ class Plan:
     bucket_bytes: int = 4 << 20
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Degree of every mesh dim, the slowest varying first."""
+        return {"dp": self.dp}
+
+    @property
     def ranks(self) -> int:
         """Processes that the plan needs."""
-        return self.dp
+        return math.prod(self.sizes.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,6 +154,6 @@ def run_ranks(
     with ThreadPoolExecutor(size) as pool:
         futures = [pool.submit(one, rank) for rank in range(size)]
         errors = [error for error in (future.exception() for future in futures) if error]
-        for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
-            raise error
+        if errors:  # the first cause, not the barriers that it broke
+            raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
         return [future.result() for future in futures]

@@ -1,1 +1,8 @@
-"""Where tokens and samples come from, and which rank gets which."""
+"""Where samples come from, which rank gets which, and how they are read.
+
+One seam for the trainer: `prepare` returns the `Batches` of a rank, `fill` the arrays of a micro-batch.
+"""
+
+from pscale.data.batches import Batches, check, prepare
+
+__all__ = ["Batches", "check", "prepare"]

@@ -104,8 +104,13 @@ def calls(case: Case, rank: int) -> list[Call]:
             Call(axis="dp", verb="gather", sent_bytes=total),
             Call(axis="dp", verb="broadcast", sent_bytes=total if rank == 0 else 0),
         ]
-    groups = buckets(units, case.plan.bucket_bytes) if case.plan.reduction == "bucketed" else [range(len(units))]
-    return [Call(axis="dp", verb="all_reduce", sent_bytes=sum(units[group.start : group.stop])) for group in groups]
+    groups = (
+        buckets(units, case.plan.bucket_bytes) if case.plan.reduction == "bucketed" else [range(len(units))]
+    )
+    return [
+        Call(axis="dp", verb="all_reduce", sent_bytes=sum(units[group.start : group.stop]))
+        for group in groups
+    ]
 
 
 def buffer_bytes(case: Case, rank: int) -> int:

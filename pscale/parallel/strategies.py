@@ -26,13 +26,18 @@ class Strategy(Protocol):
         ...
 
 
+# The axes that the strategies exchange over, each a set of dims of the mesh, in one order on every rank.
+GROUPS = (("dp",),)
+
 STRATEGIES: dict[str, Strategy] = {"data": data}
 
 
 def check(case: Case) -> None:
     """Raise PlanError if the case cannot run on any machine."""
     if case.plan.ranks != case.ranks:
-        raise PlanError(f"the plan needs {case.plan.ranks} ranks (dp {case.plan.dp}), the case has {case.ranks}")
+        raise PlanError(
+            f"the plan needs {case.plan.ranks} ranks (dp {case.plan.dp}), the case has {case.ranks}"
+        )
     for strategy in STRATEGIES.values():
         strategy.check(case)
 
@@ -40,3 +45,8 @@ def check(case: Case) -> None:
 def calls(case: Case, rank: int = 0) -> list[Call]:
     """Predict all calls that `rank` makes in one step, whatever the strategies of the plan."""
     return [call for strategy in STRATEGIES.values() for call in strategy.calls(case, rank)]
+
+
+def buffer_bytes(case: Case, rank: int = 0) -> int:
+    """Predict the memory that exchanges need on `rank`."""
+    return sum(strategy.buffer_bytes(case, rank) for strategy in STRATEGIES.values())

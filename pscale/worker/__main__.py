@@ -12,6 +12,7 @@ from pathlib import Path  # noqa: E402
 from types import TracebackType  # noqa: E402
 
 from pscale.errors import PscaleError  # noqa: E402
+from pscale.parallel.strategies import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
 from pscale.worker import collect, job, observe  # noqa: E402
 from pscale.worker.order import Order  # noqa: E402
@@ -34,13 +35,14 @@ def main(folder: Path) -> None:
     comm, library = mpi.world(), mpi.library()
     if comm.size != order.case.ranks:
         raise WrongWorldError(
-            f"asked for one world of {order.case.ranks} ranks, this process is in one of {comm.size}: the launcher "
-            f"does not belong to the MPI that mpi4py loads ({library['library']}); `pscale doctor` says which are found"
+            f"asked for one world of {order.case.ranks} ranks, this process is in one of {comm.size}: the "
+            f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
+            "`pscale doctor` says which are found"
         )
-    recorder = Recorder()
-    mesh = mpi.MpiMesh(comm, {"dp": order.case.plan.dp}, [("dp",)], recorder)
+    recorder = Recorder(["+".join(group) for group in GROUPS])
+    mesh = mpi.MpiMesh(comm, order.case.plan.sizes, GROUPS, recorder)
     result = job.run(order, mesh, recorder, timeline)
-    axes = [mesh.axis(*name.split("+")) for name in recorder.axes]
+    axes = [mesh.axis(*group) for group in GROUPS]
     collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})
 
 

@@ -70,7 +70,7 @@ def recording_ratio(trainer: Trainer, first: int, pairs: int) -> float | None:
 
 def recording_call_s() -> float:
     """Return what noting one call costs, its two clock readings included."""
-    record = Recorder()
+    record = Recorder(["axis"])
     record.enabled = True
     record.reserve(_CALIBRATION_CALLS)
     start = perf_counter_ns()

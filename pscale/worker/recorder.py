@@ -7,7 +7,7 @@ rows mean is worked out after the last step (`worker.waits`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from time import perf_counter_ns as now
@@ -37,12 +37,12 @@ class Kind(IntEnum):
 
 
 class Recorder:
-    """The notes of one rank. Switched off, it notes nothing."""
+    """The notes of one rank on calls over the named `axes`. Switched off, it notes nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, axes: Sequence[str]) -> None:
         self.enabled = False
-        self.axes: list[str] = []
-        self._axis_numbers: dict[str, int] = {}
+        self.axes = axes
+        self._axis_numbers = {name: number for number, name in enumerate(axes)}
         self._rows = bytearray(_ROW.size * 1024)
         self._end = 0
         self._step = self._phase = _OUTSIDE
@@ -85,12 +85,12 @@ class Recorder:
         """Note a blocking call; `root` marks the rank that the others depend on."""
         if self.enabled:
             kind = Kind.ROOT if root else Kind.CALL
-            self._write(kind, self._axis(axis), VERBS.index(verb), sent_bytes, _OUTSIDE, enter, leave)
+            self._write(kind, self._axis_numbers[axis], VERBS.index(verb), sent_bytes, _OUTSIDE, enter, leave)
 
     def posted(self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int) -> int:
         """Note that a non-blocking call was started; returns its number."""
         number = len(self._requests)
-        key = (self._axis(axis), VERBS.index(verb))
+        key = (self._axis_numbers[axis], VERBS.index(verb))
         self._requests.append(key)
         if self.enabled:
             self._write(Kind.POSTED, *key, sent_bytes, number, enter, leave)
@@ -105,12 +105,6 @@ class Recorder:
         """Note the call in which a started one was found or made complete."""
         if self.enabled:
             self._write(Kind.COMPLETED, *self._requests[request], 0, request, enter, leave)
-
-    def _axis(self, name: str) -> int:
-        if name not in self._axis_numbers:
-            self._axis_numbers[name] = len(self.axes)
-            self.axes.append(name)
-        return self._axis_numbers[name]
 
     def _write(  # noqa: PLR0917 - positional is faster
         self, kind: int, axis: int, verb: int, sent_bytes: int, request: int, enter: int, leave: int
