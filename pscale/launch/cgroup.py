@@ -1,0 +1,52 @@
+"""What the control groups of Linux leave to this process: containers and batch systems limit with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_MOUNT = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+
+
+def cpu_limit(mount: Path = _MOUNT, own: Path = _OWN) -> float | None:
+    """Return how many CPUs' worth of time this process may use; None without a limit."""
+    limits = []
+    for folder in _folders("cpu", mount, own):
+        words = _read(folder / "cpu.max").split()  # version 2: "200000 100000" or "max 100000"
+        if not words:  # version 1: two files, -1 without a limit
+            words = [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        quota, period = (int(word) if word.isdigit() else 0 for word in words[:2])
+        if quota and period:
+            limits.append(quota / period)
+    return min(limits, default=None)
+
+
+def memory_limit(mount: Path = _MOUNT, own: Path = _OWN) -> int | None:
+    """Return the bytes that this process may occupy; None without a limit."""
+    limits = []
+    for folder in _folders("memory", mount, own):
+        word = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        if word.isdigit():
+            limits.append(int(word))
+    return min(limits, default=None)
+
+
+def _folders(controller: str, mount: Path, own: Path) -> Iterator[Path]:
+    """Yield the groups that hold this process, innermost first: the tightest limit of all of them counts."""
+    for line in _read(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        bases = [mount / controller, mount / controllers] if controllers else [mount, mount / "unified"]
+        base = next((base for base in bases if base.is_dir()), mount)
+        inner = base / path.lstrip("/")
+        yield inner
+        yield from (folder for folder in inner.parents if folder.is_relative_to(base))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
