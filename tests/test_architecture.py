@@ -1,0 +1,87 @@
+"""The arrows of the architecture, enforced: which package may import which, and where third parties live."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "pscale"
+EVERYONE = {"config", "errors", "expressions"}
+MAY_IMPORT = {
+    "errors": set(),
+    "config": {"errors"},
+    "expressions": {"errors"},
+    "mesh": set(),
+    "nn": set(),
+    "data": {"mesh"},
+    "parallel": {"nn", "mesh"},
+    "results": set(),
+    "worker": {"nn", "data", "mesh", "parallel", "results"},
+    "suite": {"parallel", "data"},
+    "launch": set(),
+    "analysis": {"results"},
+    "report": {"analysis"},
+    "cli": {"suite", "launch", "results", "analysis", "report"},
+}
+THIRD_PARTY = {
+    "mpi4py": {"mesh"},
+    "numpy": {"mesh", "nn", "data", "parallel", "worker", "analysis", "report"},
+    "threadpoolctl": {"worker"},
+    "pyarrow": {"results"},
+    "pandas": {"analysis", "report"},
+    "seaborn": {"report"},
+    "matplotlib": {"report"},
+    "rich": {"report", "cli"},
+    "typer": {"cli"},
+    "pydantic": {"suite"},
+    "pydantic_core": {"suite"},
+    "yaml": {"suite"},
+    "simpleeval": {"expressions"},
+    "psutil": {"launch", "worker"},
+}
+STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch"}}
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(path: Path, part: str) -> Iterator[str]:
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        inner = rest.split(".")[0]
+        if top == "pscale":
+            if inner not in {part, "__version__", *EVERYONE, *MAY_IMPORT[part]}:
+                yield f"{part} imports pscale.{inner}"
+            if inner == "mesh" and part in {"data", "parallel"} and not rest.startswith("mesh.axis"):
+                yield f"{part} imports {name}, more than the types of pscale.mesh.axis"
+        elif top in STANDARD_LIBRARY_ONLY_IN:
+            if part not in STANDARD_LIBRARY_ONLY_IN[top]:
+                yield f"{part} imports {top}"
+        elif top not in sys.stdlib_module_names and part not in THIRD_PARTY.get(top, set()):
+            yield f"{part} imports {top}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_imports_follow_the_arrows_of_the_architecture(path):
+    part = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    if part != "__init__":
+        assert list(violations(path, part)) == []
+
+
+def test_only_one_module_knows_mpi():
+    knowing = [
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        if any(name.startswith("mpi4py") for name in imports(path))
+    ]
+    assert knowing == ["mpi.py"]

@@ -1,0 +1,42 @@
+from pscale.worker.recorder import PHASES, VERBS, Kind, Recorder
+
+
+def test_a_call_is_noted_with_its_step_phase_axis_verb_and_bytes():
+    record = Recorder(["dp", "tp"])
+    record.enabled = True
+    with record.step(3), record.phase("sync"):
+        record.call("tp", "broadcast", 40, 100, 250, root=True)
+    rows = record.rows()
+    row = {name: int(column[0]) for name, column in rows.items()}
+    assert row == {
+        "kind": Kind.ROOT,
+        "step": 3,
+        "phase": PHASES.index("sync"),
+        "axis": 1,
+        "verb": VERBS.index("broadcast"),
+        "bytes": 40,
+        "request": -1,
+        "enter": 100,
+        "leave": 250,
+    }
+    assert list(rows["kind"][1:]) == [Kind.PHASE, Kind.STEP]
+
+
+def test_more_calls_than_were_reserved_are_kept():
+    record = Recorder(["dp"])
+    record.enabled = True
+    record.reserve(2)
+    for time in range(1000):
+        record.call("dp", "all_reduce", 8, time, time + 1)
+    assert list(record.rows()["enter"]) == list(range(1000))
+
+
+def test_a_recorder_that_is_switched_off_notes_nothing_but_still_numbers_requests():
+    record = Recorder(["dp"])
+    with record.step(0), record.phase("backward"):
+        record.call("dp", "all_reduce", 8, 0, 1)
+        first = record.posted("dp", "all_reduce", 8, 1, 2)
+        second = record.posted("dp", "all_reduce", 8, 2, 3)
+        record.completed(first, 3, 4)
+    assert len(record) == 0
+    assert (first, second) == (0, 1)
