@@ -1,0 +1,188 @@
+import tracemalloc
+from contextlib import closing
+
+import numpy as np
+import pytest
+from thread_mesh import Silent, run_ranks
+
+from pscale.config import Data, Model, Train
+from pscale.data import prepare
+from pscale.data.corpus import byte_counts, unigram_nats
+from pscale.errors import PscaleError, UsageError
+from pscale.mesh.solo import Solo
+
+MODES = ["memory", "mpi-io", "scatter", "files"]
+WAYS = [
+    (mode, split)
+    for mode in MODES
+    for split in ("partition", "sample")
+    if (mode, split) != ("files", "sample")
+]
+MODEL = Model(sequence=16)
+BATCH = 8
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "some text.bin"
+    path.write_bytes(np.random.default_rng(0).bytes(4321))
+    return path
+
+
+def batches_of(source, folder, axis, *, mode="memory", split="partition", micro_batches=1):
+    data = Data(source=str(source), loading=mode, split=split)
+    return prepare(data, MODEL, Train(batch=BATCH, micro_batches=micro_batches), axis, folder)
+
+
+def global_batches(source, folder, ranks, steps, **options):
+    """Inputs and targets of all ranks in slot order, per step; shape (steps, 2, BATCH, T)."""
+    micro_batches = options.get("micro_batches", 1)
+
+    def one(mesh):
+        with closing(batches_of(source, folder, mesh.axis("dp"), **options)) as batches:
+            filled = [[np.copy(batches.fill(step, m)) for m in range(micro_batches)] for step in range(steps)]
+        return np.concatenate([np.stack(parts) for parts in zip(*filled, strict=True)], axis=2)
+
+    return np.concatenate(run_ranks(ranks, one), axis=2)
+
+
+@pytest.mark.parametrize(("mode", "split"), WAYS)
+@pytest.mark.parametrize("cut", [(1, 2), (2, 1), (4, 2), (8, 1)], ids="{0[0]} ranks, {0[1]} micro".format)
+def test_every_mode_delivers_the_same_global_batches_on_any_number_of_ranks(
+    source, tmp_path, mode, split, cut
+):
+    ranks, micro_batches = cut
+    steps = 40  # more than an epoch
+    expected = global_batches(source, tmp_path, 1, steps, split=split)
+    given = global_batches(
+        source, tmp_path / "case", ranks, steps, mode=mode, split=split, micro_batches=micro_batches
+    )
+    assert given.shape == (steps, 2, BATCH, MODEL.sequence)
+    assert np.array_equal(given, expected)
+
+
+@pytest.mark.parametrize("split", ["partition", "sample"])
+def test_batches_are_text_of_the_source_and_targets_the_byte_after(source, tmp_path, split):
+    text = source.read_bytes()
+    for inputs, targets in global_batches(source, tmp_path, 2, 5, split=split):
+        for row, target in zip(inputs, targets, strict=True):
+            assert bytes(row.tolist()) + bytes([target[-1]]) in text
+            assert np.array_equal(row[1:], target[:-1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_files_are_made_for_the_job_alone(source, tmp_path, mode):
+    folder = tmp_path / "case folder"
+    made = {"mpi-io": {"corpus.bin"}, "files": {"corpus-0.bin", "corpus-1.bin"}}.get(mode, set())
+
+    def one(mesh):
+        axis = mesh.axis("dp")
+        batches = batches_of(source, folder, axis, mode=mode)
+        names = {path.name for path in folder.glob("*")}
+        axis.barrier()
+        batches.close()
+        return names
+
+    assert run_ranks(2, one) == [made, made]
+    assert not list(folder.glob("*"))
+
+
+@pytest.mark.parametrize("mode", ["mpi-io", "files"])
+def test_a_file_cut_short_under_way_is_an_error_that_names_it(source, tmp_path, mode):
+    with closing(batches_of(source, tmp_path, Solo("dp"), mode=mode)) as batches:
+        batches.fill(0, 0)
+        (path,) = tmp_path.glob("corpus*.bin")
+        path.write_bytes(b"short")
+        with pytest.raises(PscaleError, match=rf"step 1: cannot read 17 bytes at 16 of '.*{path.name}': "):
+            batches.fill(1, 0)
+
+
+def test_a_folder_that_cannot_be_written_is_named(source):
+    with pytest.raises(PscaleError, match=r"cannot write the data to '.*corpus.bin': "):
+        batches_of(source, source, Solo("dp"), mode="mpi-io")
+
+
+def test_a_write_that_fails_leaves_nothing_behind(source, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(PscaleError, match="No space left on device"):
+        batches_of(source, tmp_path / "case", Solo("dp"), mode="files")
+    assert not list((tmp_path / "case").iterdir())
+
+
+class Verbs(Silent):
+    """A recorder that keeps the verbs and bytes of blocking calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def call(self, _axis, verb, sent_bytes, _enter, _leave, *, root=False):
+        self.calls.append((verb, sent_bytes, root))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_scatter_communicates_in_a_step(source, tmp_path, mode):
+    recorders = [Verbs(), Verbs()]
+
+    def one(mesh):
+        axis = mesh.axis("dp")
+        with closing(batches_of(source, tmp_path / "case", axis, mode=mode, micro_batches=2)) as batches:
+            recorders[axis.rank].calls.clear()
+            for micro in range(2):
+                batches.fill(0, micro)
+            return list(recorders[axis.rank].calls)
+
+    calls = run_ranks(2, one, recorders)
+    sent_bytes = BATCH // 2 * (MODEL.sequence + 1)
+    root, other = ([("scatter", sent_bytes, True)] * 2, [("scatter", 0, False)] * 2)
+    assert calls == ([root, other] if mode == "scatter" else [[], []])
+
+
+@pytest.mark.parametrize(("mode", "split"), WAYS)
+def test_a_fill_allocates_nothing_of_the_size_of_a_batch(tmp_path, mode, split):
+    source = tmp_path / "large.bin"
+    source.write_bytes(bytes(400_000))
+    data = Data(source=str(source), loading=mode, split=split)
+    train = Train(batch=64, micro_batches=2)
+    with closing(prepare(data, Model(sequence=4096), train, Solo("dp"), tmp_path)) as batches:
+        batches.fill(0, 0)
+        tracemalloc.start()
+        inputs, targets = batches.fill(0, 1)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak_bytes < 32 * 4096 / 4  # a quarter of the windows as bytes, a 32nd of what is returned
+    assert inputs.flags.c_contiguous
+    assert targets.flags.c_contiguous
+    assert inputs.dtype == targets.dtype == np.intp
+
+
+def test_micro_batches_of_a_step_do_not_overwrite_each_other(source, tmp_path):
+    batches = batches_of(source, tmp_path, Solo("dp"), micro_batches=2)
+    first, _ = batches.fill(0, 0)
+    kept = first.copy()
+    batches.fill(0, 1)
+    assert np.array_equal(first, kept)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_every_rank_knows_the_unigram_loss_of_the_whole_corpus(source, tmp_path, ranks):
+    expected = unigram_nats(byte_counts([np.frombuffer(source.read_bytes(), np.uint8)]))
+    data = Data(source=str(source))
+    given = run_ranks(
+        ranks, lambda mesh: prepare(data, MODEL, Train(batch=3), mesh.axis("dp"), tmp_path).unigram_nats
+    )
+    assert given == [expected] * ranks
+
+
+def test_ranks_that_see_different_files_are_refused(tmp_path):
+    for rank in range(2):
+        (tmp_path / f"{rank}.bin").write_bytes(bytes(1000 + rank))
+
+    def one(mesh):
+        axis = mesh.axis("dp")
+        batches_of(tmp_path / f"{axis.rank}.bin", tmp_path, axis)
+
+    with pytest.raises(UsageError, match="differs between ranks: 1000 to 1001 bytes"):
+        run_ranks(2, one)
