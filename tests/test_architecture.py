@@ -37,6 +37,7 @@ THIRD_PARTY = {
     "typer": {"cli"},
     "pydantic": {"suite"},
     "pydantic_core": {"suite"},
+    "annotated_types": {"suite"},
     "yaml": {"suite"},
     "simpleeval": {"expressions"},
     "psutil": {"launch", "worker"},

@@ -54,7 +54,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     dp = mesh.axis("dp")
     batches = prepare(case.data, case.model, case.train, dp, order.folder)
     timeline.mark("data_prepare_s")
-    trainer = _trainer(case, dp, batches, recorder)
+    trainer = make_trainer(case, dp, batches, recorder)
     timeline.mark("build_s")
     peak = _gemm_peak(case, mesh.world)
     timeline.mark("gemm_s")
@@ -80,7 +80,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
 
 
-def _trainer(case: Case, dp: Axis, batches: Batches, recorder: Recorder) -> Trainer:
+def make_trainer(case: Case, dp: Axis, batches: Batches, recorder: Recorder) -> Trainer:
     """Build this rank's stage; every replica starts from the weights of the first."""
     stage = build(case.model, case.train.seed)
     dp.broadcast(stage.arena.data)

@@ -1,0 +1,91 @@
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pscale.config import Case, Launch
+from pscale.errors import ResultsError
+from pscale.results.rows import launch_row, planned_columns
+from pscale.results.schema import CASES, RANKS, VERSION
+from pscale.results.store import part_path, read_table, write_columns, write_part
+
+
+def test_parts_of_several_launches_read_as_one_table(tmp_path):
+    write_part(tmp_path, "ranks", "a", 0, [{"rank": 0, "host": "h"}, {"rank": 1, "host": "h"}])
+    write_columns(tmp_path, "ranks", "a", 1, {"rank": [0]})
+    table = read_table(tmp_path, "ranks")
+    assert table.schema == RANKS
+    assert table.select(["case", "repeat", "rank", "host"]).to_pylist() == [
+        {"case": "a", "repeat": 0, "rank": 0, "host": "h"},
+        {"case": "a", "repeat": 0, "rank": 1, "host": "h"},
+        {"case": "a", "repeat": 1, "rank": 0, "host": None},
+    ]
+
+
+def test_a_part_that_is_written_again_replaces_the_first(tmp_path):
+    for host in ("old", "new"):
+        write_part(tmp_path, "ranks", "a", 0, [{"rank": 0, "host": host}])
+    assert read_table(tmp_path, "ranks")["host"].to_pylist() == ["new"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_run_without_parts_has_empty_tables(tmp_path):
+    assert read_table(tmp_path, "cases").schema == CASES
+    assert len(read_table(tmp_path, "cases")) == 0
+
+
+def test_columns_that_an_older_version_did_not_have_are_null(tmp_path):
+    old = pa.table({"case": ["a"], "repeat": [0]}).replace_schema_metadata({"pscale_schema": "1"})
+    pq.write_table(old, part_path(tmp_path, "cases", "a", 0))
+    assert read_table(tmp_path, "cases")["label"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({}, "not written by pscale"),
+        ({"pscale_schema": "x"}, "not written by pscale"),
+        ({"pscale_schema": str(VERSION + 1)}, "upgrade"),
+    ],
+)
+def test_foreign_and_newer_parquet_is_refused_by_name(tmp_path, metadata, words):
+    path = part_path(tmp_path, "cases", "a", 0)
+    pq.write_table(pa.table({"case": ["a"]}).replace_schema_metadata(metadata), path)
+    with pytest.raises(ResultsError, match=words) as caught:
+        read_table(tmp_path, "cases")
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and then nothing", b"{}"])
+def test_a_part_cut_in_half_is_refused_by_name(tmp_path, content):
+    path = part_path(tmp_path, "steps", "a", 0)
+    path.write_bytes(content)
+    with pytest.raises(ResultsError, match="not a readable Parquet file") as caught:
+        read_table(tmp_path, "steps")
+    assert str(path) in str(caught.value)
+
+
+CASE = Case(suite="s", label="l", launch=Launch(oversubscribe=True))
+ENDED = {"status": "ok", "reason": "", "wall_s": 3.0}
+
+
+def test_a_launch_that_ended_well_has_the_figures_of_its_job(tmp_path):
+    result = {"status": "invalid", "reason": "shares cores", "columns": {"step_s": 0.5}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    row = launch_row(CASE, tmp_path, ENDED)
+    assert (row["status"], row["reason"], row["step_s"], row["wall_s"]) == (
+        "invalid",
+        "shares cores",
+        0.5,
+        3.0,
+    )
+
+
+def test_a_launch_that_failed_keeps_its_plan_and_reason_whatever_the_job_left(tmp_path):
+    (tmp_path / "result.json").write_text(
+        json.dumps({"status": "ok", "reason": "", "columns": {"step_s": 0.5}})
+    )
+    row = launch_row(CASE, tmp_path, {"status": "failed", "reason": "rank 1 died"})
+    assert row == {**planned_columns(CASE), "status": "failed", "reason": "rank 1 died"}
+    assert set(row) <= set(CASES.names)
