@@ -1,0 +1,89 @@
+"""Memory for activations that is used again: a steady step allocates nothing of its size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Array = NDArray[Any]
+
+ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
+
+
+def aligned(size_bytes: int) -> NDArray[np.uint8]:
+    """Return uninitialised bytes that start on a cache line."""
+    raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + size_bytes]
+
+
+@dataclass
+class _Lease:
+    memory: NDArray[np.uint8]
+    holders: int
+
+
+class Buffers:
+    """A pool of arrays with counted holders.
+
+    Whoever takes an array, or is handed one, holds it once: it hands it on, keeps it, or gives it back.
+    To keep what is also handed on, `share` it. Nobody but a sole holder writes into an array.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[NDArray[np.uint8]]] = {}
+        self._leases: dict[int, _Lease] = {}  # by address
+        self.total_bytes = 0  # ever allocated
+        self.held_bytes = 0
+
+    def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return an uninitialised C-contiguous array, held once."""
+        kind = np.dtype(dtype)
+        size_bytes = max(math.prod(shape), 1) * kind.itemsize
+        free = self._free.get(size_bytes)
+        if free:
+            memory = free.pop()
+        else:
+            memory = aligned(size_bytes)
+            self.total_bytes += size_bytes
+        self._leases[_address(memory)] = _Lease(memory, 1)
+        self.held_bytes += size_bytes
+        return memory[: math.prod(shape) * kind.itemsize].view(kind).reshape(shape)
+
+    def share(self, array: Array) -> None:
+        """Note one more holder of `array`."""
+        self._lease(array).holders += 1
+
+    def give(self, array: Array) -> None:
+        """End one holding of `array`; after the last its memory is taken again."""
+        lease = self._lease(array)
+        lease.holders -= 1
+        if not lease.holders:
+            del self._leases[_address(array)]
+            self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
+            self.held_bytes -= lease.memory.nbytes
+
+    def reuse(self, array: Array) -> Array:
+        """Give `array` for one of its shape to write into: itself where nobody else holds it.
+
+        What it holds may still be read, so that `np.add(x, y, out=buffers.reuse(x))` is right either way.
+        """
+        lease = self._lease(array)
+        if lease.holders == 1:
+            return array
+        lease.holders -= 1
+        return self.take(array.shape, array.dtype)
+
+    def _lease(self, array: Array) -> _Lease:
+        lease = self._leases.get(_address(array))
+        assert lease is not None, f"an array of shape {array.shape} is not of this pool, or was given back"
+        return lease
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

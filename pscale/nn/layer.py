@@ -1,0 +1,113 @@
+"""What a layer is, and how layers are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.param import Param
+from pscale.nn.tile import ones, rows_of, tiles
+
+
+class Layer(Protocol):
+    """A differentiable function with parameters.
+
+    `forward` takes over its input and `backward` the gradient of its output (see `Buffers`): whatever is
+    not handed on is given back, at the latest by `backward`. Several forwards may be under way; each has
+    its own cache. Backward adds to the gradient of every parameter.
+    """
+
+    @property
+    def params(self) -> Sequence[Param]:
+        """Parameters in forward order."""
+        ...
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the output and what backward needs."""
+        ...
+
+    def backward(self, dy: Array, cache: Any) -> Array | None:
+        """Return the gradient of the input; None from the first layer of a network."""
+        ...
+
+
+class Chain:
+    """Layers one after another."""
+
+    def __init__(self, *layers: Layer):
+        self.layers = layers
+        self.params: Sequence[Param] = tuple(param for layer in layers for param in layer.params)
+
+    def forward(self, x: Array) -> tuple[Array, list[Any]]:
+        """Apply the layers in order."""
+        caches = []
+        for layer in self.layers:
+            x, cache = layer.forward(x)
+            caches.append(cache)
+        return x, caches
+
+    def backward(self, dy: Array, caches: list[Any]) -> Array | None:
+        """Apply the layers' backward in reverse."""
+        dx: Array | None = dy
+        for layer in reversed(self.layers):
+            assert dx is not None, "only the first layer may end the chain"
+            dx = layer.backward(dx, caches.pop())
+        return dx
+
+
+class Residual:
+    """x + layers(x) + bias.
+
+    The bias is added here, not by the last layer: a sum over ranks may come between.
+    """
+
+    def __init__(self, *layers: Layer, bias: Param, buffers: Buffers):
+        self.branch, self.bias, self.buffers = Chain(*layers), bias, buffers
+        self.params: Sequence[Param] = (*self.branch.params, bias)
+
+    def forward(self, x: Array) -> tuple[Array, list[Any]]:
+        """Add the branch to the stream."""
+        self.buffers.share(x)
+        branch, caches = self.branch.forward(x)
+        y = self.buffers.reuse(branch)
+        skip_rows, branch_rows, y_rows = rows_of(x), rows_of(branch), rows_of(y)
+        for tile in tiles(y_rows):
+            np.add(branch_rows[tile], skip_rows[tile], out=y_rows[tile])
+            y_rows[tile] += self.bias.data
+        self.buffers.give(x)
+        return y, caches
+
+    def backward(self, dy: Array, caches: list[Any]) -> Array:
+        """Send the gradient both ways."""
+        dy_rows = rows_of(dy)
+        self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
+        self.buffers.share(dy)
+        branch = self.branch.backward(dy, caches)
+        assert branch is not None
+        dx = self.buffers.reuse(branch)
+        np.add(branch, dy, out=dx)
+        self.buffers.give(dy)
+        return dx
+
+
+class First:
+    """The first layer of a network whose input is data: nobody needs the gradient of that."""
+
+    def __init__(self, layer: Layer, buffers: Buffers):
+        self.layer, self.buffers = layer, buffers
+        self.params = layer.params
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Copy the data in, since layers own their input."""
+        mine = self.buffers.take(x.shape, x.dtype)
+        np.copyto(mine, x)
+        return self.layer.forward(mine)
+
+    def backward(self, dy: Array, cache: Any) -> None:
+        """Drop the gradient of the data."""
+        dx = self.layer.backward(dy, cache)
+        assert dx is not None
+        self.buffers.give(dx)

@@ -1,0 +1,40 @@
+"""Matrix products with a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.param import Param
+from pscale.nn.tile import ones, rows_of, tiles
+
+
+class Linear:
+    """x @ weight + bias: (..., inputs) to (..., outputs)."""
+
+    def __init__(self, weight: Param, bias: Param | None = None, *, buffers: Buffers):
+        self.weight, self.bias, self.buffers = weight, bias, buffers
+        self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the product; keeps the input."""
+        y = self.buffers.take((*x.shape[:-1], self.weight.shape[1]), x.dtype)
+        y_rows = rows_of(y)
+        np.matmul(rows_of(x), self.weight.data, out=y_rows)
+        if self.bias is not None:
+            for tile in tiles(y_rows):
+                y_rows[tile] += self.bias.data
+        return y, x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Add to the gradients of weight and bias."""
+        dy_rows, x_rows = rows_of(dy), rows_of(x)
+        self.weight.add_product(x_rows.T, dy_rows, self.buffers)
+        if self.bias is not None:
+            self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
+        dx = self.buffers.reuse(x)
+        np.matmul(dy_rows, self.weight.data.T, out=rows_of(dx))
+        self.buffers.give(dy)
+        return dx

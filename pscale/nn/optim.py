@@ -1,0 +1,140 @@
+"""Optimizers: in place on flat memory, a cache-sized chunk at a time, so that each array is passed over once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pscale.config import Train
+from pscale.nn.buffers import Array, aligned
+from pscale.nn.param import Arena, Param
+
+CHUNK = 32 << 10  # elements; a chunk's five arrays stay in the second-level cache
+
+
+@dataclass(frozen=True)
+class Span:
+    """A run of elements that are all decayed or all not."""
+
+    start: int
+    stop: int
+    decay: bool
+
+
+class Optimizer(Protocol):
+    """Changes weights by their gradients."""
+
+    state: Sequence[Array]
+
+    def update(self, lr: float, scale: float = 1.0) -> None:
+        """Do one step with the gradients times `scale`."""
+        ...
+
+
+def make_optimizer(train: Train, arena: Arena) -> Optimizer:
+    """Return the optimizer that `train` names, on all of an arena."""
+    if train.optimizer == "sgd":
+        return Sgd(arena.data, arena.grad, train)
+    return AdamW(arena.data, arena.grad, decay_spans(arena.params), train)
+
+
+def decay_spans(params: Sequence[Param]) -> Sequence[Span]:
+    """Return the flat layout of `params` as few runs of equal decay."""
+    spans: list[Span] = []
+    start = 0
+    for param in params:
+        stop = start + param.size
+        if spans and spans[-1].decay == param.decay:
+            spans[-1] = Span(spans[-1].start, stop, param.decay)
+        else:
+            spans.append(Span(start, stop, param.decay))
+        start = stop
+    return spans
+
+
+def square_norm(grad: Array) -> float:
+    """Return the sum of squares, in float64: float32 would overflow, vanish or round in a long sum."""
+    chunk = np.empty(min(CHUNK, grad.size), np.float64)
+    total = 0.0
+    for part in _chunks(0, grad.size):
+        wide = chunk[: part.stop - part.start]
+        np.copyto(wide, grad[part])
+        total += float(np.dot(wide, wide))
+    return total
+
+
+class Sgd:
+    """velocity = momentum velocity + g; w -= lr velocity. Weights are not decayed."""
+
+    def __init__(self, data: Array, grad: Array, train: Train):
+        self.data, self.grad, self.momentum = data, grad, train.momentum
+        self.state: Sequence[Array] = (_zeros_like(data),) if train.momentum else ()
+        self._scratch = np.empty(min(CHUNK, data.size), data.dtype)
+
+    def update(self, lr: float, scale: float = 1.0) -> None:
+        """Do one step with the gradients times `scale`."""
+        for part in _chunks(0, self.data.size):
+            step = self._scratch[: part.stop - part.start]
+            np.multiply(self.grad[part], scale, out=step)
+            for velocity in self.state:
+                velocity[part] *= self.momentum
+                velocity[part] += step
+                np.copyto(step, velocity[part])
+            step *= lr
+            self.data[part] -= step
+
+
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), decaying only the spans that say so.
+
+    The state is the moments over (1 - beta), `m = beta1 m + g` and `v = beta2 v + g^2`, which saves two
+    passes; the factors are put in with those of the bias correction.
+    """
+
+    def __init__(self, data: Array, grad: Array, spans: Sequence[Span], train: Train):
+        self.data, self.grad, self.spans, self.train = data, grad, spans, train
+        self.state: Sequence[Array] = (_zeros_like(data), _zeros_like(data))
+        self.steps = 0
+        self._scratch = np.empty(min(CHUNK, data.size), data.dtype)
+
+    def update(self, lr: float, scale: float = 1.0) -> None:
+        """Do one step with the gradients times `scale`."""
+        train = self.train
+        self.steps += 1
+        deviation = math.sqrt((1 - train.beta2) / (1 - train.beta2**self.steps))
+        rate = lr * (1 - train.beta1) / (1 - train.beta1**self.steps) / deviation
+        for span in self.spans:
+            keep = 1 - lr * train.weight_decay if span.decay else 1.0
+            for part in _chunks(span.start, span.stop):
+                self._update(part, scale, rate, train.epsilon / deviation, keep)
+
+    def _update(self, part: slice, scale: float, rate: float, epsilon: float, keep: float) -> None:
+        weight, m, v = self.data[part], self.state[0][part], self.state[1][part]
+        g = np.multiply(self.grad[part], scale, out=self._scratch[: part.stop - part.start])
+        m *= self.train.beta1
+        m += g
+        g *= g
+        v *= self.train.beta2
+        v += g
+        root = np.sqrt(v, out=g)
+        root += epsilon
+        step = np.divide(m, root, out=root)
+        step *= rate
+        if keep != 1:
+            weight *= keep
+        weight -= step
+
+
+def _chunks(start: int, stop: int) -> Iterator[slice]:
+    for first in range(start, stop, CHUNK):
+        yield slice(first, min(first + CHUNK, stop))
+
+
+def _zeros_like(data: Array) -> Array:
+    zeros: Array = aligned(data.nbytes).view(data.dtype)
+    zeros.fill(0)
+    return zeros

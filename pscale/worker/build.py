@@ -1,0 +1,133 @@
+"""From a model to this rank's stage: the one place where layers are chosen and put in order."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pscale.config import Model
+from pscale.nn.attention import Attention
+from pscale.nn.buffers import Buffers
+from pscale.nn.embedding import Embedding
+from pscale.nn.gelu import BiasGelu
+from pscale.nn.layer import Chain, First, Layer, Residual
+from pscale.nn.linear import Linear
+from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
+from pscale.nn.norm import LayerNorm
+from pscale.nn.param import Arena, Draw, Param, constant, normal
+
+DEVIATION = 0.02  # of initial weights, as in GPT-2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A part of the model whose gradients become final together, and its slice of the arena."""
+
+    name: str
+    layer: Layer
+    slice: builtins.slice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What one rank trains: units in forward order, with the memory they share."""
+
+    units: Sequence[Unit]
+    loss: Loss
+    arena: Arena
+    buffers: Buffers
+
+
+def build(model: Model, seed: int) -> Stage:
+    """Return the stage of `model` with its initial weights.
+
+    The first unit takes the data (`gpt`: tokens (B, T); `block`: (B, T, C); `linear`: (B, width)); its
+    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape: (B, T, C) or (B, 1).
+    """
+    buffers = Buffers()
+    layers = _Builder(model, buffers).units()
+    arena = Arena([param for layer in layers.values() for param in layer.params], model.dtype)
+    arena.fill(seed)
+    loss = CrossEntropy(buffers=buffers) if model.kind == "gpt" else MeanSquare(buffers=buffers)
+    return Stage(units=_units(layers), loss=loss, arena=arena, buffers=buffers)
+
+
+def _units(layers: dict[str, Layer]) -> Sequence[Unit]:
+    units, start = [], 0
+    for name, layer in layers.items():
+        stop = start + sum(param.size for param in layer.params)
+        units.append(Unit(name=name, layer=layer, slice=slice(start, stop)))
+        start = stop
+    return tuple(units)
+
+
+class _Builder:
+    """Makes the layers of a model; weight decay is for the matrices of products alone, as in minGPT."""
+
+    def __init__(self, model: Model, buffers: Buffers):
+        self.model, self.buffers = model, buffers
+        self.layer = 0  # of the parameters made next
+
+    def units(self) -> dict[str, Layer]:
+        """Return the units of the model by name, in forward order."""
+        match self.model.kind:
+            case "linear":
+                weight = self._param("weight", (self.model.width, 1), constant(0.0))
+                return {"linear": First(Linear(weight, buffers=self.buffers), self.buffers)}
+            case "block":
+                return {"block.0": First(self.block(layers=1), self.buffers)}
+            case "gpt":
+                units: dict[str, Layer] = {"embedding": self.embedding()}
+                for index in range(self.model.layers):
+                    self.layer = index + 1
+                    units[f"block.{index}"] = self.block(layers=self.model.layers)
+                self.layer = self.model.layers + 1
+                return units | {"head": self.head()}
+
+    def embedding(self) -> Layer:
+        """Return the embedding of tokens and positions."""
+        C, draw = self.model.width, normal(DEVIATION)
+        token = self._param("token", (self.model.vocabulary, C), draw)
+        position = self._param("position", (self.model.sequence, C), draw)
+        return Embedding(token, position, buffers=self.buffers)
+
+    def block(self, layers: int) -> Layer:
+        """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
+        C, buffers = self.model.width, self.buffers
+        last = DEVIATION / math.sqrt(2 * layers)
+        attention = (
+            self._norm("attention.norm"),
+            Linear(self._matrix("qkv.weight", C, 3 * C), self._bias("qkv.bias", 3 * C), buffers=buffers),
+            Attention(self.model.heads, buffers=buffers),
+            Linear(self._matrix("projection.weight", C, C, last), buffers=buffers),
+        )
+        mlp = (
+            self._norm("mlp.norm"),
+            Linear(self._matrix("up.weight", C, 4 * C), buffers=buffers),
+            BiasGelu(self._bias("up.bias", 4 * C), buffers=buffers),
+            Linear(self._matrix("down.weight", 4 * C, C, last), buffers=buffers),
+        )
+        return Chain(
+            Residual(*attention, bias=self._bias("projection.bias", C), buffers=buffers),
+            Residual(*mlp, bias=self._bias("down.bias", C), buffers=buffers),
+        )
+
+    def head(self) -> Layer:
+        """Return the final norm and the product that makes logits."""
+        weight = self._matrix("head.weight", self.model.width, self.model.vocabulary)
+        return Chain(self._norm("norm"), Linear(weight, buffers=self.buffers))
+
+    def _norm(self, name: str) -> LayerNorm:
+        gain = self._param(f"{name}.gain", (self.model.width,), constant(1.0))
+        return LayerNorm(gain, self._bias(f"{name}.bias", self.model.width), buffers=self.buffers)
+
+    def _matrix(self, name: str, inputs: int, outputs: int, deviation: float = DEVIATION) -> Param:
+        return self._param(name, (inputs, outputs), normal(deviation), decay=True)
+
+    def _bias(self, name: str, size: int) -> Param:
+        return self._param(name, (size,), constant(0.0))
+
+    def _param(self, name: str, shape: tuple[int, ...], draw: Draw, *, decay: bool = False) -> Param:
+        return Param(name, shape, layer=self.layer, draw=draw, sync=("dp",), decay=decay)
