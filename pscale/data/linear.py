@@ -21,14 +21,14 @@ class LinearBatches:
     def __init__(self, data: Data, model: Model, train: Train, slots: Slots, rank: int):
         self._samples, self._slots, self._rank = samples_of(data), slots, rank
         features = generator(train.seed, Stream.FEATURES).standard_normal((self._samples, len(WEIGHTS)))
-        answers = features @ np.array(WEIGHTS)
+        answers = features @ np.array(WEIGHTS)[:, None]
         # With a head start repeated behind the end, every batch is one piece of memory.
         again = np.arange(self._samples + slots.per_micro) % self._samples
         self._features, self._answers = (x[again].astype(model.dtype) for x in (features, answers))
         self._features.flags.writeable = self._answers.flags.writeable = False
 
     def fill(self, step: int, micro: int) -> tuple[Array, Array]:
-        """Return features of shape (B, 5) and answers of shape (B,), in the model's type."""
+        """Return features of shape (B, 5) and answers of shape (B, 1), in the model's type."""
         slots = self._slots.of(self._rank, micro)
         first = (step * self._slots.batch + slots.start) % self._samples
         part = slice(first, first + len(slots))
