@@ -1,0 +1,125 @@
+"""All launches of a run: in an order that fools no one, one after another, none lost and none done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
+
+from pscale.config import Case, to_dict
+from pscale.errors import LaunchError
+from pscale.launch import local, processes
+from pscale.launch.command import Command, command
+from pscale.launch.journal import Journal, Key
+from pscale.launch.machine import Machine
+from pscale.launch.mpi import Launcher
+from pscale.launch.outcome import Outcome
+
+WORKER = "pscale.worker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One launch of a case. `order` is its place in the run, from 0."""
+
+    case: Case
+    repeat: int
+    order: int
+
+    @property
+    def key(self) -> Key:
+        """What the journal knows this launch by."""
+        return self.case.id, self.repeat
+
+
+def launches(cases: Sequence[Case], repeats: int, seed: int) -> list[Job]:
+    """Return every case `repeats` times, each round shuffled anew, so that drift meets all cases alike."""
+    source = random.Random(seed)
+    rounds = [(case, repeat) for repeat in range(repeats) for case in source.sample(cases, len(cases))]
+    return [Job(case=case, repeat=repeat, order=order) for order, (case, repeat) in enumerate(rounds)]
+
+
+def run(
+    journal: Journal,
+    todo: Sequence[Job],
+    launcher: Launcher,
+    machine: Machine,
+    *,
+    on_start: Callable[[Job], None],
+    on_end: Callable[[Job, Outcome], None],
+) -> None:
+    """Launch what of `todo` has not ended yet.
+
+    `on_end` writes the row; only then is the end noted, so that what is killed between the two is done again
+    rather than lost. A case that fails is a row like any other. Raises PlanError or LaunchError before anything
+    starts if some job could not be started, LaunchError when the disk is full, and KeyboardInterrupt, also for
+    SIGTERM and a lost terminal, once the current job is ended; all finished ones are kept.
+    """
+    commands = {job.key: _command(journal, job, launcher, machine) for job in todo}
+    with journal.locked(), _signals_as_interrupts():
+        for key in journal.interrupted():  # pscale was killed and its job lives on
+            processes.end(local.tag(journal.case_folder(key)))
+        finished = journal.finished()
+        for job in todo:
+            if job.key not in finished:
+                on_start(job)
+                outcome = _launch(journal, job, commands[job.key])
+                on_end(job, outcome)
+                journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
+
+
+def _command(journal: Journal, job: Job, launcher: Launcher, machine: Machine) -> Command:
+    # -P: a numpy.py in the current folder is not the one that is meant
+    worker = [sys.executable, "-P", "-m", WORKER, str(journal.case_folder(job.key))]
+    return command(job.case, launcher, worker, machine, environ=os.environ, root=os.geteuid() == 0)
+
+
+def _launch(journal: Journal, job: Job, order: Command) -> Outcome:
+    folder = journal.case_folder(job.key)
+    try:
+        if folder.exists():  # of a launch that was interrupted
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        journal.launched(job.key, job.order)
+        (folder / "case.json").write_text(json.dumps(_document(journal, job)), encoding="utf-8")
+    except OSError as error:
+        raise LaunchError(f"cannot write in {folder}: {error.strerror or error}") from error
+    return local.launch(order, folder, job.case.launch.time_limit_s)
+
+
+def _document(journal: Journal, job: Job) -> Mapping[str, object]:
+    return {
+        "format": 1,
+        "case": to_dict(job.case),
+        "repeat": job.repeat,
+        "data": str(journal.data),
+        "launched_unix_s": time.time(),
+    }
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """End jobs also when pscale is terminated or its terminal is lost; leave `nohup` alone."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    numbers = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,203 @@
+"""The memory of a run: what was asked, what was started and what has ended, on disk before it is acted on."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pscale.errors import LaunchError, ResultsError, UsageError
+
+Key = tuple[str, int]  # case id and repeat
+
+_FORMAT = 1
+_DOCUMENT, _RECORDS, _LOCK = "run.json", "journal.jsonl", "lock"
+
+
+class Journal:
+    """The folder of one run. Make one with `create` or `open`; hold `locked` while launching."""
+
+    def __init__(self, folder: Path, document: Mapping[str, Any]):
+        self.folder = folder
+        self.document = document
+
+    @classmethod
+    def create(cls, root: Path, suite: str, run_document: Mapping[str, Any]) -> Journal:
+        """Make `root`/`suite`/<date and time>/ with its `run.json`, given `format` and `run` here."""
+        if suite in ("", ".", "..") or Path(suite).name != suite:
+            raise UsageError(f"{suite!r} cannot be the name of a suite: it has to be that of a folder")
+        name = f"{datetime.now():%Y-%m-%dT%H%M%S}-{secrets.token_hex(2)}"
+        folder = root.absolute() / suite / name
+        document = {**run_document, "format": _FORMAT, "run": name}
+        with _writing(folder):
+            (folder / "cases").mkdir(parents=True)
+            (folder / "data").mkdir()
+            _write_durably(folder / _DOCUMENT, json.dumps(document, indent=1))
+        return cls(folder, document)
+
+    @classmethod
+    def open(cls, folder: Path) -> Journal:
+        """Read the run in `folder`; raises ResultsError if it is none, or of a newer pscale."""
+        path = folder.absolute() / _DOCUMENT
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            version = document["format"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ResultsError(
+                f"{path.parent} holds no run of pscale ({type(error).__name__}: {error})"
+            ) from error
+        if version > _FORMAT:
+            raise ResultsError(f"{path}: format {version}, this pscale reads up to {_FORMAT}; upgrade pscale")
+        return cls(path.parent, document)
+
+    @property
+    def name(self) -> str:
+        """Name of the run, which sorts by time."""
+        return self.folder.name
+
+    @property
+    def data(self) -> Path:
+        """Folder of the tables."""
+        return self.folder / "data"
+
+    def case_folder(self, key: Key) -> Path:
+        """Return where one launch has its order, logs and result."""
+        case, repeat = key
+        return self.folder / "cases" / f"{case}-{repeat}"
+
+    def launched(self, key: Key, order: int) -> None:
+        """Note that a launch is about to be started."""
+        self._append({"event": "launched", "case": key[0], "repeat": key[1], "order": order})
+
+    def ended(self, key: Key, status: str, reason: str, wall_s: float) -> None:
+        """Note that a launch has ended and its row is written."""
+        ending = {"status": status, "reason": reason, "wall_s": wall_s}
+        self._append({"event": "ended", "case": key[0], "repeat": key[1], **ending})
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all that was noted, oldest first; a last line that was cut off is left out."""
+        path = self.folder / _RECORDS
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        try:
+            return [json.loads(line) for line in whole]
+        except ValueError as error:
+            raise ResultsError(f"{path}: a line is damaged: {error}") from error
+
+    def finished(self) -> set[Key]:
+        """Return the launches that have ended, well or not."""
+        return self._keys("ended")
+
+    def interrupted(self) -> set[Key]:
+        """Return the launches whose end was never noted: pscale was killed, or is at it now."""
+        return self._keys("launched") - self._keys("ended")
+
+    def is_finished(self) -> bool:
+        """Tell whether every case has ended as often as it should."""
+        repeats = range(self.document["repeats"])
+        return {
+            (case["id"], repeat) for case in self.document["cases"] for repeat in repeats
+        } <= self.finished()
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Keep every other pscale away from this run; yields false where the file system has no locks.
+
+        The lock goes with its process, however that ends. Raises LaunchError if another one has it.
+        """
+        with _writing(self.folder):
+            lock = (self.folder / _LOCK).open("a+", encoding="utf-8")
+        with lock:
+            works = _try_lock(lock.fileno())
+            if works is None:
+                lock.seek(0)
+                raise LaunchError(
+                    f"{self.folder} is at work in another pscale ({lock.read().strip() or 'unknown'}): "
+                    "wait for it or stop it, or start a run of its own with `--new`"
+                )
+            with _writing(self.folder):
+                lock.truncate(0)
+                lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                lock.flush()
+                self._cut_torn_line()
+            yield works
+
+    def _keys(self, event: str) -> set[Key]:
+        return {(record["case"], record["repeat"]) for record in self.records() if record["event"] == event}
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        with _writing(self.folder), (self.folder / _RECORDS).open("ab") as file:
+            file.write(json.dumps({**record, "unix_s": time.time()}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _cut_torn_line(self) -> None:
+        path = self.folder / _RECORDS
+        if path.exists():
+            content = path.read_bytes()
+            os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def newest_unfinished(root: Path, suite: str, wanted: str) -> Journal | None:
+    """Return the newest run of `suite` whose fingerprint is `wanted` and that has launches left to do."""
+    for path in sorted((root / suite).glob(f"*/{_DOCUMENT}"), reverse=True):
+        try:
+            journal = Journal.open(path.parent)
+            if fingerprint(journal.document) == wanted and not journal.is_finished():
+                return journal
+        except (ResultsError, KeyError):  # not ours to go on with
+            continue
+    return None
+
+
+def fingerprint(run_document: Mapping[str, Any]) -> str:
+    """Return what two runs share only if one can go on with the other: the work and the kind of machine."""
+    machine = run_document["provenance"].get("machine", {})
+    same = {
+        "resolved": run_document["suite"]["resolved"],
+        "cases": sorted(case["id"] for case in run_document["cases"]),
+        "repeats": run_document["repeats"],
+        "machine": {name: machine.get(name) for name in ("cpu_model", "cores")},
+    }
+    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _try_lock(descriptor: int) -> bool | None:
+    """Lock a file: true if it is ours now, None if it is another's, false where that cannot be known."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    except OSError:  # a file system without locks
+        return False
+    return True
+
+
+def _write_durably(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)  # noqa: PTH105 - atomic
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn what a file system refuses into a message that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise LaunchError(f"cannot write in {folder}: {error.strerror or error}") from error

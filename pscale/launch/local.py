@@ -1,0 +1,69 @@
+"""Start one job on this machine, wait for it, and leave nothing of it running."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from pscale.errors import LaunchError
+from pscale.launch import processes
+from pscale.launch.command import Command
+from pscale.launch.outcome import STDERR, STDOUT, Outcome, judge, last_words
+
+
+def launch(command: Command, folder: Path, time_limit_s: float) -> Outcome:
+    """Run a job whose logs and results go to `folder`.
+
+    A job that lasts longer than `time_limit_s` is ended, and so is one that is waited for when the user
+    interrupts. Raises LaunchError where it cannot be started or `folder` cannot be written.
+    """
+    job = tag(folder)
+    started_unix_s, started = time.time(), time.perf_counter()
+    try:
+        process = _start(command, folder, job)
+        in_time = _wait(process, time_limit_s)
+        wall_s = time.perf_counter() - started
+    finally:  # also what a launcher that crashed has left behind
+        processes.end(job)
+    exit_code = process.wait()
+    if in_time:
+        status, reason = judge(folder, exit_code)
+    else:
+        status, reason = "timeout", f"no end after {time_limit_s:g} s (time_limit){last_words(folder)}"
+    return Outcome(
+        status=status, reason=reason, wall_s=wall_s, exit_code=exit_code, started_unix_s=started_unix_s
+    )
+
+
+def tag(folder: Path) -> str:
+    """Return what the processes of the job in `folder` are known by."""
+    return str(folder.resolve())
+
+
+def _start(command: Command, folder: Path, job: str) -> subprocess.Popen[bytes]:
+    """Start the launcher in a session of its own, so that the terminal's Ctrl-C reaches pscale alone."""
+    try:
+        with (folder / STDOUT).open("wb") as stdout, (folder / STDERR).open("wb") as stderr:
+            return subprocess.Popen(
+                command.argv,
+                env={**command.env, processes.TAG: job},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise LaunchError(f"cannot start {command.argv[0]} in {folder}: {error}") from error
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    """Wait for the end; false if it does not come in time.
+
+    `Popen.wait` with a limit sleeps up to 50 ms between two looks, which would be added to every case.
+    """
+    waiter = threading.Thread(target=process.wait, daemon=True)
+    waiter.start()
+    waiter.join(limit_s)
+    return not waiter.is_alive()

@@ -1,0 +1,111 @@
+"""How one launch ended, told from what it left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Status = Literal["ok", "failed", "timeout", "invalid"]
+
+RESULT, STDOUT, STDERR = "result.json", "stdout.log", "stderr.log"
+
+_QUOTED_LINES = 3
+_QUOTED_BYTES = 64 << 10
+_DECORATION = re.compile(r"[\s=-]*")
+_SIGNALLED = re.compile(r"\(signal (\d+)\)|exited on\s+signal (\d+)")  # Hydra, Open MPI
+_ADVICE = (  # what launchers say when they refuse, and what a person can do about it
+    (
+        r"not enough slots|Out of resource",
+        "Open MPI counts fewer cores than this needs: use fewer ranks, or `launch: {oversubscribe: true}`",
+    ),
+    (
+        r"attempt to run as root",
+        "run as another user, or allow it with `launch: {extra: [--allow-run-as-root]}`",
+    ),
+    (
+        r"larger than total system size",
+        "more cores asked for than there are: use fewer threads, or `launch: {bind: none}`",
+    ),
+    (
+        r"duplicate setting|listed more than once",
+        "`launch: {extra: ...}` repeats an option that pscale gives itself",
+    ),
+    (
+        r"unsupported PMI version|no-pmix|PMI_Init|PMIX_Init|suspicious MPI execution environment",
+        "launcher and the MPI library that mpi4py loads are of different kinds: `pscale doctor` names both",
+    ),
+    (r"No space left on device|Disk quota exceeded", "the disk is full"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The end of one launch. `reason` is one line, or empty; `exit_code` is minus the number of a signal."""
+
+    status: Status
+    reason: str
+    wall_s: float
+    exit_code: int
+    started_unix_s: float
+
+
+def judge(folder: Path, exit_code: int) -> tuple[Status, str]:
+    """Return status and reason of a launch that ended by itself and left `folder`."""
+    failures = sorted(_failures(folder), key=lambda failure: failure["unix_s"])
+    if failures:  # the first to fail takes the others with it
+        return failures[0]["status"], _quoted(failures[0])
+    if exit_code == 0 and (folder / RESULT).exists():
+        return "ok", ""
+    return "failed", _cause(folder, exit_code) + last_words(folder)
+
+
+def last_words(folder: Path) -> str:
+    """Return the end of stderr.log, what to do about it and where it is, to be put behind a cause."""
+    text = _tail(folder / STDERR)
+    lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
+    said = f": {' / '.join(lines[-_QUOTED_LINES:])}" if lines else ""
+    advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
+    return f"{said}{advice} [{folder / STDERR}]"
+
+
+def _failures(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in folder.glob("failure-*.json"):
+        try:
+            yield json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # the disk was full, say: the log will have to do
+            continue
+
+
+def _quoted(failure: dict[str, Any]) -> str:
+    lines = (failure["traceback"] or failure["message"]).strip().splitlines()
+    return f"rank {failure['rank']}: {lines[-1] if failure['traceback'] else ' '.join(lines)}"
+
+
+def _cause(folder: Path, exit_code: int) -> str:
+    if exit_code == 0:
+        return "ended without an error but left no results"
+    if exit_code < 0:
+        return f"the launcher was ended by {_signal_name(-exit_code)}"
+    if told := _SIGNALLED.search(_tail(folder / STDOUT) + _tail(folder / STDERR)):
+        return f"a rank was ended by {_signal_name(int(told[1] or told[2]))}"
+    return f"exit code {exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    names = {member.value: member.name for member in signal.Signals}
+    memory = " (often: too little memory)" if number == signal.SIGKILL else ""
+    return names.get(number, f"signal {number}") + memory
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _QUOTED_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
