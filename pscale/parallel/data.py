@@ -31,7 +31,7 @@ class AllReduce:
 
 
 class GatherBroadcast:
-    """Gradients travel to one rank, which sums them and sends the result to all: the root is the bottleneck."""
+    """Gradients travel to one rank, which sums them and sends the sum to all: the root is the bottleneck."""
 
     def __init__(self, grad: Array, axis: Axis):
         self._grad, self._axis = grad, axis

@@ -35,7 +35,7 @@ class Call:
 
 
 def buckets(unit_bytes: Sequence[int], bucket_bytes: int) -> list[range]:
-    """Group consecutive units, last first, into buckets that are as small as possible yet `bucket_bytes` large.
+    """Group consecutive units, last first, into the smallest buckets of at least `bucket_bytes`.
 
     Units are not cut: the gradient of a unit becomes final as a whole. The bucket that holds the first unit
     may be smaller.

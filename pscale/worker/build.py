@@ -44,7 +44,8 @@ def build(model: Model, seed: int) -> Stage:
     """Return the stage of `model` with its initial weights.
 
     The first unit takes the data (`gpt`: tokens (B, T); `block`: (B, T, C); `linear`: (B, width)); its
-    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape: (B, T, C) or (B, 1).
+    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape, (B, T, C) or
+    (B, 1).
     """
     buffers = Buffers()
     layers = _Builder(model, buffers).units()

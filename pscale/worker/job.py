@@ -12,7 +12,8 @@ import numpy as np
 from pscale.config import Case
 from pscale.data import Batches, prepare
 from pscale.mesh.axis import Axis, Mesh
-from pscale.nn import counts, optim
+from pscale.nn import counts
+from pscale.nn.optim import make_optimizer
 from pscale.parallel.data import replicas
 from pscale.worker import observe
 from pscale.worker.build import Stage, build
@@ -85,15 +86,14 @@ def make_trainer(case: Case, dp: Axis, batches: Batches, recorder: Recorder) -> 
     stage = build(case.model, case.train.seed)
     dp.broadcast(stage.arena.data)
     train = case.train
-    targets = train.batch * (case.model.sequence if case.model.kind == "gpt" else 1)
     return Trainer(
         stage=stage,
         batches=batches,
         replicas=replicas(case, stage.arena.grad, [unit.slice for unit in stage.units], dp),
-        optimizer=optim.build(train, stage.arena),
+        optimizer=make_optimizer(train, stage.arena),
         recorder=recorder,
         train=train,
-        target_weight=1 / targets,
+        target_weight=1 / (train.batch * case.model.sequence),
         lr=effective_lr(train, case.plan.dp),
         losses=np.zeros(train.warmup + train.steps + 2 * case.timing.overhead_steps),
     )

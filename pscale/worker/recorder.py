@@ -63,7 +63,7 @@ class Recorder:
 
     def rows(self) -> dict[str, NDArray[np.int64]]:
         """Return the rows noted so far, a column for each of FIELDS."""
-        table = np.frombuffer(bytes(self._rows[: self._end]), np.int64).reshape(-1, len(FIELDS))
+        table = np.frombuffer(self._rows[: self._end], np.int64).reshape(-1, len(FIELDS))
         return {name: table[:, i] for i, name in enumerate(FIELDS)}
 
     @contextmanager

@@ -25,7 +25,7 @@ class Trainer:
     optimizer: Optimizer
     recorder: Recorder
     train: Train
-    target_weight: float  # 1 / targets of the global batch, so that sums over ranks are means over targets
+    target_weight: float  # 1 / tokens of the global batch, so that sums over ranks are means over tokens
     lr: float
     losses: NDArray[np.float64]
 
@@ -33,8 +33,7 @@ class Trainer:
         """Run one optimizer step on this rank's samples of global batch `index`."""
         record = self.recorder
         with record.step(index):
-            with record.phase("update"):
-                self.stage.arena.grad.fill(0)
+            self.stage.arena.clear_grads()
             for micro in range(self.train.micro_batches):
                 with record.phase("data"):
                     inputs, targets = self.batches.fill(index, micro)
