@@ -1,1 +1,1 @@
-"""Tables in, findings out; pure functions over data frames."""
+"""Tables in, findings out: pure functions over the data frames of a run."""

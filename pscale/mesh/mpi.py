@@ -30,7 +30,7 @@ class MpiMesh:
     def __init__(
         self, comm: MPI.Intracomm, sizes: Mapping[str, int], groups: Sequence[Sequence[str]], recorder: Recorder
     ):
-        self.sizes = dict(sizes)
+        self.sizes: Mapping[str, int] = dict(sizes)
         self.world: Axis = MpiAxis("world", comm.Dup(), None)
         grid = comm.Create_cart(list(sizes.values()), reorder=False)
         self._axes: dict[frozenset[str], Axis] = {}

@@ -18,7 +18,8 @@ CUBIC = 0.044715 * LINEAR
 class BiasGelu:
     """h s(2u) for h = x + bias, s the logistic function, u = LINEAR h + CUBIC h^3.
 
-    After Hendrycks and Gimpel (2016). Forward puts the derivative where its input was: backward is then one product.
+    After Hendrycks and Gimpel (2016). Forward puts the derivative where its input was, so that
+    backward is one product.
     """
 
     def __init__(self, bias: Param, *, buffers: Buffers):

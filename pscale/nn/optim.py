@@ -1,4 +1,4 @@
-"""Optimizers: in place on flat memory, a cache-sized chunk at a time, so that each array is passed over once."""
+"""Optimizers: in place on flat memory, a cache-sized chunk at a time, one pass over each array."""
 
 from __future__ import annotations
 

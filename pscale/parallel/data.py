@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.config import Case
+from pscale.config import Case, Plan
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis, Pending
 from pscale.nn import counts
@@ -74,11 +74,15 @@ class Bucketed:
         self._pending.clear()
 
 
-def replicas(case: Case, grad: Array, units: Sequence[slice], axis: Axis) -> Replicas:
+def replicas(plan: Plan, grad: Array, units: Sequence[slice], axis: Axis) -> Replicas:
     """Return the exchange of gradients that the plan asks for; `units` are slices of `grad`."""
-    if case.plan.reduction == "bucketed":
-        return Bucketed(grad, axis, units, case.plan.bucket_bytes)
-    return {"all-reduce": AllReduce, "gather-broadcast": GatherBroadcast}[case.plan.reduction](grad, axis)
+    match plan.reduction:
+        case "bucketed":
+            return Bucketed(grad, axis, units, plan.bucket_bytes)
+        case "all-reduce":
+            return AllReduce(grad, axis)
+        case "gather-broadcast":
+            return GatherBroadcast(grad, axis)
 
 
 def check(case: Case) -> None:

@@ -89,7 +89,7 @@ def make_trainer(case: Case, dp: Axis, batches: Batches, recorder: Recorder) -> 
     return Trainer(
         stage=stage,
         batches=batches,
-        replicas=replicas(case, stage.arena.grad, [unit.slice for unit in stage.units], dp),
+        replicas=replicas(case.plan, stage.arena.grad, [unit.slice for unit in stage.units], dp),
         optimizer=make_optimizer(train, stage.arena),
         recorder=recorder,
         train=train,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Trainer:
             with record.phase("update"):
                 self._update()
 
-    def _micro_batch(self, inputs: NDArray[np.generic], targets: NDArray[np.generic], *, last: bool) -> float:
+    def _micro_batch(self, inputs: NDArray[Any], targets: NDArray[Any], *, last: bool) -> float:
         """Run forward and backward; tell the replicas of every unit whose gradients are final."""
         units, loss = self.stage.units, self.stage.loss
         with self.recorder.phase("forward"):
@@ -56,8 +57,9 @@ class Trainer:
                 caches.append(cache)
             value, loss_cache = loss.forward(x, targets, self.target_weight)
         with self.recorder.phase("backward"):
-            dx = loss.backward(loss_cache)
+            dx: NDArray[Any] | None = loss.backward(loss_cache)
             for number in reversed(range(len(units))):
+                assert dx is not None, "only the first unit ends the backward pass"
                 dx = units[number].layer.backward(dx, caches.pop())
                 if last:
                     self.replicas.ready(number)

@@ -7,6 +7,7 @@ the same calls in the same order, so one exchange of arrival times per axis sett
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from pscale.mesh.axis import Axis
 from pscale.worker.recorder import PHASES, VERBS, Kind
 
 Column = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Table = dict[str, NDArray[Any]]
 Rows = Mapping[str, Column]
 
 _NEVER = np.iinfo(np.int64).min
@@ -46,7 +49,7 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
     return np.clip(wait, 0, rows["leave"] - rows["enter"])
 
 
-def _last_arrival(rows: Rows, arrives: NDArray[np.bool_], axis: Axis) -> Column:
+def _last_arrival(rows: Rows, arrives: Mask, axis: Axis) -> Column:
     """Return when the last rank that a call depends on came to it, for each arriving row."""
     arrival = rows["enter"][arrives].copy()
     from_root = np.isin(rows["verb"][arrives], _FROM_ROOT)
@@ -55,10 +58,11 @@ def _last_arrival(rows: Rows, arrives: NDArray[np.bool_], axis: Axis) -> Column:
     return arrival
 
 
-def _depends(rows: Rows) -> NDArray[np.bool_]:
+def _depends(rows: Rows) -> Mask:
     """Return which blocking rows can wait at all: not a sender to the root, nor a root that sends."""
     is_root = rows["kind"] == Kind.ROOT
-    return ~(np.isin(rows["verb"], _TO_ROOT) & ~is_root) & ~(np.isin(rows["verb"], _FROM_ROOT) & is_root)
+    sends = np.where(is_root, np.isin(rows["verb"], _FROM_ROOT), np.isin(rows["verb"], _TO_ROOT))
+    return np.logical_not(sends)
 
 
 def hidden(rows: Rows) -> Column:
@@ -76,7 +80,7 @@ def hidden(rows: Rows) -> Column:
     return spans
 
 
-def phase_table(rows: Rows, wait: Column) -> dict[str, NDArray[np.generic]]:
+def phase_table(rows: Rows, wait: Column) -> Table:
     """Sum this rank's time per step and phase: columns step, phase and the kinds of time in seconds."""
     time = rows["leave"] - rows["enter"]
     communicates = np.isin(rows["kind"], _COMMUNICATION)
@@ -84,7 +88,7 @@ def phase_table(rows: Rows, wait: Column) -> dict[str, NDArray[np.generic]]:
     steps = int(rows["step"].max()) + 1
     cell = rows["step"] * len(PHASES) + rows["phase"]
 
-    def total(chosen: NDArray[np.bool_], values: Column) -> NDArray[np.float64]:
+    def total(chosen: Mask, values: Column) -> NDArray[Any]:
         return np.bincount(cell[chosen], values[chosen], steps * len(PHASES)) * 1e-9
 
     wall = total(rows["kind"] == Kind.PHASE, time)
@@ -105,7 +109,7 @@ def phase_table(rows: Rows, wait: Column) -> dict[str, NDArray[np.generic]]:
     }
 
 
-def call_table(rows: Rows, wait: Column, axes: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+def call_table(rows: Rows, wait: Column, axes: Sequence[str]) -> Table:
     """Sum this rank's calls per step, phase, axis and verb; a started call counts where it was started."""
     chosen = np.flatnonzero(np.isin(rows["kind"], _COMMUNICATION) & (rows["phase"] >= 0))
     time, under_way = (rows["leave"] - rows["enter"])[chosen], hidden(rows)[chosen]
@@ -114,7 +118,7 @@ def call_table(rows: Rows, wait: Column, axes: Sequence[str]) -> dict[str, NDArr
     groups, group = np.unique(keys, axis=1, return_inverse=True)
     group = group.reshape(-1)
 
-    def total(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    def total(values: NDArray[Any]) -> NDArray[Any]:
         return np.bincount(group, values, groups.shape[1])
 
     waited = total(wait[chosen]) * 1e-9

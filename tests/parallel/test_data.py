@@ -21,7 +21,7 @@ def case_of(reduction, dp, bucket_bytes=1 << 12, batch=8):
 
 def exchange(case, mesh, grad, units):
     """Run the exchange as a backward pass would."""
-    strategy = replicas(case, grad, units, mesh.axis("dp"))
+    strategy = replicas(case.plan, grad, units, mesh.axis("dp"))
     for unit in reversed(range(len(units))):
         strategy.ready(unit)
     strategy.finish()
@@ -53,7 +53,7 @@ def test_bucketed_reduction_starts_before_the_backward_pass_is_over():
 
     def one(mesh):
         grad, units = np.ones(200), [slice(0, 100), slice(100, 200)]
-        strategy = replicas(case_of("bucketed", 2, bucket_bytes=800), grad, units, mesh.axis("dp"))
+        strategy = replicas(Plan(dp=2, bucket_bytes=800), grad, units, mesh.axis("dp"))
         strategy.ready(1)
         started = np.count_nonzero(recorder.rows()["kind"] == Kind.POSTED) if mesh.world.rank == 0 else None
         strategy.ready(0)
