@@ -1,0 +1,179 @@
+"""What speaks against trusting a number: each a sentence with figures and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from pscale.analysis.frames import Run
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Sample
+
+DEVIATION = 0.10  # of the mean
+EXTREME = 0.50  # away from the mean
+HALF_WIDTH = 0.05  # of the value
+RECORDING = 1.02
+UNACCOUNTED = 0.01  # of the wall
+STEAL = 0.01  # of the wall
+SWITCHES_PER_S = 20.0  # of one rank
+CLOCK = 0.10  # bound over the mean wait of a call
+REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A warning about one case, or about the run where `case` is empty."""
+
+    kind: str
+    case: str
+    label: str
+    text: str
+
+
+def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) -> tuple[Remark, ...]:
+    """Return all warnings: those about the whole run first, then case by case."""
+    ranks = {str(case): rows for case, rows in run.measured(run.ranks).groupby("case", observed=True)}
+    calls = {str(case): rows for case, rows in run.measured(run.calls).groupby("case", observed=True)}
+    good = run.cases[run.cases["status"] == "ok"]
+    rows = {str(case): group for case, group in good.groupby("case")}
+    found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
+    for point in points:
+        if point.case not in rows:
+            continue
+        said = [*_of_times(point, times.get(point.case)), *_of_launches(rows[point.case])]
+        if point.case in ranks:
+            said += _of_ranks(ranks[point.case], point)
+            if point.case in calls:
+                said += _of_clock(ranks[point.case], calls[point.case])
+        found += [Remark(kind=kind, case=point.case, label=point.label, text=text) for kind, text in said]
+    return tuple(found)
+
+
+def _of_run(run: Run) -> Iterator[tuple[str, str]]:
+    ranks = run.measured(run.ranks)
+    libraries = (
+        ranks[["blas", "blas_version", "blas_architecture", "blas_threading"]].astype(object).fillna("?")
+    )
+    kinds = sorted({" ".join(map(str, row)) for row in libraries.drop_duplicates().to_numpy()})
+    if len(kinds) > 1:
+        yield (
+            "blas",
+            f"The launches used {len(kinds)} different BLAS: {'; '.join(kinds)}. Their times "
+            "are not comparable: run all cases in one environment.",
+        )
+    hosts = ranks.groupby(["case", "repeat"], observed=True)["host"].agg(
+        lambda names: ", ".join(sorted(set(map(str, names))))
+    )
+    single = sorted({names for names in hosts if ", " not in names})
+    if len(single) > 1:
+        yield (
+            "hosts",
+            f"Launches on one node ran on different ones ({', '.join(single)}): differences between "
+            "nodes enter the comparison. Pin the suite to one node, or repeat each case on all of them.",
+        )
+
+
+def _of_times(point: Point, sample: Sample | None) -> Iterator[tuple[str, str]]:
+    if sample is None or not sample.steps or not sample.mean > 0:
+        return
+    if sample.deviation >= DEVIATION * sample.mean:
+        yield (
+            "deviation",
+            f"Step times scatter: standard deviation {sample.deviation / sample.mean:.0%} of the mean over "
+            f"{sample.steps} steps. Free the machine of other work, or take more steps and repeats.",
+        )
+    extreme = max(sample.slowest - sample.mean, sample.mean - sample.fastest)
+    if extreme >= EXTREME * sample.mean:
+        yield (
+            "extreme",
+            f"Single steps are far off: fastest {sample.fastest * 1e3:.4g} ms, "
+            f"slowest {sample.slowest * 1e3:.4g} ms, mean {sample.mean * 1e3:.4g} ms. "
+            "Look at the heat map for the rank that was late.",
+        )
+    width = point.step_s.half_width if point.step_s else None
+    if width is not None and width > HALF_WIDTH:
+        yield (
+            "interval",
+            f"The step time is known to ±{width:.0%} only, from {point.launches} "
+            f"{'launch' if point.launches == 1 else 'launches'}. Raise `repeat` (and `train.steps`).",
+        )
+
+
+def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    if rows["oversubscribed"].astype("boolean").fillna(False).any():
+        yield (
+            "oversubscribed",
+            "Ranks share cores, as the suite allows: times and efficiencies say nothing about the machine.",
+        )
+    ratio = rows["recording_ratio"].median()
+    if ratio > RECORDING:
+        yield (
+            "recording",
+            f"Steps with recording on take {ratio - 1:.1%} longer than without. Use larger batches, so that "
+            "calls are rarer, and trust ratios between phases more than times.",
+        )
+    spread, dtype = rows["replica_spread"].max(), str(rows["dtype"].iloc[0])
+    if spread > REPLICAS.get(dtype, REPLICAS["float32"]):
+        yield (
+            "replicas",
+            f"Replicas differ by {spread:.1e} (relative) at the end, more than rounding in {dtype} explains: "
+            "their weights have drifted apart. Check the MPI library with `reduction: all-reduce`.",
+        )
+    for losses in rows["losses"].dropna():
+        bad = [step for step, loss in enumerate(losses) if not math.isfinite(loss)]
+        if bad:
+            yield (
+                "loss",
+                f"The loss is not finite from step {bad[0]} of {len(losses)} on. "
+                "Lower `train.lr`, or clip gradients.",
+            )
+            break
+
+
+def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:
+    wall = ranks["wall_s"].sum()
+    got = sorted({int(threads) for threads in ranks["threads"].dropna()} - {point.threads})
+    if got:
+        yield (
+            "threads",
+            f"BLAS ran with {', '.join(map(str, got))} threads where {point.threads} were asked for. "
+            "`pscale doctor` says what holds it.",
+        )
+    if not wall > 0:
+        return
+    unaccounted = ranks["unaccounted_s"].sum() / wall
+    if unaccounted > UNACCOUNTED:
+        yield (
+            "unaccounted",
+            f"{unaccounted:.1%} of the steps belongs to no phase: the breakdown misses that much.",
+        )
+    steal = (ranks["steal_s"] / ranks["wall_s"]).max()
+    if steal > STEAL:
+        yield (
+            "steal",
+            f"The hypervisor took {steal:.0%} of the time of a core away. "
+            "Use a dedicated machine, or more repeats.",
+        )
+    switches = (ranks["involuntary_switches"] / ranks["wall_s"]).max()
+    if switches > SWITCHES_PER_S:
+        yield (
+            "switches",
+            f"A rank was forced off its core {switches:.0f} times a second: something else runs there. "
+            "Stop it, bind ranks to cores, or leave a core free.",
+        )
+
+
+def _of_clock(ranks: pd.DataFrame, calls: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    bound, count = ranks["clock_bound_s"].max(), calls["count"].sum()
+    if not bound > 0 or not count:
+        return
+    wait = calls["wait_s"].sum() / count
+    if bound > CLOCK * wait:
+        yield (
+            "clock",
+            f"Clocks agree to {bound * 1e6:.3g} us only, while a call waits {wait * 1e6:.3g} us on average: "
+            "read wait and transfer of this case as one.",
+        )

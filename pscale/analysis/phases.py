@@ -1,0 +1,145 @@
+"""Where a step's time goes: by phase, by rank, by call, and wait by rank and step. Seconds per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pscale.analysis.efficiency import KINDS
+from pscale.analysis.frames import Run, records
+
+ORDER = ("data", "forward", "backward", "sync", "update")
+SLOWEST = 3  # ranks told of per case
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseTime:
+    """One phase of a case's step: means over ranks, steps and launches, and the rank that computes most."""
+
+    case: str
+    phase: str
+    compute_s: float
+    transfer_s: float
+    wait_s: float
+    copy_s: float
+    hidden_s: float  # communication under way while the rank computed; beside the others, not added
+    largest_rank: int
+    largest_compute_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTime:
+    """One rank of a case: means over steps and launches."""
+
+    case: str
+    rank: int
+    host: str
+    compute_s: float
+    wait_s: float
+    transfer_s: float
+    excess: float  # compute over that of the typical rank (the lower median), minus one
+    phase: str  # where its compute exceeds the mean most
+    phase_excess_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTime:
+    """The calls of one verb on one axis in a phase of a case: per rank and step, means."""
+
+    case: str
+    phase: str
+    axis: str
+    verb: str
+    count: float
+    bytes: float
+    transfer_s: float
+    wait_s: float
+    hidden_s: float
+    bytes_per_s: float | None  # payload over the time under way: transfer and hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitMap:
+    """Wait in seconds by rank (rows) and step (columns) of one launch."""
+
+    case: str
+    repeat: int
+    wait_s: tuple[tuple[float, ...], ...]
+
+
+def by_phase(run: Run) -> tuple[PhaseTime, ...]:
+    """Return the phases of every measured case, in the order of a step."""
+    ranks = _rank_means(run)
+    groups = ranks.groupby(["case", "phase"], observed=True)
+    largest = ranks.loc[groups["compute_s"].idxmax()].set_index(["case", "phase"])
+    table = groups[list(KINDS)].mean()
+    table["largest_rank"] = largest["rank"]
+    table["largest_compute_s"] = largest["compute_s"]
+    found = [PhaseTime(**row) for row in records(table.reset_index())]
+    return tuple(sorted(found, key=lambda time: (time.case, _place(time.phase))))
+
+
+def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
+    """Return, for cases of several ranks, those that compute most and so keep the others waiting."""
+    means = _rank_means(run)
+    in_phase = means.groupby(["case", "phase"], observed=True)["compute_s"]
+    means["phase_excess_s"] = means["compute_s"] - in_phase.transform("mean")
+    by_rank = means.groupby(["case", "rank"], observed=True)
+    table = by_rank[["compute_s", "wait_s", "transfer_s"]].sum()
+    worst = means.loc[by_rank["phase_excess_s"].idxmax()].set_index(["case", "rank"])
+    table = table.join(worst[["phase", "phase_excess_s"]])
+    table["host"] = run.ranks.groupby(["case", "rank"], observed=True)["host"].first()
+    table = table.reset_index().astype({"case": str, "host": str})
+    of_case = table.groupby("case")["compute_s"]
+    typical = table["case"].map(of_case.quantile(0.5, interpolation="lower"))
+    table["excess"] = (table["compute_s"] / typical - 1).fillna(0.0)
+    table = table[of_case.transform("size") > 1]
+    table = table.sort_values(["case", "compute_s"], ascending=[True, False], kind="stable")
+    return tuple(RankTime(**row) for row in records(table.groupby("case").head(SLOWEST)))
+
+
+def calls(run: Run) -> tuple[CallTime, ...]:
+    """Return the communication of every measured case by phase, axis and verb."""
+    columns = ["count", "bytes", "transfer_s", "wait_s", "hidden_s"]
+    groups = run.measured(run.calls).groupby(["case", "phase", "axis", "verb"], observed=True)
+    means = groups[columns].sum().reset_index().astype({"case": str})
+    steps = means["case"].map(_rank_steps(run, ["case"])).astype(float)
+    means[columns] = means[columns].div(steps, axis=0)
+    under_way = means["transfer_s"] + means["hidden_s"]
+    means["bytes_per_s"] = (means["bytes"] / under_way).where(under_way > 0)
+    found = [CallTime(**row) for row in records(means)]
+    return tuple(sorted(found, key=lambda call: (call.case, _place(call.phase), call.axis, call.verb)))
+
+
+def wait_map(run: Run, case: str) -> WaitMap | None:
+    """Return the waits of the first good launch of a case, or None if it has none."""
+    rows = run.measured(run.steps)
+    rows = rows[rows["case"] == case]
+    if rows.empty:
+        return None
+    repeat = int(rows["repeat"].min())
+    rows = rows[rows["repeat"] == repeat]
+    matrix = rows.pivot_table(index="rank", columns="step", values="wait_s", aggfunc="sum", fill_value=0.0)
+    return WaitMap(case=case, repeat=repeat, wait_s=tuple(map(tuple, matrix.to_numpy(np.float64).tolist())))
+
+
+def _rank_means(run: Run) -> pd.DataFrame:
+    """Return the kinds of time per case, rank and phase: means over steps and launches."""
+    rows = run.measured(run.steps)
+    rows = rows[rows["phase"] != ""]
+    sums = rows.groupby(["case", "rank", "phase"], observed=True)[list(KINDS)].sum().reset_index()
+    steps = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
+    sums[list(KINDS)] = sums[list(KINDS)].div(steps["steps"], axis=0)
+    return sums
+
+
+def _rank_steps(run: Run, by: list[str]) -> pd.Series[int]:
+    """Count the measured steps of every rank, over all launches."""
+    rows = run.measured(run.steps)[["case", "repeat", "rank", "step"]].drop_duplicates()
+    return rows.groupby(by, observed=True).size().rename("steps")
+
+
+def _place(phase: str) -> tuple[int, str]:
+    return (ORDER.index(phase) if phase in ORDER else len(ORDER), phase)

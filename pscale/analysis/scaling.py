@@ -1,0 +1,225 @@
+"""Step time, throughput, speed-up and efficiency of every case against the base of its series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from pscale.analysis.frames import Run
+from pscale.analysis.stats import Estimate, Sample, estimate, ratio, samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Launches of one case that ended in the same bad way."""
+
+    case: str
+    label: str
+    status: str
+    reason: str
+    repeats: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One case. What was not measured is None; `cores` is ranks x threads, the size that it is plotted at."""
+
+    case: str
+    label: str
+    series: str
+    scaling: str
+    ranks: int
+    threads: int
+    cores: int
+    batch: int
+    status: str  # ok, as soon as one launch was; else that of the first launch; pending without any
+    reason: str
+    launches: int  # that ended well
+    failed: int
+    pending: int
+    base: bool = False
+    steps: int = 0  # steady ones, over all launches
+    dropped: int = 0
+    step_s: Estimate | None = None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
+    samples_per_s: Estimate | None = None
+    tokens_per_s: Estimate | None = None
+    model_flops: float | None = None  # of one step, all ranks
+    gflops: float | None = None  # model FLOPs, attention counted causal
+    peak_fraction: float | None = None  # executed FLOPs over the GEMM peak of the same job
+    loss_first: float | None = None
+    loss_last: float | None = None
+    loss_unigram: float | None = None
+    startup_s: float | None = None
+    wall_s: float | None = None
+    parameters: int | None = None
+    peak_rss_bytes: float | None = None  # of the largest rank
+    losses: tuple[float, ...] = field(default=(), repr=False)
+
+
+def points(run: Run, times: Mapping[str, Sample]) -> tuple[Point, ...]:
+    """Return every case of the suite, by series and size; failed and pending ones too."""
+    rows = {str(case): group for case, group in run.cases.groupby("case", sort=False)}
+    memory = run.measured(run.ranks).groupby("case", observed=True)["peak_rss_bytes"].max()
+    found = []
+    for case in dict.fromkeys([*run.planned, *rows]):
+        launches = rows.get(case)
+        point = _identity(case, run.planned.get(case, {}), launches, run)
+        good = None if launches is None else launches[launches["status"] == "ok"]
+        if good is not None and len(good):
+            point = _measured(point, good, times.get(case))
+            point = replace(point, peak_rss_bytes=_number(memory.get(case)))
+        found.append(point)
+    order = {series: place for place, series in enumerate(dict.fromkeys(point.series for point in found))}
+    based = _with_bases(found, times)
+    return tuple(sorted(based, key=lambda point: (order[point.series], point.cores, point.ranks)))
+
+
+def step_samples(run: Run, seed: int) -> dict[str, Sample]:
+    """Return the step time of every measured case; without rows of steps, that which its launches state."""
+    stated = run.cases[run.cases["status"] == "ok"].groupby("case")["step_s"].mean().dropna()
+    plain = {
+        str(case): Sample(value=float(value), draws=None, launches=1, steps=0, dropped=0)
+        for case, value in stated.items()
+    }
+    return plain | samples(run.measured(run.steps), seed)
+
+
+def failures(run: Run) -> tuple[Failure, ...]:
+    """Return all launches that did not end well, those of a case with the same reason together."""
+    bad = run.cases[run.cases["status"] != "ok"]
+    groups = bad.groupby(["case", "status", "reason"], dropna=False, sort=False)
+    return tuple(
+        Failure(
+            case=str(case),
+            label=str(rows["label"].iloc[0]),
+            status=str(status),
+            reason=_text(reason) or "no reason was recorded",
+            repeats=tuple(int(repeat) for repeat in rows["repeat"]),
+        )
+        for (case, status, reason), rows in groups
+    )
+
+
+def bases(found: Iterable[Point]) -> dict[str, str]:
+    """Return, by case, the case that it is compared with."""
+    base = {point.series: point.case for point in found if point.base}
+    return {point.case: base[point.series] for point in found if point.series in base}
+
+
+def _identity(case: str, planned: Mapping[str, Any], launches: pd.DataFrame | None, run: Run) -> Point:
+    """Return what is known of a case before it has run, and how its launches ended."""
+    first = {} if launches is None else launches.iloc[0].to_dict()
+    known = {**first, **planned.get("train", {}), **planned}
+    statuses = [] if launches is None else [str(status) for status in launches["status"]]
+    good = statuses.count("ok")
+    ranks, threads = int(known.get("ranks") or 1), int(known.get("threads") or 1)
+    return Point(
+        case=case,
+        label=_text(known.get("label")) or case,
+        series=_text(known.get("series")),
+        scaling=_text(known.get("scaling")),
+        ranks=ranks,
+        threads=threads,
+        cores=ranks * threads,
+        batch=int(known.get("batch") or 0),
+        status="ok" if good else (statuses[0] if statuses else "pending"),
+        reason="" if good or launches is None else _text(first.get("reason")),
+        launches=good,
+        failed=len(statuses) - good,
+        pending=sum(launch == case for launch, _ in run.pending),
+        base=bool(known.get("base")),
+    )
+
+
+def _measured(point: Point, good: pd.DataFrame, sample: Sample | None) -> Point:
+    """Add what the good launches measured: medians over them, and the losses of the first."""
+
+    def median(column: str) -> float | None:
+        return _number(good[column].median())
+
+    step_s = estimate(sample.value, sample.draws) if sample else None
+    seconds = step_s.value if step_s else None
+    flops, executed, peak = median("model_flops"), median("executed_flops"), median("gemm_peak_gflops")
+    first = good.iloc[0]
+    return replace(
+        point,
+        steps=sample.steps if sample else 0,
+        dropped=sample.dropped if sample else 0,
+        step_s=step_s,
+        samples_per_s=_rate(median("batch"), step_s),
+        tokens_per_s=_rate(median("tokens"), step_s),
+        model_flops=flops,
+        gflops=flops / seconds * 1e-9 if flops and seconds else None,
+        peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
+        loss_first=_number(first["loss_first"]),
+        loss_last=_number(first["loss_last"]),
+        loss_unigram=_number(first["loss_unigram"]),
+        startup_s=median("startup_s"),
+        wall_s=median("wall_s"),
+        parameters=None if pd.isna(first["parameters"]) else int(first["parameters"]),
+        losses=tuple(float(loss) for loss in first["losses"]) if first["losses"] is not None else (),
+    )
+
+
+def _with_bases(found: list[Point], times: Mapping[str, Sample]) -> list[Point]:
+    """Mark the base of every series and set all its points against it."""
+    base = {series: _base(found, series, times) for series in {point.series for point in found}}
+    return [_related(point, base[point.series], times) for point in found]
+
+
+def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> Point:
+    """Set a point against the base of its series; without one, or without times, it stays alone."""
+    if base is None or point.case not in times or base.case not in times:
+        return replace(point, base=base is not None and point.case == base.case)
+    work, pair = _work(point, base), (times[base.case], times[point.case])
+    return replace(
+        point,
+        base=point.case == base.case,
+        speedup=ratio(*pair, factor=work),
+        efficiency=ratio(*pair, factor=work * base.cores / point.cores),
+    )
+
+
+def _base(found: list[Point], series: str, times: Mapping[str, Sample]) -> Point | None:
+    """Return the case that the suite names, else the smallest that was measured.
+
+    A named base that failed is not replaced by another: the series then has no efficiency.
+    """
+    members = [point for point in found if point.series == series and point.scaling != "throughput"]
+    named = [point for point in members if point.base]
+    candidates = named or [point for point in members if point.case in times]
+    return min(candidates, key=lambda point: (point.cores, point.ranks), default=None)
+
+
+def _work(point: Point, base: Point) -> float:
+    """Return the work of a step over that of the base: FLOPs, or the size where those are not known."""
+    if point.scaling == "strong":
+        return 1.0
+    if point.model_flops and base.model_flops:
+        return point.model_flops / base.model_flops
+    return point.cores / base.cores
+
+
+def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:
+    if not amount or step_s is None or not step_s.value > 0:
+        return None
+    low, high = step_s.low, step_s.high
+    return Estimate(
+        value=amount / step_s.value,
+        low=amount / high if high else None,
+        high=amount / low if low else None,
+    )
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, or None for a null; what is not finite stays as it is."""
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

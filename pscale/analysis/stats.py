@@ -1,0 +1,160 @@
+"""Step times and what is known of them: medians, and intervals by a hierarchical bootstrap.
+
+The unit of repetition is the launch. A case's step time is the median over the steady steps of a launch,
+averaged over its launches; the interval resamples launches first and steps within them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+DRAWS = 2000
+_CONFIDENCE = 0.95
+_NORMAL = 1.959964  # quantile of the normal distribution for 95 %
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's, 1 … 9 degrees
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value and its 95 % interval; the bounds are None where there is nothing to resample."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval over the value; None without an interval."""
+        if self.low is None or self.high is None or not self.value:
+            return None
+        return (self.high - self.low) / 2 / abs(self.value)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """The step time of a case, in seconds, with bootstrap draws of it."""
+
+    value: float
+    draws: Vector | None
+    launches: int
+    steps: int  # steady ones, over all launches
+    dropped: int  # measured, but before the series was steady
+    mean: float = float("nan")
+    deviation: float = float("nan")
+    fastest: float = float("nan")
+    slowest: float = float("nan")
+
+
+def step_times(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return `case repeat step step_s`: the time between consecutive step ends of the slowest rank."""
+    ends = steps.groupby(["case", "repeat", "step"], observed=True, sort=True)["end_s"].max().reset_index()
+    before = ends.groupby(["case", "repeat"], observed=True)["end_s"].shift(fill_value=0.0)
+    return ends.assign(step_s=ends["end_s"] - before).drop(columns="end_s")
+
+
+def steady_start(times: Vector) -> int:
+    """Return how many leading steps are slower or faster than the second half's own spread allows.
+
+    A step belongs to the warm-up if it and all before it are outside median ± max(3 robust deviations, 5 %)
+    of the second half; at most half of the steps are dropped.
+    """
+    half = times[len(times) // 2 :]
+    centre = np.median(half)
+    width = max(3 * 1.4826 * np.median(np.abs(half - centre)), 0.05 * centre)
+    inside = np.abs(times - centre) <= width
+    return int(min(np.argmax(inside) if inside.any() else 0, len(times) // 2))
+
+
+def sample(launches: Sequence[Vector], seed: Sequence[int]) -> Sample:
+    """Return the step time of the launches' steps, each a series in order; `seed` fixes the draws."""
+    starts = [steady_start(times) for times in launches]
+    steady = [np.sort(times[start:]) for times, start in zip(launches, starts, strict=True)]
+    medians = np.array([np.median(times) for times in steady])
+    pooled = np.concatenate(steady)
+    return Sample(
+        value=float(medians.mean()),
+        draws=_draws(steady, medians, np.random.default_rng(list(seed))),
+        launches=len(launches),
+        steps=len(pooled),
+        dropped=sum(starts),
+        mean=float(pooled.mean()),
+        deviation=float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0,
+        fastest=float(pooled.min()),
+        slowest=float(pooled.max()),
+    )
+
+
+def _draws(steady: list[Vector], medians: Vector, random: np.random.Generator) -> Vector | None:
+    """Draw means over resampled launches of medians over resampled steps."""
+    if len(steady) == 1 and len(steady[0]) == 1:
+        return None
+    count = len(steady)
+    around = np.stack([_resampled_medians(times, random) for times in steady]) - medians[:, None]
+    chosen = random.integers(0, count, (count, DRAWS))
+    within = around[chosen, random.integers(0, DRAWS, (count, DRAWS))]
+    between = (medians - medians.mean()) * _few_launches(medians, around)
+    return np.asarray(medians.mean() + (between[chosen] + within).mean(axis=0))
+
+
+def _resampled_medians(ordered: Vector, random: np.random.Generator) -> Vector:
+    """Draw medians of resamples: the rank of the median of n uniform draws is a Beta variate."""
+    count = len(ordered)
+    place = random.beta((count + 1) / 2, (count + 1) / 2, DRAWS)
+    return ordered[np.minimum((place * count).astype(np.intp), count - 1)]
+
+
+def _few_launches(medians: Vector, around: Vector) -> float:
+    """Return the factor by which launches must spread for a bootstrap of so few of them to cover.
+
+    Resampling n values spreads sqrt((n - 1) / n) too little, and n - 1 degrees of freedom need Student's
+    quantile (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.4). Only the part
+    of the variance that steps within a launch do not explain is widened.
+    """
+    count = len(medians)
+    total = medians.var(ddof=1) if count > 1 else 0.0
+    if not total > 0:
+        return 1.0
+    share = max(0.0, 1 - around.var(axis=1).mean() / total)
+    degrees = count - 1
+    student = _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else _NORMAL + 2.372 / degrees
+    factor = (student / _NORMAL) ** 2 * count / degrees
+    return float(np.sqrt(1 + (factor - 1) * share))
+
+
+def estimate(value: float, draws: Vector | None) -> Estimate:
+    """Return the value with the central 95 % of its draws."""
+    if draws is None or not np.isfinite(draws).all():
+        return Estimate(value=value)
+    tail = (1 - _CONFIDENCE) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Estimate(value=value, low=float(low), high=float(high))
+
+
+def ratio(above: Sample, below: Sample, factor: float = 1.0) -> Estimate:
+    """Return factor * above / below; both are resampled, unless they are one and the same."""
+    if above is below:
+        return Estimate(value=factor, low=factor, high=factor)
+    value = factor * above.value / below.value
+    if above.draws is None or below.draws is None:
+        return Estimate(value=value)
+    return estimate(value, factor * above.draws / below.draws)
+
+
+def samples(steps: pd.DataFrame, seed: int) -> dict[str, Sample]:
+    """Return the step time of every case in the table of step times; reproducible case by case."""
+    found: dict[str, list[Vector]] = {}
+    for key, group in step_times(steps).groupby(["case", "repeat"], observed=True, sort=True)["step_s"]:
+        found.setdefault(str(_first(key)), []).append(group.to_numpy(dtype=np.float64))
+    return {case: sample(launches, (seed, *case.encode())) for case, launches in found.items()}
+
+
+def _first(key: Any) -> Any:
+    return key[0]

@@ -1,0 +1,153 @@
+"""Everything that a report says about a run, worked out; rendering adds no arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pscale.analysis import efficiency, evidence, expect, phases, scaling
+from pscale.analysis.efficiency import Losses, Tree
+from pscale.analysis.evidence import Remark
+from pscale.analysis.expect import Expectation
+from pscale.analysis.frames import Run
+from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
+from pscale.analysis.scaling import Failure, Point
+from pscale.analysis.verdict import Verdict, verdict
+
+FORMAT = 1
+Finding = TypeVar("Finding", Tree, Losses, PhaseTime, RankTime, CallTime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The findings of one run. Times are seconds, sizes bytes, shares and efficiencies fractions."""
+
+    run: str
+    path: str
+    suite: str
+    title: str
+    scaling: str
+    machine: tuple[tuple[str, str], ...]  # what it ran on: names and values
+    launches: int
+    repeats: int
+    verdicts: tuple[Verdict, ...]  # one a series
+    points: tuple[Point, ...]
+    trees: tuple[Tree, ...]
+    losses: tuple[Losses, ...]
+    phases: tuple[PhaseTime, ...]
+    ranks: tuple[RankTime, ...]
+    calls: tuple[CallTime, ...]
+    wait: WaitMap | None  # of the largest case
+    remarks: tuple[Remark, ...]
+    expectations: tuple[Expectation, ...]
+    failures: tuple[Failure, ...]
+    notes: tuple[str, ...]  # how to read the intervals and rates of this run
+
+    def point(self, case: str) -> Point:
+        """Return the case of that id."""
+        return next(point for point in self.points if point.case == case)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case ran well and every expectation is known to hold."""
+        complete = not self.failures and all(point.status == "ok" for point in self.points)
+        return complete and all(expectation.held for expectation in self.expectations)
+
+
+def summarise(run: Run) -> Summary:
+    """Work out all findings of a run."""
+    seed = run.document.get("seed")
+    times = scaling.step_samples(run, seed if isinstance(seed, int) and seed >= 0 else 0)
+    points = scaling.points(run, times)
+    launches = efficiency.launches(run)
+    trees = efficiency.trees(launches, scaling.bases(points))
+    losses = efficiency.losses(launches, trees)
+    by_phase, ranks = phases.by_phase(run), phases.slowest_ranks(run)
+    verdicts = tuple(
+        verdict(series, [point for point in points if point.series == series], losses, by_phase, ranks)
+        for series in dict.fromkeys(point.series for point in points)
+    )
+    order = {point.case: place for place, point in enumerate(points)}
+
+    def ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
+        return tuple(sorted(found, key=lambda finding: order[finding.case]))
+
+    return Summary(
+        run=str(run.document.get("run") or run.path.name),
+        path=str(run.path),
+        suite=str(run.suite.get("name", "")),
+        title=str(run.suite.get("title") or run.suite.get("name", "")),
+        scaling=str(run.suite.get("scaling", "")),
+        machine=_machine(run),
+        launches=len(run.cases),
+        repeats=int(run.document.get("repeats") or 1),
+        verdicts=verdicts,
+        points=points,
+        trees=ordered(trees.values()),
+        losses=ordered(losses.values()),
+        phases=ordered(by_phase),
+        ranks=ordered(ranks),
+        calls=ordered(phases.calls(run)),
+        wait=_largest_wait(run, points),
+        remarks=evidence.remarks(run, points, times),
+        expectations=expect.expectations(run, points, trees),
+        failures=scaling.failures(run),
+        notes=_notes(points),
+    )
+
+
+def _largest_wait(run: Run, points: tuple[Point, ...]) -> WaitMap | None:
+    measured = [point for point in points if point.steps]
+    if not measured:
+        return None
+    return phases.wait_map(run, max(measured, key=lambda point: (point.ranks, point.cores)).case)
+
+
+def _notes(points: tuple[Point, ...]) -> tuple[str, ...]:
+    notes = []
+    good = [point for point in points if point.step_s]
+    if any(point.launches == 1 for point in good):
+        notes.append(
+            "Cases with one launch: the interval is from the scatter of steps alone and does not hold what "
+            "differs between launches; it is too narrow. Set `repeat: 3` or more."
+        )
+    if dropped := sum(point.dropped for point in good):
+        notes.append(
+            f"{dropped} measured steps were left out of the step times as further warm-up, "
+            "because they were outside the spread of the second half of their launch."
+        )
+    if any(point.peak_fraction for point in good):
+        notes.append(
+            "GFLOP/s counts model FLOPs (attention causal); `of peak` is executed FLOPs over the "
+            "matrix-product peak measured in the same job on the same cores."
+        )
+    return tuple(notes)
+
+
+def _machine(run: Run) -> tuple[tuple[str, str], ...]:
+    """Return what the launches found: host, MPI, BLAS; several values where they differ."""
+    ranks = run.ranks
+    blas = ranks[["blas", "blas_version", "blas_architecture", "blas_threading"]].astype(object).fillna("")
+    found = {
+        "host": sorted(set(ranks["host"].dropna().astype(str))),
+        "BLAS": sorted({" ".join(filter(None, map(str, row))) for row in blas.drop_duplicates().to_numpy()}),
+        "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),
+    }
+    return tuple((name, _listed(values)) for name, values in found.items() if any(values))
+
+
+def _mpi(provenance: str) -> str:
+    try:
+        found: Any = json.loads(provenance)
+    except ValueError:
+        return ""
+    mpi = found.get("mpi", "") if isinstance(found, Mapping) else ""
+    text = " ".join(str(value) for value in mpi.values()) if isinstance(mpi, Mapping) else str(mpi)
+    return text.splitlines()[0][:60] if text else ""
+
+
+def _listed(values: list[str], most: int = 4) -> str:
+    named = ", ".join(value for value in values[:most] if value)
+    return named if len(values) <= most else f"{named} and {len(values) - most} more"

@@ -1,0 +1,142 @@
+"""Two sentences on a series: how well its largest case scales, and what costs it most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pscale.analysis.efficiency import Losses
+from pscale.analysis.phases import PhaseTime, RankTime
+from pscale.analysis.scaling import Point
+
+_SMALL = 0.01  # a loss below this share of the step is not worth a cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What to read first about one series."""
+
+    series: str
+    case: str  # the largest that was measured; empty without any
+    efficiency: str
+    loss: str
+    cause: str  # scaling imbalance waiting transfer copy unaccounted, or empty
+
+
+def verdict(
+    series: str,
+    points: Sequence[Point],
+    losses: Mapping[str, Losses],
+    phases: Sequence[PhaseTime],
+    ranks: Sequence[RankTime],
+) -> Verdict:
+    """Return the verdict on the points of one series."""
+    good = [point for point in points if point.step_s]
+    if not good:
+        return Verdict(series=series, case="", efficiency=_nothing(points), loss="", cause="")
+    largest = max(good, key=lambda point: (point.cores, point.ranks))
+    cause, text = _largest_loss(
+        losses.get(largest.case),
+        [phase for phase in phases if phase.case == largest.case],
+        [rank for rank in ranks if rank.case == largest.case],
+    )
+    return Verdict(
+        series=series,
+        case=largest.case,
+        efficiency=_efficiency(largest, points, good),
+        loss=text,
+        cause=cause,
+    )
+
+
+def _nothing(points: Sequence[Point]) -> str:
+    if all(point.status == "pending" for point in points):
+        return "Nothing has been measured yet."
+    return "Nothing was measured: no case ended well. The reasons are listed under failed and invalid cases."
+
+
+def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) -> str:
+    base = next((point for point in points if point.base), None)
+    if largest.scaling == "throughput":
+        return f"At {size(largest)} it trains {_throughput(largest)}; the suite compares no sizes."
+    if base is None or base.step_s is None:
+        failed = base.label if base else "none"
+        return (
+            f"The base case ({failed}) was not measured, so there is no speed-up and no efficiency; "
+            f"at {size(largest)} it trains {_throughput(largest)}."
+        )
+    if len(good) == 1:
+        return (
+            f"Only one size was measured ({size(largest)}, {_throughput(largest)}), "
+            "so nothing can be said about scaling."
+        )
+    if largest.efficiency is None:
+        return f"The efficiency at {size(largest)} is not known."
+    known = largest.efficiency
+    interval = "" if known.low is None else f" (95% interval {known.low:.0%} to {known.high:.0%})"
+    compared = (
+        f"{largest.scaling} scaling keeps {known.value:.0%} of the efficiency of {size(base)}{interval}"
+    )
+    missing = [point for point in points if point.cores > largest.cores and not point.step_s]
+    tail = (
+        f"; {len(missing)} larger {'case has' if len(missing) == 1 else 'cases have'} no result"
+        if missing
+        else ""
+    )
+    return f"At {size(largest)}, {compared}{tail}."
+
+
+def _largest_loss(
+    losses: Losses | None, phases: Sequence[PhaseTime], ranks: Sequence[RankTime]
+) -> tuple[str, str]:
+    if losses is None:
+        return "", "The steps have no breakdown, so the cause is not known."
+    shares = {
+        name: getattr(losses, name)
+        for name in ("scaling", "imbalance", "waiting", "transfer", "copy", "unaccounted")
+    }
+    cause = max(shares, key=lambda name: shares[name])
+    if shares[cause] < _SMALL:
+        return "", f"No single loss reaches {_SMALL:.0%} of the step."
+    name, explanation = _explained(cause, phases, ranks)
+    return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
+
+
+def _explained(cause: str, phases: Sequence[PhaseTime], ranks: Sequence[RankTime]) -> tuple[str, str]:
+    """Return the name of a loss, and where it is."""
+    match cause:
+        case "imbalance":
+            return "load imbalance", _slowest(ranks)
+        case "waiting":
+            phase = max(phases, key=lambda phase: phase.wait_s).phase
+            return f"waiting in {phase}", ": ranks are late by turns, which is noise rather than imbalance"
+        case "transfer":
+            phase = max(phases, key=lambda phase: phase.transfer_s).phase
+            return f"transfer in {phase}", ": communication itself, when every rank has come to it"
+        case "scaling":
+            return "computation scaling", ": the same work takes more core time than in the base case"
+        case "copy":
+            return "copying", " into and out of communication buffers"
+    return "unaccounted time", ", which belongs to no phase"
+
+
+def _slowest(ranks: Sequence[RankTime]) -> str:
+    if not ranks:
+        return ""
+    slow = ranks[0]
+    host = f" on {slow.host}" if slow.host else ""
+    return (
+        f": rank {slow.rank}{host} computes {slow.excess:.0%} longer than a typical rank, "
+        f"most of it in {slow.phase}, and the others wait for it"
+    )
+
+
+def size(point: Point) -> str:
+    """Return the size of a case in words."""
+    ranks = f"{point.ranks} rank{'s' if point.ranks > 1 else ''}"
+    return ranks if point.threads == 1 else f"{ranks} x {point.threads} threads"
+
+
+def _throughput(point: Point) -> str:
+    rate = point.samples_per_s
+    return f"{rate.value:.4g} samples/s" if rate else "at an unknown rate"

@@ -1,0 +1,200 @@
+"""Runs made up on paper: folders as `pscale run` leaves them, whose every number is known beforehand.
+
+A step is compute (data, forward, backward), one all-reduce in `sync` that ends for all ranks together, and
+compute (update). A rank waits in the all-reduce for the one that computed longest before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pscale.config import Case, Model, Plan, Train, to_dict
+from pscale.results.store import write_part
+
+SHARES = {"data": 0.02, "forward": 0.30, "backward": 0.60, "update": 0.08}
+BYTES = 40_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One case and what it shall have cost, in seconds per step."""
+
+    ranks: int
+    compute_s: float = 0.100  # of every rank
+    transfer_s: float = 0.0
+    late_s: Mapping[int, float] = field(default_factory=dict)  # more compute in `backward`, by rank
+    noise: float = 0.0  # deviation of the compute of a rank and step, relative
+    launch_noise: float = 0.0  # of all steps of a launch
+    threads: int = 1
+    status: str = "ok"
+    reason: str = ""
+    scaling: str = "weak"
+    series: str = "dp"
+    base: bool = False
+    label: str = ""
+    hosts: Sequence[str] = ("node",)
+    losses: Sequence[float] = ()
+    row: Mapping[str, Any] = field(default_factory=dict)  # columns of the cases table to set otherwise
+    rank_row: Mapping[str, Any] = field(default_factory=dict)
+    only_repeats: Sequence[int] | None = None  # those that have run; None: all
+    failed_repeats: Sequence[int] = ()
+
+    @property
+    def case(self) -> Case:
+        weak = self.scaling == "weak"
+        return Case(
+            suite="synthetic",
+            label=self.label or f"{self.series} {self.ranks} ranks",
+            series=self.series,
+            base=self.base,
+            scaling=self.scaling,  # type: ignore[arg-type]
+            ranks=self.ranks,
+            threads=self.threads,
+            model=Model(layers=2, width=len(self.series) * 64),
+            train=Train(batch=4 * self.ranks if weak else 64, steps=20),
+            plan=Plan(dp=self.ranks),
+        )
+
+
+def write_run(
+    folder: Path,
+    points: Sequence[Point],
+    *,
+    repeats: int = 3,
+    steps: int = 20,
+    seed: int = 1,
+    expect: Sequence[Mapping[str, Any]] = (),
+    title: str = "Weak scaling of something made up",
+) -> Path:
+    """Write a run's folder and return it."""
+    (folder / "data").mkdir(parents=True)
+    document = {
+        "format": 1,
+        "run": folder.name,
+        "suite": {"name": "synthetic", "title": title, "scaling": "weak", "given": "", "resolved": {}},
+        "expect": list(expect),
+        "cases": [to_dict(point.case) | {"id": point.case.id} for point in points],
+        "repeats": repeats,
+        "seed": seed,
+        "provenance": {},
+    }
+    (folder / "run.json").write_text(json.dumps(document))
+    random = np.random.default_rng(seed)
+    for point in points:
+        for repeat in range(repeats) if point.only_repeats is None else point.only_repeats:
+            _write_launch(folder / "data", point, repeat, steps, random)
+    return folder
+
+
+def _write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.random.Generator) -> None:
+    key = {"case": point.case.id, "repeat": repeat}
+    status = "failed" if repeat in point.failed_repeats else point.status
+    row = _case_row(point) | {"status": status, "reason": point.reason} | key
+    if status == "ok":
+        tables = _tables(point, steps, random)
+        for table, rows in tables.items():
+            if rows:
+                write_part(data, table, point.case.id, repeat, [key | values for values in rows])  # type: ignore[arg-type]
+        ends = np.array(sorted({values["end_s"] for values in tables["steps"]}))
+        row |= _measured_row(point, float(np.median(np.diff(ends, prepend=0)))) | dict(point.row)
+    write_part(data, "cases", point.case.id, repeat, [row])
+
+
+def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, list[dict[str, Any]]]:
+    launch = 1 + point.launch_noise * random.normal()
+    rows: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    end = 0.0
+    for step in range(steps):
+        noise = launch * (1 + point.noise * random.normal(size=point.ranks))
+        late = np.array([point.late_s.get(rank, 0.0) for rank in range(point.ranks)])
+        compute = {phase: share * point.compute_s * noise for phase, share in SHARES.items()}
+        compute["backward"] = compute["backward"] + late
+        before = sum(compute[phase] for phase in ("data", "forward", "backward"))
+        wait = before.max() - before
+        end += float(before.max() + point.transfer_s + compute["update"].max())
+        tail = compute["update"].max() - compute["update"]  # until the next step's all-reduce: waited there
+        for rank in range(point.ranks):
+            cell = {"rank": rank, "step": step}
+            for phase, times in compute.items():
+                rows.append(cell | {"phase": phase, "end_s": end} | _times(compute_s=float(times[rank])))
+            waited = float(wait[rank] + tail[rank])
+            times = _times(wait_s=waited, transfer_s=point.transfer_s)
+            rows.append(cell | {"phase": "sync", "end_s": end} | times)
+            if point.ranks > 1:
+                call = {"phase": "sync", "axis": "dp", "verb": "all_reduce", "count": 1, "bytes": BYTES}
+                moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": 0.0}
+                calls.append(cell | call | moved)
+    return {
+        "steps": rows,
+        "calls": calls,
+        "ranks": [_rank_row(point, rank, end) for rank in range(point.ranks)],
+    }
+
+
+def _times(**known: float) -> dict[str, float]:
+    times = dict.fromkeys(("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s"), 0.0) | known
+    return times | {"wall_s": sum(times.values())}
+
+
+def _rank_row(point: Point, rank: int, wall_s: float) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "host": point.hosts[rank % len(point.hosts)],
+        "threads": point.threads,
+        "blas": "openblas",
+        "blas_version": "0.3.29",
+        "blas_architecture": "SkylakeX",
+        "blas_threading": "pthreads",
+        "peak_rss_bytes": 300_000_000,
+        "clock_bound_s": 0.0,
+        "wall_s": wall_s,
+        "unaccounted_s": 0.0,
+        "involuntary_switches": 0,
+        "steal_s": 0.0,
+    } | dict(point.rank_row)
+
+
+def _case_row(point: Point) -> dict[str, Any]:
+    case = point.case
+    return {
+        "suite": case.suite,
+        "label": case.label,
+        "series": case.series,
+        "base": case.base,
+        "scaling": case.scaling,
+        "ranks": case.ranks,
+        "threads": case.threads,
+        "nodes": 1,
+        "dp": case.plan.dp,
+        "batch": case.train.batch,
+        "dtype": case.model.dtype,
+        "provenance": json.dumps({"mpi": {"library": "MPICH", "version": "4.3"}}),
+    }
+
+
+def _measured_row(point: Point, step_s: float) -> dict[str, Any]:
+    batch = point.case.train.batch
+    return {
+        "tokens": batch * 256,
+        "steps": 20,
+        "wall_s": 30.0,
+        "startup_s": 0.5,
+        "step_s": step_s,
+        "parameters": 1_000_000,
+        "model_flops": batch * 1e9,
+        "executed_flops": batch * 1.2e9,
+        "gemm_peak_gflops": 100.0 * point.ranks * point.threads,
+        "recording_ratio": 1.0,
+        "replica_spread": 0.0,
+        "losses": list(point.losses) or None,
+        "loss_first": point.losses[0] if len(point.losses) else None,
+        "loss_last": point.losses[-1] if len(point.losses) else None,
+        "loss_unigram": 3.2 if len(point.losses) else None,
+    }
