@@ -46,10 +46,12 @@ class RankTime:
 
 @dataclass(frozen=True, kw_only=True)
 class CallTime:
-    """The calls of one verb on one axis in a phase of a case: per rank and step, means."""
+    """The calls of one verb on one axis in a case: per rank and step, means.
+
+    A started call is posted in one phase and completed in another, so phases are not told apart.
+    """
 
     case: str
-    phase: str
     axis: str
     verb: str
     count: float
@@ -84,6 +86,8 @@ def by_phase(run: Run) -> tuple[PhaseTime, ...]:
 def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
     """Return, for cases of several ranks, those that compute most and so keep the others waiting."""
     means = _rank_means(run)
+    if means.empty:
+        return ()
     in_phase = means.groupby(["case", "phase"], observed=True)["compute_s"]
     means["phase_excess_s"] = means["compute_s"] - in_phase.transform("mean")
     by_rank = means.groupby(["case", "rank"], observed=True)
@@ -101,16 +105,15 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
 
 
 def calls(run: Run) -> tuple[CallTime, ...]:
-    """Return the communication of every measured case by phase, axis and verb."""
+    """Return the communication of every measured case by axis and verb."""
     columns = ["count", "bytes", "transfer_s", "wait_s", "hidden_s"]
-    groups = run.measured(run.calls).groupby(["case", "phase", "axis", "verb"], observed=True)
+    groups = run.measured(run.calls).groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
     steps = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(steps, axis=0)
     under_way = means["transfer_s"] + means["hidden_s"]
     means["bytes_per_s"] = (means["bytes"] / under_way).where(under_way > 0)
-    found = [CallTime(**row) for row in records(means)]
-    return tuple(sorted(found, key=lambda call: (call.case, _place(call.phase), call.axis, call.verb)))
+    return tuple(CallTime(**row) for row in records(means))
 
 
 def wait_map(run: Run, case: str) -> WaitMap | None:

@@ -91,7 +91,7 @@ def step_samples(run: Run, seed: int) -> dict[str, Sample]:
 
 def failures(run: Run) -> tuple[Failure, ...]:
     """Return all launches that did not end well, those of a case with the same reason together."""
-    bad = run.cases[run.cases["status"] != "ok"]
+    bad = run.cases[run.cases["status"] != "ok"].sort_values(["ranks", "threads", "case", "repeat"])
     groups = bad.groupby(["case", "status", "reason"], dropna=False, sort=False)
     return tuple(
         Failure(

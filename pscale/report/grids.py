@@ -1,0 +1,269 @@
+"""The tables of a report as plain text cells, for the terminal and for Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pscale.analysis.efficiency import Tree
+from pscale.analysis.phases import CallTime, RankTime
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.report import text
+
+Tone = Literal["", "base", "bad", "pending", "good"]
+Row = tuple[Tone, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `wide` ones are left out where there is little room, `fold` ones may take several lines."""
+
+    name: str
+    right: bool = True
+    wide: bool = False
+    fold: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table: one tone and as many cells as columns in every row."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: str = ""
+
+
+def scaling(summary: Summary) -> Iterator[Grid]:
+    """Yield, per series, step time, speed-up and efficiency of every case."""
+    columns = (
+        Column("ranks×threads" if _threaded(summary) else "ranks"),
+        *(Column("step"), Column("95% interval")),
+        *(Column("speed-up"), Column("efficiency"), Column("95% interval"), Column("samples/s")),
+        *(
+            Column(name, wide=True)
+            for name in ("of peak", "launches", "memory", "loss", "tokens/s", "GFLOP/s")
+        ),
+    )
+    for series, points in by_series(summary):
+        rows = tuple((_tone(point), _scaling_row(point)) for point in points)
+        caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
+        yield Grid(title=titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
+
+
+def _scaling_row(point: Point) -> tuple[str, ...]:
+    samples, tokens = point.samples_per_s, point.tokens_per_s
+    known = point.efficiency
+    return (
+        text.size(point),
+        text.duration(point.step_s.value) if point.step_s else point.status,
+        text.duration_interval(point.step_s),
+        text.number(point.speedup.value if point.speedup else None, 3),
+        text.percent(known.value if known else None, 1),
+        "base" if point.base else text.percent_interval(known),
+        text.rate(samples.value if samples else None),
+        text.percent(point.peak_fraction),
+        _launches(point),
+        text.size_of(point.peak_rss_bytes),
+        text.number(point.loss_last),
+        text.rate(tokens.value if tokens else None),
+        text.number(point.gflops, 3),
+    )
+
+
+def _launches(point: Point) -> str:
+    total = point.launches + point.failed + point.pending
+    return f"{point.launches}" if point.launches == total else f"{point.launches} of {total}"
+
+
+def trees(summary: Summary) -> Iterator[Grid]:
+    """Yield, per series, the factors of the efficiency; those that were never measured are left out."""
+    names = {
+        "overall": "overall",
+        "computation": "computation",
+        "parallel": "parallel",
+        "load_balance": "balance",
+        "communication": "commun.",
+        "serialisation": "serialis.",
+        "transfer": "transfer",
+        "unaccounted": "unacc.",
+    }
+    shown = [name for name in names if any(getattr(tree, name) is not None for tree in summary.trees)]
+    found = {tree.case: tree for tree in summary.trees}
+    for series, points in by_series(summary):
+        rows = tuple(
+            (_tone(point), (text.size(point), *_factors(found[point.case], shown)))
+            for point in points
+            if point.case in found
+        )
+        columns = (Column("ranks"), *(Column(names[name]) for name in shown))
+        caption = "overall = computation × parallel; parallel = load balance × communication"
+        if rows:
+            yield Grid(
+                title=titled("Efficiency", series, summary), columns=columns, rows=rows, caption=caption
+            )
+
+
+def _factors(tree: Tree, shown: Sequence[str]) -> list[str]:
+    return [text.percent(getattr(tree, name), 1) for name in shown]
+
+
+def phases(summary: Summary, most: int) -> Iterator[Grid]:
+    """Yield, per series, every phase's kinds of time by case; at most `most` cases side by side."""
+    for series, points in by_series(summary):
+        measured = [point for point in points if any(time.case == point.case for time in summary.phases)]
+        for start in range(0, len(measured), most):
+            chosen = measured[start : start + most]
+            columns = (Column("phase", right=False), Column("time", right=False))
+            yield Grid(
+                title=titled("Where a step goes (per step, mean over ranks)", series, summary),
+                columns=(*columns, *(Column(_ranks(point)) for point in chosen)),
+                rows=tuple(_phase_rows(summary, chosen)),
+                caption="hidden: communication under way during compute; beside the others, not added",
+            )
+
+
+def _phase_rows(summary: Summary, points: Sequence[Point]) -> Iterator[Row]:
+    times = {(time.case, time.phase): time for time in summary.phases}
+    for phase in dict.fromkeys(phase for _, phase in times):
+        name = phase
+        for kind in ("compute", "transfer", "wait", "copy", "hidden"):
+            cells = [times.get((point.case, phase)) for point in points]
+            values = [getattr(cell, f"{kind}_s") if cell else None for cell in cells]
+            if any(values):
+                yield "", (name, kind, *(text.duration(value, 3) for value in values))
+                name = ""
+
+
+def ranks(summary: Summary) -> Iterator[Grid]:
+    """Yield the ranks that compute most in the largest case of every series."""
+    rows = []
+    for _, points in by_series(summary):
+        measured = [point for point in points if any(rank.case == point.case for rank in summary.ranks)]
+        for point in measured[-1:]:
+            rows += [_rank_row(point, rank) for rank in summary.ranks if rank.case == point.case]
+    columns = (
+        *(Column("case", right=False, fold=True), Column("rank"), Column("host", right=False, fold=True)),
+        *(Column("compute"), Column("beyond typical"), Column("most in", right=False)),
+        *(Column("wait"), Column("transfer", wide=True)),
+    )
+    if rows:
+        yield Grid(title="Slowest ranks (per step)", columns=columns, rows=tuple(rows))
+
+
+def _rank_row(point: Point, rank: RankTime) -> Row:
+    return "", (
+        text.clean(point.label),
+        f"{rank.rank}",
+        text.clean(rank.host),
+        text.duration(rank.compute_s),
+        f"{rank.excess:+.1%}",
+        rank.phase,
+        text.duration(rank.wait_s),
+        text.duration(rank.transfer_s),
+    )
+
+
+def calls(summary: Summary) -> Iterator[Grid]:
+    """Yield communication by axis and verb."""
+    found = [(point, call) for point in summary.points for call in summary.calls if call.case == point.case]
+    columns = (
+        *(Column("case", right=False, fold=True), Column("axis", right=False), Column("verb", right=False)),
+        *(Column("calls"), Column("bytes"), Column("transfer"), Column("wait")),
+        *(Column("hidden"), Column("B/s")),
+    )
+    if found:
+        yield Grid(
+            title="Communication (per rank and step)",
+            columns=columns,
+            rows=tuple(_call_row(point, call) for point, call in found),
+            caption="B/s: payload over the time under way once all have come (transfer + hidden)",
+        )
+
+
+def _call_row(point: Point, call: CallTime) -> Row:
+    return "", (
+        text.clean(point.label),
+        call.axis,
+        call.verb.replace("_", "-"),
+        text.number(call.count, 3),
+        text.size_of(call.bytes),
+        text.duration(call.transfer_s, 3),
+        text.duration(call.wait_s, 3),
+        text.duration(call.hidden_s, 3),
+        text.rate(call.bytes_per_s),
+    )
+
+
+def expectations(summary: Summary) -> Iterator[Grid]:
+    """Yield what the suite expects, and whether it holds."""
+    if not summary.expectations:
+        return
+    tones: dict[bool | None, Tone] = {True: "good", False: "bad", None: "pending"}
+    columns = tuple(
+        Column(name, right=False, fold=True) for name in ("", "expected", "case", "measured", "verdict")
+    )
+    signs = {True: "✓", False: "✗", None: "?"}
+    rows = tuple(
+        (
+            tones[entry.held],
+            (
+                signs[entry.held],
+                text.clean(entry.demand),
+                text.clean(entry.label),
+                text.number(entry.value.value if entry.value else None),
+                text.clean(entry.text),
+            ),
+        )
+        for entry in summary.expectations
+    )
+    yield Grid(title="Expectations", columns=columns, rows=rows)
+
+
+def failures(summary: Summary) -> Iterator[Grid]:
+    """Yield the launches that did not end well, with their reasons."""
+    if not summary.failures:
+        return
+    columns = tuple(Column(name, right=False, fold=True) for name in ("case", "status", "launches", "reason"))
+    rows: tuple[Row, ...] = tuple(
+        (
+            "bad",
+            (
+                text.clean(failure.label),
+                failure.status,
+                ", ".join(map(str, failure.repeats)),
+                text.clean(failure.reason),
+            ),
+        )
+        for failure in summary.failures
+    )
+    yield Grid(title="Failed and invalid launches", columns=columns, rows=rows)
+
+
+def by_series(summary: Summary) -> Iterator[tuple[str, list[Point]]]:
+    """Yield the points of every series, smallest first."""
+    for series in dict.fromkeys(point.series for point in summary.points):
+        yield series, [point for point in summary.points if point.series == series]
+
+
+def titled(title: str, series: str, summary: Summary) -> str:
+    """Return a title with its series where there are several."""
+    several = len({point.series for point in summary.points}) > 1
+    return f"{title}: {text.clean(series)}" if several else title
+
+
+def _ranks(point: Point) -> str:
+    ranks = text.plural(point.ranks, "rank")
+    return ranks if point.threads == 1 else f"{text.size(point)} thr."
+
+
+def _threaded(summary: Summary) -> bool:
+    return any(point.threads > 1 for point in summary.points)
+
+
+def _tone(point: Point) -> Tone:
+    if point.status == "ok":
+        return "base" if point.base else ""
+    return "pending" if point.status == "pending" else "bad"

@@ -1,0 +1,110 @@
+"""A run's findings on a terminal: the verdict first, then the tables, then what to distrust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from rich import box
+from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from pscale.analysis.summary import Summary
+from pscale.report import grids, text
+from pscale.report.grids import Grid, Tone
+
+_STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
+_FIXED, _PER_CASE = 20, 11  # characters of the phase table
+
+
+def render_terminal(summary: Summary, console: Console) -> None:
+    """Print everything that a person wants to know first; no text of the suite is taken as markup."""
+    for line in _header(summary):
+        console.print(line)
+    for line in _verdicts(summary):
+        console.print()
+        console.print(line)
+    most = max(1, (console.width - _FIXED) // _PER_CASE)
+    for grid in chain(
+        grids.scaling(summary),
+        grids.failures(summary),
+        grids.expectations(summary),
+        grids.trees(summary),
+        grids.phases(summary, most),
+        grids.ranks(summary),
+        grids.calls(summary),
+    ):
+        console.print()
+        console.print(_fitted(grid, console))
+    for title, lines in (("Warnings", _warnings(summary)), ("Notes", list(summary.notes))):
+        if lines:
+            console.print()
+            console.print(Text(title, style="bold"))
+            for note in lines:
+                console.print(_item(note))
+
+
+def _header(summary: Summary) -> Iterator[Text]:
+    yield Text(text.clean(summary.title), style="bold")
+    launches = text.plural(summary.launches, "launch")
+    planned = sum(point.launches + point.failed + point.pending for point in summary.points)
+    counted = launches if planned == summary.launches else f"{summary.launches} of {planned} launches"
+    yield Text(f"run {text.clean(summary.run)} · {counted}", style="dim")
+    for name, value in summary.machine:
+        yield Text(f"{name}: {text.clean(value)}", style="dim")
+
+
+def _verdicts(summary: Summary) -> Iterator[Text]:
+    several = len(summary.verdicts) > 1
+    for verdict in summary.verdicts:
+        line = Text(f"{text.clean(verdict.series)}: " if several else "", style="bold")
+        line.append(text.clean(f"{verdict.efficiency} {verdict.loss}".strip()), style="bold cyan")
+        yield line
+
+
+def _fitted(grid: Grid, console: Console) -> Table:
+    """Return the table with as many of its wide columns as the console has room for."""
+    shown = list(range(len(grid.columns)))
+    unbounded = console.options.update(width=10_000)
+    while True:
+        table = _table(grid, shown)
+        wide = [place for place in shown if grid.columns[place].wide]
+        if not wide or Measurement.get(console, unbounded, table).maximum <= console.width:
+            return table
+        shown.remove(wide[-1])
+
+
+def _table(grid: Grid, shown: list[int]) -> Table:
+    table = Table(
+        title=Text(grid.title, style="bold"),
+        title_justify="left",
+        caption=Text(grid.caption, style="dim") if grid.caption else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for place in shown:
+        column = grid.columns[place]
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(
+            Text(column.name),
+            justify=justify,
+            overflow="fold" if column.fold else "ellipsis",
+            no_wrap=not column.fold,
+        )
+    for tone, cells in grid.rows:
+        table.add_row(*(Text(cells[place]) for place in shown), style=_STYLES[tone])
+    return table
+
+
+def _warnings(summary: Summary) -> list[str]:
+    return [f"{remark.label}: {remark.text}" if remark.label else remark.text for remark in summary.remarks]
+
+
+def _item(line: str) -> Table:
+    item = Table.grid(padding=(0, 1))
+    item.add_row(Text("•"), Text(text.clean(line)))
+    return item

@@ -1,0 +1,90 @@
+"""Numbers and names as people read them; what a suite says is untrusted and never becomes markup."""
+
+from __future__ import annotations
+
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate
+
+MISSING = "-"
+_SECONDS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
+_BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def digits(value: float, count: int = 4) -> str:
+    """Return a number with `count` significant digits, without an exponent where that stays short."""
+    text = f"{value:.{count}g}"
+    if "e" not in text:
+        return text
+    return f"{value:.0f}" if 1 <= abs(value) < 1e7 else text
+
+
+def duration(seconds: float | None, count: int = 4) -> str:
+    """Return a time with the unit that suits it."""
+    if seconds is None:
+        return MISSING
+    if seconds == 0:
+        return "0"
+    _, factor, unit = next(scale for scale in _SECONDS if abs(seconds) >= scale[0])
+    return f"{digits(seconds * factor, count)} {unit}"
+
+
+def duration_interval(value: Estimate | None) -> str:
+    """Return the bounds of a time in the unit of its value."""
+    if value is None or value.low is None or value.high is None:
+        return MISSING
+    _, factor, _ = next(scale for scale in _SECONDS if abs(value.value) >= scale[0])
+    return f"{digits(value.low * factor)}–{digits(value.high * factor)}"
+
+
+def percent(value: float | None, places: int = 0) -> str:
+    """Return a fraction in percent."""
+    return MISSING if value is None else f"{value:.{places}%}"
+
+
+def percent_interval(value: Estimate | None) -> str:
+    """Return the bounds of a fraction in percent."""
+    if value is None or value.low is None or value.high is None:
+        return MISSING
+    return f"{100 * value.low:.1f}–{value.high:.1%}"
+
+
+def size_of(count: float | None) -> str:
+    """Return a number of bytes."""
+    if count is None:
+        return MISSING
+    for factor, unit in _BYTES:
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def rate(value: float | None, unit: str = "") -> str:
+    """Return a number per second with k, M or G."""
+    if value is None:
+        return MISSING
+    for factor, prefix in _RATES:
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}".rstrip()
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def number(value: float | None, count: int = 4) -> str:
+    """Return a plain number."""
+    return MISSING if value is None else digits(value, count)
+
+
+def clean(text: str) -> str:
+    """Return text without control characters, which could move a terminal's cursor or break a line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def size(point: Point) -> str:
+    """Return the size of a case as a table shows it."""
+    return f"{point.ranks}" if point.threads == 1 else f"{point.ranks}×{point.threads}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{ending}"
