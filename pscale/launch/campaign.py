@@ -61,7 +61,7 @@ def run(
 
     `on_end` writes the row; only then is the end noted, so that what is killed between the two is done
     again rather than lost. A case that fails is a row like any other. Raises PlanError or LaunchError before
-    anything starts if some job could not be started, LaunchError when the disk is full, and KeyboardInterrupt,
+    anything starts if some job cannot be started, LaunchError when the disk is full, and KeyboardInterrupt,
     also for SIGTERM and a lost terminal, once the current job is ended; all finished ones are kept.
     """
     commands = {job.key: _command(journal, job, launcher, machine) for job in todo}

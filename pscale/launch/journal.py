@@ -120,7 +120,7 @@ class Journal:
         with _writing(self.folder):
             lock = (self.folder / _LOCK).open("a+", encoding="utf-8")
         with lock:
-            works = _try_lock(lock.fileno())
+            works = try_lock(lock.fileno())
             if works is None:
                 lock.seek(0)
                 raise LaunchError(
@@ -174,7 +174,7 @@ def fingerprint(run_document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _try_lock(descriptor: int) -> bool | None:
+def try_lock(descriptor: int) -> bool | None:
     """Lock a file: true if it is ours now, None if it is another's, false where that cannot be known."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

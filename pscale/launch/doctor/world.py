@@ -1,0 +1,105 @@
+"""Does MPI work? Two ranks are really started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pscale.config import Case, Launch, Plan
+from pscale.errors import LaunchError
+from pscale.launch import local, mpi
+from pscale.launch.command import command
+from pscale.launch.doctor.finding import Finding
+from pscale.launch.machine import Machine
+from pscale.launch.mpi import Launcher
+from pscale.launch.outcome import STDOUT
+
+_RANKS = 2
+_LIMIT_S = 20
+_VENDORS = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}  # as mpi4py calls them
+_MISMATCH = (
+    "name the launcher of that library (`launch: {launcher: /path/to/mpiexec}`), or take one that brings "
+    "both (`pip install 'pscale[mpich]'`, and no other MPI's wheel or module beside it)"
+)
+
+
+def findings(machine: Machine, choice: str) -> Iterator[Finding]:
+    """Find the launcher and start two ranks with it."""
+    try:
+        launcher = mpi.find(choice)
+        yield Finding(topic="MPI launcher", level="ok", text=f"{launcher.path} ({_named(launcher)})")
+        folder = Path(tempfile.mkdtemp(prefix="pscale-doctor-"))
+        yield from _started(machine, launcher, folder)
+    except LaunchError as error:
+        yield Finding(topic="MPI launcher", level="fail", text=str(error))
+
+
+def _named(launcher: Launcher) -> str:
+    names = {"mpich": "MPICH's Hydra", "openmpi": "Open MPI", "intel": "Intel MPI"}
+    return f"{names[launcher.flavour]} {launcher.version}"
+
+
+def _started(machine: Machine, launcher: Launcher, folder: Path) -> Iterator[Finding]:
+    """Start the ranks; the logs stay where something is wrong."""
+    case = Case(
+        suite="doctor", label="doctor", ranks=_RANKS, plan=Plan(dp=_RANKS), launch=Launch(oversubscribe=True)
+    )
+    argv = [sys.executable, "-P", "-m", "pscale.worker.probe", "world"]
+    order = command(case, launcher, argv, machine, environ=os.environ, root=os.geteuid() == 0)
+    outcome = local.launch(order, folder, _LIMIT_S)
+    answers = _answers(folder) if outcome.exit_code == 0 else []
+    if not answers:
+        remedy = f"try it: {' '.join(order.argv[: -len(argv)])} hostname"
+        yield Finding(
+            topic="MPI", level="fail", text=f"2 ranks cannot be started: {outcome.reason}", remedy=remedy
+        )
+        return
+    yield from judge(machine, launcher, answers, outcome.wall_s)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answers(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / STDOUT).read_text(errors="replace").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def judge(
+    machine: Machine, launcher: Launcher, answers: list[dict[str, Any]], wall_s: float
+) -> Iterator[Finding]:
+    """Say what the answers of the worlds' first ranks mean: one answer if all is well, one a rank if not."""
+    world = answers[0]
+    library = f"{world['vendor']} {world['version']}"
+    if world["size"] != _RANKS or _VENDORS.get(world["vendor"], launcher.flavour) != launcher.flavour:
+        text = (
+            f"{launcher.path} ({_named(launcher)}) started {_RANKS} processes, but mpi4py loads {library} "
+            f"and each is in a world of {world['size']}"
+        )
+        yield Finding(topic="MPI", level="fail", text=text, remedy=_MISMATCH)
+        return
+    text = f"{_RANKS} ranks of {library} met and parted in {wall_s:.1f} s"
+    yield Finding(topic="MPI", level="ok", text=text)
+    yield _binding(machine, [frozenset(rank["cpus"]) for rank in world["ranks"]])
+
+
+def _binding(machine: Machine, cpus: list[frozenset[int]]) -> Finding:
+    if machine.usable_cores < _RANKS:
+        text = "one core: ranks share it and are not bound"
+        return Finding(
+            topic="binding", level="warn", text=text, remedy="one rank at a time measures what is asked"
+        )
+    owned = {frozenset(core) for core in machine.core_cpus}
+    if len(set(cpus)) == _RANKS and set(cpus) <= owned:
+        return Finding(topic="binding", level="ok", text="each rank has a core of its own, as asked")
+    got = " and ".join(",".join(map(str, sorted(rank))) for rank in cpus)
+    return Finding(
+        topic="binding",
+        level="warn",
+        text=f"each rank was to have a core of its own, but they may run on CPUs {got}",
+        remedy="bind with the launcher's own options: `launch: {bind: none, extra: [...]}`",
+    )

@@ -1,0 +1,50 @@
+"""What `pscale doctor` asks, in processes of its own: each answer is one line of JSON on standard output.
+
+python -m pscale.worker.probe blas --threads N    which BLAS, and how fast with N threads
+mpiexec -n N python -m pscale.worker.probe world  which MPI, and where its ranks may run
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from pscale.worker import observe
+from pscale.worker.gemm import gemm_gflops
+
+_SECONDS = 0.4
+
+
+def main(arguments: list[str]) -> None:
+    """Answer one question."""
+    parser = argparse.ArgumentParser(prog="python -m pscale.worker.probe", description=__doc__)
+    questions = parser.add_subparsers(dest="question", required=True)
+    questions.add_parser("world")
+    blas = questions.add_parser("blas")
+    blas.add_argument("--threads", type=int, default=1)
+    blas.add_argument("--size", type=int, default=1024)
+    asked = parser.parse_args(arguments)
+    answer = _world() if asked.question == "world" else _blas(asked.threads, asked.size)
+    if answer is not None:
+        sys.stdout.write(json.dumps(answer) + "\n")
+
+
+def _blas(threads: int, size: int) -> dict[str, Any]:
+    with threadpool_limits(threads, user_api="blas"):
+        return {**observe.blas(), "gflops": gemm_gflops(size, "float32", _SECONDS)}
+
+
+def _world() -> dict[str, Any] | None:
+    from pscale.mesh import mpi  # noqa: PLC0415 - starts MPI, which the other question does not need
+
+    world = mpi.world_axis()
+    ranks = world.gather_objects({"rank": world.rank, "cpus": observe.affinity()})
+    return {**mpi.library(), "size": world.size, "ranks": ranks} if ranks else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
