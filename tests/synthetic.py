@@ -82,7 +82,7 @@ def write_run(
         "cases": [to_dict(point.case) | {"id": point.case.id} for point in points],
         "repeats": repeats,
         "seed": seed,
-        "provenance": {},
+        "provenance": {"machine": {"cpu_model": "Made-up CPU", "cores": 64, "memory_bytes": 64 << 30}},
     }
     (folder / "run.json").write_text(json.dumps(document))
     random = np.random.default_rng(seed)
@@ -175,7 +175,7 @@ def _case_row(point: Point) -> dict[str, Any]:
         "dp": case.plan.dp,
         "batch": case.train.batch,
         "dtype": case.model.dtype,
-        "provenance": json.dumps({"mpi": {"library": "MPICH", "version": "4.3"}}),
+        "provenance": json.dumps({"mpi": {"library": "MPICH 4.3"}}),
     }
 
 

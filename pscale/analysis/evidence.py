@@ -103,11 +103,6 @@ def _of_times(point: Point, sample: Sample | None) -> Iterator[tuple[str, str]]:
 
 
 def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    if rows["oversubscribed"].astype("boolean").fillna(False).any():
-        yield (
-            "oversubscribed",
-            "Ranks share cores, as the suite allows: times and efficiencies say nothing about the machine.",
-        )
     ratio = rows["recording_ratio"].median()
     if ratio > RECORDING:
         yield (
@@ -135,6 +130,13 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:
     wall = ranks["wall_s"].sum()
+    cpus = {(row.host, cpu) for row in ranks[["host", "cpus"]].itertuples() for cpu in _cpus(row.cpus)}
+    if cpus and len(cpus) < point.cores:
+        yield (
+            "oversubscribed",
+            f"{point.ranks} ranks of {point.threads} threads share {len(cpus)} CPUs: times and efficiencies "
+            "say nothing about the machine. Use it to try plans out, not to compare them.",
+        )
     got = sorted({int(threads) for threads in ranks["threads"].dropna()} - {point.threads})
     if got:
         yield (
@@ -177,3 +179,11 @@ def _of_clock(ranks: pd.DataFrame, calls: pd.DataFrame) -> Iterator[tuple[str, s
             f"Clocks agree to {bound * 1e6:.3g} us only, while a call waits {wait * 1e6:.3g} us on average: "
             "read wait and transfer of this case as one.",
         )
+
+
+def _cpus(affinity: object) -> set[int]:
+    """Return the numbers in a list of CPUs such as "0-3,8"; none where it is unknown."""
+    if not isinstance(affinity, str) or not affinity:
+        return set()
+    spans = [part.partition("-") for part in affinity.split(",")]
+    return {cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)}

@@ -54,7 +54,7 @@ def expectations(run: Run, points: Sequence[Point], trees: Mapping[str, Tree]) -
 def _verdicts(
     entry: Mapping[str, Any], run: Run, points: Sequence[Point], trees: Mapping[str, Tree]
 ) -> Iterator[Expectation]:
-    metric, where = str(entry.get("metric")), entry.get("where") or ""
+    metric, where = str(entry.get("metric")), entry.get("where") or "true"
     demand = _demand(entry, where)
 
     def unknown(text: str, point: Point | None = None) -> Expectation:
@@ -67,7 +67,7 @@ def _verdicts(
         yield unknown(f"unknown metric; known are {', '.join(METRICS)}")
         return
     try:
-        chosen = [point for point in points if not where or condition(where, names(run, point))]
+        chosen = [point for point in points if condition(where, names(run, point))]
     except UsageError as error:
         yield unknown(str(error))
         return
@@ -102,11 +102,14 @@ def _judged(entry: Mapping[str, Any], asked: Expectation, value: Estimate) -> Ex
 
 
 def names(run: Run, point: Point) -> dict[str, Any]:
-    """Return the fields of a case as conditions may name them: `ranks`, `width` or `model.width`."""
-    case = dict(run.planned.get(point.case, {}))
+    """Return what a condition may say of a case: its fields, alone and in groups, and the machine."""
+    case = run.planned.get(point.case, {})
     groups = [value for value in case.values() if isinstance(value, Mapping)]
-    flat = {name: value for group in groups for name, value in group.items()}
-    return {**flat, **case, "ranks": point.ranks, "threads": point.threads}
+    fields = {name: value for group in groups for name, value in group.items()}
+    machine = run.document.get("provenance", {}).get("machine", {})
+    size = {"ranks": point.ranks, "threads": point.threads, "nodes": 1}
+    known = {"cores": machine.get("cores"), "memory_gib": machine.get("memory_bytes", 0) / 2**30}
+    return {**fields, **size, **case, **{name: value for name, value in known.items() if value}}
 
 
 def _value(metric: str, point: Point, tree: Tree | None) -> Estimate | None:
@@ -118,5 +121,5 @@ def _value(metric: str, point: Point, tree: Tree | None) -> Estimate | None:
 def _demand(entry: Mapping[str, Any], where: str) -> str:
     bounds = [("≥", entry.get("at_least")), ("≤", entry.get("at_most"))]
     demands = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
-    about = f" where {' '.join(where.split())}" if where else ""
+    about = f" where {' '.join(where.split())}" if where != "true" else ""
     return f"{entry.get('metric')} {demands}{about}"

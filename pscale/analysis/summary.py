@@ -127,25 +127,30 @@ def _notes(points: tuple[Point, ...]) -> tuple[str, ...]:
 
 
 def _machine(run: Run) -> tuple[tuple[str, str], ...]:
-    """Return what the launches found: host, MPI, BLAS; several values where they differ."""
+    """Return what the launches ran on; several values where they differ."""
     ranks = run.ranks
     blas = ranks[["blas", "blas_version", "blas_architecture", "blas_threading"]].astype(object).fillna("")
     found = {
-        "host": sorted(set(ranks["host"].dropna().astype(str))),
+        "Hosts": sorted(set(ranks["host"].dropna().astype(str))),
+        "CPU": [_processor(run.document.get("provenance", {}).get("machine", {}))],
         "BLAS": sorted({" ".join(filter(None, map(str, row))) for row in blas.drop_duplicates().to_numpy()}),
         "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),
     }
     return tuple((name, _listed(values)) for name, values in found.items() if any(values))
 
 
+def _processor(machine: Mapping[str, Any]) -> str:
+    cores = machine.get("cores")
+    known = [machine.get("cpu_model"), f"{cores} cores" if cores else None]
+    return ", ".join(str(value) for value in known if value)
+
+
 def _mpi(provenance: str) -> str:
     try:
-        found: Any = json.loads(provenance)
-    except ValueError:
+        library = json.loads(provenance)["mpi"]["library"]
+    except (ValueError, KeyError, TypeError):
         return ""
-    mpi = found.get("mpi", "") if isinstance(found, Mapping) else ""
-    text = " ".join(str(value) for value in mpi.values()) if isinstance(mpi, Mapping) else str(mpi)
-    return text.splitlines()[0][:60] if text else ""
+    return " ".join(str(library).split())[:60]
 
 
 def _listed(values: list[str], most: int = 4) -> str:
