@@ -1,1 +1,8 @@
-"""YAML in, cases out: load, validate, expand."""
+"""Suites: a YAML file, validated whole, and the cases that it asks for on a machine."""
+
+from pscale.suite.editor import editor_schema
+from pscale.suite.expand import expand
+from pscale.suite.load import load_suite
+from pscale.suite.suite import Expectation, Suite
+
+__all__ = ["Expectation", "Suite", "editor_schema", "expand", "load_suite"]

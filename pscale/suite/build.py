@@ -1,0 +1,66 @@
+"""From validated fields to the case that a job gets."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from pathlib import Path
+
+from pscale import config
+from pscale.suite.schema import Block, File, Gpt, Linear, LinearData, Text
+
+_STDLIB = config.Data.source
+_LINEAR_WEIGHTS = 5
+
+
+def build(file: File, folder: Path) -> config.Case:
+    """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
+    launch = file.launch.model_dump(exclude={"time_limit", "extra"})
+    return config.Case(
+        suite=file.name,
+        label="",
+        scaling=file.scaling,
+        ranks=file.ranks,
+        threads=file.threads,
+        model=_model(file.model),
+        data=_data(file, folder),
+        train=_train(file),
+        plan=config.Plan(dp=file.plan.dp, reduction=file.plan.reduction, bucket_bytes=file.plan.bucket),
+        timing=config.Timing(**file.timing.model_dump()),
+        launch=config.Launch(**launch, time_limit_s=file.launch.time_limit, extra=tuple(file.launch.extra)),
+    )
+
+
+def _model(model: Gpt | Block | Linear) -> config.Model:
+    fields = model.model_dump()
+    if isinstance(model, Block):
+        return config.Model(**fields, layers=1, vocabulary=0)
+    if isinstance(model, Linear):
+        return config.Model(**fields, layers=1, width=_LINEAR_WEIGHTS, heads=1, sequence=1, vocabulary=0)
+    return config.Model(**fields)
+
+
+def _data(file: File, folder: Path) -> config.Data:
+    data = file.data
+    if isinstance(data, Text):
+        return config.Data(**{**data.model_dump(), "source": _found(data.source, folder)})
+    samples = data.samples if isinstance(data, LinearData) else 0
+    return config.Data(kind="linear" if samples else "synthetic", source="", samples=samples)
+
+
+def _found(source: str, folder: Path) -> str:
+    """Make a path absolute, since the job may run elsewhere; a name that is nearly a known one stays."""
+    if source == _STDLIB or Path(source).expanduser().is_absolute():
+        return source
+    path = (folder / source).absolute()
+    if path.exists():
+        return str(path)
+    misspelt = difflib.get_close_matches(source, [_STDLIB], cutoff=0.8)
+    return source if misspelt else str(Path(glob.escape(str(folder.absolute())), source))
+
+
+def _train(file: File) -> config.Train:
+    """Return the training with the batch of all ranks: a weak suite gives that of one replica."""
+    fields = file.train.model_dump()
+    replicas = file.plan.dp if file.scaling == "weak" else 1
+    return config.Train(**{**fields, "batch": fields["batch"] * replicas})

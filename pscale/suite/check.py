@@ -1,0 +1,74 @@
+"""Whether cases can run: sizes that fit, data that is there, cores enough."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from pscale.config import Case, Model
+from pscale.data import check as check_data
+from pscale.errors import PlanError, UsageError
+from pscale.parallel import check as check_plan
+from pscale.suite.document import Path_
+from pscale.suite.draft import Draft, written
+from pscale.suite.problems import Problem, suite_error
+from pscale.suite.suite import Suite
+
+_FIELD = re.compile(r"\b(model|data|train)\.(\w+)")
+
+
+def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -> None:
+    """Raise SuiteError for sizes and data that cannot be, then PlanError for cases that cannot run here."""
+    unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in drafts}
+    problems = [
+        Problem(written(draft.point, problem.path), problem.message)
+        for draft in unlike.values()
+        for problem in _model_problems(draft.case.model) + _data_problems(draft.case)
+    ]
+    if problems:
+        raise suite_error(problems, suite.places)
+    refusals = [refusal for draft in drafts if (refusal := _refusal(draft.case, machine["cores"]))]
+    if refusals:
+        lines = dict.fromkeys(f"{suite.file}: {refusal}" for refusal in refusals)
+        raise PlanError("\n".join(lines))
+
+
+def _model_problems(model: Model) -> list[Problem]:
+    width, heads = model.width, model.heads
+    if width % heads == 0:
+        return []
+    small = [count for count in range(1, math.isqrt(width) + 1) if width % count == 0]
+    fitting = {*small, *(width // count for count in small)}
+    nearest = {
+        max(count for count in fitting if count < heads),
+        min((count for count in fitting if count > heads), default=width),
+    }
+    would = " or ".join(str(count) for count in sorted(nearest))
+    message = f"{heads} heads do not divide width {width}; heads {would} would, or width "
+    return [Problem(("model", "heads"), message + str(width + heads - width % heads))]
+
+
+def _data_problems(case: Case) -> list[Problem]:
+    try:
+        check_data(case.data, case.model, case.train)
+    except UsageError as error:
+        named = _FIELD.search(str(error))
+        path: Path_ = named.groups() if named else ("data",)
+        return [Problem(path, str(error).removeprefix(f"{'.'.join(map(str, path))} "))]
+    return []
+
+
+def _refusal(case: Case, cores: float) -> str:
+    needed = case.ranks * case.threads
+    if needed > cores and not case.launch.oversubscribe:
+        return (
+            f"{case.label}: ranks {case.ranks} x threads {case.threads} = {needed} cores, this machine has "
+            f'{cores:g}; leave such cases out with `exclude: ["ranks * threads > cores"]`, or say '
+            "`launch: {oversubscribe: true}` to let ranks share cores"
+        )
+    try:
+        check_plan(case)
+    except PlanError as error:
+        return f"{case.label}: {error}"
+    return ""

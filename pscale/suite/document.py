@@ -1,0 +1,174 @@
+"""A YAML file as plain values, and the line of each.
+
+YAML 1.2 as editors read it: `yes`, `on`, `010` and `1:30` are texts, `1e-3` is a number. No tags, no aliases,
+no duplicate keys: a suite is data from somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pscale.errors import SuiteError
+
+Path_ = tuple[str | int, ...]
+LARGEST_BYTES = 1 << 20
+_LONGEST_NUMBER = 400  # characters; Python itself refuses whole numbers of more than 4300 digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a value was written: a line of a file, or an option of the command line."""
+
+    file: Path | None = None
+    line: int | None = None
+    option: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """Values as written, and the place of each by its path."""
+
+    values: dict[str, Any]
+    places: Mapping[Path_, Place]
+    text: str = ""
+
+
+_TAG = "tag:yaml.org,2002:"
+_READ: dict[str, Callable[[str], Any]] = {
+    "null": lambda _: None,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "int": int,
+    "float": lambda text: float(re.sub(r"\.(?=inf|nan)", "", text.lower())),
+    "str": str,
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes with the scalars of YAML 1.2 and without aliases, which can grow without bound."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's interface
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed; repeat the value", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+for _kind, _pattern, _first in (
+    ("null", r"null|Null|NULL|~|", ["n", "N", "~", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
+):
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def read_document(path: Path) -> Document:
+    """Read a suite file. Raises SuiteError with the line for anything but a mapping of plain values."""
+    text = _read_text(path)
+    values, places = _parse(text, path)
+    if not isinstance(values, dict):
+        found = "nothing" if values is None else "a list" if isinstance(values, list) else "a single value"
+        raise SuiteError(f"expected fields such as 'name: weak', found {found}", file=path, line=1)
+    return Document(values=values, places=places, text=text)
+
+
+def read_value(text: str, option: str) -> Any:
+    """Read the value of an override, such as `256` or `[1, 2]`."""
+    try:
+        return _parse(text, None)[0]
+    except SuiteError as error:
+        raise SuiteError(f"{option}: {error}") from None
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
+        raise SuiteError(f"{what}; expected a YAML file", file=path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SuiteError(f"cannot be read: {error.strerror}", file=path) from None
+    if len(raw) > LARGEST_BYTES:
+        raise SuiteError(f"has {len(raw)} bytes, too many for a suite", file=path)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise SuiteError(f"byte {raw[error.start]:#x} is not UTF-8 text", file=path, line=line) from None
+
+
+def _parse(text: str, path: Path | None) -> tuple[Any, dict[Path_, Place]]:
+    try:
+        node = _Loader(text).get_single_node()
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        message = f"character {ord(text[error.position]):#x} is not allowed in YAML"
+        raise SuiteError(message, file=path, line=line) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        raise SuiteError(f"not YAML: {message}", file=path, line=mark.line + 1 if mark else None) from None
+    except RecursionError:
+        raise SuiteError("nested too deeply", file=path) from None
+    reader = _Values(path)
+    return (None if node is None else reader.value(node, ())), reader.places
+
+
+class _Values:
+    """Turns nodes into values, and notes the line of each."""
+
+    def __init__(self, file: Path | None):
+        self.file = file
+        self.places: dict[Path_, Place] = {}
+
+    def value(self, node: yaml.Node, path: Path_) -> Any:
+        self.places.setdefault(path, Place(file=self.file, line=node.start_mark.line + 1))
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        raise self._error(f"the tag {node.tag} is not allowed", node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, item in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._error("the name of a field must be a text", key, path)
+            name, member = str(key.value), (*path, str(key.value))
+            if name in values:
+                first = self.places[member].line
+                raise self._error(f"is given twice, first in line {first}", key, member)
+            self.places[member] = Place(file=self.file, line=key.start_mark.line + 1)
+            values[name] = self.value(item, member)
+        return values
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path_) -> Any:
+        text, kind = str(node.value), node.tag.removeprefix(_TAG)
+        if kind in ("int", "float") and len(text) > _LONGEST_NUMBER:
+            raise self._error(f"a number of {len(text)} characters", node, path)
+        if kind not in _READ:
+            raise self._error(f"the tag {node.tag} is not allowed", node, path)
+        try:
+            return _READ[kind](text)
+        except (ValueError, KeyError):  # an explicit tag that its text does not fit
+            raise self._error(f"'{text}' is not of the kind {node.tag}", node, path) from None
+
+    def _error(self, message: str, node: yaml.Node, path: Path_) -> SuiteError:
+        return SuiteError(message, file=self.file, line=node.start_mark.line + 1, field=dotted(path))
+
+
+def dotted(path: Path_) -> str:
+    """Write a path as people do: `train.steps`, `sweep.ranks[1]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")

@@ -1,0 +1,117 @@
+"""From a suite to its cases on a machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pscale.config import Case, to_dict
+from pscale.errors import UsageError
+from pscale.expressions import condition
+from pscale.suite.check import check
+from pscale.suite.document import Path_
+from pscale.suite.draft import Draft, drafts_of
+from pscale.suite.label import labels
+from pscale.suite.problems import Problem, suite_error
+from pscale.suite.suite import Suite
+
+
+def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) -> list[Case]:
+    """Return the cases of a suite in the order of its sweep, all checked.
+
+    `machine` gives `cores`, `memory_gib` and `nodes`; `only` keeps the cases for which a condition holds.
+    Raises SuiteError for what the file says wrong, PlanError for cases that cannot run, UsageError for
+    `only`.
+    """
+    drafts = _labelled(suite, drafts_of(suite, machine))
+    drafts = _without_excluded(suite, drafts, machine)
+    drafts = _with_base(suite, drafts)
+    _check_expectations(suite, drafts)
+    drafts = _selected(drafts, only)
+    check(suite, drafts, machine)
+    return [draft.case for draft in drafts]
+
+
+def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
+    """Name every case by what varies over the whole sweep, so that a label is the same on every machine."""
+    fields = dict.fromkeys(["ranks", "threads", *(s.field for draft in drafts for s in draft.point)])
+    texts = labels([{field: draft.value(field) for field in fields} for draft in drafts])
+    named = [
+        replace(draft, case=replace(draft.case, label=label, series=series))
+        for draft, (label, series) in zip(drafts, texts, strict=True)
+    ]
+    unique: dict[str, Draft] = {}
+    for draft in named:
+        first = unique.setdefault(draft.case.id, draft)
+        # An expression may give what another value says too, as [1, 2, "=cores"] on two cores.
+        if first is not draft and not (draft.computed or first.computed):
+            what = f"'{draft.case.label}' twice"
+            if first.case.label != draft.case.label:
+                what = f"'{first.case.label}' and '{draft.case.label}', which are the same work"
+            raise suite_error([Problem(("sweep",), f"has duplicates: {what}")], suite.places)
+    return list(unique.values())
+
+
+def _without_excluded(suite: Suite, drafts: list[Draft], machine: Mapping[str, float]) -> list[Draft]:
+    kept = drafts
+    for index, text in enumerate(suite.resolved["exclude"]):
+        kept = [draft for draft in kept if not _holds(suite, text, draft, ("exclude", index))]
+    if not kept:
+        here = ", ".join(f"{name} {value:g}" for name, value in machine.items())
+        message = f"leaves out all {len(drafts)} cases on this machine ({here}); let one remain"
+        raise suite_error([Problem(("exclude",), message)], suite.places)
+    return kept
+
+
+def _with_base(suite: Suite, drafts: list[Draft]) -> list[Draft]:
+    text = suite.resolved["base"]
+    if text is None:
+        return drafts
+    marked = [
+        replace(draft, case=replace(draft.case, base=_holds(suite, text, draft, ("base",))))
+        for draft in drafts
+    ]
+    counts = Counter(draft.case.series for draft in marked if draft.case.base)
+    problem = "" if counts else f"'{text}' holds for no case"
+    for series, count in counts.items():
+        if count > 1:
+            problem = f"'{text}' holds for {count} cases" + (f" of the series '{series}'" if series else "")
+    if problem:
+        raise suite_error([Problem(("base",), f"{problem}; expected one of a series")], suite.places)
+    return marked
+
+
+def _check_expectations(suite: Suite, drafts: Sequence[Draft]) -> None:
+    """Evaluate every `where` on every case, so that a mistake shows before hours of running."""
+    for index, expectation in enumerate(suite.expect):
+        for draft in drafts:
+            case = to_dict(draft.case)
+            groups = [value for value in case.values() if isinstance(value, Mapping)]
+            flat = {name: value for group in groups for name, value in group.items()}
+            names = {**flat, **case, "cores": draft.case.ranks * draft.case.threads}
+            try:
+                condition(expectation.where, names)
+            except UsageError as error:
+                path = ("expect", index, "where")
+                raise suite_error([Problem(path, str(error))], suite.places) from None
+
+
+def _selected(drafts: list[Draft], only: str | None) -> list[Draft]:
+    if only is None:
+        return drafts
+    try:
+        chosen = [draft for draft in drafts if condition(only, draft.names)]
+    except UsageError as error:
+        raise UsageError(f"--only: {error}") from None
+    if not chosen:
+        labels_ = ", ".join(draft.case.label for draft in drafts)
+        raise UsageError(f"--only '{only}' holds for no case; the cases are {labels_}")
+    return chosen
+
+
+def _holds(suite: Suite, text: str, draft: Draft, path: Path_) -> bool:
+    try:
+        return condition(text, draft.names)
+    except UsageError as error:
+        raise suite_error([Problem(path, str(error))], suite.places) from None

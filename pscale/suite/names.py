@@ -1,0 +1,70 @@
+"""What expressions may name, and the fields that are expressions themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pscale.errors import UsageError
+from pscale.expressions import evaluate, names_in
+from pscale.suite.document import Path_
+from pscale.suite.fields import LEAVES, SHORT, VARIABLE, full_name
+from pscale.suite.problems import Problem
+from pscale.suite.quantities import Formula
+
+
+def names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, Any]:
+    """Return the machine, the fields with their groups (`model.width`), and clear ones without (`width`)."""
+    short = {}
+    for name, full in SHORT.items():
+        group, _, member = full.partition(".")
+        if member and member in fields[group]:
+            short[name] = fields[group][member]
+    return {**short, **{name: fields[name] for name in VARIABLE}, **machine}
+
+
+def resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Problem]:
+    """Put the values of formulas in their place, each after those that it reads; return what is wrong."""
+    pending = _formulas(fields)
+    while pending:
+        ready = {field: text for field, text in pending.items() if not _reads(text) & pending.keys()}
+        if not ready:
+            circle = ", ".join(sorted(pending))
+            return [Problem(_path(field), f"goes in a circle: {circle} need each other") for field in pending]
+        names = names_of(fields, machine)
+        problems = [problem for field in ready if (problem := _compute(field, ready[field], fields, names))]
+        if problems:
+            return problems
+        pending = _formulas(fields)
+    return []
+
+
+def _compute(field: str, text: Formula, fields: dict[str, Any], names: Mapping[str, Any]) -> Problem | None:
+    try:
+        value = evaluate(text[1:], names)
+    except UsageError as error:
+        return Problem(_path(field), str(error))
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return Problem(_path(field), f"expression '{text[1:]}' gives {value!r}, not a number")
+    group, _, member = field.rpartition(".")
+    holder = fields[group] if group else fields
+    holder[member] = int(value) if value == int(value) else value
+    return None
+
+
+def _formulas(fields: Mapping[str, Any]) -> dict[str, Formula]:
+    """Return the fields that are still formulas, by dotted name."""
+    members = {
+        leaf: fields[group].get(member) if member else fields[group]
+        for leaf in LEAVES
+        for group, _, member in [leaf.partition(".")]
+    }
+    return {leaf: value for leaf, value in members.items() if isinstance(value, Formula)}
+
+
+def _reads(text: str) -> set[str]:
+    return {full_name(name) or name for name in names_in(text[1:])}
+
+
+def _path(field: str) -> Path_:
+    return tuple(field.split("."))

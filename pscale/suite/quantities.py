@@ -1,0 +1,81 @@
+"""Numbers as people write them in a suite: plain, with a unit, or as an expression."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZE = re.compile(r"([0-9]+) ?(B|KiB|MiB|GiB)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+
+
+class Formula(str):
+    """An expression that stands for a number; begins with "="."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Lets a number also be written as an expression, or as a text that `read` understands."""
+
+    read: Callable[[str], Any] | None = None
+    pattern: str = "^="
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def number(value: Any, inner: Callable[[Any], Any]) -> Any:
+            if isinstance(value, str) and value.startswith("="):
+                return Formula(value)
+            read = self.read(value) if self.read and isinstance(value, str) else value
+            return read if isinstance(read, Formula) else inner(read)
+
+        as_it_is = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_wrap_validator_function(number, handler(source), serialization=as_it_is)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "string", "pattern": self.pattern}]}
+
+
+def size_bytes(text: str) -> int:
+    """Read a size such as 4MiB."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"expected a size such as 512KiB or 4MiB, or a number of bytes, got '{text}'")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def duration_s(text: str) -> float:
+    """Read a time such as 90s or 1h30m."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"expected a time such as 90s, 10m or 1h30m, or a number of seconds, got '{text}'")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def degree(text: str) -> Any:
+    """Read the degree of a mesh axis that takes all ranks."""
+    if text != "ranks":
+        raise ValueError(f"expected a whole number, an expression, or ranks, got '{text}'")
+    return Formula("=ranks")
+
+
+_MOST = 10**9  # of anything: more is a slip of the finger
+Count = Annotated[int, Ge(1), Le(_MOST), Computed()]
+CountOrNone = Annotated[int, Ge(0), Le(_MOST), Computed()]
+Degree = Annotated[int, Ge(1), Le(_MOST), Computed(degree, "^(=|ranks$)")]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1), Computed()]
+Positive = Annotated[float, Gt(0), Computed()]
+NotNegative = Annotated[float, Ge(0), Computed()]
+Fraction = Annotated[float, Ge(0), Lt(1), Computed()]
+Bytes = Annotated[int, Ge(1), Le(1 << 40), Computed(size_bytes, "^(=|[0-9]+ ?(B|KiB|MiB|GiB)$)")]
+Seconds = Annotated[float, Gt(0), Computed(duration_s, r"^(=|([0-9]+(\.[0-9]+)?[smhd])+$)")]

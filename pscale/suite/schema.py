@@ -1,0 +1,223 @@
+"""What a suite file may say: its fields, their types, ranges and defaults."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from pscale import config
+from pscale.suite.quantities import (
+    Bytes,
+    Count,
+    CountOrNone,
+    Degree,
+    Fraction,
+    NotNegative,
+    Positive,
+    Seconds,
+    Seed,
+    degree,
+)
+from pscale.suite.sweep import Sweep
+
+Metric = Literal[
+    "step_s",
+    "speedup",
+    "efficiency",
+    "samples_per_s",
+    "tokens_per_s",
+    "gflops",
+    "peak_fraction",
+    "loss_first",
+    "loss_last",
+    "startup_s",
+    "wall_s",
+    "pe",
+    "lb",
+    "comm_e",
+    "ser_e",
+    "te",
+    "comp_s",
+    "ge",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Group(BaseModel):
+    """Fields that belong together. Nothing is guessed: no other fields, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Gpt(Group):
+    """A decoder: embeddings, `layers` pre-norm blocks, an untied head."""
+
+    kind: Literal["gpt"]
+    layers: Count = config.Model.layers
+    width: Count = config.Model.width
+    heads: Count = config.Model.heads
+    sequence: Count = config.Model.sequence
+    vocabulary: Count = config.Model.vocabulary
+    dtype: config.Dtype = config.Model.dtype
+
+
+class Block(Group):
+    """One attention block that learns a regression: the fundamental element."""
+
+    kind: Literal["block"]
+    width: Count = config.Model.width
+    heads: Count = config.Model.heads
+    sequence: Count = config.Model.sequence
+    dtype: config.Dtype = config.Model.dtype
+
+
+class Linear(Group):
+    """Five weights of a linear equation."""
+
+    kind: Literal["linear"]
+    dtype: config.Dtype = "float64"
+
+
+class Text(Group):
+    """Bytes of files: the standard library's source, a path, or a glob."""
+
+    kind: Literal["text"]
+    source: str = Field(default=config.Data.source, min_length=1)
+    split: config.Split = config.Data.split
+    loading: config.Loading = config.Data.loading
+
+
+class Synthetic(Group):
+    """Samples drawn from the seed: tokens for `gpt`, a regression for `block`."""
+
+    kind: Literal["synthetic"]
+
+
+class LinearData(Group):
+    """Samples of the linear equation."""
+
+    kind: Literal["linear"]
+    samples: Count = 10_000
+
+
+class Train(Group):
+    """One optimizer step, and how many. `batch`: weak, of one data-parallel rank; else of all."""
+
+    batch: Count = config.Train.batch
+    micro_batches: Count = config.Train.micro_batches
+    optimizer: config.Optimizer = config.Train.optimizer
+    lr: Positive = config.Train.lr
+    lr_scaling: config.LrScaling = config.Train.lr_scaling
+    momentum: Fraction = config.Train.momentum
+    beta1: Fraction = config.Train.beta1
+    beta2: Fraction = config.Train.beta2
+    epsilon: Positive = config.Train.epsilon
+    weight_decay: NotNegative = config.Train.weight_decay
+    clip: Positive | None = config.Train.clip
+    steps: Count = config.Train.steps
+    warmup: CountOrNone = config.Train.warmup
+    seed: Seed = config.Train.seed
+
+
+class Plan(Group):
+    """How the work is cut over ranks; `dp: ranks` makes every rank a replica."""
+
+    dp: Degree = Field(default_factory=lambda: degree("ranks"))
+    reduction: config.Reduction = config.Plan.reduction
+    bucket: Bytes = config.Plan.bucket_bytes
+
+
+class Timing(Group):
+    """What is measured beside the steps."""
+
+    gemm_peak: bool = config.Timing.gemm_peak
+    overhead_steps: CountOrNone = config.Timing.overhead_steps
+    trace: bool = config.Timing.trace
+
+
+def _variables(values: dict[str, str]) -> dict[str, str]:
+    for name, value in values.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"'{name}' is not a name for an environment variable")
+        if "\0" in value:
+            raise ValueError(f"the value of {name} holds a null character")
+    return values
+
+
+class Launch(Group):
+    """How processes are started."""
+
+    launcher: str = Field(default=config.Launch.launcher, min_length=1)
+    bind: config.Bind = config.Launch.bind
+    time_limit: Seconds = config.Launch.time_limit_s
+    oversubscribe: bool = config.Launch.oversubscribe
+    env: Annotated[dict[str, str], AfterValidator(_variables)] = {}
+    extra: list[str] = []
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"expected letters, digits, '.', '_' and '-' (a folder is named after it), got '{value}'"
+        )
+    return value
+
+
+class Expect(Group):
+    """A threshold on a metric of the report."""
+
+    metric: Metric
+    where: str = "true"
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("expected at_least or at_most")
+        return self
+
+
+_DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # where a suite does not say
+    "gpt": Text(kind="text"),
+    "block": Synthetic(kind="synthetic"),
+    "linear": LinearData(kind="linear"),
+}
+
+
+class File(Group):
+    """A suite: one experiment whose cases differ in what `sweep` names."""
+
+    name: Annotated[str, AfterValidator(_name)]
+    title: str = ""
+    extends: str | None = Field(default=None, min_length=1)
+    scaling: config.Scaling
+    ranks: Count = 1
+    threads: Count = 1
+    model: Annotated[Gpt | Block | Linear, Field(discriminator="kind")] = Gpt(kind="gpt")
+    data: Annotated[Text | Synthetic | LinearData, Field(discriminator="kind")] | None = None
+    train: Train = Train()
+    plan: Plan = Plan()
+    timing: Timing = Timing()
+    launch: Launch = Launch()
+    sweep: Sweep = Sweep()
+    exclude: list[str] = []
+    base: str | None = None
+    repeat: Annotated[int, Field(ge=1, le=1000)] = 3
+    expect: list[Expect] = []
+
+    @model_validator(mode="after")
+    def _data_that_fits(self) -> Self:
+        if self.data is None:
+            self.data = _DATA_OF[self.model.kind]
+        return self

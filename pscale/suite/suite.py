@@ -1,0 +1,41 @@
+"""A suite as the rest of the program sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pscale.config import Scaling
+from pscale.suite.document import Path_, Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """A threshold on a metric of the cases that `where` selects."""
+
+    metric: str
+    where: str
+    at_least: float | None
+    at_most: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """One experiment, validated; `expand` makes its cases.
+
+    `given` is the file as written; `resolved` has what it extends, overrides and defaults filled in, as JSON
+    can hold it; `values` is the same without defaults, and `places` says where each was written.
+    """
+
+    name: str
+    title: str
+    scaling: Scaling
+    given: str
+    resolved: dict[str, Any]
+    expect: tuple[Expectation, ...]
+    repeat: int
+    file: Path
+    values: dict[str, Any] = field(repr=False)
+    places: Mapping[Path_, Place] = field(repr=False)
