@@ -63,7 +63,8 @@ def _flops(model: Model, sequences: int, scores: int) -> int:
 def activation_bytes(model: Model, sequences: int) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included.
 
-    A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm.
+    A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
+    embedding keeps its tokens as 8-byte integers.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
     scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
@@ -74,4 +75,4 @@ def activation_bytes(model: Model, sequences: int) -> int:
         case "block":
             return item * (block + n * h)
         case "gpt":
-            return item * (model.layers * block + 2 * n * h + 2 * n + n * model.vocabulary)
+            return item * (model.layers * block + 2 * n * h + 2 * n + n * model.vocabulary) + 8 * n

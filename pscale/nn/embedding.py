@@ -18,25 +18,47 @@ class Embedding:
         self.token, self.position, self.buffers = token, position, buffers
         self.params: Sequence[Param] = (token, position)
 
-    def forward(self, tokens: Array) -> tuple[Array, Array]:
-        """Look up; keeps the tokens, which stay the caller's and must not change before backward."""
-        B, T = tokens.shape
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Look up; keeps a copy of the tokens, since they are data and stay the caller's."""
+        B, T = x.shape
+        tokens = self.buffers.take((B, T), np.intp)
+        np.copyto(tokens, x)
         y = self.buffers.take((B, T, self.token.shape[1]), self.token.data.dtype)
-        np.take(
-            self.token.data, tokens, axis=0, out=y, mode="clip"
-        )  # other modes of `take` buffer the output
+        _take_rows(self.token.data, tokens, y)
         y += self.position.data[:T]
         return y, tokens
 
     def backward(self, dy: Array, tokens: Array) -> None:
-        """Add each vector's gradient to its rows."""
+        """Add each vector's gradient to its two rows."""
         B, T, C = dy.shape
-        order = np.argsort(tokens, axis=None, kind="stable")
-        by_token = self.buffers.take((B * T, C), dy.dtype)
-        np.take(dy.reshape(B * T, C), order, axis=0, out=by_token, mode="clip")
-        present, starts = np.unique(tokens.ravel()[order], return_index=True)
-        self.token.accumulator()[present] += np.add.reduceat(by_token, starts, axis=0)
-        by_position = np.matmul(ones(B, dy.dtype), dy.reshape(B, T * C)).reshape(T, C)
-        self.position.accumulator()[:T] += by_position
-        self.buffers.give(by_token)
-        self.buffers.give(dy)
+        self._add_by_token(dy.reshape(B * T, C), tokens.reshape(B * T))
+        by_position = self.buffers.take((T * C,), dy.dtype)
+        np.matmul(ones(B, dy.dtype), dy.reshape(B, T * C), out=by_position)
+        self.position.accumulator()[:T] += by_position.reshape(T, C)
+        for array in (by_position, tokens, dy):
+            self.buffers.give(array)
+
+    def _add_by_token(self, dy: Array, tokens: Array) -> None:
+        """Sort by token, sum the runs, add the sums to their rows: many times faster than `np.add.at`."""
+        grad, take = self.token.accumulator(), self.buffers.take
+        by_token, sums, before = (
+            take(dy.shape, dy.dtype),
+            take(grad.shape, dy.dtype),
+            take(grad.shape, dy.dtype),
+        )
+        order = np.argsort(tokens, kind="stable")
+        _take_rows(dy, order, by_token)
+        present, starts = np.unique(tokens[order], return_index=True)
+        sums_here, before_here = sums[: len(present)], before[: len(present)]
+        np.add.reduceat(by_token, starts, axis=0, out=sums_here)
+        _take_rows(grad, present, before_here)
+        sums_here += before_here
+        grad[present] = sums_here
+        for array in (by_token, sums, before):
+            self.buffers.give(array)
+
+
+def _take_rows(table: Array, rows: Array, out: Array) -> None:
+    np.take(
+        table, rows, axis=0, out=out, mode="clip"
+    )  # with its default mode `take` would copy through a buffer

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from pscale.config import Model
+from pscale.nn import counts
+from pscale.nn.attention import ROWS
+from pscale.worker.build import build
+
+MODELS = [
+    Model(kind="gpt", layers=3, width=12, heads=3, sequence=ROWS + 9, vocabulary=17, dtype="float32"),
+    Model(kind="block", width=12, heads=2, sequence=20, dtype="float64"),
+    Model(kind="linear", width=5, dtype="float64"),
+]
+SEQUENCES = 2
+
+
+def data(model: Model):
+    shape = {"linear": (SEQUENCES, model.width)}.get(model.kind, (SEQUENCES, model.sequence, model.width))
+    x = np.ones(shape, model.dtype)
+    return (
+        (x[..., 0].astype(int),) * 2
+        if model.kind == "gpt"
+        else (x, x[..., :1] if model.kind == "linear" else x)
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "width", "expected"),
+    [
+        (12, 8, 256, 10_001_664),
+        (24, 8, 256, 19_478_784),
+        (32, 8, 256, 25_796_864),
+        (32, 8, 512, 101_925_376),
+        (48, 8, 512, 152_363_520),
+        (64, 8, 512, 202_801_664),
+        (64, 32, 1024, 808_256_512),
+    ],
+)
+def test_parameter_counts_of_mingpt_on_images(layers, heads, width, expected):
+    model = Model(layers=layers, heads=heads, width=width, vocabulary=512, sequence=1023)
+    assert counts.parameters(model) == expected
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
+def test_units_have_the_parameters_that_are_counted(model):
+    stage = build(model, 1)
+    assert [
+        (unit.name, unit.slice.stop - unit.slice.start) for unit in stage.units
+    ] == counts.unit_parameters(model)
+    assert stage.arena.data.size == counts.parameters(model)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
+def test_activations_hold_the_bytes_that_are_counted(model):
+    stage, (x, targets) = build(model, 1), data(model)
+    for unit in stage.units:
+        x, _ = unit.layer.forward(x)
+    stage.loss.forward(x, targets, 1.0)
+    assert stage.buffers.held_bytes == counts.activation_bytes(model, SEQUENCES)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
+def test_a_step_multiplies_what_is_counted(model, monkeypatch):
+    multiply, total = np.matmul, 0
+
+    def counting(a, b, out=None):
+        nonlocal total
+        result = multiply(a, b, out=out)
+        if a.ndim > 1 and b.ndim > 1:
+            total += 2 * result.size * a.shape[-1]
+        return result
+
+    stage, (x, targets) = build(model, 1), data(model)
+    monkeypatch.setattr(np, "matmul", counting)
+    caches = []
+    for unit in stage.units:
+        x, cache = unit.layer.forward(x)
+        caches.append(cache)
+    dx = stage.loss.backward(stage.loss.forward(x, targets, 1.0)[1])
+    for unit in reversed(stage.units):
+        dx = unit.layer.backward(dx, caches.pop())
+    assert total == counts.executed_flops(model, SEQUENCES)
+
+
+def test_model_flops_are_six_a_weight_and_token_plus_attention_over_the_past():
+    model = Model(layers=4, width=512, heads=8, sequence=256, vocabulary=256)
+    matrices = 4 * 12 * 512**2 + 512 * 256
+    pairs = sum(range(1, 257))  # of query and key, in a sequence
+    assert counts.model_flops(model, 8) == 6 * matrices * 8 * 256 + 4 * 8 * pairs * 512 * 2 * 2 * 3
+    assert (
+        counts.model_flops(model, 8) < counts.executed_flops(model, 8) < 1.02 * counts.model_flops(model, 8)
+    )

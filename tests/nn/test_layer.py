@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from nn.differences import check, param
+
+from pscale.nn.attention import ROWS, Attention
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.embedding import Embedding
+from pscale.nn.gelu import BiasGelu
+from pscale.nn.layer import Chain, Layer, Residual
+from pscale.nn.linear import Linear
+from pscale.nn.norm import LayerNorm
+from pscale.nn.param import Arena
+from pscale.nn.tile import TILE_BYTES
+
+TILED = TILE_BYTES // 8 // 6 + 3  # rows of width 6 that need two tiles
+
+
+def linear(buffers: Buffers, inputs: int, outputs: int, *, bias: bool = True) -> Linear:
+    return Linear(param(inputs, outputs), param(outputs, name="bias") if bias else None, buffers=buffers)
+
+
+def norm(buffers: Buffers, width: int) -> LayerNorm:
+    return LayerNorm(param(width), param(width, name="bias"), buffers=buffers)
+
+
+def residual(buffers: Buffers) -> Layer:
+    return Residual(norm(buffers, 6), linear(buffers, 6, 6, bias=False), bias=param(6), buffers=buffers)
+
+
+def normal(*shape: int) -> Array:
+    return np.random.default_rng(4).normal(size=shape)
+
+
+@pytest.mark.parametrize("rows", [7, TILED])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda buffers: linear(buffers, 6, 4),
+        lambda buffers: linear(buffers, 6, 4, bias=False),
+        lambda buffers: norm(buffers, 6),
+        lambda buffers: BiasGelu(param(6), buffers=buffers),
+        residual,
+        lambda buffers: Chain(residual(buffers), linear(buffers, 6, 5), BiasGelu(param(5), buffers=buffers)),
+    ],
+    ids=["linear", "linear without bias", "norm", "gelu", "residual", "chain"],
+)
+def test_gradients_are_the_slopes_and_nothing_that_others_hold_is_touched(make, rows):
+    buffers = Buffers()
+    check(make(buffers), normal(1, rows, 6), buffers)
+
+
+@pytest.mark.parametrize("T", [1, 5, ROWS, 2 * ROWS + 3])
+def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T):
+    buffers = Buffers()
+    check(Attention(2, buffers=buffers), normal(2, T, 3 * 6), buffers)
+
+
+def test_attention_is_the_softmax_of_scaled_products_over_the_past():
+    B, T, H, D = 2, ROWS + 5, 3, 4
+    qkv = normal(B, T, 3 * H * D)
+    q, k, v = qkv.reshape(B, T, 3, H, D).transpose(2, 0, 3, 1, 4)
+    scores = np.where(np.tri(T, dtype=bool), q @ k.swapaxes(-1, -2) / np.sqrt(D), -np.inf)
+    e = np.exp(scores)
+    expected = (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(B, T, H * D)
+    buffers = Buffers()
+    y, _ = Attention(H, buffers=buffers).forward(qkv)
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+
+
+def test_scores_too_large_for_exp_are_no_trouble():
+    buffers = Buffers()
+    y, _ = Attention(1, buffers=buffers).forward(np.full((1, 3, 6), 1e4, np.float32))
+    np.testing.assert_array_equal(y, np.full((1, 3, 2), 1e4, np.float32))
+
+
+def test_gelu_is_right_far_from_zero_and_at_it():
+    layer = BiasGelu(param(1), buffers=Buffers())
+    Arena(layer.params, np.float32)
+    x = layer.buffers.take((5, 1), np.float32)
+    x[:, 0] = -100, -1, 0, 1, 100
+    y, _ = layer.forward(x)
+    np.testing.assert_allclose(y[:, 0], [0, -0.158808, 0, 0.841192, 100], atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [[[0, 3, 3], [3, 0, 1]], [[2, 2, 2], [2, 2, 2]]])
+def test_an_embedding_adds_each_gradient_to_the_rows_of_its_token_and_position(tokens):
+    buffers = Buffers()
+    layer = Embedding(param(4, 2), param(5, 2, name="position"), buffers=buffers)
+    arena = Arena(layer.params, np.float64)
+    arena.data[:] = normal(arena.data.size)
+    x, dy = np.array(tokens, np.uint8), normal(2, 3, 2)
+    y, cache = layer.forward(x)
+    np.testing.assert_array_equal(y, layer.token.data[x] + layer.position.data[:3])
+    expected = np.zeros((4, 2))
+    np.add.at(expected, np.array(tokens), dy)
+    buffers.give(y)
+    x.fill(0)  # whoever owns the tokens may use their memory again
+    arena.clear_grads()
+    for times in (1, 2):
+        mine = buffers.take(dy.shape, dy.dtype)
+        mine[...] = dy
+        if times == 2:
+            _, cache = layer.forward(np.array(tokens))
+        layer.backward(mine, cache)
+        np.testing.assert_allclose(layer.token.grad, times * expected, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(layer.position.grad[:3], times * dy.sum(0), rtol=1e-13)
+        np.testing.assert_array_equal(layer.position.grad[3:], 0)
