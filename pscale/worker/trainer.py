@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,4 +76,4 @@ class Trainer:
 
 def effective_lr(train: Train, dp: int) -> float:
     """Return the learning rate after scaling with the number of data-parallel ranks (linear, square root)."""
-    return train.lr * {"none": 1.0, "linear": float(dp), "sqrt": dp**0.5}[train.lr_scaling]
+    return train.lr * {"none": 1.0, "linear": float(dp), "sqrt": math.sqrt(dp)}[train.lr_scaling]

@@ -1,0 +1,5 @@
+"""`python -m pscale` is `pscale`."""
+
+from pscale.cli import main
+
+main()

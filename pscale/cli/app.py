@@ -1,0 +1,142 @@
+"""The commands and their options. Heavy libraries are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pscale import __version__
+from pscale.errors import PscaleError
+
+REPORTS = Path("reports")
+
+app = typer.Typer(
+    name="pscale",
+    help="How well does training scale here, what limits it, what would fix it?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(StrEnum):
+    """What `pscale report` can write."""
+
+    terminal = "terminal"
+    md = "md"
+    json = "json"
+    csv = "csv"
+
+
+class FigureFormat(StrEnum):
+    """What figures can be written as."""
+
+    svg = "svg"
+    png = "png"
+    pdf = "pdf"
+
+
+SuitePath = Annotated[Path, typer.Argument(metavar="SUITE", help="A suite's YAML file.")]
+SuitePaths = Annotated[list[Path], typer.Argument(metavar="SUITE...", help="One or more suites' YAML files.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field: model.width=256.")
+]
+Only = Annotated[str | None, typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".')]
+Reports = Annotated[Path, typer.Option("--reports", help="Folder that holds the runs.")]
+RunPath = Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run's folder; default: the newest.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show Python's traceback of an error.")] = False,  # noqa: ARG001
+) -> None:
+    if version:
+        typer.echo(f"pscale {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Look at this machine: cores, MPI, BLAS and the traps that spoil measurements."""
+    from pscale.cli import doctor as command
+
+    raise typer.Exit(command.doctor(as_json=as_json))
+
+
+@app.command()
+def show(suite: SuitePath, overrides: Overrides = None, only: Only = None, as_json: AsJson = False) -> None:
+    """Print the cases of a suite: plan, parameters, FLOPs, bytes and memory per rank. Starts nothing."""
+    from pscale.cli import show as command
+
+    command.show(suite, overrides or [], only, as_json=as_json)
+
+
+@app.command()
+def run(
+    suites: SuitePaths,
+    overrides: Overrides = None,
+    only: Only = None,
+    reports: Reports = REPORTS,
+    new: Annotated[bool, typer.Option("--new", help="Begin a new run even if one is unfinished.")] = False,
+    run_path: Annotated[Path | None, typer.Option("--run", help="Go on with the run in this folder.")] = None,
+) -> None:
+    """Measure every case of the suites, then report. Goes on with an unfinished run of the same suite."""
+    from pscale.cli import run as command
+
+    raise typer.Exit(
+        command.run(suites, overrides or [], only, command.Place(reports, new=new, folder=run_path))
+    )
+
+
+@app.command()
+def report(
+    path: RunPath = None,
+    as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
+    figures: Annotated[bool, typer.Option(help="Draw the figures into the run's folder.")] = True,
+    figure_format: Annotated[
+        list[FigureFormat], typer.Option(help="How to write figures; may be repeated.")
+    ] = [FigureFormat.svg, FigureFormat.png],  # noqa: B006 - typer's way
+    reports: Reports = REPORTS,
+) -> None:
+    """Report a run: efficiency with intervals, where the time goes, warnings, figures."""
+    from pscale.cli import report as command
+
+    formats = [str(name) for name in figure_format] if figures else []
+    command.report(path, reports, as_format.value, formats)
+
+
+@app.command()
+def check(path: RunPath = None, reports: Reports = REPORTS, as_json: AsJson = False) -> None:
+    """Compare a run with what its suite expects; exit code 1 if anything does not hold."""
+    from pscale.cli import report as command
+
+    raise typer.Exit(command.check(path, reports, as_json=as_json))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a suite, for editors."""
+    from pscale.suite import editor_schema
+
+    typer.echo(editor_schema(), nl=False)
+
+
+def main() -> NoReturn:
+    """Run the command line; a user's mistake ends in one message and the exit code of its kind."""
+    try:
+        app()
+    except PscaleError as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        typer.echo(f"pscale: {error}", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(0)

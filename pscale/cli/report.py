@@ -1,0 +1,75 @@
+"""`pscale report` and `pscale check`: read a run, say what it means, write it where people look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from pscale.analysis.frames import load, newest
+from pscale.analysis.summary import Summary, summarise
+from pscale.errors import FAILED, ResultsError
+from pscale.report.exports import render_json, write_csv
+from pscale.report.markdown import render_markdown
+from pscale.report.terminal import render_terminal
+
+FIGURE_FORMATS = ("svg", "png")
+
+
+def report(path: Path | None, reports: Path, as_format: str, figure_formats: Sequence[str]) -> None:
+    """Print a run in the format asked for; the terminal's also leaves the files in the run's folder."""
+    summary = summarise(load(path or newest(reports)))
+    match as_format:
+        case "md":
+            print(render_markdown(summary))
+        case "json":
+            print(render_json(summary))
+        case "csv":
+            _tell(write_csv(summary, Path(summary.path) / "csv"))
+        case _:
+            _present(summary, figure_formats)
+
+
+def publish(folder: Path) -> bool:
+    """Report a run that has just ended; tell whether every case ran and every expectation holds."""
+    summary = summarise(load(folder))
+    _present(summary, FIGURE_FORMATS)
+    return summary.passed
+
+
+def check(path: Path | None, reports: Path, *, as_json: bool) -> int:
+    """Say which expectations of the suite hold; returns 1 if one does not, or a case failed."""
+    summary = summarise(load(path or newest(reports)))
+    if as_json:
+        verdicts = [asdict(expectation) for expectation in summary.expectations]
+        print(json.dumps({"run": summary.run, "passed": summary.passed, "expectations": verdicts}, indent=1))
+    else:
+        for expectation in summary.expectations:
+            print(expectation)
+    return 0 if summary.passed else FAILED
+
+
+def _present(summary: Summary, figure_formats: Sequence[str]) -> None:
+    render_terminal(summary, Console())
+    folder = Path(summary.path)
+    written = []
+    try:
+        target = folder / "report.md"
+        target.write_text(render_markdown(summary), encoding="utf-8")
+        written.append(target)
+        if figure_formats:
+            from pscale.report.figures import write_figures  # draws in a second what the terminal does not need
+
+            written += write_figures(summary, folder / "figures", figure_formats)
+    except OSError as error:
+        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
+    print()
+    _tell(written)
+
+
+def _tell(written: Sequence[Path]) -> None:
+    for path in written:
+        print(path)

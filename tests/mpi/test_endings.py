@@ -1,0 +1,135 @@
+"""Whatever ends a job, the suite goes on, the reason is told, and what is finished is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pscale.results.store import read_table
+
+PATIENCE_S = 60
+ENDLESS = ("--set", "train.steps=1000000")
+
+SABOTAGE = """
+import os
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+if rank == "1":
+    import pscale.nn.loss
+    def fail(*_):
+        raise ValueError("a wrong turn")
+    pscale.nn.loss.CrossEntropy.forward = fail
+"""
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+    return found
+
+
+def start(cli, *arguments):
+    return subprocess.Popen(
+        cli.command("run", *arguments, "--reports", cli.reports),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def workers(process):
+    """Return the ranks that are under way, wherever their launcher has put them in the tree."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if "pscale.worker" in child.cmdline() and "mpi" not in child.name():
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+
+
+def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny, monkeypatch):
+    (cli.folder / "sitecustomize.py").write_text(SABOTAGE)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+    results = cli.run(tiny, code=1)
+    assert {row["ranks"]: row["status"] for row in results.cases.values()} == {1: "ok", 2: "failed", 4: "failed"}
+    reason = next(row["reason"] for row in results.cases.values() if row["ranks"] == 2)
+    assert "rank 1" in reason
+    assert "ValueError: a wrong turn" in reason
+    assert "a wrong turn" in results.output
+
+
+def test_a_rank_that_is_killed_is_told_apart_and_leaves_no_process(cli, tiny):
+    process = start(cli, tiny, "--only", "ranks == 2", *ENDLESS)
+    ranks = wait_for(lambda: len(found := workers(process)) >= 2 and found)
+    time.sleep(1)
+    ranks[-1].send_signal(signal.SIGKILL)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, output
+    row = next(iter(cli.newest().cases.values()))
+    assert row["status"] == "failed"
+    assert "9" in row["reason"] or "kill" in row["reason"].lower()
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
+    results = cli.run(tiny, "--only", "ranks == 2", *ENDLESS, "--set", "launch.time_limit=3s", code=1)
+    row = next(iter(results.cases.values()))
+    assert row["status"] == "timeout"
+    assert "3 s" in row["reason"]
+
+
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on_with_the_rest(cli, tiny):
+    options = ("--set", "sweep.ranks=[2]", "--set", "repeat=3", "--set", "train.steps=100")
+    process = start(cli, tiny, *options)
+    wait_for(lambda: list(cli.reports.glob("*/*/data/cases-*")))
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, output
+    assert "go on with" in output
+    folder = cli.newest().folder
+    kept = {path: path.stat().st_mtime_ns for path in (folder / "data").glob("cases-*")}
+    assert kept
+
+    results = cli.run(tiny, *options)
+    assert results.folder == folder
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    rows = read_table(folder / "data", "cases").to_pylist()
+    assert sorted(row["repeat"] for row in rows) == [0, 1, 2]
+
+
+def test_singletons_instead_of_one_world_are_invalid_and_say_what_is_wrong(cli, tiny):
+    launcher = cli.folder / "mpiexec"
+    launcher.write_text(
+        f"#!{sys.executable}\n"
+        "import subprocess, sys\n"
+        "if '--version' in sys.argv: print('HYDRA build details:\\n    Version: 4.0'); sys.exit()\n"
+        f"command = sys.argv[sys.argv.index({sys.executable!r}):]\n"
+        "ranks = [subprocess.Popen(command) for _ in range(2)]\n"
+        "sys.exit(max(rank.wait() for rank in ranks))\n"
+    )
+    launcher.chmod(0o755)
+    results = cli.run(tiny, "--only", "ranks == 2", "--set", f"launch.launcher={launcher}", code=1)
+    row = next(iter(results.cases.values()))
+    assert row["status"] == "invalid"
+    assert "asked for one world of 2 ranks" in row["reason"]
+    assert row["step_s"] is None
+
+
+def test_a_folder_that_cannot_be_written_is_named_without_a_traceback(cli, tiny):
+    (cli.folder / "file").write_text("")
+    done = subprocess.run(
+        cli.command("run", tiny, "--reports", cli.folder / "file"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert str(cli.folder / "file") in done.stderr
+    assert "Traceback" not in done.stderr

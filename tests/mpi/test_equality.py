@@ -1,0 +1,90 @@
+"""Under a real MPI: the parallel run is the serial run, and makes the calls that were predicted."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pscale.data.linear import WEIGHTS
+from pscale.parallel.strategies import calls
+
+SUITES = Path(__file__).parents[2] / "suites"
+
+
+def difference(found, expected):
+    return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
+
+
+def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):
+    rows = cli.run(SUITES / "linear.yaml", "--set", "repeat=1").rows("cases")
+    assert sorted(row["ranks"] for row in rows) == [1, 2, 4, 8]
+    serial = next(row for row in rows if row["ranks"] == 1)
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        assert np.abs(np.subtract(row["weights"], WEIGHTS)).max() < 1e-3
+        assert difference(row["weights"], serial["weights"]) < 1e-12
+        assert difference(row["losses"], serial["losses"]) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def reductions(tmp_path_factory):
+    from conftest import TINY, Cli
+
+    cli = Cli(tmp_path_factory.mktemp("reductions"))
+    sweep = "sweep: {ranks: [1, 2, 4], plan.reduction: [bucketed, all-reduce, gather-broadcast]}"
+    text = TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep).replace("dp: ranks", "dp: ranks, bucket: 20KiB")
+    return cli.run(cli.suite(text))
+
+
+def test_every_exchange_of_gradients_gives_the_losses_of_the_serial_run(reductions):
+    rows = list(reductions.cases.values())
+    assert len(rows) == 9
+    serial = next(row for row in rows if row["ranks"] == 1)
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        assert difference(row["losses"], serial["losses"]) < 1e-12
+        assert row["replica_spread"] <= 1e-15
+
+
+def test_the_calls_and_bytes_of_every_step_are_those_predicted(reductions):
+    counted = Counter()
+    for row in reductions.rows("calls"):
+        key = (row["case"], row["rank"], row["step"], row["verb"])
+        counted[key] += np.array([row["count"], row["bytes"]])
+    predicted = Counter()
+    for case in reductions.planned():
+        for rank in range(case.ranks):
+            for call in calls(case, rank):
+                for step in range(case.train.steps):
+                    key = (case.id, rank, step, call.verb)
+                    predicted[key] += np.array([call.count, call.step_bytes])
+    assert {key: tuple(value) for key, value in counted.items()} == {
+        key: tuple(value) for key, value in predicted.items()
+    }
+
+
+def test_the_kinds_of_time_of_every_phase_add_up_to_its_wall_time(reductions):
+    rows = reductions.rows("steps")
+    for row in rows:
+        parts = row["compute_s"] + row["transfer_s"] + row["wait_s"] + row["copy_s"]
+        assert parts == pytest.approx(row["wall_s"], abs=1e-9)
+        assert min(row[name] for name in ("compute_s", "transfer_s", "wait_s", "hidden_s")) >= -1e-9
+    walls = Counter()
+    for row in rows:
+        walls[row["case"], row["rank"]] += row["wall_s"]
+    for rank in reductions.rows("ranks"):
+        whole = walls[rank["case"], rank["rank"]] + rank["unaccounted_s"]
+        assert whole == pytest.approx(rank["wall_s"], abs=1e-9)
+        assert 0 <= rank["unaccounted_s"] < 0.05 * rank["wall_s"]
+
+
+def test_every_loading_mode_trains_on_the_same_text(cli):
+    from conftest import TINY
+
+    sweep = "sweep: {ranks: [1, 2], data.loading: [memory, mpi-io, scatter, files]}"
+    rows = cli.run(cli.suite(TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep))).rows("cases")
+    assert len(rows) == 8
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        assert difference(row["losses"], rows[0]["losses"]) < 1e-12
