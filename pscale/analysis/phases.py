@@ -27,6 +27,7 @@ class PhaseTime:
     hidden_s: float  # communication under way while the rank computed; beside the others, not added
     largest_rank: int
     largest_compute_s: float
+    step_s: float  # the whole step: mean over steps and launches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,9 @@ def by_phase(run: Run) -> tuple[PhaseTime, ...]:
     table = groups[list(KINDS)].mean()
     table["largest_rank"] = largest["rank"]
     table["largest_compute_s"] = largest["compute_s"]
-    found = [PhaseTime(**row) for row in records(table.reset_index())]
+    table = table.reset_index()
+    table["step_s"] = table["case"].map(_mean_step(run)).astype(float)
+    found = [PhaseTime(**row) for row in records(table)]
     return tuple(sorted(found, key=lambda time: (time.case, _place(time.phase))))
 
 
@@ -136,6 +139,11 @@ def _rank_means(run: Run) -> pd.DataFrame:
     steps = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
     sums[list(KINDS)] = sums[list(KINDS)].div(steps["steps"], axis=0)
     return sums
+
+
+def _mean_step(run: Run) -> pd.Series[float]:
+    launches = run.measured(run.steps).groupby(["case", "repeat"], observed=True)
+    return (launches["end_s"].max() / launches["step"].nunique()).groupby("case", observed=True).mean()
 
 
 def _rank_steps(run: Run, by: list[str]) -> pd.Series[int]:

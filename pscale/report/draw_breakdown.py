@@ -1,0 +1,128 @@
+"""Where the step of every case goes: one bar a case, compute, transfer and wait by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
+from matplotlib.transforms import ScaledTranslation
+
+from pscale.analysis.phases import PhaseTime
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.report import style, text
+from pscale.report.grids import by_series
+
+MOST = 48  # bars; of larger runs only the smallest and largest case of every series are drawn
+_KINDS = ("compute", "transfer", "wait", "copy")
+_BAR, _ABOVE = 0.30, 1.15  # inches: a bar with its gap, the legend's height
+_LEGEND = 0.13  # of the width
+_VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
+
+Part = tuple[str, str]  # kind and phase
+Times = Mapping[tuple[str, str], PhaseTime]
+
+
+def breakdown(summary: Summary) -> Figure | None:
+    """Draw the shares of every measured case's step; None without any."""
+    times = {(time.case, time.phase): time for time in summary.phases}
+    groups = _groups(summary)
+    rows = sum(len(points) for _, points in groups)
+    if not rows:
+        return None
+    colours = _colours(summary.phases)
+    headings = len(groups) if len(groups) > 1 else 0
+    figure = style.canvas(9.2, 1.75 + _BAR * (rows + headings), summary.title)
+    axes = figure.subplots()
+    _bars(axes, groups, colours, times)
+    _legend(axes, colours)
+    return figure
+
+
+def _groups(summary: Summary) -> list[tuple[str, list[Point]]]:
+    measured = {time.case for time in summary.phases}
+    groups = [
+        (series, [point for point in points if point.case in measured])
+        for series, points in by_series(summary)
+    ]
+    if sum(len(points) for _, points in groups) > MOST:
+        groups = [
+            (series, list(dict.fromkeys((points[0], points[-1])))) for series, points in groups if points
+        ]
+    return [(series, points) for series, points in groups if points]
+
+
+def _colours(phases: Sequence[PhaseTime]) -> dict[Part, style.Colour]:
+    """Return a colour for every part that is visible in some bar: a hue by kind, a shade by phase."""
+    found: dict[Part, style.Colour] = {}
+    for kind in _KINDS:
+        seen = [time.phase for time in phases if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s]
+        order = [phase for phase in dict.fromkeys(time.phase for time in phases) if phase in seen]
+        shades = style.shades(style.KINDS[kind], len(order))
+        found |= {(kind, phase): shade for phase, shade in zip(order, shades, strict=True)}
+    return found
+
+
+def _bars(
+    axes: Axes, groups: Sequence[tuple[str, list[Point]]], colours: Mapping[Part, style.Colour], times: Times
+) -> None:
+    place, ticks = 0.0, []
+    for series, points in groups:
+        if len(groups) > 1:
+            axes.text(0, place, text.clean(series) or "unnamed", fontweight="bold", va="center", ha="left")
+            place += 1
+        for point in points:
+            _bar(axes, place, point, colours, times)
+            ticks.append((place, _name(point)))
+            place += 1
+    axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
+    axes.set_ylim(place - 0.4, -0.6)
+    axes.set_xlim(0, 1)
+    axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_xlabel("share of the step (mean over ranks and steps)")
+    axes.spines["left"].set_visible(False)
+
+
+def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Colour], times: Times) -> None:
+    left, step_s = 0.0, 0.0
+    for (kind, phase), colour in colours.items():
+        time = times.get((point.case, phase))
+        if time is None:
+            continue
+        step_s = time.step_s
+        width = getattr(time, f"{kind}_s") / step_s
+        axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor="white", linewidth=0.5)
+        left += width
+    label = text.duration(step_s, 3)
+    axes.text(1.012, place, label, va="center", ha="left", transform=axes.get_yaxis_transform(), fontsize=8.5)
+
+
+def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
+    """Put the kinds side by side above the bars, each with its phases in the order of the bars."""
+    columns = {kind: [part for part in colours if part[0] == kind] for kind in _KINDS}
+    for place, (kind, parts) in enumerate((kind, parts) for kind, parts in columns.items() if parts):
+        legend = axes.legend(
+            handles=[Patch(color=colours[part], label=part[1]) for part in parts],
+            title=kind,
+            title_fontproperties={"weight": "bold"},
+            alignment="left",
+            loc="upper left",
+            bbox_to_anchor=(_LEGEND * place, 1.0),
+            bbox_transform=axes.transAxes + ScaledTranslation(0, _ABOVE, axes.figure.dpi_scale_trans),
+            borderaxespad=0,
+            borderpad=0,
+            handlelength=1.0,
+            handleheight=0.9,
+            labelspacing=0.25,
+        )
+        axes.add_artist(legend)
+    axes.text(1.012, 1.0, "step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
+
+
+def _name(point: Point) -> str:
+    ranks = text.plural(point.ranks, "rank")
+    return ranks if point.threads == 1 else f"{ranks} × {text.plural(point.threads, 'thread')}"

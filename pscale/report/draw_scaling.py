@@ -1,0 +1,148 @@
+"""Speed-up and efficiency over size, with intervals and the ideal line through the base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log2
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import Summary
+from pscale.report import style
+from pscale.report.grids import by_series
+
+_MARGIN = 0.35  # of a doubling, beside the smallest and largest size
+_ASIDE = 0.035  # of a doubling, between series, so that their intervals can be told apart
+_TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
+
+Series = list[tuple[str, list[Point]]]
+Value = Callable[[Point], Estimate | None]
+
+
+def scaling(summary: Summary) -> Figure | None:
+    """Draw speed-up and efficiency, or the throughput where there is no base; None without any step time."""
+    series = list(by_series(summary))
+    if not any(point.step_s for point in summary.points):
+        return None
+    if not any(point.efficiency for point in summary.points):
+        figure = style.canvas(5.8, 3.7, summary.title)
+        _panel(figure.subplots(), series, "Throughput", lambda point: point.samples_per_s)
+        return figure
+    named = sum(any(point.efficiency for point in points) for _, points in series) > 1
+    figure = style.canvas(10.8 if named else 9.2, 3.7, summary.title)
+    left, right = figure.subplots(1, 2)
+    _panel(left, series, "Speed-up", lambda point: point.speedup)
+    _panel(right, series, "Efficiency", lambda point: point.efficiency)
+    return figure
+
+
+def _panel(axes: Axes, series: Series, title: str, value: Value) -> None:
+    everything = [point for _, points in series for point in points]
+    sizes = sorted({point.cores for point in everything})
+    _size_axis(axes, sizes, threaded=any(point.threads > 1 for point in everything))
+    axes.set_title(title)
+    colours = style.distinct(len(series))
+    for place, ((_, points), colour) in enumerate(zip(series, colours, strict=True)):
+        aside = 2 ** (_ASIDE * (place - (len(series) - 1) / 2))
+        _curve(axes, [(point.cores * aside, known) for point in points if (known := value(point))], colour)
+        _missing(axes, [point for point in points if not value(point)])
+    _value_axis(axes, title, [known for point in everything if (known := value(point))])
+    if title != "Throughput":
+        _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])
+    if len(series) > 1 and title != "Speed-up":
+        _name_curves(axes, series, value, colours)
+
+
+def _curve(axes: Axes, found: Sequence[tuple[float, Estimate]], colour: style.Colour) -> None:
+    sizes, values = [size for size, _ in found], [known.value for _, known in found]
+    axes.plot(sizes, values, "-", color=colour, zorder=3)
+    for size, known in found:
+        if known.low is not None and known.high is not None:
+            axes.plot([size, size], [known.low, known.high], color=colour, linewidth=1.1, zorder=4)
+    axes.plot(sizes, values, "o", color=colour, markeredgecolor="white", markeredgewidth=0.8, zorder=5)
+
+
+def _missing(axes: Axes, points: Sequence[Point]) -> None:
+    """Mark cases without a value on the lower edge, in the words of their status."""
+    where: Any = {"transform": axes.get_xaxis_transform(), "color": style.BAD, "zorder": 6}
+    for point in points:
+        label = "no base" if point.status == "ok" else point.status
+        axes.plot([point.cores], [0.03], "x", markersize=6, markeredgewidth=1.6, clip_on=False, **where)
+        axes.text(point.cores, 0.075, label, ha="center", va="bottom", rotation=90, fontsize=8, **where)
+
+
+def _ideal(axes: Axes, title: str, bases: Sequence[Point], largest: int) -> None:
+    """Draw what perfect scaling from the base would give."""
+    starts = sorted({base.cores for base in bases})
+    for start in starts:
+        top = largest / start if title == "Speed-up" else 1.0
+        axes.plot([start, max(largest, start)], [1.0, top], "--", color=style.QUIET, linewidth=1.2, zorder=1)
+    if starts and title == "Speed-up" and largest > starts[0]:
+        middle = (starts[0] * largest) ** 0.5
+        axes.annotate(
+            "ideal",
+            (middle, middle / starts[0]),
+            xytext=(-4, 4),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=style.QUIET,
+        )
+
+
+def _name_curves(
+    axes: Axes,
+    series: Series,
+    value: Value,
+    colours: Sequence[style.Colour],
+) -> None:
+    """Write each series' name beside the end of its curve, names apart from one another."""
+    ends = []
+    for (name, points), colour in zip(series, colours, strict=True):
+        known = [(point.cores, found.value) for point in points if (found := value(point))]
+        if known:
+            ends.append((style.wrapped(name or "unnamed", 26), colour, *known[-1]))
+    to_axes = axes.transLimits + axes.transAxes.inverted() if False else axes.transLimits
+    heights = [float(to_axes.transform(axes.transScale.transform((size, at)))[1]) for _, _, size, at in ends]
+    for (name, colour, size, at), height in zip(ends, style.apart(heights, 0.12), strict=True):
+        axes.annotate(
+            name,
+            (size, at),
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            va="center",
+            color=colour,
+            fontweight="bold",
+            fontsize=8.5,
+        )
+
+
+def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:
+    axes.set_xscale("log", base=2)
+    low, high = log2(sizes[0]) - _MARGIN, log2(sizes[-1]) + _MARGIN
+    axes.set_xlim(2**low, 2**high)
+    kept: list[int] = []
+    for size in reversed(sizes):
+        if not kept or log2(kept[-1] / size) >= _TICK_GAP * (high - low):
+            kept.append(size)
+    axes.set_xticks(kept, [str(size) for size in kept])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("cores (ranks × threads)" if threaded else "ranks")
+
+
+def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
+    tops = [max(known.value, known.high or 0.0) for known in values]
+    if title == "Efficiency":
+        axes.set_ylim(0, max(1.08, 1.05 * max(tops)))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set_ylabel("efficiency (base = 100%)")
+        return
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("speed-up (base = 1)" if title == "Speed-up" else "samples/s")

@@ -1,0 +1,35 @@
+"""A run's figures, from its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from pscale.analysis.summary import Summary
+from pscale.report import style
+from pscale.report.draw_breakdown import breakdown
+from pscale.report.draw_loss import loss
+from pscale.report.draw_scaling import scaling
+from pscale.report.draw_wait import wait
+
+FORMATS = ("svg", "png")
+DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
+    "scaling": scaling,
+    "breakdown": breakdown,
+    "wait": wait,
+    "loss": loss,
+}
+
+
+def write_figures(summary: Summary, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw every figure that the run has data for into `folder`; returns the files, figure by figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with style.styled():
+        for name, draw in DRAWN.items():
+            figure = draw(summary)
+            if figure is not None:
+                written += style.save(figure, folder, name, formats)
+    return written

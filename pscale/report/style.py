@@ -1,0 +1,144 @@
+"""How figures look: one palette, one set of sizes, the same bytes for the same run everywhere."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import seaborn as sns
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from pscale.report.text import clean
+
+INK, QUIET, GRID, BAD = "#222222", "#767676", "#e6e6e6", "#a11d33"
+KINDS = {"compute": "#0072b2", "transfer": "#e69f00", "wait": "#b4478a", "copy": "#009e73"}  # Okabe and Ito
+Colour = tuple[float, float, float]
+
+_OWN: dict[str, Any] = {
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same widths on every machine
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "figure.titlesize": 11,
+    "figure.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "ytick.left": True,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "text.parse_math": False,  # labels are a suite's text
+    "svg.fonttype": "path",
+    "svg.hashsalt": "pscale",
+    "pdf.fonttype": 42,
+    "savefig.facecolor": "white",
+}
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+}
+_DPI = 160
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Apply the style to figures made inside the block, and to nothing else."""
+    settings: Any = {**sns.axes_style("ticks"), **sns.plotting_context("paper"), **_OWN}
+    with mpl.rc_context(settings):
+        yield
+
+
+def canvas(width: float, height: float, title: str) -> Figure:
+    """Return an empty figure, in inches; it belongs to no window and needs no closing."""
+    lines = wrapped(title, int(11 * width))
+    figure = Figure(figsize=(width, height + 0.2 * (1 + lines.count("\n"))), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.06, h_pad=0.07)  # type: ignore[union-attr, call-arg]
+    figure.suptitle(lines, x=0.008, ha="left")
+    return figure
+
+
+def wrapped(label: str, width: int, most: int = 2) -> str:
+    """Break a label into at most `most` lines of `width` characters."""
+    return "\n".join(textwrap.wrap(clean(label), width, max_lines=most, placeholder=" …") or [""])
+
+
+def distinct(count: int) -> list[Colour]:
+    """Return colours for things without order; told apart with any colour vision up to eight."""
+    palette = sns.color_palette("colorblind", 10)
+    chosen = [palette[place] for place in (0, 3, 2, 4, 1, 9, 7, 6)]
+    return [chosen[place % len(chosen)] for place in range(count)]
+
+
+def ordered(count: int) -> list[Colour]:
+    """Return colours for things with an order, from light to dark."""
+    return list(sns.color_palette("viridis_r", count + 2)[1 : count + 1])
+
+
+def shades(colour: str, count: int) -> list[Colour]:
+    """Return shades of one colour, dark to light."""
+    if count < 2:
+        return [to_rgb(colour)] * count
+    through = sns.blend_palette(["black", colour, "white"], 101)
+    return list(sns.blend_palette([through[34], colour, through[84]], count))
+
+
+def apart(wanted: Sequence[float], gap: float) -> list[float]:
+    """Move heights as little as need be so that neighbours are `gap` apart and, if they fit, in 0 … 1."""
+    order = np.argsort(wanted, kind="stable")
+    blocks: list[list[float]] = []  # sum of the wanted places less offsets, and count
+    for place, index in enumerate(order):
+        blocks.append([wanted[index] - place * gap, 1])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
+            total, count = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += count
+    starts = np.repeat([total / count for total, count in blocks], [int(count) for _, count in blocks])
+    found = [0.0] * len(wanted)
+    for place, index in enumerate(order):
+        found[index] = float(starts[place] + place * gap)
+    shift = max(0.0, -min(found)) - max(0.0, max(found) - 1) if found else 0.0
+    return [place + shift for place in found]
+
+
+def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    """Write a figure in every format, each under a temporary name first; returns the paths."""
+    written = []
+    for kind in formats:
+        path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            figure.savefig(
+                temporary,
+                format=kind,
+                dpi=_DPI,
+                metadata=_METADATA.get(kind),
+                bbox_inches="tight",
+                pad_inches=0.12,
+            )
+        os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
+        written.append(path)
+    return written
