@@ -52,7 +52,7 @@ def find(choice: str = "auto") -> Launcher:
 
     Raises LaunchError where there is none or where it is of an unknown kind.
     """
-    path = _nearest() if choice == "auto" else shutil.which(Path(choice).expanduser())
+    path = _nearest() if choice == "auto" else shutil.which(os.path.expanduser(choice))  # noqa: PTH111 - Path drops ./
     if path is None:
         missing = (
             "no MPI found: no mpiexec or mpirun"

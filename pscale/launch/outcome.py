@@ -39,6 +39,10 @@ _ADVICE = (  # what launchers say when they refuse, and what a person can do abo
         r"unsupported PMI version|no-pmix|PMI_Init|PMIX_Init|suspicious MPI execution environment",
         "launcher and the MPI library that mpi4py loads are of different kinds: `pscale doctor` names both",
     ),
+    (
+        r"cannot load MPI library",
+        "mpi4py finds no MPI: `pip install 'pscale[mpich]'`, or load the site's module",
+    ),
     (r"No space left on device|Disk quota exceeded", "the disk is full"),
 )
 
@@ -65,12 +69,12 @@ def judge(folder: Path, exit_code: int) -> tuple[Status, str]:
 
 
 def last_words(folder: Path) -> str:
-    """Return the end of stderr.log, what to do about it and where it is, to be put behind a cause."""
+    """Return what to do about the end of stderr.log, that end, and where it is, to be put behind a cause."""
     text = _tail(folder / STDERR)
     lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
     said = f": {' / '.join(lines[-_QUOTED_LINES:])}" if lines else ""
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
-    return f"{said}{advice} [{folder / STDERR}]"
+    return f"{advice}{said} [{folder / STDERR}]"
 
 
 def _failures(folder: Path) -> Iterator[dict[str, Any]]:

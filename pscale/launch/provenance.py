@@ -11,8 +11,6 @@ from typing import Any
 
 import psutil
 
-from pscale.launch.machine import Machine
-
 PREFIXES = (
     *("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "NVPL_"),
     *("MPICH_", "HYDRA_", "OMPI_", "PRTE_", "PMIX_", "I_MPI_", "UCX_", "FI_", "MPI4PY_", "SLURM_"),
@@ -24,11 +22,10 @@ _PACKAGES = (
 _GIT_LIMIT_S = 5
 
 
-def provenance(machine: Machine, folder: Path | None = None) -> dict[str, Any]:
-    """Return git state of `folder` (default: the current one), machine, versions, variables and load."""
+def provenance(folder: Path | None = None) -> dict[str, Any]:
+    """Return git state of `folder` (default: the current one), versions, variables in force and load."""
     return {
         "git": _git(folder or Path.cwd()),
-        "machine": machine.summary(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": _packages(),

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from pscale.worker import observe
 from pscale.worker.gemm import gemm_gflops
 
-_SECONDS = 0.4
+_SECONDS = 0.3
 
 
 def main(arguments: list[str]) -> None:

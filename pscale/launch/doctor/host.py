@@ -31,7 +31,7 @@ def cores(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             topic="hardware threads",
             level="ok",
-            text="they share a core's arithmetic units: `cores` in a suite counts cores, ranks get whole ones",
+            text="they share a core's arithmetic units: a suite's `cores` are whole, and so are a rank's",
         )
     if machine.restricted:
         yield Finding(
@@ -45,7 +45,8 @@ def cores(machine: Machine) -> Iterator[Finding]:
             topic="CPU limit",
             level="warn",
             text=f"a control group allows {machine.cpu_limit:g} CPUs' worth of time on {machine.cores} "
-            f"cores: threads beyond that are stopped again and again; `cores` in a suite is {machine.usable_cores}",
+            f"cores: threads beyond that are stopped again and again; `cores` of a suite is "
+            f"{machine.usable_cores}",
             remedy="start the container with whole CPUs (docker --cpuset-cpus=0-3, not --cpus=4)",
         )
 

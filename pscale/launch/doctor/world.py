@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
 from pscale.launch import local, mpi
-from pscale.launch.command import command
+from pscale.launch.command import Command, command
 from pscale.launch.doctor.finding import Finding
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
-from pscale.launch.outcome import STDOUT
+from pscale.launch.outcome import STDOUT, Outcome
 
 _RANKS = 2
 _LIMIT_S = 20
+_PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
 _VENDORS = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}  # as mpi4py calls them
 _MISMATCH = (
     "name the launcher of that library (`launch: {launcher: /path/to/mpiexec}`), or take one that brings "
@@ -35,9 +37,13 @@ def findings(machine: Machine, choice: str) -> Iterator[Finding]:
         launcher = mpi.find(choice)
         yield Finding(topic="MPI launcher", level="ok", text=f"{launcher.path} ({_named(launcher)})")
         folder = Path(tempfile.mkdtemp(prefix="pscale-doctor-"))
-        yield from _started(machine, launcher, folder)
+        found = list(_started(machine, launcher, folder))
     except LaunchError as error:
         yield Finding(topic="MPI launcher", level="fail", text=str(error))
+        return
+    yield from found
+    if all(finding.level != "fail" for finding in found):  # else the logs are worth a look
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named(launcher: Launcher) -> str:
@@ -46,45 +52,55 @@ def _named(launcher: Launcher) -> str:
 
 
 def _started(machine: Machine, launcher: Launcher, folder: Path) -> Iterator[Finding]:
-    """Start the ranks; the logs stay where something is wrong."""
     case = Case(
         suite="doctor", label="doctor", ranks=_RANKS, plan=Plan(dp=_RANKS), launch=Launch(oversubscribe=True)
     )
-    argv = [sys.executable, "-P", "-m", "pscale.worker.probe", "world"]
-    order = command(case, launcher, argv, machine, environ=os.environ, root=os.geteuid() == 0)
-    outcome = local.launch(order, folder, _LIMIT_S)
-    answers = _answers(folder) if outcome.exit_code == 0 else []
-    if not answers:
-        remedy = f"try it: {' '.join(order.argv[: -len(argv)])} hostname"
-        yield Finding(
-            topic="MPI", level="fail", text=f"2 ranks cannot be started: {outcome.reason}", remedy=remedy
-        )
+    order = command(case, launcher, _PROBE, machine, environ=os.environ, root=os.geteuid() == 0)
+    answers, outcome = _ask(order, folder)
+    if answers:
+        yield from judge(machine, launcher, answers, outcome.wall_s)
         return
-    yield from judge(machine, launcher, answers, outcome.wall_s)
-    shutil.rmtree(folder, ignore_errors=True)
+    alone, _ = _ask(Command(argv=_PROBE, env=os.environ), folder / "alone")
+    if alone and not _belong(launcher, alone[0]):
+        text = f"{launcher.path} ({_named(launcher)}) cannot start mpi4py, which loads {_library(alone[0])}"
+        yield Finding(topic="MPI", level="fail", text=text, remedy=_MISMATCH)
+        return
+    text = f"{_RANKS} ranks cannot be started: {outcome.reason}"
+    remedy = f"see whether this works: {shlex.join(order.argv[: -len(_PROBE)])} hostname"
+    yield Finding(topic="MPI", level="fail", text=text, remedy=remedy)
 
 
-def _answers(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / STDOUT).read_text(errors="replace").splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{")]
+def _ask(order: Command, folder: Path) -> tuple[list[dict[str, Any]], Outcome]:
+    """Return the answers of the first rank of every world that came to be, none after an error."""
+    folder.mkdir(exist_ok=True)
+    outcome = local.launch(order, folder, _LIMIT_S)
+    lines = (folder / STDOUT).read_text(errors="replace").splitlines() if outcome.exit_code == 0 else []
+    return [json.loads(line) for line in lines if line.startswith("{")], outcome
 
 
 def judge(
-    machine: Machine, launcher: Launcher, answers: list[dict[str, Any]], wall_s: float
+    machine: Machine, launcher: Launcher, answers: Sequence[Mapping[str, Any]], wall_s: float
 ) -> Iterator[Finding]:
     """Say what the answers of the worlds' first ranks mean: one answer if all is well, one a rank if not."""
     world = answers[0]
-    library = f"{world['vendor']} {world['version']}"
-    if world["size"] != _RANKS or _VENDORS.get(world["vendor"], launcher.flavour) != launcher.flavour:
+    if world["size"] != _RANKS or not _belong(launcher, world):
         text = (
-            f"{launcher.path} ({_named(launcher)}) started {_RANKS} processes, but mpi4py loads {library} "
-            f"and each is in a world of {world['size']}"
+            f"{launcher.path} ({_named(launcher)}) started {_RANKS} processes, but mpi4py loads "
+            f"{_library(world)} and each is in a world of {world['size']}"
         )
         yield Finding(topic="MPI", level="fail", text=text, remedy=_MISMATCH)
         return
-    text = f"{_RANKS} ranks of {library} met and parted in {wall_s:.1f} s"
+    text = f"{_RANKS} ranks of {_library(world)} met and parted in {wall_s:.1f} s"
     yield Finding(topic="MPI", level="ok", text=text)
     yield _binding(machine, [frozenset(rank["cpus"]) for rank in world["ranks"]])
+
+
+def _library(world: Mapping[str, Any]) -> str:
+    return f"{world['vendor']} {world['version']}"
+
+
+def _belong(launcher: Launcher, world: Mapping[str, Any]) -> bool:
+    return _VENDORS.get(world["vendor"], launcher.flavour) == launcher.flavour
 
 
 def _binding(machine: Machine, cpus: list[frozenset[int]]) -> Finding:

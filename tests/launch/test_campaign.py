@@ -1,0 +1,225 @@
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import psutil
+import pytest
+
+from pscale.config import Case, Launch, Plan, to_dict
+from pscale.errors import LaunchError, PlanError
+from pscale.launch import local, machine, processes
+from pscale.launch.campaign import launches, run
+from pscale.launch.journal import Journal
+from pscale.launch.mpi import Launcher
+
+JOB = """#!/bin/sh
+for folder; do :; done
+echo "$(basename "$folder")" >> "$(dirname "$0")/started"
+"""
+RESULT = 'echo "{}" > "$folder/result.json"\n'
+CAMPAIGN = """
+import os, pathlib, sys
+from pscale.config import Case, from_dict
+from pscale.launch import campaign, machine
+from pscale.launch.journal import Journal
+from pscale.launch.mpi import Launcher
+
+folder, program = map(pathlib.Path, sys.argv[1:])
+journal = Journal.open(folder)
+cases = [from_dict(Case, {k: v for k, v in case.items() if k != "id"}) for case in journal.document["cases"]]
+jobs = campaign.launches(cases, journal.document["repeats"], journal.document["seed"])
+
+def row(job, outcome):
+    with (program.parent / "rows").open("a") as file:
+        file.write(f"{job.case.id}-{job.repeat} {outcome.status}\\n")
+
+launcher = Launcher(path=str(program), flavour="mpich", version="0")
+print("ready", flush=True)
+campaign.run(journal, jobs, launcher, machine.inspect(), on_start=lambda job: None, on_end=row)
+print("done", flush=True)
+"""
+
+
+def cases(count):
+    shared = Launch(oversubscribe=True)
+    return [
+        Case(suite="s", label=f"case {n}", plan=Plan(bucket_bytes=n), launch=shared)
+        for n in range(1, count + 1)
+    ]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Make a run of some cases whose job is a shell script."""
+
+    def make(count, repeats, script):
+        program = tmp_path / "launcher"
+        program.write_text(JOB + script)
+        program.chmod(0o755)
+        listed = cases(count)
+        document = {
+            "suite": {"name": "s", "resolved": {}},
+            "cases": [{**to_dict(case), "id": case.id} for case in listed],
+            "repeats": repeats,
+            "seed": 7,
+            "provenance": {},
+        }
+        jobs = launches(listed, repeats, 7)
+        launcher = Launcher(path=str(program), flavour="mpich", version="0")
+        return Journal.create(tmp_path / "my reports", "s", document), jobs, launcher
+
+    return make
+
+
+def ignore(*_):
+    pass
+
+
+def lines(path):
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_until(true):
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.001)
+
+
+def campaign(journal, program):
+    return subprocess.Popen(
+        [sys.executable, "-c", CAMPAIGN, str(journal.folder), str(program)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_every_round_has_all_cases_in_an_order_of_its_own_that_the_seed_repeats():
+    listed = cases(8)
+    jobs = launches(listed, 3, 42)
+    assert [job.order for job in jobs] == list(range(24))
+    rounds = [jobs[8 * repeat : 8 * repeat + 8] for repeat in range(3)]
+    for repeat, one in enumerate(rounds):
+        assert {job.repeat for job in one} == {repeat}
+        assert {job.case.id for job in one} == {case.id for case in listed}
+    assert len({tuple(job.case.id for job in one) for one in rounds}) == 3
+    assert jobs == launches(listed, 3, 42) != launches(listed, 3, 43)
+
+
+def test_the_worker_finds_its_order_and_the_row_is_written_before_the_end_is_noted(start):
+    journal, jobs, launcher = start(2, 1, RESULT)
+    seen = []
+
+    def row(job, outcome):
+        assert job.key in journal.interrupted()
+        order = json.loads((journal.case_folder(job.key) / "case.json").read_text())
+        seen.append((job, outcome.status, order))
+
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    assert journal.is_finished()
+    for job, status, order in seen:
+        assert status == "ok"
+        assert order["case"] == to_dict(job.case) | {
+            "launch": json.loads(json.dumps(to_dict(job.case)["launch"]))
+        }
+        assert (order["format"], order["repeat"], order["data"]) == (1, job.repeat, str(journal.data))
+        assert abs(order["launched_unix_s"] - time.time()) < 60
+
+
+def test_a_case_that_fails_is_a_row_and_the_others_go_on(start):
+    journal, jobs, launcher = start(3, 1, f'case "$folder" in *{cases(3)[1].id}-0) exit 3;; esac\n{RESULT}')
+    rows = {}
+    run(
+        journal,
+        jobs,
+        launcher,
+        machine.inspect(),
+        on_start=ignore,
+        on_end=lambda job, outcome: rows.update({job.case.label: outcome.status}),
+    )
+    assert rows == {"case 1": "ok", "case 2": "failed", "case 3": "ok"}
+    assert {record["status"] for record in journal.records() if record["event"] == "ended"} == {
+        "ok",
+        "failed",
+    }
+
+
+def test_nothing_starts_if_one_case_cannot(start):
+    journal, jobs, launcher = start(1, 1, RESULT)
+    [big] = launches([Case(suite="s", label="big", ranks=10**6)], 1, 1)
+    with pytest.raises(PlanError, match="big: ranks 1000000"):
+        run(journal, [*jobs, big], launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert journal.records() == []
+
+
+def test_what_has_ended_is_not_started_again(start, tmp_path):
+    journal, jobs, launcher = start(3, 2, RESULT)
+    journal.ended(jobs[0].key, "failed", "", 1.0)
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert len(lines(tmp_path / "started")) == 5
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert len(lines(tmp_path / "started")) == 5
+
+
+def test_a_row_that_could_not_be_written_is_measured_again(start, tmp_path):
+    journal, jobs, launcher = start(2, 1, RESULT)
+
+    def full(*_):
+        raise LaunchError("the disk is full")
+
+    with pytest.raises(LaunchError):
+        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=full)
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert [count for _, count in Counter(lines(tmp_path / "started")).items()] == [2, 1]
+    assert journal.is_finished()
+
+
+def test_after_an_interrupt_what_is_finished_is_kept_and_no_process_is_left(start):
+    journal, jobs, launcher = start(3, 1, f'case "$folder" in *{cases(3)[2].id}-0) sleep 60;; esac\n{RESULT}')
+    slow = next(job for job in jobs if job.case.label == "case 3")
+    with campaign(journal, launcher.path) as child:
+        wait_until(lambda: slow.key in journal.interrupted())
+        child.terminate()  # as a batch system does; a lost terminal and Ctrl-C are treated alike
+        assert child.wait(20) != 0
+    assert journal.finished() == {job.key for job in jobs[: slow.order]}
+    assert processes.tagged(local.tag(journal.case_folder(slow.key))) == []
+
+
+def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured(start, tmp_path):
+    journal, jobs, launcher = start(
+        1, 1, f'mkdir "$(dirname "$0")/once" && exec setsid -w sleep 60\n{RESULT}'
+    )
+    with campaign(journal, launcher.path) as child:
+        wait_until((tmp_path / "once").exists)
+        child.kill()
+    orphans = processes.tagged(local.tag(journal.case_folder(jobs[0].key)))
+    assert orphans
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert journal.is_finished()
+    assert not any(orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE for orphan in orphans)
+
+
+def test_killed_at_any_instant_a_run_loses_nothing_and_does_nothing_twice(start, tmp_path):
+    journal, jobs, launcher = start(12, 2, RESULT)
+    random.seed(11)
+    kills = 0
+    while not journal.is_finished():
+        before = journal.finished()
+        started = len(lines(tmp_path / "started"))
+        with campaign(journal, launcher.path) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            more = min(random.randrange(4), len(jobs) - len(before))
+            wait_until(lambda: len(journal.finished()) >= len(before) + more)  # noqa: B023 - called at once
+            time.sleep(random.uniform(0, 0.015))
+            child.kill()
+        again = set(lines(tmp_path / "started")[started:])
+        assert again.isdisjoint(f"{case}-{repeat}" for case, repeat in before)
+        assert journal.finished() >= before
+        kills += 1
+    assert kills > 5
+    ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
+    assert ended == {job.key: 1 for job in jobs}
+    rows = {row.split()[0] for row in lines(tmp_path / "rows")}
+    assert rows == {f"{case}-{repeat}" for case, repeat in ended}

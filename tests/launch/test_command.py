@@ -1,0 +1,148 @@
+import shlex
+
+import pytest
+
+from pscale.config import Case, Launch, Plan
+from pscale.errors import LaunchError, PlanError
+from pscale.launch.command import command
+from pscale.launch.machine import Machine
+from pscale.launch.mpi import Launcher
+
+HYDRA = Launcher(path="/opt/mpich/bin/mpiexec", flavour="mpich", version="5.0.2")
+OPENMPI = Launcher(path="/opt/openmpi/bin/mpiexec", flavour="openmpi", version="5.0.11")
+OPENMPI_4 = Launcher(path="/usr/bin/mpirun", flavour="openmpi", version="4.1.4")
+INTEL = Launcher(path="/opt/intel/mpiexec", flavour="intel", version="2021.10")
+THREADS = (
+    "BLIS_NUM_THREADS MKL_NUM_THREADS NUMEXPR_NUM_THREADS NVPL_BLAS_NUM_THREADS OMP_NUM_THREADS "
+    "OPENBLAS_NUM_THREADS VECLIB_MAXIMUM_THREADS"
+)
+
+
+def machine(cores: int = 8, siblings: int = 1, **facts: object) -> Machine:
+    cpus = tuple(tuple(range(core, cores * siblings, cores)) for core in range(cores))
+    facts = {"host": "host", "cpu_model": "CPU", "core_cpus": cpus, "memory_bytes": 2**34, **facts}
+    return Machine(**facts)  # type: ignore[arg-type]
+
+
+def case(ranks: int, threads: int = 1, **launch: object) -> Case:
+    plan, how = Plan(dp=ranks), Launch(**launch)  # type: ignore[arg-type]
+    return Case(suite="s", label="the case", ranks=ranks, threads=threads, plan=plan, launch=how)
+
+
+def line(
+    asked: Case, launcher: Launcher, here: Machine | None = None, *, root: bool = False, **environ: str
+) -> str:
+    return shlex.join(command(asked, launcher, ["JOB"], here or machine(), environ=environ, root=root).argv)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "asked", "golden"),
+    [
+        (HYDRA, case(2), "/opt/mpich/bin/mpiexec -bind-to core:1 -n 2 JOB"),
+        (HYDRA, case(4, 2), "/opt/mpich/bin/mpiexec -bind-to core:2 -n 4 JOB"),
+        (HYDRA, case(2, bind="numa"), "/opt/mpich/bin/mpiexec -bind-to numa -n 2 JOB"),
+        (HYDRA, case(2, bind="none"), "/opt/mpich/bin/mpiexec -bind-to none -n 2 JOB"),
+        (HYDRA, case(9, oversubscribe=True), "/opt/mpich/bin/mpiexec -bind-to none -n 9 JOB"),
+        (HYDRA, case(2, extra=("-bind-to", "rr")), "/opt/mpich/bin/mpiexec -bind-to rr -n 2 JOB"),
+        (OPENMPI, case(2), "/opt/openmpi/bin/mpiexec --map-by slot:PE=1 --bind-to core -n 2 JOB"),
+        (OPENMPI, case(2, 4), "/opt/openmpi/bin/mpiexec --map-by slot:PE=4 --bind-to core -n 2 JOB"),
+        (
+            OPENMPI,
+            case(2, bind="socket"),
+            "/opt/openmpi/bin/mpiexec --map-by package --bind-to package -n 2 JOB",
+        ),
+        (OPENMPI_4, case(2, bind="socket"), "/usr/bin/mpirun --map-by socket --bind-to socket -n 2 JOB"),
+        (
+            OPENMPI,
+            case(9, oversubscribe=True),
+            "/opt/openmpi/bin/mpiexec --bind-to none --oversubscribe -n 9 JOB",
+        ),
+        (
+            OPENMPI,
+            case(8, oversubscribe=True, bind="none"),
+            "/opt/openmpi/bin/mpiexec --bind-to none -n 8 JOB",
+        ),
+        (INTEL, case(2, 2), "/opt/intel/mpiexec -n 2 JOB"),
+        (INTEL, case(2, extra=("-genv", "A", "$(b c)")), "/opt/intel/mpiexec -genv A '$(b c)' -n 2 JOB"),
+    ],
+)
+def test_each_mpi_gets_its_own_options_for_cores_threads_and_sharing(launcher, asked, golden):
+    assert line(asked, launcher) == golden
+
+
+@pytest.mark.parametrize(
+    ("asked", "variables"),
+    [
+        (case(2, 2), {"I_MPI_PIN": "1", "I_MPI_PIN_DOMAIN": "4:compact"}),  # two hardware threads a core
+        (case(2, bind="socket"), {"I_MPI_PIN": "1", "I_MPI_PIN_DOMAIN": "socket"}),
+        (case(9, oversubscribe=True), {"I_MPI_PIN": "0"}),
+    ],
+)
+def test_intel_mpi_is_bound_by_variables_that_replace_inherited_ones(asked, variables):
+    inherited = {"I_MPI_PIN_DOMAIN": "omp", "I_MPI_PIN_ORDER": "scatter", "I_MPI_FABRICS": "shm"}
+    env = command(asked, INTEL, ["JOB"], machine(siblings=2), environ=inherited, root=False).env
+    assert {name: value for name, value in env.items() if name.startswith("I_MPI")} == {
+        **variables,
+        "I_MPI_FABRICS": "shm",
+    }
+
+
+def test_ranks_stay_inside_an_affinity_that_the_launcher_would_look_past():
+    cpus = ((2, 10), (3, 11), (6, 14), (7, 15))
+    here = machine(core_cpus=cpus, restricted=True)
+    assert (
+        line(case(2, 2), HYDRA, here) == "/opt/mpich/bin/mpiexec -bind-to user:2+10+3+11,6+14+7+15 -n 2 JOB"
+    )
+    assert line(case(2, bind="numa"), HYDRA, here) == "/opt/mpich/bin/mpiexec -bind-to none -n 2 JOB"
+    assert line(case(2), OPENMPI, here) == "/opt/openmpi/bin/mpiexec --bind-to none -n 2 JOB"
+
+
+def test_threads_come_from_the_case_and_nothing_of_the_login_shell_gets_in_their_way():
+    inherited = {
+        "PATH": "/bin",
+        "OMP_NUM_THREADS": "64",
+        "RAYON_NUM_THREADS": "64",
+        "OMP_PROC_BIND": "true",
+        "OMP_PLACES": "cores",
+        "KMP_AFFINITY": "compact",
+        "MKL_DYNAMIC": "true",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "UCX_TLS": "sm",
+    }
+    env = command(case(2, 3), HYDRA, ["JOB"], machine(), environ=inherited, root=False).env
+    kept = {"PATH": "/bin", "OPENBLAS_CORETYPE": "Haswell", "UCX_TLS": "sm"}
+    assert env == {**kept, **dict.fromkeys(THREADS.split(), "3")}
+
+
+def test_variables_of_the_case_have_the_last_word():
+    asked = case(1, env={"OMP_NUM_THREADS": "2", "I_MPI_PIN": "off"})
+    env = command(asked, INTEL, ["JOB"], machine(), environ={}, root=False).env
+    assert (env["OMP_NUM_THREADS"], env["OPENBLAS_NUM_THREADS"], env["I_MPI_PIN"]) == ("2", "1", "off")
+
+
+def test_more_ranks_and_threads_than_cores_are_refused_with_both_numbers_and_the_ways_out():
+    with pytest.raises(PlanError) as refused:
+        line(case(3, 3), HYDRA)
+    for part in ("the case: ranks 3 x threads 3 = 9 cores", "host has 8", "exclude:", "oversubscribe: true"):
+        assert part in str(refused.value)
+
+
+def test_a_limit_on_cpu_time_counts_as_fewer_cores():
+    here = machine(cpu_limit=2.5)
+    assert here.names()["cores"] == 2
+    with pytest.raises(PlanError, match=r"2.*allows 2\.5 CPUs"):
+        line(case(3), HYDRA, here)
+
+
+def test_open_mpi_may_run_as_root_in_a_container_or_where_the_user_says_so_and_nowhere_else():
+    contained, bare = machine(container=True), machine()
+    permit = "--allow-run-as-root"
+    assert permit in line(case(1), OPENMPI, contained, root=True)
+    assert permit not in line(case(1), OPENMPI, contained, root=False)
+    assert permit not in line(case(1), HYDRA, contained, root=True)
+    assert line(case(1, extra=(permit,)), OPENMPI, bare, root=True).count(permit) == 1
+    said = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    assert permit not in line(case(1), OPENMPI, bare, root=True, **said)
+    with pytest.raises(LaunchError, match=r"extra: \[--allow-run-as-root\]"):
+        line(case(1), OPENMPI, bare, root=True, OMPI_ALLOW_RUN_AS_ROOT="1")

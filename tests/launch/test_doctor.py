@@ -1,0 +1,145 @@
+import pytest
+
+from pscale.errors import LaunchError
+from pscale.launch import machine, mpi
+from pscale.launch.doctor import blas, findings, host, world
+from pscale.launch.machine import Machine
+from pscale.launch.mpi import Launcher
+
+HYDRA = Launcher(path="/opt/mpiexec", flavour="mpich", version="5.0.2")
+HERE = Machine(host="host", cpu_model="CPU", core_cpus=((0, 2), (1, 3)), memory_bytes=2**34)
+SLOW = {"blas": "openblas", "blas_architecture": "Nehalem", "gflops": 30.0, "threads": 1}
+FAST = {**SLOW, "blas_architecture": "SkylakeX", "gflops": 100.0}
+
+
+def answer(size, *cpus, vendor="MPICH"):
+    ranks = [{"rank": rank, "cpus": list(mine)} for rank, mine in enumerate(cpus)]
+    return {"vendor": vendor, "version": "5.0.2", "library": vendor, "size": size, "ranks": ranks}
+
+
+def by_topic(found):
+    return {finding.topic: finding for finding in found}
+
+
+def test_two_ranks_are_really_started_and_found_on_cores_of_their_own():
+    try:
+        mpi.find()
+    except LaunchError as error:
+        pytest.skip(str(error))
+    here = machine.inspect()
+    found = by_topic(world.findings(here, "auto"))
+    assert found["MPI"].level == "ok", found["MPI"]
+    assert found["binding"].level == ("ok" if here.usable_cores > 1 else "warn"), found["binding"]
+
+
+def test_two_worlds_of_one_rank_are_told_as_launcher_and_library_that_do_not_belong_together():
+    singletons = [answer(1, [0, 1, 2, 3], vendor="Open MPI")] * 2
+    [found] = world.judge(HERE, HYDRA, singletons, 1.0)
+    assert found.level == "fail"
+    for part in ("/opt/mpiexec", "started 2 processes", "mpi4py loads Open MPI 5.0.2", "world of 1"):
+        assert part in found.text
+    assert "launcher: /path/to/mpiexec" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("cpus", "level"),
+    [
+        (([0, 2], [1, 3]), "ok"),
+        (([0, 2], [0, 2]), "warn"),
+        (([0], [1]), "warn"),
+        (([0, 1, 2, 3], [0, 1, 2, 3]), "warn"),
+    ],
+)
+def test_ranks_that_do_not_have_a_whole_core_each_are_reported(cpus, level):
+    found = by_topic(world.judge(HERE, HYDRA, [answer(2, *cpus)], 1.0))
+    assert (found["MPI"].level, found["binding"].level) == ("ok", level)
+
+
+def test_ranks_that_cannot_be_started_are_a_finding_that_shows_why_and_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(world.tempfile, "mkdtemp", lambda **_: tmp_path)
+    program = tmp_path / "mpiexec"
+    asked = "[ $1 = --version ] && echo 'HYDRA build details: Version: 1.0' && exit"
+    program.write_text(f"#!/bin/sh\n{asked}\necho no >&2; exit 5\n")
+    program.chmod(0o755)
+    found = by_topic(world.findings(HERE, str(program)))
+    assert found["MPI"].level == "fail"
+    assert "exit code 5: no [" in found["MPI"].text
+    assert f"{program} -bind-to core:1 -n 2 hostname" in found["MPI"].remedy
+
+
+def test_no_mpi_is_one_finding_and_not_the_end_of_the_examination():
+    [found] = world.findings(HERE, "/none/mpiexec")
+    assert (found.level, "pip install" in found.text) == ("fail", True)
+
+
+def test_a_variable_that_forces_slow_kernels_is_reported_with_both_speeds():
+    found = blas.kernel({"OPENBLAS_CORETYPE": "Nehalem"}, SLOW, FAST)
+    assert (found.level, found.remedy.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
+    assert found.text.endswith(
+        "Nehalem kernels, 30 GFLOP/s; without: SkylakeX, 100 GFLOP/s, 3.33 times as fast"
+    )
+    assert blas.kernel({"OPENBLAS_CORETYPE": "Haswell"}, FAST, FAST).level == "ok"
+
+
+def test_a_forced_kernel_is_what_the_probe_computes_with():
+    if blas.ask(1, {})["blas"] != "openblas":
+        pytest.skip("NumPy here is not linked to OpenBLAS")
+    assert blas.ask(1, {"OPENBLAS_CORETYPE": "Nehalem"})["blas_architecture"] == "Nehalem"
+
+
+def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(monkeypatch):
+    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads"}
+    monkeypatch.setattr(
+        blas, "ask", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
+    )
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    assert by_topic(blas.findings(HERE))["BLAS kernel"].text.startswith("chosen by the library")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")  # of a library that is not in use
+    found = by_topic(blas.findings(HERE))["BLAS kernel"]
+    assert (found.level, found.remedy.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
+
+
+def test_threads_that_bring_nothing_are_reported():
+    twice = {**SLOW, "gflops": 59.0, "threads": 2}
+    assert blas.threads(SLOW, twice, 2).level == "ok"
+    assert "other work" in blas.threads(SLOW, {**twice, "gflops": 31.0}, 2).remedy
+    assert "more than one thread" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).remedy
+
+
+def test_a_numpy_that_does_not_work_is_a_finding_with_its_own_words(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise ImportError('broken here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [found] = blas.findings(HERE)
+    assert (found.level, found.text) == ("fail", "NumPy cannot multiply matrices: ImportError: broken here")
+
+
+def test_a_control_group_that_allows_less_than_the_cores_is_reported():
+    limited = Machine(
+        host="h", cpu_model="C", core_cpus=tuple((n,) for n in range(8)), memory_bytes=1, cpu_limit=2
+    )
+    found = by_topic(host.cores(limited))["CPU limit"]
+    assert (found.level, "2 CPUs' worth" in found.text) == ("warn", True)
+    assert "CPU limit" not in by_topic(host.cores(HERE))
+
+
+def test_inherited_thread_variables_are_named(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.setenv("PMI_RANK", "0")
+    found = list(host.environment())
+    assert any("OMP_NUM_THREADS=64" in finding.text for finding in found)
+    assert any(finding.level == "warn" and "PMI_RANK" in finding.text for finding in found)
+
+
+def test_a_place_for_results_that_cannot_be_written_is_a_failure(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    assert by_topic(host.storage(HERE, file))["results"].level == "fail"
+    assert by_topic(host.storage(HERE, tmp_path / "not" / "yet"))["results"].level == "ok"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_whole_examination_has_something_to_say_on_every_topic(tmp_path):
+    found = findings(tmp_path)
+    assert {"cores", "load", "memory", "results", "MPI launcher", "BLAS"} <= by_topic(found).keys()
+    assert all(finding.remedy for finding in found if finding.level == "warn")

@@ -1,0 +1,173 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pscale.errors import LaunchError, ResultsError, UsageError
+from pscale.launch import journal as module
+from pscale.launch.journal import Journal, fingerprint, newest_unfinished
+
+
+def document(cases=("aa", "bb"), repeats=2, width=64, cpu_model="CPU"):
+    return {
+        "suite": {"name": "weak", "given": "name: weak", "resolved": {"width": width}},
+        "cases": [{"id": case} for case in cases],
+        "repeats": repeats,
+        "seed": 1,
+        "provenance": {"machine": {"cpu_model": cpu_model, "cores": 2}},
+    }
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal.create(tmp_path, "weak", document())
+
+
+def end(journal, *keys):
+    for order, key in enumerate(keys):
+        journal.launched(key, order)
+        journal.ended(key, "ok", "", 1.0)
+
+
+def test_a_run_reads_back_as_it_was_made(journal):
+    again = Journal.open(journal.folder)
+    assert again.document == {**document(), "format": 1, "run": journal.name}
+    assert again.data.is_dir()
+    assert again.case_folder(("aa", 1)) == journal.folder / "cases" / "aa-1"
+    assert (again.finished(), again.interrupted(), again.is_finished()) == (set(), set(), False)
+
+
+def test_what_was_launched_and_never_ended_is_neither_finished_nor_forgotten(journal):
+    end(journal, ("aa", 0))
+    journal.launched(("bb", 0), 1)
+    journal.ended(("bb", 1), "failed", "rank 1: “x”\nsecond line", 2.0)
+    again = Journal.open(journal.folder)
+    assert again.finished() == {("aa", 0), ("bb", 1)}
+    assert again.interrupted() == {("bb", 0)}
+    assert [record["event"] for record in again.records()] == ["launched", "ended", "launched", "ended"]
+    assert again.records()[-1]["reason"] == "rank 1: “x”\nsecond line"
+
+
+def test_a_run_is_finished_when_every_case_has_ended_as_often_as_asked(journal):
+    end(journal, ("aa", 0), ("bb", 0), ("aa", 1))
+    assert not journal.is_finished()
+    end(journal, ("bb", 1))
+    assert journal.is_finished()
+
+
+def test_a_torn_last_line_is_ignored_and_does_not_spoil_the_next(journal):
+    end(journal, ("aa", 0))
+    path = journal.folder / "journal.jsonl"
+    whole = path.read_bytes()
+    for cut in range(0, len(whole), 7):
+        path.write_bytes(whole[:cut])
+        left = Journal.open(journal.folder)
+        assert left.finished() == set()
+        with left.locked():
+            end(left, ("bb", 0))
+        assert left.finished() == {("bb", 0)}
+
+
+def test_a_damaged_line_inside_is_told_and_not_skipped(journal):
+    (journal.folder / "journal.jsonl").write_text(
+        '{"event": "laun\n{"event": "ended", "case": "a", "repeat": 0}\n'
+    )
+    with pytest.raises(ResultsError, match=r"journal\.jsonl: a line is damaged"):
+        journal.records()
+
+
+def test_the_second_of_two_pscale_on_one_run_is_told_who_the_first_is(journal):
+    code = """
+import sys, pathlib
+from pscale.launch.journal import Journal
+with Journal.open(pathlib.Path(sys.argv[1])).locked() as works:
+    print(works, flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, journal.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "True\n"
+        with (
+            pytest.raises(LaunchError, match=rf"another pscale \(process {other.pid} on .*--new"),
+            journal.locked(),
+        ):
+            pass
+        other.kill()  # a lock dies with its process, however that ends
+        other.wait()
+    with journal.locked() as works:
+        assert works
+
+
+def test_a_file_system_without_locks_is_told(journal, monkeypatch):
+    def refuse(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    with journal.locked() as works:
+        assert works is False
+
+
+def test_the_newest_unfinished_run_of_the_same_work_is_found(tmp_path):
+    wanted = fingerprint(document())
+    runs = []
+    for place, made in enumerate(
+        (document(), document(), document(width=32), document(cpu_model="other"), document(), document())
+    ):
+        run = Journal.create(tmp_path, "weak", made)
+        run.folder = run.folder.rename(run.folder.with_name(f"2026-01-01T00000{place}-0000"))
+        runs.append(run)
+    end(runs[4], ("aa", 0), ("bb", 0), ("aa", 1), ("bb", 1))
+    (runs[5].folder / "run.json").write_text("{")
+    (tmp_path / "weak" / "2027-notes").mkdir()
+    found = newest_unfinished(tmp_path, "weak", wanted)
+    assert found is not None
+    assert found.folder == runs[1].folder
+    assert newest_unfinished(tmp_path, "strong", wanted) is None
+
+
+def test_comments_and_seeds_do_not_make_it_another_work_but_repeats_and_cases_do():
+    base = document()
+    same = {**base, "seed": 2, "suite": {**base["suite"], "given": "# new\nname: weak"}}
+    assert fingerprint(same) == fingerprint(base)
+    others = [document(repeats=3), document(cases=("aa",)), document(width=32), document(cpu_model="x")]
+    assert len({fingerprint(other) for other in (base, *others)}) == 5
+
+
+def test_names_of_runs_made_in_one_second_differ(tmp_path):
+    names = [Journal.create(tmp_path, "weak", document()).name for _ in range(3)]
+    assert len(set(names)) == 3
+    assert all(len(name) == len("2026-11-20T094107-7f3a") for name in names)
+
+
+def test_what_is_no_run_and_what_is_too_new_is_refused(tmp_path, journal):
+    with pytest.raises(ResultsError, match="holds no run of pscale"):
+        Journal.open(tmp_path)
+    for text in ("[]", "{}", "\x00"):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(ResultsError, match="holds no run of pscale"):
+            Journal.open(tmp_path)
+    (journal.folder / "run.json").write_text(json.dumps({**journal.document, "format": 2}))
+    with pytest.raises(ResultsError, match=r"format 2.*upgrade"):
+        Journal.open(journal.folder)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc"])
+def test_a_suite_cannot_put_its_runs_elsewhere(tmp_path, name):
+    with pytest.raises(UsageError, match="cannot be the name of a suite"):
+        Journal.create(tmp_path, name, document())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_told_with_the_place(journal):
+    (journal.folder / "journal.jsonl").symlink_to("/dev/full")
+    with pytest.raises(LaunchError, match=f"cannot write in {journal.folder}: No space left on device"):
+        journal.launched(("aa", 0), 0)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "reports").write_text("a file")
+    with pytest.raises(LaunchError, match=r"cannot write in .*reports"):
+        Journal.create(tmp_path / "reports", "weak", document())

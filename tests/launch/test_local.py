@@ -1,0 +1,160 @@
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from pscale.errors import LaunchError
+from pscale.launch import local, processes
+from pscale.launch.command import Command
+
+RESULT = 'echo "{}" > "$FOLDER/result.json"\n'
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Run a shell script as if it were a launcher, in a folder with an awkward name."""
+    folder = tmp_path / "a b; $(touch x) 'c"
+    folder.mkdir()
+    script = tmp_path / "launcher"
+
+    def launch(text, limit_s=30.0):
+        script.write_text("#!/bin/sh\n" + text)
+        script.chmod(0o755)
+        env = {**os.environ, "FOLDER": str(folder)}
+        return local.launch(Command(argv=(str(script), "-n", "2", str(folder)), env=env), folder, limit_s)
+
+    launch.folder = folder
+    yield launch
+    assert processes.tagged(local.tag(folder)) == []
+
+
+def failure(folder, rank, unix_s, **said):
+    document = {"rank": rank, "status": "failed", "traceback": "", "message": "", "unix_s": unix_s, **said}
+    (folder / f"failure-{rank}.json").write_text(json.dumps(document))
+
+
+def test_a_job_with_a_result_is_well_and_its_words_are_kept(job):
+    outcome = job(RESULT + "echo out; echo err >&2; read line || echo no input")
+    assert (outcome.status, outcome.reason, outcome.exit_code) == ("ok", "", 0)
+    assert (job.folder / "stdout.log").read_text() == "out\nno input\n"
+    assert (job.folder / "stderr.log").read_text() == "err\n"
+    assert 0 < outcome.wall_s < 30
+    assert abs(outcome.started_unix_s - time.time()) < 30
+
+
+def test_no_shell_reads_what_is_handed_over(job):
+    job(RESULT + 'printf "%s" "$3"')
+    assert (job.folder / "stdout.log").read_text() == str(job.folder)
+    assert not (job.folder.parent / "x").exists()
+
+
+def test_of_several_ranks_that_failed_the_first_is_quoted_with_the_end_of_its_traceback(job):
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1\nZeroDivisionError: division by zero\n'
+    failure(job.folder, 0, 20.0, message="second")
+    failure(job.folder, 3, 10.0, message="long", traceback=trace)
+    outcome = job("exit 1")
+    assert (outcome.status, outcome.reason) == ("failed", "rank 3: ZeroDivisionError: division by zero")
+
+
+def test_a_job_that_calls_itself_invalid_is_taken_at_its_word(job):
+    failure(job.folder, 0, 1.0, status="invalid", message="a world of 1\nnot 2")
+    outcome = job("exit 1")
+    assert (outcome.status, outcome.reason) == ("invalid", "rank 0: a world of 1 not 2")
+
+
+def test_a_failure_file_that_was_cut_off_is_no_reason_to_fall_over(job):
+    (job.folder / "failure-0.json").write_text('{"rank": 0, "sta')
+    outcome = job("echo gone wrong >&2; exit 3")
+    assert outcome.reason == f"exit code 3: gone wrong [{job.folder / 'stderr.log'}]"
+
+
+def test_without_a_failure_file_the_last_lines_of_the_log_are_quoted(job):
+    outcome = job("for word in one two three four ---- '' =====; do echo $word >&2; done; exit 7")
+    assert outcome.status == "failed"
+    assert outcome.reason == f"exit code 7: two / three / four [{job.folder / 'stderr.log'}]"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("kill -SEGV $$", "the launcher was ended by SIGSEGV"),
+        (
+            "echo 'APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)'; exit 9",
+            "a rank was ended by SIGKILL",
+        ),
+        (
+            "printf 'rank 1 on node n exited on\\nsignal 11 (Segv)' >&2; exit 139",
+            "a rank was ended by SIGSEGV",
+        ),
+        ("echo 'There are not enough slots available' >&2; exit 1", "oversubscribe: true"),
+        ("echo 'detected an attempt to run as root' >&2; exit 1", "--allow-run-as-root"),
+        ("echo 'environment uses unsupported PMI version PMIx' >&2; exit 16", "pscale doctor"),
+        ("echo 'OSError: [Errno 28] No space left on device' >&2; exit 1", "the disk is full"),
+    ],
+)
+def test_what_launchers_say_is_put_into_words_that_help(job, script, reason):
+    outcome = job(script)
+    assert outcome.status == "failed"
+    assert reason in outcome.reason
+
+
+def test_an_end_without_error_and_without_result_is_a_failure(job):
+    assert job("exit 0").reason.startswith("ended without an error but left no results")
+
+
+def test_a_result_does_not_make_up_for_an_error(job):
+    assert job(RESULT + "exit 1").status == "failed"
+
+
+def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeypatch):
+    monkeypatch.setattr(processes, "_GRACE_S", 0.2)
+    stubborn = "trap '' TERM; echo stuck >&2; setsid sh -c 'sleep 60 & sleep 60' & sleep 60"
+    outcome = job(stubborn, limit_s=0.3)  # what is ignored in a shell is ignored by what it starts
+    assert outcome.status == "timeout"
+    assert outcome.reason == f"no end after 0.3 s (time_limit): stuck [{job.folder / 'stderr.log'}]"
+
+
+def test_what_a_launcher_leaves_behind_is_ended(job):
+    outcome = job(RESULT + 'setsid sleep 60 & echo $! > "$FOLDER/pid"')
+    assert outcome.status == "ok"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int((job.folder / "pid").read_text())).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_interrupt_ends_the_job_before_it_goes_on(job):
+    def interrupt():
+        deadline = time.monotonic() + 20
+        while not (job.folder / "ready").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        job('setsid sleep 60 & echo > "$FOLDER/ready"; sleep 60')
+    # the fixture looks for survivors
+
+
+def test_a_launcher_that_cannot_be_started_is_named(tmp_path):
+    with pytest.raises(LaunchError, match="cannot start /none/mpiexec"):
+        local.launch(Command(argv=("/none/mpiexec",), env={}), tmp_path, 1.0)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(LaunchError, match=str(tmp_path / "missing")):
+        local.launch(Command(argv=("true",), env={}), tmp_path / "missing", 1.0)
+
+
+def test_processes_of_other_jobs_are_left_alone(tmp_path):
+    other = psutil.Popen(["sleep", "60"], env={**os.environ, processes.TAG: f"{tmp_path}/other"})
+    try:
+        processes.end(str(tmp_path))
+        assert other.status() != psutil.STATUS_ZOMBIE
+    finally:
+        with contextlib.suppress(psutil.Error):
+            other.kill()
+            other.wait()

@@ -1,0 +1,58 @@
+import os
+
+import pytest
+
+from pscale.launch import cgroup, machine
+
+
+def group(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text + "\n")
+
+
+def test_the_tightest_limit_of_all_enclosing_control_groups_counts(tmp_path):
+    mount, own = tmp_path / "cgroup", tmp_path / "self"
+    group(mount / "batch", cpu__max="400000 100000", memory__max="max")
+    group(mount / "batch" / "job", cpu__max="max 100000", memory__max="4096")
+    own.write_text("0::/batch/job\n")
+    assert cgroup.cpu_limit(mount, own) == 4
+    assert cgroup.memory_limit(mount, own) == 4096
+
+
+def test_limits_of_the_first_version_of_control_groups_are_understood(tmp_path):
+    mount, own = tmp_path / "cgroup", tmp_path / "self"
+    group(mount / "cpu,cpuacct", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
+    group(mount / "memory" / "a", memory__limit_in_bytes="8192")
+    own.write_text("4:memory:/a\n2:cpu,cpuacct:/seen/from/outside\n0::/\n")
+    assert cgroup.cpu_limit(mount, own) == 1.5
+    assert cgroup.memory_limit(mount, own) == 8192
+    group(mount / "cpu,cpuacct", cpu__cfs_quota_us="-1")
+    assert cgroup.cpu_limit(mount, own) is None
+
+
+def test_without_control_groups_there_is_no_limit(tmp_path):
+    assert cgroup.cpu_limit(tmp_path / "none", tmp_path / "self") is None
+    assert cgroup.memory_limit(tmp_path / "none", tmp_path / "self") is None
+
+
+def test_hardware_threads_are_grouped_by_core_and_those_outside_the_affinity_left_out(tmp_path, monkeypatch):
+    for cpu, siblings in enumerate(("0,4", "1,5", "2-3", "2-3", "0,4", "1,5")):
+        group(tmp_path / f"cpu{cpu}" / "topology", thread_siblings_list=siblings)
+    monkeypatch.setattr(machine, "_CPUS", tmp_path)
+    monkeypatch.setattr(machine, "_affinity", lambda: frozenset({0, 1, 2, 3, 4}))
+    found = machine.inspect()
+    assert found.core_cpus == ((0, 4), (1,), (2, 3))
+    assert (found.cores, found.cpus) == (3, 5)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_a_narrower_affinity_is_seen():
+    everything = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {max(everything)})
+        narrow = machine.inspect()
+    finally:
+        os.sched_setaffinity(0, everything)
+    assert narrow.core_cpus == ((max(everything),),)
+    assert narrow.restricted == (len(everything) > 1)
