@@ -1,0 +1,93 @@
+"""The process of step.py that runs pscale's step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from pscale.config import Model, Train
+from pscale.nn.optim import make_optimizer, square_norm
+from pscale.worker.build import Stage, build
+from pscale.worker.gemm import gemm_gflops
+
+GEMM_SIZE, GEMM_SECONDS = 2048, 0.5
+TRAIN = Train(optimizer="adamw", lr=3e-4, clip=1.0)
+
+
+class Runner:
+    """A model with data, ready to step."""
+
+    def __init__(self, model: Model, batch: int):
+        self.stage: Stage = build(model, 1)
+        self.optimizer = make_optimizer(TRAIN, self.stage.arena)
+        random = np.random.default_rng(2)
+        self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))
+
+    def differentiate(self) -> float:
+        self.stage.arena.clear_grads()
+        caches, x = [], self.x
+        for unit in self.stage.units:
+            x, cache = unit.layer.forward(x)
+            caches.append(cache)
+        loss, cache = self.stage.loss.forward(x, self.targets, 1 / self.x.size)
+        dx = self.stage.loss.backward(cache)
+        for unit in reversed(self.stage.units):
+            dx = unit.layer.backward(dx, caches.pop())
+        return loss
+
+    def step(self) -> float:
+        loss = self.differentiate()
+        norm = square_norm(self.stage.arena.grad) ** 0.5
+        self.optimizer.update(TRAIN.lr, min(1.0, TRAIN.clip / norm))
+        return loss
+
+
+def gradients(model: Model, batch: int, start: str, out: str) -> None:
+    """Write weights with data, and the loss with all gradients."""
+    runner = Runner(model, batch)
+    units = runner.stage.units
+    params = {f"{unit.name}/{param.name}": param for unit in units for param in unit.layer.params}
+    random = np.random.default_rng(3)
+    for param in params.values():
+        param.data[...] += 0.1 * random.normal(size=param.shape)  # no gain of one, no bias of zero
+    weights = {name: param.data for name, param in params.items()}
+    np.savez(start, allow_pickle=False, x=runner.x, targets=runner.targets, **weights)
+    loss = runner.differentiate()
+    np.savez(out, allow_pickle=False, loss=loss, **{name: param.grad for name, param in params.items()})
+
+
+def about() -> dict[str, Any]:
+    blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    keep = ("internal_api", "version", "architecture", "threading_layer", "num_threads")
+    return {"numpy": np.__version__, "blas": [{key: pool.get(key) for key in keep} for pool in blas]}
+
+
+def main() -> None:
+    runner: Runner | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any] = {}
+        match request:
+            case {"do": "gradients", "model": model, "batch": batch, "start": start, "out": out}:
+                gradients(Model(**model), batch, start, out)
+            case {"do": "prepare", "model": model, "batch": batch}:
+                runner = Runner(Model(**model), batch)
+            case {"do": "step"}:
+                assert runner is not None
+                begin = perf_counter()
+                loss = runner.step()
+                answer = {"seconds": perf_counter() - begin, "loss": loss}
+            case {"do": "gemm"}:
+                answer = {"gflops": gemm_gflops(GEMM_SIZE, "float32", GEMM_SECONDS)}
+            case {"do": "about"}:
+                answer = about()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
