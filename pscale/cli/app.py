@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -127,7 +128,7 @@ def schema() -> None:
     """Print the JSON Schema of a suite, for editors."""
     from pscale.suite import editor_schema
 
-    typer.echo(editor_schema(), nl=False)
+    typer.echo(json.dumps(editor_schema(), indent=2))
 
 
 def main() -> NoReturn:

@@ -60,8 +60,8 @@ def _present(summary: Summary, figure_formats: Sequence[str]) -> None:
         target = folder / "report.md"
         target.write_text(render_markdown(summary), encoding="utf-8")
         written.append(target)
-        if figure_formats:
-            from pscale.report.figures import write_figures  # draws in a second what the terminal does not need
+        if figure_formats:  # seaborn takes a second that nobody else should wait for
+            from pscale.report.figures import write_figures
 
             written += write_figures(summary, folder / "figures", figure_formats)
     except OSError as error:

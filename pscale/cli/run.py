@@ -50,7 +50,7 @@ class Work:
 
 
 def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place: Place) -> int:
-    """Run suites one after another; all are checked before the first process starts. Returns the exit code."""
+    """Run suites one after another, all checked before the first process starts; return the exit code."""
     here = machine.inspect()
     works = [_prepare(path, overrides, only, here) for path in paths]
     if place.folder and len(works) > 1:
@@ -58,8 +58,8 @@ def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place
     console = Console(stderr=True)
     code = 0
     for work in works:
-        journal = _journal(work, place, console)
         launcher = mpi.find(_launcher(work.cases))
+        journal = _journal(work, place, console)
         try:
             _launch(journal, work, launcher, here, console)
         except KeyboardInterrupt:
@@ -188,4 +188,6 @@ def _line(job: Job, jobs: int, row: dict[str, Any]) -> str:
     figure = f"{row['step_s'] * 1e3:.4g} ms a step" if row.get("step_s") else escape(row["reason"])
     style = _STATUS_STYLES.get(row["status"], "red")
     place = f"{job.order + 1:>{len(str(jobs))}}/{jobs}"
-    return f"{place}  {escape(job.case.label)} #{job.repeat + 1}  [{style}]{row['status']}[/{style}]  {figure}"
+    return (
+        f"{place}  {escape(job.case.label)} #{job.repeat + 1}  [{style}]{row['status']}[/{style}]  {figure}"
+    )

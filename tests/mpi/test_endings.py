@@ -1,14 +1,11 @@
 """Whatever ends a job, the suite goes on, the reason is told, and what is finished is kept."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
-import pytest
 
 from pscale.results.store import read_table
 
@@ -55,13 +52,12 @@ def workers(process):
     return found
 
 
-
-
 def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(SABOTAGE)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder))
     results = cli.run(tiny, code=1)
-    assert {row["ranks"]: row["status"] for row in results.cases.values()} == {1: "ok", 2: "failed", 4: "failed"}
+    endings = {row["ranks"]: row["status"] for row in results.cases.values()}
+    assert endings == {1: "ok", 2: "failed", 4: "failed"}
     reason = next(row["reason"] for row in results.cases.values() if row["ranks"] == 2)
     assert "rank 1" in reason
     assert "ValueError: a wrong turn" in reason
@@ -127,9 +123,8 @@ def test_singletons_instead_of_one_world_are_invalid_and_say_what_is_wrong(cli, 
 
 def test_a_folder_that_cannot_be_written_is_named_without_a_traceback(cli, tiny):
     (cli.folder / "file").write_text("")
-    done = subprocess.run(
-        cli.command("run", tiny, "--reports", cli.folder / "file"), capture_output=True, text=True, check=False
-    )
+    command = cli.command("run", tiny, "--reports", cli.folder / "file")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 4
     assert str(cli.folder / "file") in done.stderr
     assert "Traceback" not in done.stderr

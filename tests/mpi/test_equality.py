@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from whole_runs import TINY, Cli
 
 from pscale.data.linear import WEIGHTS
 from pscale.parallel.strategies import calls
@@ -29,8 +30,6 @@ def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):
 
 @pytest.fixture(scope="module")
 def reductions(tmp_path_factory):
-    from conftest import TINY, Cli
-
     cli = Cli(tmp_path_factory.mktemp("reductions"))
     sweep = "sweep: {ranks: [1, 2, 4], plan.reduction: [bucketed, all-reduce, gather-broadcast]}"
     text = TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep).replace("dp: ranks", "dp: ranks, bucket: 20KiB")
@@ -80,8 +79,6 @@ def test_the_kinds_of_time_of_every_phase_add_up_to_its_wall_time(reductions):
 
 
 def test_every_loading_mode_trains_on_the_same_text(cli):
-    from conftest import TINY
-
     sweep = "sweep: {ranks: [1, 2], data.loading: [memory, mpi-io, scatter, files]}"
     rows = cli.run(cli.suite(TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep))).rows("cases")
     assert len(rows) == 8

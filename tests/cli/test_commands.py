@@ -1,0 +1,130 @@
+"""The command line as a person meets it: what it prints, and with which exit code it ends."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pscale.cli import main
+from pscale.launch import machine
+
+SUITES = Path(__file__).parents[2] / "suites"
+
+
+@pytest.fixture
+def pscale(monkeypatch, capsys, tmp_path):
+    """Run the command line in an empty folder; return its exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pscale", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Pretend that this machine has a number of cores."""
+
+    def cores(count):
+        here = machine.Machine(
+            host="node",
+            cpu_model="CPU",
+            core_cpus=tuple((cpu,) for cpu in range(count)),
+            memory_bytes=8 << 30,
+        )
+        monkeypatch.setattr(machine, "inspect", lambda: here)
+
+    return cores
+
+
+def test_show_prints_every_case_with_its_cost_and_starts_nothing(pscale, on, tmp_path):
+    on(4)
+    code, out, _ = pscale("show", SUITES / "weak.yaml")
+    assert code == 0
+    assert all(label in out for label in ("1 rank", "2 ranks", "4 ranks", "3,356,160"))
+    assert "8 ranks" not in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show_as_json_agrees_with_the_formulas_of_data_parallelism(pscale, on):
+    on(2)
+    code, out, _ = pscale("show", SUITES / "weak.yaml", "--json", "--set", "plan.reduction=all-reduce")
+    serial, parallel = json.loads(out)["cases"]
+    parameters = 4 * (12 * 256**2 + 13 * 256) + 2 * 256 * 256 + 256 * 256 + 2 * 256
+    assert code == 0
+    assert serial["predicted"]["sent_bytes"] == 0
+    assert parallel["predicted"]["sent_bytes"] == 4 * parameters
+    assert parallel["predicted"]["memory_bytes"]["optimizer"] == 2 * 4 * parameters
+
+
+def test_only_and_set_choose_and_change_cases(pscale, on):
+    on(8)
+    _, out, _ = pscale(
+        "show", SUITES / "weak.yaml", "--json", "--only", "ranks == 4", "--set", "model.width=64"
+    )
+    (case,) = json.loads(out)["cases"]
+    assert (case["ranks"], case["model"]["width"]) == (4, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["show", "no such.yaml"], 2, ["no such.yaml"]),
+        (["show", SUITES / "weak.yaml", "--set", "model.widht=3"], 2, ["widht", "width"]),
+        (
+            ["show", SUITES / "weak.yaml", "--set", "sweep.ranks=[3]", "--set", "exclude=[]"],
+            3,
+            ["ranks 3", "cores"],
+        ),
+        (
+            ["show", SUITES / "strong.yaml", "--set", "train.batch=7", "--only", "ranks==2"],
+            3,
+            ["batch 7", "6 or 8"],
+        ),
+        (["run", SUITES / "quick.yaml", "--set", "launch.launcher=/no/mpiexec"], 4, ["/no/mpiexec"]),
+        (["report", "--reports", "empty"], 5, ["empty", "pscale run"]),
+        (["report", "nowhere"], 5, ["nowhere"]),
+        (["check", "nowhere"], 5, ["nowhere"]),
+        (["frobnicate"], 2, ["frobnicate"]),
+    ],
+    ids=lambda value: " ".join(map(str, value[:1])) if isinstance(value, list) else "",
+)
+def test_a_mistake_ends_in_a_message_and_the_exit_code_of_its_kind(pscale, on, arguments, code, words):
+    on(2)
+    ended, _, err = pscale(*arguments)
+    assert ended == code, err
+    assert all(word in err for word in words), err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_where_an_error_came_from():
+    done = subprocess.run(
+        [sys.executable, "-m", "pscale", "--debug", "report", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" in done.stderr
+    assert "ResultsError" in done.stderr
+
+
+def test_schema_is_the_one_that_is_shipped(pscale):
+    code, out, _ = pscale("schema")
+    assert code == 0
+    assert json.loads(out) == json.loads((SUITES / "suite.schema.json").read_text())
+
+
+def test_a_reader_that_has_had_enough_is_no_error():
+    show = f"{sys.executable} -m pscale show '{SUITES / 'linear.yaml'}' --json | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {show}"], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert "Broken" not in done.stderr

@@ -1,0 +1,81 @@
+"""Whole runs of the command line under the MPI that is installed beside this Python."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from pscale.config import Case, from_dict
+from pscale.results.store import read_table
+
+LIMIT_S = 180
+
+TINY = """
+name: tiny
+title: Tiny
+scaling: strong
+model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 256, dtype: float64}
+data: {kind: text, source: python-stdlib}
+train: {batch: 8, steps: 10, warmup: 0, lr: 1.0e-2, clip: 0.5}
+plan: {dp: ranks}
+sweep: {ranks: [1, 2, 4]}
+repeat: 1
+timing: {gemm_peak: false, overhead_steps: 0}
+launch: {oversubscribe: true, time_limit: 2m}
+"""
+
+
+class Cli:
+    """The command line with a folder of its own for runs."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.reports = folder / "runs of tests"
+
+    def suite(self, text: str) -> Path:
+        path = self.folder / "a suite.yaml"
+        path.write_text(text)
+        return path
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-m", "pscale", *map(str, arguments)]
+
+    def run(self, suite: Path, *options: str, code: int = 0) -> "Results":
+        """Run a suite and return what it left; the exit code has to be `code`."""
+        done = subprocess.run(
+            self.command("run", suite, "--reports", self.reports, *options),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return self.newest(done.stdout + done.stderr)
+
+    def newest(self, output: str = "") -> "Results":
+        return Results(max(self.reports.glob("*/*/run.json")).parent, output)
+
+
+class Results:
+    """What a run left on disk."""
+
+    def __init__(self, folder: Path, output: str):
+        self.folder, self.output = folder, output
+        self.document = json.loads((folder / "run.json").read_text())
+
+    def rows(self, table: str) -> list[dict]:
+        return read_table(self.folder / "data", table).to_pylist()
+
+    @property
+    def cases(self) -> dict[str, dict]:
+        """Rows of the `cases` table by label; each has to be there once."""
+        rows = self.rows("cases")
+        assert len({row["label"] for row in rows}) == len(rows)
+        return {row["label"]: row for row in rows}
+
+    def planned(self) -> list[Case]:
+        return [
+            from_dict(Case, {name: value for name, value in case.items() if name != "id"})
+            for case in self.document["cases"]
+        ]
