@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
-from matplotlib.transforms import ScaledTranslation
 
 from pscale.analysis.phases import PhaseTime
 from pscale.analysis.scaling import Point
@@ -18,8 +18,8 @@ from pscale.report.grids import by_series
 
 MOST = 48  # bars; of larger runs only the smallest and largest case of every series are drawn
 _KINDS = ("compute", "transfer", "wait", "copy")
-_BAR, _ABOVE = 0.30, 1.15  # inches: a bar with its gap, the legend's height
-_LEGEND = 0.13  # of the width
+_BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
+_COLUMN = 0.13  # of the width: a column of the legend
 _VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
 
 Part = tuple[str, str]  # kind and phase
@@ -34,11 +34,12 @@ def breakdown(summary: Summary) -> Figure | None:
     if not rows:
         return None
     colours = _colours(summary.phases)
-    headings = len(groups) if len(groups) > 1 else 0
-    figure = style.canvas(9.2, 1.75 + _BAR * (rows + headings), summary.title)
-    axes = figure.subplots()
+    legend = _LINE * (1.5 + max(Counter(kind for kind, _ in colours).values()))
+    bars = _BAR * (rows + (len(groups) if len(groups) > 1 else 0)) + _AXIS
+    figure = style.canvas(9.2, legend + bars, summary.title)
+    above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
+    _legend(above, colours)
     _bars(axes, groups, colours, times)
-    _legend(axes, colours)
     return figure
 
 
@@ -85,6 +86,7 @@ def _bars(
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the step (mean over ranks and steps)")
     axes.spines["left"].set_visible(False)
+    axes.text(1.012, 1.0, "step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
 
 
 def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Colour], times: Times) -> None:
@@ -102,7 +104,8 @@ def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Co
 
 
 def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
-    """Put the kinds side by side above the bars, each with its phases in the order of the bars."""
+    """Put the kinds side by side, each with its phases in the order of the bars."""
+    axes.set_axis_off()
     columns = {kind: [part for part in colours if part[0] == kind] for kind in _KINDS}
     for place, (kind, parts) in enumerate((kind, parts) for kind, parts in columns.items() if parts):
         legend = axes.legend(
@@ -111,8 +114,7 @@ def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
             title_fontproperties={"weight": "bold"},
             alignment="left",
             loc="upper left",
-            bbox_to_anchor=(_LEGEND * place, 1.0),
-            bbox_transform=axes.transAxes + ScaledTranslation(0, _ABOVE, axes.figure.dpi_scale_trans),
+            bbox_to_anchor=(_COLUMN * place, 1.0),
             borderaxespad=0,
             borderpad=0,
             handlelength=1.0,
@@ -120,7 +122,6 @@ def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
             labelspacing=0.25,
         )
         axes.add_artist(legend)
-    axes.text(1.012, 1.0, "step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
 
 
 def _name(point: Point) -> str:

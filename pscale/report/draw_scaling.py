@@ -25,11 +25,14 @@ Value = Callable[[Point], Estimate | None]
 
 
 def scaling(summary: Summary) -> Figure | None:
-    """Draw speed-up and efficiency, or the throughput where there is no base; None without any step time."""
+    """Draw speed-up and efficiency, or the throughput where there is nothing to compare.
+
+    None without any step time.
+    """
     series = list(by_series(summary))
     if not any(point.step_s for point in summary.points):
         return None
-    if not any(point.efficiency for point in summary.points):
+    if sum(point.efficiency is not None for point in summary.points) < 2:
         figure = style.canvas(5.8, 3.7, summary.title)
         _panel(figure.subplots(), series, "Throughput", lambda point: point.samples_per_s)
         return figure
@@ -102,14 +105,14 @@ def _name_curves(
     colours: Sequence[style.Colour],
 ) -> None:
     """Write each series' name beside the end of its curve, names apart from one another."""
-    ends = []
+    ends, lines = [], 2 if len(series) <= 8 else 1
     for (name, points), colour in zip(series, colours, strict=True):
         known = [(point.cores, found.value) for point in points if (found := value(point))]
         if known:
-            ends.append((style.wrapped(name or "unnamed", 26), colour, *known[-1]))
+            ends.append((style.wrapped(name or "unnamed", 26, lines), colour, *known[-1]))
     to_axes = axes.transLimits + axes.transAxes.inverted() if False else axes.transLimits
     heights = [float(to_axes.transform(axes.transScale.transform((size, at)))[1]) for _, _, size, at in ends]
-    for (name, colour, size, at), height in zip(ends, style.apart(heights, 0.12), strict=True):
+    for (name, colour, size, at), height in zip(ends, style.apart(heights, 0.06 * lines), strict=True):
         axes.annotate(
             name,
             (size, at),
@@ -141,8 +144,11 @@ def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
         axes.set_ylim(0, max(1.08, 1.05 * max(tops)))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_ylabel("efficiency (base = 100%)")
-        return
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("speed-up (base = 1)" if title == "Speed-up" else "samples/s")
+    elif title == "Throughput":
+        axes.set_ylim(0, 1.08 * max(tops))
+        axes.set_ylabel("samples/s")
+    else:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_ylabel("speed-up (base = 1)")

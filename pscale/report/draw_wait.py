@@ -6,6 +6,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
@@ -31,7 +32,13 @@ def wait(summary: Summary) -> Figure | None:
         cmap="rocket_r",
         linewidths=0.4 if steps <= 60 and ranks <= 24 else 0,
         rasterized=waits.size > _VECTORS,
-        cbar_kws={"label": f"wait ({unit})", "pad": 0.015, "fraction": 0.05, "aspect": 24},
+        cbar_kws={
+            "label": f"wait ({unit})",
+            "pad": 0.015,
+            "fraction": 0.05,
+            "aspect": 24,
+            "ticks": MaxNLocator(5),
+        },
     )
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)

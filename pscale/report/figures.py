@@ -14,7 +14,6 @@ from pscale.report.draw_loss import loss
 from pscale.report.draw_scaling import scaling
 from pscale.report.draw_wait import wait
 
-FORMATS = ("svg", "png")
 DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
     "scaling": scaling,
     "breakdown": breakdown,
@@ -23,7 +22,7 @@ DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
 }
 
 
-def write_figures(summary: Summary, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Draw every figure that the run has data for into `folder`; returns the files, figure by figure."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []

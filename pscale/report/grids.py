@@ -233,7 +233,7 @@ def failures(summary: Summary) -> Iterator[Grid]:
             (
                 text.clean(failure.label),
                 failure.status,
-                ", ".join(map(str, failure.repeats)),
+                ", ".join(f"#{repeat + 1}" for repeat in failure.repeats),
                 text.clean(failure.reason),
             ),
         )

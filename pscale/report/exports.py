@@ -1,0 +1,129 @@
+"""A run's findings for other programs: JSON of everything, CSV of every table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from pscale.analysis.efficiency import Losses, Tree
+from pscale.analysis.evidence import Remark
+from pscale.analysis.expect import Expectation
+from pscale.analysis.phases import CallTime, PhaseTime, RankTime
+from pscale.analysis.scaling import Failure, Point
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import FORMAT, Summary
+from pscale.analysis.verdict import Verdict
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
+
+Row = Mapping[str, Any]
+
+
+def render_json(summary: Summary) -> str:
+    """Return everything in the summary as JSON with its format's version; what is not finite is null."""
+    document = {"format": FORMAT, "kind": "pscale summary", **asdict(summary)}
+    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_csv(summary: Summary, folder: Path) -> list[Path]:
+    """Write one tidy table a kind of finding into `folder`; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [write_text(folder / f"{name}.csv", content) for name, content in csv_tables(summary).items()]
+
+
+def csv_tables(summary: Summary) -> dict[str, str]:
+    """Return the text of every CSV table by name; the bounds of an interval are `_low` and `_high`."""
+    labels = {point.case: point.label for point in summary.points}
+    found: dict[str, tuple[type, Sequence[Any]]] = {
+        "cases": (Point, summary.points),
+        "efficiency": (Tree, summary.trees),
+        "losses": (Losses, summary.losses),
+        "phases": (PhaseTime, summary.phases),
+        "ranks": (RankTime, summary.ranks),
+        "calls": (CallTime, summary.calls),
+        "verdicts": (Verdict, summary.verdicts),
+        "warnings": (Remark, summary.remarks),
+        "expectations": (Expectation, summary.expectations),
+        "failures": (Failure, summary.failures),
+    }
+    tables = {
+        name: _table(_columns(kind), [_row(finding, labels) for finding in findings])
+        for name, (kind, findings) in found.items()
+    }
+    tables["wait"] = _table(("case", "repeat", "rank", "step", "wait_s"), list(_waits(summary)))
+    tables["loss"] = _table(("case", "label", "step", "loss"), list(_curves(summary)))
+    return tables
+
+
+def write_text(path: Path, content: str) -> Path:
+    """Write a file under a temporary name first, so that no reader sees half of it."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(content, encoding="utf-8", newline="")
+    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file
+    return path
+
+
+def _columns(kind: type) -> tuple[str, ...]:
+    names = ["case", "label"]
+    for field in fields(kind):
+        if field.name == "losses":
+            continue
+        names.append(field.name)
+        if "Estimate" in str(field.type):
+            names += [f"{field.name}_low", f"{field.name}_high"]
+    return tuple(dict.fromkeys(names))
+
+
+def _row(finding: Any, labels: Mapping[str, str]) -> Row:
+    row: dict[str, Any] = {"label": labels.get(finding.case, "")}
+    for field in fields(finding):
+        value = getattr(finding, field.name)
+        if isinstance(value, Estimate):
+            row |= {field.name: value.value, f"{field.name}_low": value.low, f"{field.name}_high": value.high}
+        elif field.name != "losses":
+            row[field.name] = " ".join(map(str, value)) if isinstance(value, tuple) else value
+    return row
+
+
+def _waits(summary: Summary) -> Iterator[Row]:
+    if summary.wait is not None:
+        for rank, waits in enumerate(summary.wait.wait_s):
+            for step, wait_s in enumerate(waits):
+                key = {"case": summary.wait.case, "repeat": summary.wait.repeat}
+                yield {**key, "rank": rank, "step": step, "wait_s": wait_s}
+
+
+def _curves(summary: Summary) -> Iterator[Row]:
+    for point in summary.points:
+        for step, loss in enumerate(point.losses):
+            yield {"case": point.case, "label": point.label, "step": step, "loss": loss}
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula; nulls and what is not finite are empty."""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return "" if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,86 @@
+"""A run's findings as Markdown, for pull requests and for reading beside the figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from pscale.analysis.summary import Summary
+from pscale.report import grids, text
+from pscale.report.grids import Grid
+
+_CASES_ACROSS = 12  # of the phase table
+_CAPTIONS = {
+    "scaling": "Speed-up and efficiency with 95% intervals; the dashed line is ideal scaling from the base.",
+    "breakdown": "Where the step of each case goes.",
+    "wait": "Wait by rank and step in the largest case.",
+    "loss": "Training loss.",
+}
+
+
+def render_markdown(summary: Summary, figures: Sequence[str] = ()) -> str:
+    """Return the report; `figures` are paths of pictures, relative to where the text will lie."""
+    return "\n".join(_lines(summary, figures)) + "\n"
+
+
+def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
+    yield f"# {escaped(summary.title)}"
+    yield ""
+    facts = " · ".join(f"{name}: {escaped(value)}" for name, value in summary.machine)
+    yield f"Run {escaped(summary.run)} · {text.plural(summary.launches, 'launch')}" + (
+        f" · {facts}" if facts else ""
+    )
+    several = len(summary.verdicts) > 1
+    for verdict in summary.verdicts:
+        series = f"{escaped(verdict.series)}: " if several else ""
+        yield ""
+        yield f"**{series}{escaped(f'{verdict.efficiency} {verdict.loss}'.strip())}**"
+    for figure in figures:
+        name = figure.rpartition("/")[2].rpartition(".")[0]
+        yield ""
+        yield f"![{_CAPTIONS.get(name, name)}](<{figure}>)"
+    for grid in chain(
+        grids.scaling(summary),
+        grids.failures(summary),
+        grids.expectations(summary),
+        grids.trees(summary),
+        grids.phases(summary, _CASES_ACROSS),
+        grids.ranks(summary),
+        grids.calls(summary),
+    ):
+        yield from _table(grid)
+    warnings = [
+        f"{escaped(remark.label)}: {remark.text}" if remark.label else remark.text
+        for remark in summary.remarks
+    ]
+    for title, lines in (("Warnings", warnings), ("Notes", summary.notes)):
+        if lines:
+            yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))
+
+
+def _table(grid: Grid) -> Iterator[str]:
+    yield from ("", f"## {escaped(grid.title)}", "")
+    yield _row([column.name for column in grid.columns])
+    yield _row(["--:" if column.right else ":--" for column in grid.columns])
+    for tone, cells in grid.rows:
+        shown = [escaped(cell) for cell in cells]
+        yield _row([f"**{cell}**" if cell else "" for cell in shown] if tone == "base" else shown)
+    if grid.caption:
+        yield from ("", escaped(grid.caption))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def escaped(words: str, *, code: bool = False) -> str:
+    """Return text that Markdown shows as it is: no markup, tags, mentions or columns; `code` keeps backticks."""
+    plain = (
+        text.clean(words)
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("@", "&#64;")
+    )
+    return re.sub(r"([\\*_\[\]|~#])" if code else r"([\\`*_\[\]|~#])", r"\\\1", plain)
