@@ -10,7 +10,7 @@ from pathlib import Path
 from pscale.errors import LaunchError
 from pscale.launch import processes
 from pscale.launch.command import Command
-from pscale.launch.outcome import STDERR, STDOUT, Outcome, judge, last_words
+from pscale.launch.outcome import STDERR, STDOUT, Outcome, judge, overdue
 
 
 def launch(command: Command, folder: Path, time_limit_s: float) -> Outcome:
@@ -28,10 +28,7 @@ def launch(command: Command, folder: Path, time_limit_s: float) -> Outcome:
     finally:  # also what a launcher that crashed has left behind
         processes.end(job)
     exit_code = process.wait()
-    if in_time:
-        status, reason = judge(folder, exit_code)
-    else:
-        status, reason = "timeout", f"no end after {time_limit_s:g} s (time_limit){last_words(folder)}"
+    status, reason = judge(folder, exit_code) if in_time else ("timeout", overdue(folder, time_limit_s))
     return Outcome(
         status=status, reason=reason, wall_s=wall_s, exit_code=exit_code, started_unix_s=started_unix_s
     )

@@ -60,21 +60,32 @@ class Outcome:
 
 def judge(folder: Path, exit_code: int) -> tuple[Status, str]:
     """Return status and reason of a launch that ended by itself and left `folder`."""
-    failures = sorted(_failures(folder), key=lambda failure: failure["unix_s"])
-    if failures:  # the first to fail takes the others with it
-        return failures[0]["status"], _quoted(failures[0])
+    if failure := _first_failure(folder):
+        return failure["status"], _quoted(failure)
     if exit_code == 0 and (folder / RESULT).exists():
         return "ok", ""
-    return "failed", _cause(folder, exit_code) + last_words(folder)
+    return "failed", _cause(folder, exit_code) + _last_words(folder)
 
 
-def last_words(folder: Path) -> str:
+def overdue(folder: Path, limit_s: float) -> str:
+    """Return the reason of a launch that was ended because it took more than `limit_s`."""
+    failure = _first_failure(folder)
+    known = f": {_quoted(failure)}" if failure else _last_words(folder)
+    return f"no end after {limit_s:g} s (time_limit){known}"
+
+
+def _last_words(folder: Path) -> str:
     """Return what to do about the end of stderr.log, that end, and where it is, to be put behind a cause."""
     text = _tail(folder / STDERR)
     lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
     said = f": {' / '.join(lines[-_QUOTED_LINES:])}" if lines else ""
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
     return f"{advice}{said} [{folder / STDERR}]"
+
+
+def _first_failure(folder: Path) -> dict[str, Any] | None:
+    """Return what the first rank to fail left behind: it takes the others with it."""
+    return min(_failures(folder), key=lambda failure: float(failure["unix_s"]), default=None)
 
 
 def _failures(folder: Path) -> Iterator[dict[str, Any]]:

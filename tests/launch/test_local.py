@@ -119,6 +119,11 @@ def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeyp
     assert outcome.reason == f"no end after 0.3 s (time_limit): stuck [{job.folder / 'stderr.log'}]"
 
 
+def test_a_failure_that_the_others_wait_for_is_the_reason_of_the_time_out(job):
+    failure(job.folder, 1, 1.0, message="boom")
+    assert job("sleep 60", limit_s=0.1).reason == "no end after 0.1 s (time_limit): rank 1: boom"
+
+
 def test_what_a_launcher_leaves_behind_is_ended(job):
     outcome = job(RESULT + 'setsid sleep 60 & echo $! > "$FOLDER/pid"')
     assert outcome.status == "ok"
