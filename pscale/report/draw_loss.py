@@ -7,6 +7,7 @@ from math import isfinite
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from pscale.analysis.scaling import Point
@@ -35,7 +36,7 @@ def loss(summary: Summary) -> Figure | None:
         guess = next(
             (point.loss_unigram for points, _ in curves for point in points if point.loss_unigram), None
         )
-        _panel(axes, curves, guess, last=place == len(series) - 1)
+        _panel(axes, curves, guess)
         axes.set_title(style.wrapped(name, 34) if len(series) > 1 else "Training loss")
         if place % columns == 0:
             axes.set_ylabel("loss (nats)" if guess else "loss")
@@ -63,12 +64,23 @@ def _same(first: Sequence[float], second: Sequence[float]) -> bool:
     return len(first) == len(second) and all(abs(a - b) <= _SAME * abs(a) for a, b in pairs)
 
 
-def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, *, last: bool) -> None:
+def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None) -> None:
     colours = style.ordered(len(curves))
     for (_, losses), colour in zip(curves, colours, strict=True):
         axes.plot(range(len(losses)), losses, color=colour, linewidth=1.6)
     if guess is not None:
         axes.axhline(guess, color=style.QUIET, linestyle="--", linewidth=1.1, zorder=1)
+        axes.annotate(
+            "guessing by frequency",
+            (0.012, guess),  # curves come from above and leave the corner below the line free
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, -3),
+            textcoords="offset points",
+            va="top",
+            color=style.QUIET,
+            fontsize=8,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.set_xlabel("step, warm-up included")
     axes.margins(x=0.02)
@@ -76,10 +88,10 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, *, last: bo
         (_sizes(points), next(value for value in reversed(losses) if isfinite(value)), colour)
         for (points, losses), colour in zip(curves, colours, strict=True)
     ]
-    _name(axes, [*names, ("guessing by frequency", guess, style.QUIET)] if guess and last else names)
+    _name(axes, names)
 
 
-def _name(axes: Axes, names: Sequence[tuple[str, float, style.Colour | str]]) -> None:
+def _name(axes: Axes, names: Sequence[tuple[str, float, style.Colour]]) -> None:
     """Write names beside the right edge, at the heights of what they name."""
     low, high = axes.get_ylim()
     heights = style.apart([(value - low) / (high - low) for _, value, _ in names], 0.065)

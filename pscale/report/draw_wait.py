@@ -12,7 +12,7 @@ from pscale.analysis.summary import Summary
 from pscale.report import style, text
 
 _LABELS = 16  # on an axis, at most
-_VECTORS = 4096  # cells; more are drawn as a picture, also in SVG
+_LINED, _VECTORS = 512, 2048  # cells: up to these they are parted by lines, and drawn one by one
 _UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 
 
@@ -30,7 +30,7 @@ def wait(summary: Summary) -> Figure | None:
         ax=axes,
         vmin=0,
         cmap="rocket_r",
-        linewidths=0.4 if steps <= 60 and ranks <= 24 else 0,
+        linewidths=0.4 if waits.size <= _LINED else 0,
         rasterized=waits.size > _VECTORS,
         cbar_kws={
             "label": f"wait ({unit})",

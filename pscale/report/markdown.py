@@ -17,6 +17,7 @@ _CAPTIONS = {
     "wait": "Wait by rank and step in the largest case.",
     "loss": "Training loss.",
 }
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
 
 
 def render_markdown(summary: Summary, figures: Sequence[str] = ()) -> str:
@@ -75,12 +76,8 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def escaped(words: str, *, code: bool = False) -> str:
-    """Return text that Markdown shows as it is: no markup, tags, mentions or columns; `code` keeps backticks."""
-    plain = (
-        text.clean(words)
-        .replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace(">", "&gt;")
-        .replace("@", "&#64;")
-    )
+    """Return text that Markdown shows as it is, without tags, mentions or columns; `code` keeps backticks."""
+    plain = text.clean(words)
+    for letter, entity in _ENTITIES.items():
+        plain = plain.replace(letter, entity)
     return re.sub(r"([\\*_\[\]|~#])" if code else r"([\\`*_\[\]|~#])", r"\\\1", plain)

@@ -76,8 +76,8 @@ def canvas(width: float, height: float, title: str) -> Figure:
     """Return an empty figure, in inches; it belongs to no window and needs no closing."""
     lines = wrapped(title, int(11 * width))
     figure = Figure(figsize=(width, height + 0.2 * (1 + lines.count("\n"))), layout="constrained")
-    figure.get_layout_engine().set(wspace=0.06, h_pad=0.07)  # type: ignore[union-attr, call-arg]
-    figure.suptitle(lines, x=0.008, ha="left")
+    figure.get_layout_engine().set(wspace=0.05, w_pad=0.11, h_pad=0.08)  # type: ignore[union-attr, call-arg]
+    figure.suptitle(lines, x=0.012, ha="left")
     return figure
 
 
@@ -127,18 +127,13 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
     """Write a figure in every format, each under a temporary name first; returns the paths."""
     written = []
-    for kind in formats:
-        path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            figure.savefig(
-                temporary,
-                format=kind,
-                dpi=_DPI,
-                metadata=_METADATA.get(kind),
-                bbox_inches="tight",
-                pad_inches=0.12,
-            )
-        os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
-        written.append(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # placed once, for all formats
+        for kind in formats:
+            path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
+            figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA.get(kind))
+            os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
+            written.append(path)
     return written
