@@ -91,7 +91,7 @@ def _check_expectations(suite: Suite, drafts: Sequence[Draft]) -> None:
             flat = {name: value for group in groups for name, value in group.items()}
             names = {**flat, **case, "cores": draft.case.ranks * draft.case.threads}
             try:
-                condition(expectation.where, names)
+                condition(expectation.where or "true", names)
             except UsageError as error:
                 path = ("expect", index, "where")
                 raise suite_error([Problem(path, str(error))], suite.places) from None

@@ -177,7 +177,7 @@ class Expect(Group):
     """A threshold on a metric of the report."""
 
     metric: Metric
-    where: str = "true"
+    where: str = ""
     at_least: float | None = None
     at_most: float | None = None
 

@@ -1,0 +1,317 @@
+import re
+
+import pytest
+
+from pscale.errors import PlanError, SuiteError, UsageError
+from pscale.suite import expand, load_suite
+
+RANKS = "  ranks: [1, 2, 4]"
+SWEEP = "  ranks: [1, 2, 4]\n  threads: [1]"
+
+
+def labels(cases):
+    return [case.label for case in cases]
+
+
+def test_a_sweep_of_lists_is_every_combination(cases):
+    made = cases((SWEEP, "  ranks: [1, 2]\n  plan.reduction: [bucketed, all-reduce]"))
+    assert [(case.ranks, case.plan.dp, case.plan.reduction) for case in made] == [
+        (1, 1, "bucketed"),
+        (1, 1, "all-reduce"),
+        (2, 2, "bucketed"),
+        (2, 2, "all-reduce"),
+    ]
+    assert labels(made) == [
+        "1 rank · bucketed",
+        "1 rank · all-reduce",
+        "2 ranks · bucketed",
+        "2 ranks · all-reduce",
+    ]
+    assert [case.series for case in made] == ["bucketed", "all-reduce"] * 2
+
+
+def test_zipped_lists_go_in_step_within_the_other_combinations(cases):
+    made = cases((SWEEP, "  data.loading: [memory, mpi-io]\n  zip: {ranks: [1, 2], model.width: [64, 128]}"))
+    assert [(case.data.loading, case.ranks, case.model.width) for case in made] == [
+        ("memory", 1, 64),
+        ("memory", 2, 128),
+        ("mpi-io", 1, 64),
+        ("mpi-io", 2, 128),
+    ]
+    assert [case.series for case in made] == ["memory", "memory", "mpi-io", "mpi-io"], (
+        "the width goes with the ranks"
+    )
+
+
+def test_cases_by_hand_set_only_what_they_name(cases):
+    made = cases((SWEEP, "  cases: [{ranks: 1}, {ranks: 2, optimizer: sgd}, {threads: 2, steps: 5}]"))
+    assert [(case.ranks, case.threads, case.train.optimizer, case.train.steps) for case in made] == [
+        (1, 1, "adamw", 10),
+        (2, 1, "sgd", 10),
+        (1, 2, "adamw", 5),
+    ]
+
+
+def test_every_field_can_be_short_or_dotted_and_in_a_variable(cases):
+    made = cases((SWEEP, "  width: [64]\n  model.heads: [2]\n  launch.env.OMP_PLACES: [cores, threads]"))
+    assert [(case.model.width, case.model.heads, case.launch.env) for case in made] == [
+        (64, 2, {"OMP_PLACES": "cores"}),
+        (64, 2, {"OMP_PLACES": "threads"}),
+    ]
+    assert labels(made) == ["OMP_PLACES cores", "OMP_PLACES threads"]
+
+
+def test_the_size_is_the_ranks_within_series_of_equal_threads_or_else_the_threads(cases):
+    both = cases((SWEEP, "  ranks: [1, 2]\n  threads: [1, 2]"))
+    assert labels(both)[:2] == ["1 rank · 1 thread", "1 rank · 2 threads"]
+    assert [case.series for case in both] == ["1 thread", "2 threads"] * 2
+    threads = cases((SWEEP, "  threads: [1, 2, 4]"))
+    assert labels(threads) == ["1 thread", "2 threads", "4 threads"]
+    assert {case.series for case in threads} == {""}
+
+
+def test_a_suite_without_a_sweep_is_one_case(cases):
+    assert labels(cases(("sweep:\n" + SWEEP + "\n", ""))) == ["1 rank"]
+
+
+def test_a_label_does_not_depend_on_the_machine_or_on_what_is_chosen(cases):
+    assert labels(cases(cores=1.0)) == ["1 rank"]
+    assert labels(cases(only="ranks == 4")) == ["4 ranks"]
+    two = (SWEEP, "  ranks: [1, 2]\n  plan.reduction: [bucketed, all-reduce]")
+    assert labels(cases(two, cores=1.0)) == ["1 rank · bucketed", "1 rank · all-reduce"]
+
+
+def test_expressions_read_other_fields_and_the_machine_in_any_order(cases):
+    made = cases(
+        ("width: 64, heads: 4", 'width: "=heads * 16", heads: "=2 * ranks"'),
+        ("steps: 10", 'steps: "=min(20, 5 * cores)"'),
+        ("lr: 1.0e-3", 'lr: "=0.001 / sqrt(ranks)"'),
+        ("time_limit: 10m", 'time_limit: "=60 * ranks"'),
+        (RANKS, '  ranks: [1, "=cores"]'),
+    )
+    assert [(c.ranks, c.model.heads, c.model.width) for c in made] == [(1, 2, 32), (4, 8, 128)]
+    assert made[1].train.steps == 20
+    assert made[1].train.lr == 0.0005
+    assert made[1].launch.time_limit_s == 240
+    assert type(made[1].model.width) is int
+
+
+def test_a_value_that_an_expression_gives_again_is_no_second_case(cases):
+    assert labels(cases((RANKS, '  ranks: [1, 4, "=cores"]'))) == ["1 rank", "4 ranks"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "width: 64",
+            'width: "=63.5 * ranks"',
+            "weak.yaml:4: model.width: expected a whole number, got 63.5",
+        ),
+        (
+            "width: 64",
+            'width: "=64 * rank"',
+            "weak.yaml:4: model.width: expression '64 * rank': unknown name 'rank'; did",
+        ),
+        ("width: 64", 'width: "=0 * ranks"', "weak.yaml:4: model.width: expected at least 1, got 0"),
+        (
+            "width: 64",
+            'width: "=ranks > 1"',
+            "weak.yaml:4: model.width: expression 'ranks > 1' gives False, not a number",
+        ),
+        (
+            "width: 64",
+            'width: "=open(1)"',
+            "weak.yaml:4: model.width: expression 'open(1)': 'open(1)' is not allowed",
+        ),
+        (
+            "width: 64, heads: 4",
+            'width: "=heads", heads: "=width"',
+            "goes in a circle: model.heads, model.width",
+        ),
+        (
+            RANKS,
+            '  ranks: ["=corse"]',
+            "weak.yaml:13: sweep.ranks[0]: expression 'corse': unknown name 'corse'; did you",
+        ),
+        (RANKS, "  ranks: [1, 2, 0]", "weak.yaml:13: sweep.ranks[2]: expected at least 1, got 0"),
+        (RANKS, "  ranks: [1, two]", "weak.yaml:13: sweep.ranks[1]: expected a whole number, got 'two'"),
+        (
+            RANKS,
+            "  rnaks: [1]",
+            "weak.yaml:13: sweep.rnaks: is no field that can vary; did you mean 'ranks'?",
+        ),
+        (
+            RANKS,
+            "  train.bacth: [1]",
+            "weak.yaml:13: sweep.train.bacth: is no field that can vary; did you mean 'train.batch'",
+        ),
+        (RANKS, "  kind: [gpt]", "weak.yaml:13: sweep.kind: is no field that can vary"),
+        (RANKS, "  cases: [{rnaks: 1}]", "weak.yaml:13: sweep.cases[0].rnaks: is no field"),
+        (RANKS, "  zip: {threads: [1]}", "sweep.threads: threads is set in two ways"),
+        (RANKS, "  width: [64]\n  model.width: [32]", "sweep.model.width: model.width is set in two ways"),
+        (
+            RANKS,
+            "  model.kind: [block]",
+            "weak.yaml:4: model.layers: 'model' of kind block has no such field",
+        ),
+        (RANKS, "  plan.reduction: [best]", "weak.yaml:13: sweep.plan.reduction[0]: 'best' is not possible"),
+        (
+            SWEEP,
+            "  cases: [{ranks: 1}, {ranks: 1, threads: 1}]",
+            "weak.yaml:12: sweep: has duplicates: '1 rank' twice",
+        ),
+        (
+            SWEEP,
+            "  launch.time_limit: [10s, 20s]",
+            "'time_limit 10' and 'time_limit 20', which are the same work",
+        ),
+        (
+            SWEEP,
+            f"  width: {[*range(1, 102)]}\n  steps: {[*range(1, 102)]}",
+            "asks for 10201 cases; at most 10000",
+        ),
+        (
+            '["ranks * threads > cores"]',
+            '["rank > cores"]',
+            "weak.yaml:15: exclude[0]: expression 'rank > cores': unknown",
+        ),
+        (
+            '["ranks * threads > cores"]',
+            '["ranks"]',
+            "exclude[0]: expression 'ranks' gives 1, which is neither true nor",
+        ),
+        (
+            '["ranks * threads > cores"]',
+            '["ranks > 0"]',
+            "weak.yaml:15: exclude: leaves out all 3 cases on this machine",
+        ),
+        (
+            "repeat: 2",
+            'base: "ranks == 3"',
+            "weak.yaml:16: base: 'ranks == 3' holds for no case; expected one of a series",
+        ),
+        ("repeat: 2", 'base: "ranks > 1"', "weak.yaml:16: base: 'ranks > 1' holds for 2 cases"),
+        (
+            'where: "ranks <= 2"',
+            'where: "rnaks <= 2"',
+            "weak.yaml:18: expect[0].where: expression 'rnaks <= 2': unknown",
+        ),
+        (
+            "heads: 4",
+            "heads: 5",
+            "weak.yaml:4: model.heads: 5 heads do not divide width 64; heads 4 or 8 would, or width 65",
+        ),
+        ("source: python-stdlib", "source: none.txt", "weak.yaml:5: data.source"),
+        ("vocabulary: 256", "vocabulary: 100", "weak.yaml:4: model.vocabulary: 100 is too small for text"),
+    ],
+)
+def test_what_cannot_be_expanded_is_named_where_it_is_written(cases, old, new, expected):
+    with pytest.raises(SuiteError) as caught:
+        cases((old, new))
+    assert expected in str(caught.value)
+
+
+def test_mistakes_of_all_cases_are_named_at_once(cases):
+    with pytest.raises(SuiteError) as caught:
+        cases((RANKS, '  ranks: [1, two]\n  heads: [4, "=hedas"]'))
+    text = str(caught.value)
+    assert "weak.yaml:13: sweep.ranks[1]" in text
+    assert "weak.yaml:14: sweep.heads[1]" in text
+    assert len(text.splitlines()) == 2
+
+
+def test_excluded_cases_need_not_be_possible(cases):
+    made = cases((SWEEP, "  heads: [4, 5]"), ('["ranks * threads > cores"]', '["width % heads != 0"]'))
+    assert [case.model.heads for case in made] == [4]
+
+
+def test_weak_batches_are_of_a_rank_and_others_of_all(cases):
+    assert [case.train.batch for case in cases()] == [4, 8, 16]
+    for scaling in ("strong", "throughput"):
+        assert {case.train.batch for case in cases(("scaling: weak", f"scaling: {scaling}"))} == {4}
+
+
+def test_the_base_is_marked_in_its_series_alone(cases):
+    sweep = (SWEEP, "  ranks: [1, 2]\n  plan.reduction: [bucketed, all-reduce]")
+    made = cases(sweep, ("repeat: 2", "base: \"ranks == 2 and reduction == 'bucketed'\""))
+    assert [case.label for case in made if case.base] == ["2 ranks · bucketed"]
+
+
+def test_only_filters_and_names_the_cases_when_none_is_left(cases):
+    assert labels(cases(only="ranks > 1 and width == 64")) == ["2 ranks", "4 ranks"]
+    with pytest.raises(UsageError, match="holds for no case; the cases are 1 rank, 2 ranks, 4 ranks"):
+        cases(only="ranks == 3")
+    with pytest.raises(UsageError, match="--only: expression 'rnks == 3': unknown name"):
+        cases(only="rnks == 3")
+
+
+def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
+    everything = ('exclude: ["ranks * threads > cores"]\n', "")
+    with pytest.raises(PlanError) as caught:
+        cases(everything, cores=1.0)
+    first, second = str(caught.value).splitlines()
+    assert "weak.yaml: 2 ranks: ranks 2 x threads 1 = 2 cores, this machine has 1" in first
+    assert "4 ranks" in second
+    assert 'exclude: ["ranks * threads > cores"]' in first
+    assert "oversubscribe: true" in first
+    assert len(cases(everything, ("bind: core", "oversubscribe: true"), cores=1.0)) == 3
+    assert len(cases(everything, only="ranks == 1", cores=1.0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([("dp: ranks", "dp: 2")], "1 rank: the plan needs 2 ranks (dp 2), the case has 1"),
+        (
+            [("scaling: weak", "scaling: strong"), ("batch: 4", "batch: 6")],
+            "4 ranks: batch 6 does not divide by dp 4; batch 4 or 8 would",
+        ),
+        (
+            [("batch: 4", "batch: 4\n  micro_batches: 3")],
+            "4 ranks: batch 16 does not divide by dp 4 × micro_batches 3 = 12; batch 12 or 24 would",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_its_numbers(cases, changes, expected):
+    with pytest.raises(PlanError, match=re.escape(expected)):
+        cases(*changes)
+
+
+def test_ids_are_stable_and_know_nothing_of_names_or_order(cases, write):
+    first, *_ = cases()
+    assert first.id == "12d9671539"
+    moved = write(
+        ("plan: {dp: ranks, bucket: 4MiB}\n", ""),
+        ("repeat: 2", "plan: {bucket: 4096KiB, dp: ranks}\nrepeat: 5"),
+        ("name: weak", "name: other"),
+        ("{kind: gpt, layers: 2, ", "{layers: 2, kind: gpt, "),
+        ("  ranks: [1, 2, 4]\n  threads: [1]", "  threads: [1]\n  ranks: [4, 2, 1]"),
+    )
+    made = expand(load_suite(moved), {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0})
+    assert {case.id for case in made} == {case.id for case in cases()}
+
+
+def test_a_path_is_relative_to_the_file_that_names_it(write, tmp_path):
+    folder = tmp_path / "with [brackets]"
+    folder.mkdir()
+    (folder / "text.txt").write_text("words " * 1000)
+    (folder / "base.yaml").write_text(write(("source: python-stdlib", "source: text.txt")).read_text())
+    top = tmp_path / "top.yaml"
+    top.write_text('name: top\nextends: "with [brackets]/base.yaml"\n')
+    machine = {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0}
+    for overrides in ([], ["data.source=" + str(folder / "text.txt")]):
+        case, *_ = expand(load_suite(top, overrides), machine)
+        assert case.data.source == str(folder / "text.txt")
+    (folder / "base.yaml").write_text(write(("source: python-stdlib", "source: '*.txt'")).read_text())
+    assert len(expand(load_suite(top), machine)) == 3
+
+
+def test_the_models_that_have_fewer_fields_get_sizes_that_fit(write):
+    machine = {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0}
+    data = ("data: {kind: text, source: python-stdlib}\n", "")
+    model = "{kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32, vocabulary: 256, dtype: float32}"
+    block, *_ = expand(load_suite(write(data, (model, "{kind: block, width: 64}"))), machine)
+    assert (block.model.layers, block.model.vocabulary, block.data.kind) == (1, 0, "synthetic")
+    linear, *_ = expand(load_suite(write(data, (model, "{kind: linear}"))), machine)
+    assert (linear.model.width, linear.model.dtype, linear.data.samples) == (5, "float64", 10_000)

@@ -1,0 +1,251 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pscale.analysis.expect import METRICS
+from pscale.errors import SuiteError
+from pscale.suite import load_suite
+from pscale.suite.schema import Metric
+
+
+def message(load, *arguments, **options):
+    with pytest.raises(SuiteError) as caught:
+        load(*arguments, **options)
+    return str(caught.value)
+
+
+def test_a_suite_is_read_with_its_defaults(suite):
+    loaded = suite()
+    assert (loaded.name, loaded.title, loaded.scaling, loaded.repeat) == ("weak", "Weak scaling", "weak", 2)
+    assert loaded.resolved["plan"] == {"dp": "=ranks", "reduction": "bucketed", "bucket": 4 << 20}
+    assert loaded.resolved["launch"]["time_limit"] == 600.0
+    assert loaded.resolved["train"]["optimizer"] == "adamw"
+    assert loaded.given == loaded.file.read_text()
+    assert json.loads(json.dumps(loaded.resolved)) == loaded.resolved
+    (expectation,) = loaded.expect
+    assert (expectation.metric, expectation.where, expectation.at_least) == ("efficiency", "ranks <= 2", 0.85)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # names
+        ("title:", "titel:", ["weak.yaml:2: titel: a suite has no such field; did you mean 'title'?"]),
+        (
+            "layers:",
+            "layer:",
+            ["weak.yaml:4: model.layer: ", "kind gpt has no such field; did you mean 'layers'?"],
+        ),
+        ("  batch:", "  bacth:", ["weak.yaml:7: train.bacth: ", "did you mean 'batch'?"]),
+        ("where:", "were:", ["weak.yaml:18: expect[0].were: ", "did you mean 'where'?"]),
+        ("title:", "quux:", ["weak.yaml:2: quux: ", "expected one of name, title, "]),
+        ("name: weak\n", "", ["weak.yaml:1: name: is missing", "folder"]),
+        (
+            "scaling: weak\n",
+            "",
+            ["weak.yaml:1: scaling: is missing; expected one of weak, strong, throughput"],
+        ),
+        ("kind: gpt, ", "", ["weak.yaml:4: model: 'kind' is missing; expected one of gpt, block, linear"]),
+        ("kind: gpt", "kind: gtp", ["weak.yaml:4: model.kind: unknown kind 'gtp'; did you mean 'gpt'?"]),
+        ("kind: gpt", "kind: block", ["weak.yaml:4: model.layers: ", "of kind block has no such field"]),
+        ("kind: text", "kind: linear", ["weak.yaml:5: data.source: ", "expected one of kind, samples"]),
+        # types
+        (
+            "steps: 10",
+            'steps: "10"',
+            ["weak.yaml:10: train.steps: expected a whole number, got '10'", "without quotes"],
+        ),
+        (
+            "steps: 10",
+            "steps: 1e3",
+            ["weak.yaml:10: train.steps: expected a whole number, got 1000.0; 1000 is one"],
+        ),
+        (
+            "steps: 10",
+            "steps: 2.5",
+            ["train.steps: expected a whole number, got 2.5; see round, ceil and floor"],
+        ),
+        ("steps: 10", "steps: true", ["train.steps: expected a whole number, got true"]),
+        ("steps: 10", "steps:", ["train.steps: expected a whole number, got null"]),
+        ("steps: 10", "steps: 0x10", ["train.steps: expected a whole number, got '0x10'"]),
+        ("lr: 1.0e-3", "lr: fast", ["weak.yaml:8: train.lr: expected a number, got 'fast'"]),
+        ("clip: 1.0", "clip: off", ["weak.yaml:9: train.clip: expected a number, got 'off'"]),
+        (
+            "  threads: [1]",
+            "  threads: 1",
+            ["weak.yaml:14: sweep.threads: expected a list, such as [1, 2], got 1"],
+        ),
+        (
+            "bind: core",
+            "oversubscribe: yes",
+            ["weak.yaml:17: launch.oversubscribe: expected true or false, got 'yes'"],
+        ),
+        ("bind: core", "env: {A: 1}", ['launch.env.A: expected a text, got 1; in quotes it is a text: "1"']),
+        ("bind: core", 'env: {"A B": x}', ["launch.env: 'A B' is not a name for an environment variable"]),
+        (
+            "bind: core",
+            "bind: cores",
+            ["weak.yaml:17: launch.bind: 'cores' is not possible; did you mean 'core'?"],
+        ),
+        ('exclude: ["ranks * threads > cores"]', "exclude: all", ["weak.yaml:15: exclude: expected a list"]),
+        ("title: Weak scaling", "title: 3", ["weak.yaml:2: title: expected a text, got 3"]),
+        (
+            "train:\n",
+            "train: 3\ntrian:\n",
+            ["weak.yaml:6: train: expected fields, as in {name: value}, got 3"],
+        ),
+        # ranges and units
+        ("steps: 10", "steps: 0", ["train.steps: expected at least 1, got 0"]),
+        ("steps: 10", "steps: -10", ["train.steps: expected at least 1, got -10"]),
+        ("steps: 10", "steps: 99999999999", ["train.steps: expected at most 1e+09, got 99999999999"]),
+        ("lr: 1.0e-3", "lr: .nan", ["train.lr: expected a finite number, got NaN"]),
+        ("lr: 1.0e-3", "lr: 1e999", ["train.lr: expected a finite number, got Infinity"]),
+        ("lr: 1.0e-3", "lr: 0", ["train.lr: expected more than 0, got 0"]),
+        ("lr: 1.0e-3", "beta1: 1.0", ["train.beta1: expected less than 1, got 1.0"]),
+        (
+            "bucket: 4MiB",
+            "bucket: 4MB",
+            ["weak.yaml:11: plan.bucket: expected a size such as 512KiB", "got '4MB'"],
+        ),
+        (
+            "time_limit: 10m",
+            "time_limit: 10:00",
+            ["launch.time_limit: expected a time such as 90s", "got '10:00'"],
+        ),
+        ("dp: ranks", "dp: all", ["plan.dp: expected a whole number, an expression, or ranks, got 'all'"]),
+        ("repeat: 2", "repeat: 0", ["weak.yaml:16: repeat: expected at least 1, got 0"]),
+        ("name: weak", "name: ../weak", ["weak.yaml:1: name: expected letters", "got '../weak'"]),
+        # the sweep and what is expected
+        ("ranks: [1, 2, 4]", "ranks: []", ["weak.yaml:13: sweep.ranks: expected at least one value"]),
+        ("ranks: [1, 2, 4]", "ranks: [1, 2, 2]", ["weak.yaml:13: sweep.ranks: lists 2 twice"]),
+        ("ranks: [1, 2, 4]", "ranks: [1, [2]]", ["weak.yaml:13: sweep.ranks[1]: expected a single value"]),
+        (
+            "ranks: [1, 2, 4]",
+            "zip: {ranks: [1], width: [64, 128]}",
+            ["sweep.zip: ", "ranks has 1, width has 2"],
+        ),
+        ("ranks: [1, 2, 4]", "zip: {ranks: []}", ["weak.yaml:13: sweep.zip: expected at least one value"]),
+        ("ranks: [1, 2, 4]", "cases: []", ["weak.yaml:13: sweep.cases: expected at least one value"]),
+        ("ranks: [1, 2, 4]", "cases: [{}]", ["weak.yaml:13: sweep.cases[0]: expected at least one field"]),
+        ("metric: efficiency", "metric: efficency", ["expect[0].metric: ", "did you mean 'efficiency'?"]),
+        (", at_least: 0.85", "", ["weak.yaml:18: expect[0]: expected at_least or at_most"]),
+    ],
+)
+def test_a_mistake_is_named_with_line_field_and_what_would_be_right(suite, old, new, expected):
+    text = message(suite, (old, new))
+    for part in expected:
+        assert part in text
+
+
+def test_all_mistakes_of_a_file_are_named_at_once_in_its_order(suite):
+    text = message(suite, ("title:", "titel:"), ("steps: 10", "steps: 0"), ("repeat: 2", "repeat: x"))
+    lines = text.splitlines()
+    assert [line.rpartition("/")[2].split(": ")[0] for line in lines] == [
+        "weak.yaml:2",
+        "weak.yaml:10",
+        "weak.yaml:16",
+    ]
+
+
+def test_the_metrics_that_may_be_expected_are_those_of_the_report():
+    assert set(Metric.__args__) == set(METRICS)
+
+
+def test_a_suite_extends_another_group_by_group(write, tmp_path):
+    write()
+    (tmp_path / "middle.yaml").write_text(
+        "extends: weak.yaml\nname: middle\nmodel: {width: 128}\nsweep: {ranks: [1]}\n"
+    )
+    path = tmp_path / "top.yaml"
+    path.write_text("extends: ./middle.yaml\nname: top\ntrain: {lr: 0.5}\nmodel: {heads: 8}\n")
+    loaded = load_suite(path)
+    assert loaded.name == "top"
+    assert loaded.resolved["model"]["width"] == 128
+    assert loaded.resolved["model"]["heads"] == 8
+    assert loaded.resolved["model"]["layers"] == 2
+    assert loaded.resolved["train"]["lr"] == 0.5
+    assert loaded.resolved["train"]["steps"] == 10
+    assert "threads" not in loaded.resolved["sweep"], "a sweep is replaced, not added to"
+
+
+def test_another_kind_of_model_starts_afresh(write, tmp_path):
+    write()
+    path = tmp_path / "block.yaml"
+    path.write_text(
+        "extends: weak.yaml\nname: block\nmodel: {kind: block, width: 32}\ndata: {kind: synthetic}\n"
+    )
+    assert load_suite(path).resolved["model"] == {
+        "kind": "block",
+        "width": 32,
+        "heads": 4,
+        "sequence": 256,
+        "dtype": "float32",
+    }
+
+
+def test_a_mistake_in_an_extended_file_is_named_there(write, tmp_path):
+    write(("steps: 10", "steps: 0"))
+    path = tmp_path / "top.yaml"
+    path.write_text("extends: weak.yaml\nname: top\nrepeat: 0\n")
+    text = message(load_suite, path)
+    assert f"{tmp_path / 'weak.yaml'}:10: train.steps" in text
+    assert f"{path}:3: repeat" in text
+
+
+def test_a_name_is_not_inherited(write, tmp_path):
+    write()
+    path = tmp_path / "top.yaml"
+    path.write_text("extends: weak.yaml\n")
+    assert "name: is missing" in message(load_suite, path)
+
+
+def test_a_chain_that_goes_in_a_circle_or_nowhere_is_refused(write, tmp_path):
+    path = write(("title: Weak scaling", "extends: other.yaml"))
+    assert "weak.yaml:2: extends: there is no file" in message(load_suite, path)
+    (tmp_path / "other.yaml").write_text("name: other\nextends: weak.yaml\n")
+    text = message(load_suite, path)
+    assert "other.yaml:2: extends: goes in a circle: weak.yaml -> other.yaml -> weak.yaml" in text
+
+
+def test_overrides_replace_single_fields(suite):
+    overrides = [
+        "model.width=128",
+        "batch=8",
+        "train.clip=null",
+        "sweep.ranks=[1, 2]",
+        "launch.env.OMP_PLACES=cores",
+    ]
+    loaded = suite(overrides=overrides)
+    assert loaded.resolved["model"]["width"] == 128
+    assert loaded.resolved["model"]["heads"] == 4
+    assert loaded.resolved["train"]["batch"] == 8
+    assert loaded.resolved["train"]["clip"] is None
+    assert loaded.resolved["sweep"]["ranks"] == [1, 2]
+    assert loaded.resolved["sweep"]["threads"] == [1]
+    assert loaded.resolved["launch"]["env"] == {"OMP_PLACES": "cores"}
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("modle.width=3", ["--set modle.width=3: modle: ", "did you mean 'model'?"]),
+        ("model.widht=3", ["--set model.widht=3: model.widht: ", "did you mean 'width'?"]),
+        ("width=wide", ["--set width=wide: model.width: expected a whole number, got 'wide'"]),
+        ("width", ["--set width: expected field=value"]),
+        ("model..width=3", ["expected field=value"]),
+        ("width=[1", ["--set width=[1: ", "not YAML"]),
+        ("width=!!python/name:os.system x", ["is not allowed"]),
+        ("name=other", ["'name' cannot be overridden"]),
+        ("ranks=2", ["'sweep.ranks' sets it too"]),
+    ],
+)
+def test_an_override_that_cannot_be_is_named(suite, override, expected):
+    text = message(suite, overrides=[override])
+    for part in expected:
+        assert part in text
+
+
+def test_paths_with_spaces_and_shell_characters_are_plain_paths(write):
+    path = write(name="a b; $(touch x) 'q'.yaml")
+    assert load_suite(path).file == Path(path)
