@@ -8,19 +8,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
+from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import load, newest
 from pscale.analysis.summary import Summary, summarise
 from pscale.errors import FAILED, ResultsError
 from pscale.report.exports import render_json, write_csv
 from pscale.report.markdown import render_markdown
+from pscale.report.publish import FORMATS, write_all
 from pscale.report.terminal import render_terminal
 
-FIGURE_FORMATS = ("svg", "png")
+_MARKS = {True: "[green]held[/green]", False: "[red]not held[/red]", None: "[yellow]unknown[/yellow]"}
 
 
 def report(path: Path | None, reports: Path, as_format: str, figure_formats: Sequence[str]) -> None:
-    """Print a run in the format asked for; the terminal's also leaves the files in the run's folder."""
+    """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder."""
     summary = summarise(load(path or newest(reports)))
     match as_format:
         case "md":
@@ -36,34 +39,37 @@ def report(path: Path | None, reports: Path, as_format: str, figure_formats: Seq
 def publish(folder: Path) -> bool:
     """Report a run that has just ended; tell whether every case ran and every expectation holds."""
     summary = summarise(load(folder))
-    _present(summary, FIGURE_FORMATS)
+    _present(summary, FORMATS)
     return summary.passed
 
 
 def check(path: Path | None, reports: Path, *, as_json: bool) -> int:
-    """Say which expectations of the suite hold; returns 1 if one does not, or a case failed."""
+    """Say which expectations of the suite hold; returns 1 if one does not, or a case did not end well."""
     summary = summarise(load(path or newest(reports)))
     if as_json:
         verdicts = [asdict(expectation) for expectation in summary.expectations]
         print(json.dumps({"run": summary.run, "passed": summary.passed, "expectations": verdicts}, indent=1))
-    else:
-        for expectation in summary.expectations:
-            print(expectation)
+        return 0 if summary.passed else FAILED
+    console = Console(soft_wrap=True, highlight=False)
+    for failure in summary.failures:
+        console.print(f"[red]{failure.status}[/red]  {escape(failure.label)}: {escape(failure.reason)}")
+    for expectation in summary.expectations:
+        console.print(f"{_MARKS[expectation.held]}  {escape(_sentence(expectation))}")
+    if not summary.expectations:
+        console.print("the suite expects nothing: add `expect:` to it")
     return 0 if summary.passed else FAILED
+
+
+def _sentence(expectation: Expectation) -> str:
+    found = f"{expectation.value.value:.3g}" if expectation.value else expectation.text
+    return ": ".join(part for part in (expectation.label, expectation.demand, found) if part)
 
 
 def _present(summary: Summary, figure_formats: Sequence[str]) -> None:
     render_terminal(summary, Console())
     folder = Path(summary.path)
-    written = []
     try:
-        target = folder / "report.md"
-        target.write_text(render_markdown(summary), encoding="utf-8")
-        written.append(target)
-        if figure_formats:  # seaborn takes a second that nobody else should wait for
-            from pscale.report.figures import write_figures
-
-            written += write_figures(summary, folder / "figures", figure_formats)
+        written = write_all(summary, folder, figure_formats)
     except OSError as error:
         raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
     print()
