@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import os
 from pathlib import Path
 
 from pscale import config
@@ -50,7 +51,8 @@ def _data(file: File, folder: Path) -> config.Data:
 
 def _found(source: str, folder: Path) -> str:
     """Make a path absolute, since the job may run elsewhere; a name that is nearly a known one stays."""
-    if source == _STDLIB or Path(source).expanduser().is_absolute():
+    source = os.path.expanduser(source)  # noqa: PTH111 - leaves the home of an unknown user as it is
+    if source == _STDLIB or Path(source).is_absolute():
         return source
     path = (folder / source).absolute()
     if path.exists():

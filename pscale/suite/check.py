@@ -10,7 +10,7 @@ from pscale.config import Case, Model
 from pscale.data import check as check_data
 from pscale.errors import PlanError, UsageError
 from pscale.parallel import check as check_plan
-from pscale.suite.document import Path_
+from pscale.suite.document import Path_, dotted
 from pscale.suite.draft import Draft, written
 from pscale.suite.problems import Problem, suite_error
 from pscale.suite.suite import Suite
@@ -21,13 +21,13 @@ _FIELD = re.compile(r"\b(model|data|train)\.(\w+)")
 def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -> None:
     """Raise SuiteError for sizes and data that cannot be, then PlanError for cases that cannot run here."""
     unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in drafts}
-    problems = [
-        Problem(written(draft.point, problem.path), problem.message)
-        for draft in unlike.values()
-        for problem in _model_problems(draft.case.model) + _data_problems(draft.case)
-    ]
+    problems: dict[Path_, Problem] = {}  # the first of each place: other cases repeat it with other numbers
+    for draft in unlike.values():
+        for problem in _model_problems(draft.case.model) + _data_problems(draft.case):
+            path = written(draft.point, problem.path)
+            problems.setdefault(path, Problem(path, problem.message))
     if problems:
-        raise suite_error(problems, suite.places)
+        raise suite_error(problems.values(), suite.places)
     refusals = [refusal for draft in drafts if (refusal := _refusal(draft.case, machine["cores"]))]
     if refusals:
         lines = dict.fromkeys(f"{suite.file}: {refusal}" for refusal in refusals)
@@ -55,7 +55,7 @@ def _data_problems(case: Case) -> list[Problem]:
     except UsageError as error:
         named = _FIELD.search(str(error))
         path: Path_ = named.groups() if named else ("data",)
-        return [Problem(path, str(error).removeprefix(f"{'.'.join(map(str, path))} "))]
+        return [Problem(path, re.sub(rf"^{dotted(path)}:? ", "", str(error)))]
     return []
 
 

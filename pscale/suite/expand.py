@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pscale.config import Case, to_dict
-from pscale.errors import UsageError
+from pscale.errors import SuiteError, UsageError
 from pscale.expressions import condition
 from pscale.suite.check import check
 from pscale.suite.document import Path_
@@ -49,8 +49,16 @@ def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
             what = f"'{draft.case.label}' twice"
             if first.case.label != draft.case.label:
                 what = f"'{first.case.label}' and '{draft.case.label}', which are the same work"
-            raise suite_error([Problem(("sweep",), f"has duplicates: {what}")], suite.places)
+            raise _duplicates(suite, what)
+    called = Counter(draft.case.label for draft in unique.values())
+    for label, count in called.items():
+        if count > 1:
+            raise _duplicates(suite, f"{count} cases called '{label}', whose numbers differ too little")
     return list(unique.values())
+
+
+def _duplicates(suite: Suite, what: str) -> SuiteError:
+    return suite_error([Problem(("sweep",), f"has duplicates: {what}")], suite.places)
 
 
 def _without_excluded(suite: Suite, drafts: list[Draft], machine: Mapping[str, float]) -> list[Draft]:

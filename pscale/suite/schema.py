@@ -196,7 +196,11 @@ _DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # where a suite does not
 
 
 class File(Group):
-    """A suite: one experiment whose cases differ in what `sweep` names."""
+    """A suite: one experiment whose cases differ in what `sweep` names.
+
+    `scaling: weak` gives every data-parallel rank a `batch` of its own; with `strong` and `throughput` all
+    ranks share one, and `throughput` has no ideal to be compared with.
+    """
 
     name: Annotated[str, AfterValidator(_name)]
     title: str = ""

@@ -202,7 +202,14 @@ def test_a_value_that_an_expression_gives_again_is_no_second_case(cases):
             "heads: 5",
             "weak.yaml:4: model.heads: 5 heads do not divide width 64; heads 4 or 8 would, or width 65",
         ),
-        ("source: python-stdlib", "source: none.txt", "weak.yaml:5: data.source"),
+        (SWEEP, "  lr: [0.001, 0.0010000001]", "sweep: has duplicates: 2 cases called 'lr 0.001'"),
+        (
+            "python-stdlib",
+            "python-stdlb",
+            "weak.yaml:5: data.source: no file 'python-stdlb'; did you mean 'python",
+        ),
+        ("python-stdlib", "none.txt", "weak.yaml:5: data.source: no file"),
+        ("python-stdlib", "~nobody-here/x", "weak.yaml:5: data.source: no file"),
         ("vocabulary: 256", "vocabulary: 100", "weak.yaml:4: model.vocabulary: 100 is too small for text"),
     ],
 )
