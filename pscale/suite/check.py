@@ -15,6 +15,10 @@ from pscale.suite.draft import Draft, written
 from pscale.suite.problems import Problem, suite_error
 from pscale.suite.suite import Suite
 
+_WAYS_OUT = (
+    'leave such cases out with `exclude: ["ranks * threads > cores"]`, or let ranks share cores with '
+    "`launch: {oversubscribe: true}`"
+)
 _FIELD = re.compile(r"\b(model|data|train)\.(\w+)")
 
 
@@ -28,10 +32,11 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
             problems.setdefault(path, Problem(path, problem.message))
     if problems:
         raise suite_error(problems.values(), suite.places)
-    refusals = [refusal for draft in drafts if (refusal := _refusal(draft.case, machine["cores"]))]
-    if refusals:
-        lines = dict.fromkeys(f"{suite.file}: {refusal}" for refusal in refusals)
-        raise PlanError("\n".join(lines))
+    shortages = [text for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]
+    refusals = [text for draft in drafts if (text := _refusal(draft.case))]
+    if shortages or refusals:
+        lines = [f"{suite.file}: {text}" for text in shortages + refusals]
+        raise PlanError("\n".join([*lines, *([_WAYS_OUT] if shortages else [])]))
 
 
 def _model_problems(model: Model) -> list[Problem]:
@@ -59,14 +64,14 @@ def _data_problems(case: Case) -> list[Problem]:
     return []
 
 
-def _refusal(case: Case, cores: float) -> str:
+def _shortage(case: Case, cores: float) -> str:
     needed = case.ranks * case.threads
-    if needed > cores and not case.launch.oversubscribe:
-        return (
-            f"{case.label}: ranks {case.ranks} x threads {case.threads} = {needed} cores, this machine has "
-            f'{cores:g}; leave such cases out with `exclude: ["ranks * threads > cores"]`, or say '
-            "`launch: {oversubscribe: true}` to let ranks share cores"
-        )
+    if needed <= cores or case.launch.oversubscribe:
+        return ""
+    return f"{case.label}: ranks {case.ranks} x threads {case.threads} = {needed} cores, this machine has {cores:g}"
+
+
+def _refusal(case: Case) -> str:
     try:
         check_plan(case)
     except PlanError as error:
