@@ -132,6 +132,8 @@ def main() -> None:
     args = options()
     sizes = {name: getattr(args, name) for name in ("layers", "width", "heads", "sequence", "vocabulary")}
     model = Model(kind="gpt", dtype="float32", **sizes)
+    if subprocess.run([args.torch_python, "-c", "import torch"], capture_output=True, check=False).returncode:
+        sys.exit(f"{args.torch_python} has no PyTorch: pip install '.[torch]', or name one by --torch-python")
     with (
         contestant(sys.executable, "step_pscale.py", args.threads) as ours,
         contestant(args.torch_python, "step_torch.py", args.threads) as theirs,

@@ -13,7 +13,7 @@ from pscale.config import Train
 from pscale.nn.buffers import Array, aligned
 from pscale.nn.param import Arena, Param
 
-CHUNK = 32 << 10  # elements; a chunk's five arrays stay in the second-level cache
+CHUNK = 48 << 10  # elements; in float32 a chunk's five arrays just fit in 1 MiB of cache
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def test_all_is_computed_in_the_dtype_of_the_model(kind):
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("kind", ["gpt", "block"])
 def test_a_steady_step_allocates_nothing_of_the_size_of_model_or_batch(kind, micro_batches):
-    model = replace(MODELS[kind], width=64)
+    model = replace(MODELS[kind], width=128)
     stage, (x, targets) = build(model, 1), data(model, samples=32)
     optimizer = make_optimizer(Train(), stage.arena)
 
@@ -158,6 +158,15 @@ def test_initial_weights_start_the_loss_at_that_of_guessing():
     stage, (x, targets) = build(model, 3), data(model)
     value, _ = forward(stage, x, targets)
     assert value * 70 / 16 == pytest.approx(np.log(64), rel=0.02)
+
+
+def test_every_block_starts_different_and_writes_less_to_a_deeper_stream():
+    model = Model(layers=8, width=64, heads=4, sequence=16, vocabulary=64)
+    blocks = [{param.name: param.data for param in unit.layer.params} for unit in build(model, 3).units[1:-1]]
+    for name, deviation in (("qkv", 0.02), ("up", 0.02), ("projection", 0.005), ("down", 0.005)):
+        weights = np.array([block[f"{name}.weight"] for block in blocks])
+        assert weights.std() == pytest.approx(deviation, rel=0.02)
+        assert len(np.unique(weights[:, 0, 0])) == model.layers
 
 
 def test_matrices_of_products_are_decayed_and_nothing_else():
