@@ -68,7 +68,8 @@ def _shortage(case: Case, cores: float) -> str:
     needed = case.ranks * case.threads
     if needed <= cores or case.launch.oversubscribe:
         return ""
-    return f"{case.label}: ranks {case.ranks} x threads {case.threads} = {needed} cores, this machine has {cores:g}"
+    product = f"ranks {case.ranks} x threads {case.threads} = {needed} cores"
+    return f"{case.label}: {product}, this machine has {cores:g}"
 
 
 def _refusal(case: Case) -> str:
