@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from pscale.analysis.frames import load
+from pscale.analysis.summary import Summary, summarise
 from pscale.config import Case, Model, Plan, Train, to_dict
 from pscale.results.store import write_part
 
@@ -29,6 +31,7 @@ class Point:
     compute_s: float = 0.100  # of every rank
     transfer_s: float = 0.0
     late_s: Mapping[int, float] = field(default_factory=dict)  # more compute in `backward`, by rank
+    spikes_s: Mapping[int, float] = field(default_factory=dict)  # more compute of rank 0, by step
     noise: float = 0.0  # deviation of the compute of a rank and step, relative
     launch_noise: float = 0.0  # of all steps of a launch
     threads: int = 1
@@ -92,6 +95,11 @@ def write_run(
     return folder
 
 
+def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Summary:
+    """Write a run and work out its findings."""
+    return summarise(load(write_run(folder, points, **settings)))
+
+
 def _write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.random.Generator) -> None:
     key = {"case": point.case.id, "repeat": repeat}
     status = "failed" if repeat in point.failed_repeats else point.status
@@ -116,6 +124,7 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
         late = np.array([point.late_s.get(rank, 0.0) for rank in range(point.ranks)])
         compute = {phase: share * point.compute_s * noise for phase, share in SHARES.items()}
         compute["backward"] = compute["backward"] + late
+        compute["backward"][0] += point.spikes_s.get(step, 0.0)
         before = sum(compute[phase] for phase in ("data", "forward", "backward"))
         wait = before.max() - before
         end += float(before.max() + point.transfer_s + compute["update"].max())

@@ -54,7 +54,7 @@ def launches(run: Run) -> pd.DataFrame:
     `mean_…`, `max_…`, `typical_…` (lower median) are over ranks, in seconds;
     `core_s` is compute times threads of one step, summed over ranks.
     """
-    steps = run.measured(run.steps)
+    steps = run.steps
     per_rank = steps[steps["phase"] != ""].groupby([*_LAUNCH, "rank"], observed=True)[list(KINDS)].sum()
     by_launch = per_rank.groupby(level=_LAUNCH, observed=True)
     walls = steps.groupby(_LAUNCH, observed=True)
@@ -73,7 +73,7 @@ def launches(run: Run) -> pd.DataFrame:
 
 def _of_ranks(run: Run) -> pd.DataFrame:
     """Return what only the table of ranks knows: the ideal wall, and time that no row explains."""
-    groups = run.measured(run.ranks).groupby(_LAUNCH, observed=True)
+    groups = run.ranks.groupby(_LAUNCH, observed=True)
     return pd.DataFrame(
         {"t_ideal_s": groups["t_ideal_s"].max(), "mean_unaccounted_s": groups["unaccounted_s"].mean()}
     )

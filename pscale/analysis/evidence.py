@@ -35,8 +35,8 @@ class Remark:
 
 def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) -> tuple[Remark, ...]:
     """Return all warnings: those about the whole run first, then case by case."""
-    ranks = {str(case): rows for case, rows in run.measured(run.ranks).groupby("case", observed=True)}
-    calls = {str(case): rows for case, rows in run.measured(run.calls).groupby("case", observed=True)}
+    ranks = {str(case): rows for case, rows in run.ranks.groupby("case", observed=True)}
+    calls = {str(case): rows for case, rows in run.calls.groupby("case", observed=True)}
     good = run.cases[run.cases["status"] == "ok"]
     rows = {str(case): group for case, group in good.groupby("case")}
     found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
@@ -53,7 +53,7 @@ def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) ->
 
 
 def _of_run(run: Run) -> Iterator[tuple[str, str]]:
-    ranks = run.measured(run.ranks)
+    ranks = run.ranks
     libraries = (
         ranks[["blas", "blas_version", "blas_architecture", "blas_threading"]].astype(object).fillna("?")
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pscale.errors import ResultsError
@@ -26,7 +27,10 @@ _SMALL = ("repeat", "rank", "step")  # these keys are never null and fit in 32 b
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run as stored. `document` is run.json; `pending` are launches planned and without a row."""
+    """One run as stored. `document` is run.json; `pending` are launches planned and without a row.
+
+    `cases` has every launch that ended; steps, calls and ranks are those of launches that ended well.
+    """
 
     path: Path
     document: Mapping[str, Any]
@@ -47,13 +51,6 @@ class Run:
         suite: Mapping[str, Any] = self.document.get("suite", {})
         return suite
 
-    def measured(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of `table` that belong to launches that ended well."""
-        good = self.cases.loc[self.cases["status"] == "ok", ["case", "repeat"]]
-        known = pd.MultiIndex.from_frame(good)
-        keys = pd.MultiIndex.from_arrays([table["case"].astype(str), table["repeat"]])
-        return table[keys.isin(known)]
-
 
 def load(path: Path) -> Run:
     """Read the run in folder `path`, as far as it has got; raises ResultsError for anything else."""
@@ -66,9 +63,9 @@ def load(path: Path) -> Run:
         path=path,
         document=document,
         cases=cases,
-        steps=_frame(data, "steps"),
-        calls=_frame(data, "calls"),
-        ranks=_frame(data, "ranks"),
+        steps=_of_good(_frame(data, "steps"), cases),
+        calls=_of_good(_frame(data, "calls"), cases),
+        ranks=_of_good(_frame(data, "ranks"), cases),
         pending=_pending(document, cases),
     )
 
@@ -115,6 +112,16 @@ def _frame(data: Path, table: Table) -> pd.DataFrame:
     frame: pd.DataFrame = store.read_table(data, table).to_pandas(categories=_CATEGORIES[table])
     small = {name: "int32" for name in _SMALL if name in frame.columns}
     return frame.astype(small)
+
+
+def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of launches that ended well; whole numbers are compared, as there may be millions."""
+    good = cases.loc[cases["status"] == "ok", ["case", "repeat"]]
+    numbers = pd.Index(table["case"].cat.categories).get_indexer(good["case"])
+    repeats = 1 + max(table["repeat"].max(), good["repeat"].max()) if len(table) and len(good) else 1
+    launch = table["case"].cat.codes.astype(np.int64) * repeats + table["repeat"]
+    kept = launch.isin((numbers * repeats + good["repeat"])[numbers >= 0])
+    return table if kept.all() else table[kept]
 
 
 def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> tuple[tuple[str, int], ...]:

@@ -110,7 +110,7 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
 def calls(run: Run) -> tuple[CallTime, ...]:
     """Return the communication of every measured case by axis and verb."""
     columns = ["count", "bytes", "transfer_s", "wait_s", "hidden_s"]
-    groups = run.measured(run.calls).groupby(["case", "axis", "verb"], observed=True)
+    groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
     steps = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(steps, axis=0)
@@ -121,7 +121,7 @@ def calls(run: Run) -> tuple[CallTime, ...]:
 
 def wait_map(run: Run, case: str) -> WaitMap | None:
     """Return the waits of the first good launch of a case, or None if it has none."""
-    rows = run.measured(run.steps)
+    rows = run.steps
     rows = rows[rows["case"] == case]
     if rows.empty:
         return None
@@ -133,7 +133,7 @@ def wait_map(run: Run, case: str) -> WaitMap | None:
 
 def _rank_means(run: Run) -> pd.DataFrame:
     """Return the kinds of time per case, rank and phase: means over steps and launches."""
-    rows = run.measured(run.steps)
+    rows = run.steps
     rows = rows[rows["phase"] != ""]
     sums = rows.groupby(["case", "rank", "phase"], observed=True)[list(KINDS)].sum().reset_index()
     steps = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
@@ -142,13 +142,13 @@ def _rank_means(run: Run) -> pd.DataFrame:
 
 
 def _mean_step(run: Run) -> pd.Series[float]:
-    launches = run.measured(run.steps).groupby(["case", "repeat"], observed=True)
+    launches = run.steps.groupby(["case", "repeat"], observed=True)
     return (launches["end_s"].max() / launches["step"].nunique()).groupby("case", observed=True).mean()
 
 
 def _rank_steps(run: Run, by: list[str]) -> pd.Series[int]:
     """Count the measured steps of every rank, over all launches."""
-    rows = run.measured(run.steps)[["case", "repeat", "rank", "step"]].drop_duplicates()
+    rows = run.steps[["case", "repeat", "rank", "step"]].drop_duplicates()
     return rows.groupby(by, observed=True).size().rename("steps")
 
 

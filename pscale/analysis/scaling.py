@@ -64,7 +64,7 @@ class Point:
 def points(run: Run, times: Mapping[str, Sample]) -> tuple[Point, ...]:
     """Return every case of the suite, by series and size; failed and pending ones too."""
     rows = {str(case): group for case, group in run.cases.groupby("case", sort=False)}
-    memory = run.measured(run.ranks).groupby("case", observed=True)["peak_rss_bytes"].max()
+    memory = run.ranks.groupby("case", observed=True)["peak_rss_bytes"].max()
     found = []
     for case in dict.fromkeys([*run.planned, *rows]):
         launches = rows.get(case)
@@ -86,7 +86,7 @@ def step_samples(run: Run, seed: int) -> dict[str, Sample]:
         str(case): Sample(value=float(value), draws=None, launches=1, steps=0, dropped=0)
         for case, value in stated.items()
     }
-    return plain | samples(run.measured(run.steps), seed)
+    return plain | samples(run.steps, seed)
 
 
 def failures(run: Run) -> tuple[Failure, ...]:

@@ -48,7 +48,7 @@ def _panel(axes: Axes, series: Series, title: str, value: Value) -> None:
     everything = [point for _, points in series for point in points]
     sizes = sorted({point.cores for point in everything})
     _size_axis(axes, sizes, threaded=any(point.threads > 1 for point in everything))
-    axes.set_title(title)
+    axes.set_title(f"{title}, with 95% intervals")
     colours = style.distinct(len(series))
     for place, ((_, points), colour) in enumerate(zip(series, colours, strict=True)):
         aside = 2 ** (_ASIDE * (place - (len(series) - 1) / 2))

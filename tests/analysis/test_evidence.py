@@ -1,0 +1,53 @@
+import pytest
+from synthetic import Point, summary_of
+
+FLAWS = {
+    "deviation": ({"noise": 0.25}, "% of the mean"),
+    "extreme": ({"spikes_s": {7: 0.2}}, "slowest 300 ms, mean 110 ms"),
+    "interval": ({"launch_noise": 0.1}, "is known to ±"),
+    "recording": ({"row": {"recording_ratio": 1.034}}, "3.4% longer"),
+    "replicas": ({"row": {"replica_spread": 1e-3}}, "1.0e-03"),
+    "loss": ({"losses": [3.0, 2.0, float("nan")]}, "from step 2 of 3"),
+    "threads": ({"rank_row": {"threads": 4}}, "4 threads where 1 were asked for"),
+    "unaccounted": ({"rank_row": {"unaccounted_s": 0.1, "wall_s": 2.0}}, "5.0% of the steps"),
+    "steal": ({"rank_row": {"steal_s": 0.4, "wall_s": 2.0}}, "20% of the time"),
+    "switches": ({"rank_row": {"involuntary_switches": 100, "wall_s": 2.0}}, "50 times a second"),
+    "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 threads share 1 CPUs"),
+    "clock": ({"transfer_s": 0.01, "rank_row": {"clock_bound_s": 1e-3}}, "agree to 1e+03 us"),
+}
+
+
+@pytest.fixture(scope="module")
+def flawed(tmp_path_factory):
+    points = [
+        Point(ranks=2, series="x" * (1 + place), label=kind, **flaw)
+        for place, (kind, (flaw, _)) in enumerate(FLAWS.items())
+    ]
+    return summary_of(tmp_path_factory.mktemp("flawed") / "run", points)
+
+
+@pytest.mark.parametrize("kind", FLAWS)
+def test_a_flaw_is_told_with_its_figure(flawed, kind):
+    (remark,) = [remark for remark in flawed.remarks if remark.kind == kind and remark.label == kind]
+    assert FLAWS[kind][1] in remark.text
+
+
+def test_a_flaw_is_told_of_the_case_that_has_it_alone(flawed):
+    foreign = {(remark.kind, remark.label) for remark in flawed.remarks if remark.kind != remark.label}
+    assert foreign <= {("deviation", "extreme"), ("interval", "deviation"), ("extreme", "deviation")}
+
+
+def test_a_healthy_run_has_no_warnings(tmp_path):
+    point = Point(ranks=4, noise=0.01, transfer_s=0.01, late_s={0: 0.01}, rank_row={"cpus": "0-2,5"})
+    assert summary_of(tmp_path / "run", [point]).remarks == ()
+
+
+def test_launches_on_different_nodes_or_libraries_are_told_once_for_the_run(tmp_path):
+    points = [Point(ranks=1, hosts=("a",)), Point(ranks=2, hosts=("b",), rank_row={"blas": "mkl"})]
+    remarks = summary_of(tmp_path / "run", points).remarks
+    assert [(remark.kind, remark.case) for remark in remarks] == [("blas", ""), ("hosts", "")]
+    assert "(a, b)" in remarks[1].text
+
+
+def test_one_job_over_several_nodes_is_no_flaw(tmp_path):
+    assert summary_of(tmp_path / "run", [Point(ranks=4, hosts=("a", "b"))]).remarks == ()

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+from synthetic import Point, summary_of, write_run
+
+from pscale.analysis.expect import expectations
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+
+POINTS = [
+    Point(ranks=1, losses=[5.0, 2.5]),
+    Point(ranks=2, transfer_s=0.025, losses=[5.0, 2.5]),
+    Point(ranks=4, status="failed", reason="died"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return load(write_run(tmp_path_factory.mktemp("expect") / "run", POINTS))
+
+
+@pytest.fixture(scope="module")
+def summary(run):
+    return summarise(run)
+
+
+def verdicts(run, summary, **entry):
+    trees = {tree.case: tree for tree in summary.trees}
+    asked = replace(run, document={**run.document, "expect": [entry]})
+    return expectations(asked, summary.points, trees)
+
+
+def test_an_expectation_is_judged_for_every_case_that_it_is_about(run, summary):
+    found = verdicts(run, summary, metric="efficiency", where="ranks <= 4", at_least=0.85)
+    assert [(entry.label, entry.held) for entry in found] == [
+        ("dp 1 ranks", True),
+        ("dp 2 ranks", False),
+        ("dp 4 ranks", None),
+    ]
+    assert found[1].value.value == pytest.approx(0.8)
+    assert str(found[1]) == "efficiency ≥ 0.85 where ranks <= 4 (dp 2 ranks: 0.8): not held"
+    assert "the case is failed" in found[2].text
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "held"),
+    [
+        ("step_s", {"at_most": 0.126}, True),
+        ("step_s", {"at_most": 0.124}, False),
+        ("speedup", {"at_least": 1.59, "at_most": 1.61}, True),
+        ("gflops", {"at_least": 64.1}, False),
+        ("pe", {"at_least": 0.79}, True),
+        ("lb", {"at_least": 0.99}, True),
+        ("comp_s", {"at_most": 0.9}, False),
+        ("loss_last", {"at_most": 2.5}, True),
+        ("peak_fraction", {"at_least": 0.38}, True),
+        ("ser_e", {"at_least": 0.5}, None),
+    ],
+)
+def test_metrics_are_those_of_the_report(run, summary, metric, bounds, held):
+    (found,) = verdicts(run, summary, metric=metric, where="model.width == 128 and ranks == 2", **bounds)
+    assert found.held is held
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"metric": "efficiency", "where": "ranks > 100", "at_least": 1}, "no case of the run fits"),
+        ({"metric": "speed", "at_least": 1}, "unknown metric; known are step_s, speedup"),
+        ({"metric": "efficiency", "where": "rnaks > 1", "at_least": 1}, "did you mean 'ranks'"),
+    ],
+)
+def test_what_cannot_be_judged_is_unknown(run, summary, entry, said):
+    (found,) = verdicts(run, summary, **entry)
+    assert (found.held, found.case) == (None, "")
+    assert said in found.text
+
+
+def test_a_threshold_inside_the_interval_is_said_to_be_unsure(tmp_path):
+    points = [Point(ranks=1, noise=0.02), Point(ranks=2, noise=0.02, transfer_s=0.1)]
+    entry = {"metric": "efficiency", "where": "ranks == 2", "at_least": 0.5}
+    (found,) = summary_of(tmp_path / "run", points, expect=[entry]).expectations
+    assert "the interval allows the opposite" in found.text
+
+
+@pytest.mark.parametrize(("bound", "passed"), [(0.5, True), (0.9, False)])
+def test_a_run_passes_if_its_expectations_hold(tmp_path, bound, passed):
+    entry = {"metric": "efficiency", "where": "true", "at_least": bound, "at_most": None}
+    assert summary_of(tmp_path / "run", POINTS[:2], expect=[entry]).passed is passed
+
+
+def test_an_expectation_that_cannot_be_judged_does_not_pass(tmp_path):
+    entry = {"metric": "te", "where": "true", "at_least": 0.5, "at_most": None}
+    assert not summary_of(tmp_path / "run", POINTS[:1], expect=[entry]).passed

@@ -1,0 +1,113 @@
+import pytest
+from synthetic import Point, summary_of
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+
+
+def by_ranks(summary):
+    return {point.ranks: point for point in summary.points}
+
+
+def test_weak_efficiency_is_the_base_time_over_the_time(tmp_path):
+    summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=4, transfer_s=0.025)])
+    four = by_ranks(summary)[4]
+    assert four.step_s.value == pytest.approx(0.125)
+    assert four.efficiency.value == pytest.approx(0.8)
+    assert four.speedup.value == pytest.approx(3.2)
+    assert (four.efficiency.low, four.efficiency.high) == pytest.approx((0.8, 0.8))
+    assert four.samples_per_s.value == pytest.approx(16 / 0.125)
+    assert four.tokens_per_s.value == pytest.approx(16 * 256 / 0.125)
+    assert four.gflops == pytest.approx(16 / 0.125)
+    assert four.peak_fraction == pytest.approx(16 * 1.2 / 0.125 / 400)
+
+
+def test_strong_efficiency_is_the_base_core_time_over_the_core_time(tmp_path):
+    points = [
+        Point(ranks=ranks, scaling="strong", compute_s=0.8 / ranks, transfer_s=0.05 if ranks == 8 else 0)
+        for ranks in (2, 4, 8)
+    ]
+    found = by_ranks(summary_of(tmp_path / "run", points))
+    assert found[2].base
+    assert found[4].efficiency.value == pytest.approx(1.0)
+    assert found[8].efficiency.value == pytest.approx(0.4 * 2 / (0.15 * 8))
+    assert found[8].speedup.value == pytest.approx(0.4 / 0.15)
+
+
+def test_the_base_is_the_case_that_the_suite_names(tmp_path):
+    points = [Point(ranks=1, compute_s=0.05), Point(ranks=2, base=True), Point(ranks=4, transfer_s=0.1)]
+    found = by_ranks(summary_of(tmp_path / "run", points))
+    assert [found[ranks].base for ranks in (1, 2, 4)] == [False, True, False]
+    assert found[1].efficiency.value == pytest.approx(2.0)
+    assert found[4].efficiency.value == pytest.approx(0.5)
+
+
+def test_a_named_base_that_failed_leaves_the_series_without_efficiency(tmp_path):
+    points = [Point(ranks=1, base=True, status="failed", reason="died"), Point(ranks=2), Point(ranks=4)]
+    summary = summary_of(tmp_path / "run", points)
+    assert [point.efficiency for point in summary.points] == [None, None, None]
+    assert by_ranks(summary)[4].step_s.value == pytest.approx(0.1)
+    assert "base case (dp 1 ranks) was not measured" in summary.verdicts[0].efficiency
+
+
+def test_without_a_named_base_the_smallest_that_ran_is_the_base(tmp_path):
+    points = [Point(ranks=1, status="timeout", reason="slow"), Point(ranks=2), Point(ranks=4, transfer_s=0.1)]
+    found = by_ranks(summary_of(tmp_path / "run", points))
+    assert found[2].base
+    assert found[4].efficiency.value == pytest.approx(0.5)
+
+
+def test_series_have_bases_of_their_own(tmp_path):
+    points = [
+        Point(series=series, ranks=ranks, compute_s=time)
+        for series, time in (("a", 0.1), ("bb", 0.3))
+        for ranks in (1, 2)
+    ]
+    summary = summary_of(tmp_path / "run", points)
+    assert [point.efficiency.value for point in summary.points] == pytest.approx([1, 1, 1, 1])
+    assert [verdict.series for verdict in summary.verdicts] == ["a", "bb"]
+
+
+def test_throughput_has_rates_and_no_efficiency(tmp_path):
+    summary = summary_of(tmp_path / "run", [Point(ranks=ranks, scaling="throughput") for ranks in (1, 2)])
+    assert [point.efficiency for point in summary.points] == [None, None]
+    assert not any(point.base for point in summary.points)
+    assert "compares no sizes" in summary.verdicts[0].efficiency
+
+
+def test_launches_that_did_not_end_well_are_listed_and_never_averaged_in(tmp_path):
+    points = [
+        Point(ranks=1),
+        Point(ranks=2, failed_repeats=(1,), reason="lost a node"),
+        Point(ranks=4, status="invalid", reason="ranks share a core"),
+        Point(ranks=8, only_repeats=()),
+    ]
+    summary = summary_of(tmp_path / "run", points)
+    found = by_ranks(summary)
+    assert [found[ranks].status for ranks in (1, 2, 4, 8)] == ["ok", "ok", "invalid", "pending"]
+    assert (found[2].launches, found[2].failed, found[2].pending) == (2, 1, 0)
+    assert found[8].pending == 3
+    assert found[4].step_s is None
+    assert [(failure.status, failure.reason, failure.repeats) for failure in summary.failures] == [
+        ("failed", "lost a node", (1,)),
+        ("invalid", "ranks share a core", (0, 1, 2)),
+    ]
+    assert not summary.passed
+
+
+def test_a_single_launch_says_that_its_interval_is_from_steps_alone(tmp_path):
+    summary = summary_of(
+        tmp_path / "run", [Point(ranks=1, noise=0.01), Point(ranks=2, noise=0.01)], repeats=1
+    )
+    assert by_ranks(summary)[2].efficiency.low < by_ranks(summary)[2].efficiency.high
+    assert any("scatter of steps alone" in note for note in summary.notes)
+
+
+def test_a_launch_without_rows_of_steps_counts_with_the_step_time_it_states(tmp_path):
+    folder = tmp_path / "run"
+    summary_of(folder, [Point(ranks=1), Point(ranks=2)], repeats=1)
+    for part in (folder / "data").glob("steps-*.parquet"):
+        part.unlink()
+    two = by_ranks(summarise(load(folder)))[2]
+    assert two.efficiency.value == pytest.approx(1.0)
+    assert two.efficiency.low is None

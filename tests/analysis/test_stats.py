@@ -1,0 +1,87 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from pscale.analysis.stats import estimate, ratio, sample, samples, steady_start, step_times
+
+
+def test_a_step_lasts_from_the_slowest_ranks_end_to_its_next():
+    ends = {0: [0.10, 0.25, 0.30], 1: [0.12, 0.20, 0.40]}
+    rows = [
+        {"case": "a", "repeat": 0, "rank": rank, "step": step, "phase": phase, "end_s": end}
+        for rank, times in ends.items()
+        for step, end in enumerate(times)
+        for phase in ("forward", "backward")
+    ]
+    assert step_times(pd.DataFrame(rows))["step_s"].tolist() == pytest.approx([0.12, 0.13, 0.15])
+
+
+def test_slow_first_steps_are_warm_up_and_a_late_outlier_is_not():
+    steady = np.full(20, 1.0) + np.linspace(-0.01, 0.01, 20)
+    assert steady_start(np.concatenate([[3.0, 2.0, 1.5], steady])) == 3
+    assert steady_start(np.concatenate([steady, [5.0], steady])) == 0
+    assert steady_start(np.concatenate([np.full(30, 9.0), steady])) == 25  # half, never more
+    assert steady_start(np.concatenate([np.full(19, 9.0), steady])) == 19
+    assert steady_start(np.array([1.0])) == 0
+
+
+def test_warm_up_is_counted_and_left_out_of_the_step_time():
+    found = sample([np.array([9.0, 1.0, 1.0, 1.0, 1.0]), np.ones(5)], [1])
+    assert (found.value, found.dropped, found.steps, found.slowest) == (1.0, 1, 9, 1.0)
+
+
+def test_the_step_time_is_the_mean_over_launches_of_their_medians():
+    assert sample([np.array([1.0, 1.1, 1.05]), np.array([2.0, 2.1, 2.05])], [1]).value == pytest.approx(1.55)
+
+
+@pytest.mark.parametrize(("launches", "between"), [(1, 0.0), (3, 0.0), (3, 2.0), (6, 0.3)])
+def test_an_interval_holds_the_truth_about_95_times_in_100(launches, between):
+    held = 0
+    for seed in range(250):
+        random = np.random.default_rng([seed, launches])
+        series = [10 + between * random.normal() + random.normal(size=25) * 0.5 for _ in range(launches)]
+        found = sample(series, [seed])
+        known = estimate(found.value, found.draws)
+        held += known.low <= 10 <= known.high
+    assert 0.90 <= held / 250 <= 1.0
+
+
+def test_an_interval_narrows_with_more_launches_and_is_not_absurdly_wide():
+    random = np.random.default_rng(5)
+    series = [10 + random.normal() + random.normal(size=25) for _ in range(40)]
+    few, many = sample(series[:10], [1]), sample(series, [1])
+    known = estimate(many.value, many.draws)
+    assert estimate(few.value, few.draws).half_width > 1.4 * known.half_width
+    assert known.half_width * known.value == pytest.approx(1.96 / 40**0.5, rel=0.35)
+
+
+def test_a_ratio_is_as_uncertain_as_both_of_its_parts():
+    random = np.random.default_rng(1)
+    noisy = sample([4 + random.normal(size=40) for _ in range(5)], [1])
+    exact = sample([np.full(40, 2.0) for _ in range(5)], [2])
+    assert ratio(noisy, exact).half_width == pytest.approx(
+        estimate(noisy.value, noisy.draws).half_width, rel=1e-9
+    )
+    both = ratio(noisy, sample([2 + random.normal(size=40) / 2 for _ in range(5)], [3]))
+    assert both.half_width > 1.2 * ratio(noisy, exact).half_width
+
+
+def test_a_case_against_itself_is_one_without_doubt():
+    noisy = sample([np.array([1.0, 2.0, 3.0])], [1])
+    known = ratio(noisy, noisy)
+    assert (known.value, known.low, known.high) == (1.0, 1.0, 1.0)
+
+
+def test_a_single_step_has_no_interval():
+    assert estimate(1.0, sample([np.array([1.0])], [1]).draws).low is None
+
+
+def test_the_draws_of_a_case_do_not_depend_on_the_other_cases():
+    rows = [
+        {"case": case, "repeat": 0, "rank": 0, "step": step, "end_s": float(step**1.1 + 1)}
+        for case in ("a", "b")
+        for step in range(9)
+    ]
+    table = pd.DataFrame(rows)
+    alone = samples(table[table["case"] == "b"], 7)["b"]
+    assert np.array_equal(samples(table, 7)["b"].draws, alone.draws)

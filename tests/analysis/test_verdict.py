@@ -1,0 +1,57 @@
+import math
+
+from synthetic import Point, summary_of
+
+
+def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
+    points = [
+        Point(ranks=ranks, noise=0.01, transfer_s=0.002, late_s={ranks - 1: 0.02 * (ranks > 1)})
+        for ranks in (1, 2)
+    ]
+    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    assert verdict.cause == "imbalance"
+    assert "rank 1 on node computes" in verdict.loss
+    assert "most of it in backward" in verdict.loss
+
+
+def test_injected_transfer_is_named_with_its_phase(tmp_path):
+    points = [Point(ranks=ranks, noise=0.01, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
+    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    assert verdict.cause == "transfer"
+    assert "transfer in sync, 23% of the step" in verdict.loss
+    assert "At 4 ranks, weak scaling keeps 7" in verdict.efficiency
+    assert "95% interval" in verdict.efficiency
+
+
+def test_a_healthy_run_is_said_to_lose_little(tmp_path):
+    (verdict,) = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, transfer_s=0.0005)]).verdicts
+    assert verdict.cause == ""
+    assert "No single loss reaches 1%" in verdict.loss
+
+
+def test_one_size_says_plainly_that_nothing_is_known_of_scaling(tmp_path):
+    (verdict,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.05)]).verdicts
+    assert verdict.efficiency.startswith("Only one size was measured (2 ranks, 53.33 samples/s)")
+    assert verdict.cause == "transfer"
+
+
+def test_the_largest_case_that_ran_speaks_and_larger_ones_are_mentioned(tmp_path):
+    points = [Point(ranks=1), Point(ranks=2), Point(ranks=4, status="timeout", reason="slow")]
+    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    assert verdict.efficiency.startswith("At 2 ranks")
+    assert "1 larger case has no result" in verdict.efficiency
+
+
+def test_a_run_in_which_all_failed_and_one_that_has_not_begun_are_told_apart(tmp_path):
+    failed = summary_of(tmp_path / "failed", [Point(ranks=1, status="failed", reason="x")])
+    assert "no case ended well" in failed.verdicts[0].efficiency
+    begun = summary_of(tmp_path / "begun", [Point(ranks=1, only_repeats=())])
+    assert begun.verdicts[0].efficiency == "Nothing has been measured yet."
+    assert (begun.phases, begun.wait, begun.remarks) == ((), None, ())
+
+
+def test_figures_that_are_not_numbers_do_not_stop_the_report(tmp_path):
+    row = {"gemm_peak_gflops": math.nan, "recording_ratio": math.nan, "step_s": math.nan, "model_flops": 0.0}
+    summary = summary_of(tmp_path / "run", [Point(ranks=1, row=row), Point(ranks=2, row=row)])
+    assert summary.points[1].efficiency.value == 1.0
+    assert summary.points[1].peak_fraction is None
