@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
@@ -108,8 +109,10 @@ def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
     axes.set_axis_off()
     columns = {kind: [part for part in colours if part[0] == kind] for kind in _KINDS}
     for place, (kind, parts) in enumerate((kind, parts) for kind, parts in columns.items() if parts):
-        legend = axes.legend(
-            handles=[Patch(color=colours[part], label=part[1]) for part in parts],
+        legend = Legend(
+            axes,
+            [Patch(color=colours[part]) for part in parts],
+            [phase for _, phase in parts],
             title=kind,
             title_fontproperties={"weight": "bold"},
             alignment="left",

@@ -7,7 +7,6 @@ from math import isfinite
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from pscale.analysis.scaling import Point
@@ -79,7 +78,8 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None) -> None:
             va="top",
             color=style.QUIET,
             fontsize=8,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+            zorder=1.5,
         )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.set_xlabel("step, warm-up included")

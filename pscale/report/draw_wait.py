@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pscale.analysis.summary import Summary
-from pscale.report import style, text
+from pscale.report import style
 
 _LABELS = 16  # on an axis, at most
 _LINED, _VECTORS = 512, 2048  # cells: up to these they are parted by lines, and drawn one by one
@@ -42,8 +42,7 @@ def wait(summary: Summary) -> Figure | None:
     )
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)
-    point = summary.point(summary.wait.case)
-    name = text.clean(point.label)
+    name = style.wrapped(summary.point(summary.wait.case).label, 60, most=1)
     axes.set_title(f"{name}, launch {summary.wait.repeat + 1}: dark cells wait, for a rank that is light")
     return figure
 

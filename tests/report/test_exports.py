@@ -1,0 +1,68 @@
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from pscale.report.exports import csv_tables, render_json, write_csv
+
+
+def rows(content):
+    return list(csv.DictReader(io.StringIO(content)))
+
+
+def test_json_holds_every_field_of_the_summary_and_its_version(summary):
+    document = json.loads(render_json(summary))
+    assert document["format"] == 1
+    assert set(document) == {"format", "kind", *summary.__dataclass_fields__}
+    four = document["points"][2]
+    assert four["efficiency"]["low"] < four["efficiency"]["value"] < four["efficiency"]["high"]
+    assert document["wait"]["wait_s"][3][0] < document["wait"]["wait_s"][0][0]
+    assert document["points"][3]["step_s"] is None
+
+
+def test_json_has_null_for_what_is_not_finite(summary):
+    broken = replace(summary, points=(replace(summary.points[0], losses=(1.0, float("nan"), float("inf"))),))
+    assert json.loads(render_json(broken))["points"][0]["losses"] == [1.0, None, None]
+
+
+def test_csv_is_tidy_with_bounds_beside_values(summary):
+    tables = csv_tables(summary)
+    four = rows(tables["cases"])[2]
+    assert float(four["efficiency_low"]) < float(four["efficiency"]) < float(four["efficiency_high"])
+    assert rows(tables["cases"])[4]["status"] == "pending"
+    assert rows(tables["cases"])[4]["step_s"] == ""
+    assert len(rows(tables["wait"])) == 4 * 20
+    assert [row["loss"] for row in rows(tables["loss"])[:4]] == ["5.5", "4.0", "3.0", "2.5"]
+    assert rows(tables["failures"])[0]["repeats"] == "0 1 2"
+    assert {row["phase"] for row in rows(tables["phases"])} == {
+        "data",
+        "forward",
+        "backward",
+        "sync",
+        "update",
+    }
+
+
+def test_no_cell_of_csv_starts_a_formula(hostile):
+    cells = [
+        cell for content in csv_tables(hostile).values() for row in rows(content) for cell in row.values()
+    ]
+    assert any(cell.startswith("'=cmd") for cell in cells)
+    numbers = re.compile(r"-?[0-9][0-9.e+-]*")
+    suspicious = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert [cell for cell in suspicious if not numbers.fullmatch(cell)] == []
+
+
+def test_files_are_written_whole_and_nothing_else_is_left(summary, tmp_path):
+    written = write_csv(summary, tmp_path / "csv")
+    assert sorted(written) == sorted((tmp_path / "csv").iterdir())
+    assert (tmp_path / "csv" / "cases.csv").read_text().startswith("case,label,series")
+
+
+@pytest.mark.parametrize("name", ["efficiency", "phases", "calls", "wait"])
+def test_a_table_without_rows_still_has_its_head(failed, name):
+    assert csv_tables(failed)[name].startswith("case,")
+    assert rows(csv_tables(failed)[name]) == []

@@ -1,0 +1,163 @@
+import re
+import xml.etree.ElementTree as ET
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.image import imread
+from matplotlib.transforms import Bbox
+from synthetic import Point, summary_of
+
+from pscale.report import style
+from pscale.report.draw_breakdown import breakdown
+from pscale.report.draw_loss import loss
+from pscale.report.draw_scaling import scaling
+from pscale.report.draw_wait import wait
+from pscale.report.figures import write_figures
+from pscale.report.publish import write_all
+
+
+@pytest.fixture(scope="module")
+def drawn(summary, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("drawn")
+    return folder, write_figures(summary, folder, ("svg", "png"))
+
+
+def words(path):
+    """Return the texts in an SVG file, which matplotlib keeps as comments beside their outlines."""
+    return [found.strip() for found in re.findall(r"<!--(.*?)-->", path.read_text(), re.DOTALL)]
+
+
+def test_four_figures_are_written_as_valid_files_and_nothing_else_is_left(drawn):
+    folder, written = drawn
+    assert [path.name for path in written] == [
+        f"{name}.{kind}" for name in ("scaling", "breakdown", "wait", "loss") for kind in ("svg", "png")
+    ]
+    assert sorted(written) == sorted(folder.iterdir())
+    for path in written:
+        if path.suffix == ".svg":
+            assert ET.parse(path).getroot().tag.endswith("svg")
+        else:
+            assert imread(path).std() > 0.01
+
+
+def test_figures_have_titles_axes_with_units_and_labels(drawn):
+    folder, _ = drawn
+    expected = {
+        "scaling": [
+            "Speed-up, with 95% intervals",
+            "efficiency (base = 100%)",
+            "ranks",
+            "ideal",
+            "failed",
+            "16",
+        ],
+        "breakdown": ["compute", "transfer", "wait", "backward", "sync", "4 ranks", "step"],
+        "wait": ["rank", "measured step", "wait (ms)"],
+        "loss": ["loss (nats)", "step, warm-up included", "guessing by frequency", "1, 2, 4 ranks"],
+    }
+    for name, labels in expected.items():
+        found = words(folder / f"{name}.svg")
+        assert set(labels) <= set(found), name
+        assert "Weak scaling of something made up" in found
+
+
+def test_the_same_findings_give_the_same_bytes(summary, drawn, tmp_path):
+    folder, _ = drawn
+    for path in write_figures(summary, tmp_path, ("svg",)):
+        assert path.read_bytes() == (folder / path.name).read_bytes()
+
+
+def test_drawing_leaves_no_open_figure_and_no_changed_setting(summary):
+    before = dict(plt.rcParams)
+    with style.styled():
+        assert scaling(summary) is not None
+    assert plt.get_fignums() == []
+    assert dict(plt.rcParams) == before
+
+
+def test_points_and_intervals_are_where_the_findings_say(summary):
+    with style.styled():
+        figure = scaling(summary)
+    efficiency = figure.axes[1]
+    known = [point for point in summary.points if point.efficiency]
+    (marks,) = [line for line in efficiency.lines if line.get_marker() == "o"]
+    assert marks.get_ydata() == pytest.approx([point.efficiency.value for point in known])
+    last = known[-1].efficiency
+    spans = [list(line.get_ydata()) for line in efficiency.lines]
+    assert [last.low, last.high] in spans
+
+
+def test_the_bars_of_a_case_fill_its_step(summary):
+    with style.styled():
+        figure = breakdown(summary)
+    ends = {}
+    for bar in figure.axes[1].patches:
+        place = round(bar.get_y(), 3)
+        ends[place] = max(ends.get(place, 0.0), bar.get_x() + bar.get_width())
+    assert list(ends.values()) == pytest.approx([1, 1, 1], abs=0.01)
+
+
+def test_hostile_texts_are_drawn_as_they_are(hostile, tmp_path):
+    write_figures(hostile, tmp_path, ("svg",))
+    for path in tmp_path.iterdir():
+        ET.parse(path)
+    assert any("[red]*b*[/red]" in word for word in words(tmp_path / "loss.svg"))
+
+
+def test_nothing_is_drawn_of_nothing(failed):
+    with style.styled():
+        assert [draw(failed) for draw in (scaling, breakdown, wait, loss)] == [None] * 4
+
+
+def boxes(figure):
+    """Return text and extent of every label that is drawn; ticks beyond an axis' limits are not."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    beyond = {
+        label
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+        if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
+    }
+    texts = [text for text in figure.findobj(plt.Text) if text.get_visible() and text.get_text().strip()]
+    found = [text for text in texts if text not in beyond]
+    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
+
+
+LONG = "all-reduce with a label that somebody made far too long"
+CROWDED = {
+    "many sizes of three series": [
+        Point(ranks=ranks, series=series, losses=[3.0, 2.0 - ranks / 100], noise=0.01)
+        for series in ("bucketed · bucket 4 MiB", LONG, "gather")
+        for ranks in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+    ],
+    "two cases": [Point(ranks=ranks, losses=[5.0, 2.0], label=LONG * 2) for ranks in (1, 2)],
+    "many ranks": [Point(ranks=ranks, losses=[5.0, 2.0], noise=0.01) for ranks in (1, 64)],
+    "failures": [
+        Point(ranks=1, losses=[5.0, 2.0]),
+        *(Point(ranks=ranks, status="failed") for ranks in (2, 3, 4)),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", CROWDED)
+def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
+    summary = summary_of(tmp_path / "run", CROWDED[kind], repeats=1, steps=4)
+    for draw in (scaling, breakdown, wait, loss):
+        with style.styled():
+            figure = draw(summary)
+            found = boxes(figure) if figure else []
+        for place, (name, box) in enumerate(found):
+            assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name
+            clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
+            assert not clashes, (draw.__name__, name, clashes)
+
+
+def test_a_report_is_written_with_links_to_its_pictures(summary, tmp_path):
+    report, *pictures = write_all(summary, tmp_path, ("svg",))
+    for path in pictures:
+        assert f"(<figures/{path.name}>)" in report.read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"report.md", "figures"}

@@ -1,0 +1,29 @@
+import pytest
+
+from pscale.report.style import apart, distinct, shades, wrapped
+
+
+def test_labels_are_moved_apart_in_order_and_no_further_than_needed():
+    assert apart([0.5, 0.1, 0.52], 0.1) == pytest.approx([0.46, 0.1, 0.56])
+    assert apart([0.2, 0.8], 0.1) == pytest.approx([0.2, 0.8])
+    assert apart([], 0.1) == []
+
+
+def test_labels_stay_inside_where_they_fit():
+    moved = apart([0.0, 0.01, 0.02], 0.1)
+    assert moved == pytest.approx([0.0, 0.1, 0.2])
+    assert apart([0.99, 1.0], 0.1) == pytest.approx([0.9, 1.0])
+
+
+def test_long_labels_take_two_lines_and_then_end_in_an_ellipsis():
+    assert wrapped("bucketed", 20) == "bucketed"
+    lines = wrapped("a label that somebody wrote with far too many words in it", 20).splitlines()
+    assert len(lines) == 2
+    assert lines[-1].endswith("…")
+    assert max(map(len, lines)) <= 20
+
+
+def test_colours_of_series_and_phases_differ():
+    assert len(set(distinct(8))) == 8
+    for count in (0, 1, 2, 5):
+        assert len(set(shades("#0072b2", count))) == count

@@ -1,0 +1,72 @@
+import io
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from pscale.report.terminal import render_terminal
+
+
+def shown(summary, width=80, **settings):
+    console = Console(file=io.StringIO(), width=width, **settings)
+    render_terminal(summary, console)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_report_fits_the_terminal(summary, width):
+    assert max(map(len, shown(summary, width).splitlines())) <= width
+
+
+def test_a_wider_terminal_shows_more_columns(summary):
+    assert "of peak  " not in shown(summary, 80)
+    assert "of peak  launches" in shown(summary, 160)
+
+
+def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):
+    page = " ".join(shown(summary).split())
+    parts = (
+        *("Weak scaling of something made up", "At 4 ranks, weak scaling keeps", "Scaling ranks"),
+        *("Failed and invalid launches", "Expectations", "Efficiency ranks", "Where a step goes"),
+        *("Slowest ranks", "Communication", "Warnings", "Notes"),
+    )
+    places = [page.index(part) for part in parts]
+    assert all(first < second for first, second in pairwise(places))
+
+
+def test_the_table_marks_the_base_and_shows_failed_and_pending_cases(summary):
+    rows = [line.split() for line in shown(summary).splitlines()]
+    (one,) = [row for row in rows if row[:3] == ["1", "100", "ms"]]
+    assert "base" in one
+    assert ["8", "failed"] in [row[:2] for row in rows]
+    assert ["16", "pending"] in [row[:2] for row in rows]
+    assert "rank 3 died: MemoryError" in shown(summary)
+
+
+def test_a_pipe_gets_no_escape_codes_and_a_terminal_does(summary, monkeypatch):
+    assert "\x1b" not in shown(summary)
+    assert "\x1b" in shown(summary, force_terminal=True, color_system="standard")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in shown(summary, force_terminal=True)
+
+
+def test_texts_of_a_suite_are_never_markup_and_move_no_cursor(hostile):
+    page = shown(hostile, 300)
+    assert "[red]*b*[/red]" in page
+    assert "\x1b" not in page
+
+
+def test_a_run_without_results_gives_its_reasons(failed):
+    page = shown(failed)
+    assert "Nothing was measured" in page
+    assert page.count("no MPI") == 2
+
+
+def test_the_terminal_report_imports_no_plotting_library():
+    code = "import sys, pscale.report.terminal; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"matplotlib", "seaborn"} & set(loaded)
