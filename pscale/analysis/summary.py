@@ -50,10 +50,14 @@ class Summary:
         return next(point for point in self.points if point.case == case)
 
     @property
+    def complete(self) -> bool:
+        """Whether every case ran well."""
+        return not self.failures and all(point.status == "ok" for point in self.points)
+
+    @property
     def passed(self) -> bool:
         """Whether every case ran well and every expectation is known to hold."""
-        complete = not self.failures and all(point.status == "ok" for point in self.points)
-        return complete and all(expectation.held for expectation in self.expectations)
+        return self.complete and all(expectation.held for expectation in self.expectations)
 
 
 def summarise(run: Run) -> Summary:
