@@ -41,16 +41,6 @@ class Expectation:
     value: Estimate | None
     text: str
 
-    def __str__(self) -> str:
-        about = (
-            f" ({self.label}: {self.value.value:.4g})"
-            if self.value
-            else f" ({self.label})"
-            if self.label
-            else ""
-        )
-        return f"{self.demand}{about}: {self.text}"
-
 
 def expectations(run: Run, points: Sequence[Point], trees: Mapping[str, Tree]) -> tuple[Expectation, ...]:
     """Return the verdict on every expectation of the suite, for every case that it is about."""

@@ -1,7 +1,8 @@
 """Step times and what is known of them: medians, and intervals by a hierarchical bootstrap.
 
-The unit of repetition is the launch. A case's step time is the median over the steady steps of a launch,
-averaged over its launches; the interval resamples launches first and steps within them.
+The unit of repetition is the launch. A case's step time is the median over its launches of the median over
+the steady steps of each; the interval resamples launches first and steps within them. Resampling works on
+logarithms, as times are positive and differ by factors.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def sample(launches: Sequence[Vector], seed: Sequence[int]) -> Sample:
     medians = np.array([np.median(times) for times in steady])
     pooled = np.concatenate(steady)
     return Sample(
-        value=float(medians.mean()),
+        value=float(np.median(medians)),
         draws=_draws(steady, medians, np.random.default_rng(list(seed))),
         launches=len(launches),
         steps=len(pooled),
@@ -93,15 +94,16 @@ def sample(launches: Sequence[Vector], seed: Sequence[int]) -> Sample:
 
 
 def _draws(steady: list[Vector], medians: Vector, random: np.random.Generator) -> Vector | None:
-    """Draw means over resampled launches of medians over resampled steps."""
-    if len(steady) == 1 and len(steady[0]) == 1:
+    """Draw medians over resampled launches of medians over resampled steps."""
+    if (len(steady) == 1 and len(steady[0]) == 1) or not all(times[0] > 0 for times in steady):
         return None
-    count = len(steady)
-    around = np.stack([_resampled_medians(times, random) for times in steady]) - medians[:, None]
+    count, middle = len(steady), np.log(np.median(medians))
+    launches = np.log(medians)
+    within = np.log([_resampled_medians(times, random) for times in steady]) - launches[:, None]
+    between = (launches - middle) * _few_launches(launches, within)
     chosen = random.integers(0, count, (count, DRAWS))
-    within = around[chosen, random.integers(0, DRAWS, (count, DRAWS))]
-    between = (medians - medians.mean()) * _few_launches(medians, around)
-    return np.asarray(medians.mean() + (between[chosen] + within).mean(axis=0))
+    noise = within[chosen, random.integers(0, DRAWS, (count, DRAWS))]
+    return np.asarray(np.exp(middle + np.median(between[chosen] + noise, axis=0)))
 
 
 def _resampled_medians(ordered: Vector, random: np.random.Generator) -> Vector:
@@ -111,18 +113,18 @@ def _resampled_medians(ordered: Vector, random: np.random.Generator) -> Vector:
     return ordered[np.minimum((place * count).astype(np.intp), count - 1)]
 
 
-def _few_launches(medians: Vector, around: Vector) -> float:
+def _few_launches(launches: Vector, within: Vector) -> float:
     """Return the factor by which launches must spread for a bootstrap of so few of them to cover.
 
     Resampling n values spreads sqrt((n - 1) / n) too little, and n - 1 degrees of freedom need Student's
     quantile (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.4). Only the part
     of the variance that steps within a launch do not explain is widened.
     """
-    count = len(medians)
-    total = medians.var(ddof=1) if count > 1 else 0.0
+    count = len(launches)
+    total = launches.var(ddof=1) if count > 1 else 0.0
     if not total > 0:
         return 1.0
-    share = max(0.0, 1 - around.var(axis=1).mean() / total)
+    share = max(0.0, 1 - within.var(axis=1).mean() / total)
     degrees = count - 1
     student = _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else _NORMAL + 2.372 / degrees
     factor = (student / _NORMAL) ** 2 * count / degrees

@@ -151,10 +151,11 @@ def _processor(machine: Mapping[str, Any]) -> str:
 
 def _mpi(provenance: str) -> str:
     try:
-        library = json.loads(provenance)["mpi"]["library"]
+        found = json.loads(provenance)["mpi"]
+        name = f"{found['vendor']} {found['version']}" if "vendor" in found else str(found["library"])
     except (ValueError, KeyError, TypeError):
         return ""
-    return " ".join(str(library).split())[:60]
+    return " ".join(name.split())[:60]
 
 
 def _listed(values: list[str], most: int = 4) -> str:

@@ -9,6 +9,7 @@ from pscale.analysis.efficiency import Losses
 from pscale.analysis.phases import PhaseTime, RankTime
 from pscale.analysis.scaling import Point
 
+_VAGUE = 0.30  # an interval of an efficiency wider than this
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
 
 
@@ -74,6 +75,8 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) 
         return f"The efficiency at {size(largest)} is not known."
     known = largest.efficiency
     interval = "" if known.low is None else f" (95% interval {known.low:.0%} to {known.high:.0%})"
+    if known.low is not None and known.high is not None and known.high - known.low > _VAGUE:
+        interval += ", which is too uncertain to judge by"
     compared = (
         f"{largest.scaling} scaling keeps {known.value:.0%} of the efficiency of {size(base)}{interval}"
     )
@@ -114,7 +117,10 @@ def _explained(cause: str, phases: Sequence[PhaseTime], ranks: Sequence[RankTime
             phase = max(phases, key=lambda phase: phase.transfer_s).phase
             return f"transfer in {phase}", ": communication itself, when every rank has come to it"
         case "scaling":
-            return "computation scaling", ": the same work takes more core time than in the base case"
+            return "computation scaling", (
+                ": the same work takes more core time than in the base case, "
+                "as when cores share memory bandwidth, caches or clock"
+            )
         case "copy":
             return "copying", " into and out of communication buffers"
     return "unaccounted time", ", which belongs to no phase"

@@ -37,7 +37,10 @@ def render_terminal(summary: Summary, console: Console) -> None:
         grids.calls(summary),
     ):
         console.print()
+        console.print(Text(grid.title, style="bold"))
         console.print(_fitted(grid, console))
+        if grid.caption:
+            console.print(Text(grid.caption, style="dim"))
     for title, lines in (("Warnings", _warnings(summary)), ("Notes", list(summary.notes))):
         if lines:
             console.print()
@@ -78,10 +81,6 @@ def _fitted(grid: Grid, console: Console) -> Table:
 
 def _table(grid: Grid, shown: list[int]) -> Table:
     table = Table(
-        title=Text(grid.title, style="bold"),
-        title_justify="left",
-        caption=Text(grid.caption, style="dim") if grid.caption else None,
-        caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=(0, 1, 0, 0),
