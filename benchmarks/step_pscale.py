@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from pscale.config import Model, Train
-from pscale.nn.optim import make_optimizer, square_norm
+from pscale.config import Model, Plan, Train
+from pscale.mesh.solo import SoloMesh
+from pscale.parallel.data import Replicated
 from pscale.worker.build import Stage, build
 from pscale.worker.gemm import gemm_gflops
 
@@ -23,13 +24,15 @@ class Runner:
     """A model with data, ready to step."""
 
     def __init__(self, model: Model, batch: int):
-        self.stage: Stage = build(model, 1)
-        self.optimizer = make_optimizer(TRAIN, self.stage.arena)
+        mesh = SoloMesh()
+        self.stage: Stage = build(model, mesh)
+        params = [unit.layer.params for unit in self.stage.units]
+        self.replicas = Replicated(params, mesh, Plan(), TRAIN, model.dtype)
         random = np.random.default_rng(2)
         self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))
 
     def differentiate(self) -> float:
-        self.stage.arena.clear_grads()
+        self.replicas.start_step()
         caches, x = [], self.x
         for unit in self.stage.units:
             x, cache = unit.layer.forward(x)
@@ -42,8 +45,8 @@ class Runner:
 
     def step(self) -> float:
         loss = self.differentiate()
-        norm = square_norm(self.stage.arena.grad) ** 0.5
-        self.optimizer.update(TRAIN.lr, min(1.0, TRAIN.clip / norm))
+        norm = self.replicas.square_norm() ** 0.5
+        self.replicas.update(TRAIN.lr, min(1.0, TRAIN.clip / norm))
         return loss
 
 

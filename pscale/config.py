@@ -19,6 +19,10 @@ DataKind = Literal["text", "synthetic", "linear"]
 Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Split = Literal["partition", "sample"]
 Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+Context = Literal["ring", "ulysses", "all-gather"]
+Placement = Literal["zigzag", "contiguous"]
+ZeroStage = Literal[0, 1, 2, 3]
 Optimizer = Literal["sgd", "adamw"]
 LrScaling = Literal["none", "linear", "sqrt"]
 Dtype = Literal["float32", "float64"]
@@ -73,14 +77,30 @@ class Train:
 class Plan:
     """How the work is cut over ranks: the degree of every mesh axis, and the choices of each strategy."""
 
-    dp: int = 1
+    dp: int = 1  # data: replicas that split the batch
+    tp: int = 1  # tensor: weights of a layer
+    pp: int = 1  # pipeline: layers
+    cp: int = 1  # context: the sequence
+    ep: int = 1  # expert: experts, and the batch
     reduction: Reduction = "bucketed"
     bucket_bytes: int = 4 << 20
+    sp: bool = False  # sequence parallel inside the tensor axis
+    zero: ZeroStage = 0
+    reshard_after_forward: bool = True
+    schedule: Schedule = "1f1b"
+    virtual_stages: int = 1
+    context: Context = "ring"
+    placement: Placement = "zigzag"
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Degree of every mesh dim, the slowest varying first."""
-        return {"dp": self.dp}
+        """Degree of every mesh dim, the slowest varying first: tensor ranks are neighbours."""
+        return {"pp": self.pp, "dp": self.dp, "ep": self.ep, "cp": self.cp, "tp": self.tp}
+
+    @property
+    def batch_parts(self) -> int:
+        """Into how many parts the batch is cut."""
+        return self.dp * self.ep
 
     @property
     def ranks(self) -> int:

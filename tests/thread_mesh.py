@@ -6,8 +6,11 @@ barrier, so the others fail as well instead of waiting.
 
 from __future__ import annotations
 
+import itertools
+import math
+import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter_ns as now
@@ -15,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Recorder
 from pscale.mesh.solo import PlainFile, Solo
 
@@ -29,6 +33,9 @@ class Board:
     def __init__(self, size: int):
         self._slots: list[Any] = [None] * size
         self.gate = threading.Barrier(size, timeout=PATIENCE_S)
+        self._mail: dict[tuple[int, int], queue.Queue[Array]] = {
+            pair: queue.Queue() for pair in itertools.product(range(size), repeat=2)
+        }
 
     def swap(self, rank: int, value: T) -> list[T]:
         self._slots[rank] = value
@@ -37,20 +44,26 @@ class Board:
         self.gate.wait()
         return everyone
 
+    def post(self, source: int, to: int, x: Array) -> None:
+        self._mail[source, to].put(x.copy())
+
+    def collect(self, source: int, to: int) -> Array:
+        return self._mail[source, to].get(timeout=PATIENCE_S)
+
 
 class Started:
-    """A non-blocking call of the double: done in full when it is completed, in the order of the calls."""
+    """A non-blocking call of the double: done in full when it is completed."""
 
-    def __init__(self, axis: ThreadAxis, x: Array, number: int):
-        self._axis, self._x, self._number = axis, x, number
+    def __init__(self, complete: Callable[[], None], recorder: Recorder, number: int):
+        self._complete, self._recorder, self._number = complete, recorder, number
 
     def poll(self) -> bool:
         return False
 
     def wait(self) -> None:
         enter = now()
-        self._axis.reduce_in_place(self._x, "sum")
-        self._axis.recorder.completed(self._number, enter, now())
+        self._complete()
+        self._recorder.completed(self._number, enter, now())
 
 
 class ThreadAxis:
@@ -58,51 +71,101 @@ class ThreadAxis:
         self.name, self.rank, self.size, self.recorder = name, rank, size, recorder
         self._board = board
 
-    def reduce_in_place(self, x: Array, op: Op) -> None:
+    def _call(self, verb: str, sent_bytes: int, act: Callable[[], None], *, root: bool = False) -> None:
+        enter = now()
+        act()
+        self.recorder.call(self.name, verb, sent_bytes, enter, now(), root=root)
+
+    def _start(self, verb: str, sent_bytes: int, act: Callable[[], None], partner: int = -1) -> Started:
+        enter = now()
+        number = self.recorder.posted(self.name, verb, sent_bytes, enter, now(), partner=partner)
+        return Started(act, self.recorder, number)
+
+    def _reduce(self, x: Array, op: Op) -> None:
         total = _OPS[op].reduce(np.stack(self._board.swap(self.rank, x)))
         self._board.gate.wait()  # nobody overwrites what another still reads
         x[...] = total
 
+    def _gather_all(self, x: Array, out: Array, dim: int) -> None:
+        out[...] = np.concatenate(self._board.swap(self.rank, x), axis=dim)
+        self._board.gate.wait()
+
+    def _reduce_part(self, x: Array, out: Array, dim: int) -> None:
+        total = np.add.reduce(np.stack(self._board.swap(self.rank, x)))
+        out[...] = np.split(total, self.size, axis=dim)[self.rank]
+        self._board.gate.wait()
+
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
-        enter = now()
-        self.reduce_in_place(x, op)
-        self.recorder.call(self.name, "all_reduce", x.nbytes, enter, now())
+        self._call("all_reduce", x.nbytes, lambda: self._reduce(x, op))
 
     def start_all_reduce(self, x: Array) -> Started:
+        return self._start("all_reduce", x.nbytes, lambda: self._reduce(x, "sum"))
+
+    def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
+        self._call("all_gather", x.nbytes, lambda: self._gather_all(x, out, dim))
+
+    def start_all_gather(self, x: Array, out: Array) -> Started:
+        return self._start("all_gather", x.nbytes, lambda: self._gather_all(x, out, 0))
+
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
+        self._call("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, dim))
+
+    def start_reduce_scatter(self, x: Array, out: Array) -> Started:
+        return self._start("reduce_scatter", x.nbytes, lambda: self._reduce_part(x, out, 0))
+
+    def all_to_all(self, x: Array, out: Array) -> None:
+        def act() -> None:
+            out[...] = np.stack([theirs[self.rank] for theirs in self._board.swap(self.rank, x)])
+            self._board.gate.wait()
+
+        self._call("all_to_all", x.nbytes, act)
+
+    def start_send(self, x: Array, to: int) -> Started:
+        self._board.post(self.rank, to, x)
+        return self._start("send", x.nbytes, lambda: None, to)
+
+    def start_receive(self, out: Array, source: int) -> Started:
+        def act() -> None:
+            out[...] = self._board.collect(source, self.rank)
+
+        return self._start("receive", 0, act, source)
+
+    def copy(self, x: Array, out: Array) -> None:
         enter = now()
-        return Started(self, x, self.recorder.posted(self.name, "all_reduce", x.nbytes, enter, now()))
+        out[...] = x
+        self.recorder.copied(self.name, enter, now())
 
     def broadcast(self, x: Array, root: int = 0) -> None:
-        enter = now()
-        source = self._board.swap(self.rank, x)[root]
-        if self.rank != root:
-            x[...] = source
-        self._board.gate.wait()
+        def act() -> None:
+            source = self._board.swap(self.rank, x)[root]
+            if self.rank != root:
+                x[...] = source
+            self._board.gate.wait()
+
         is_root = self.rank == root
-        self.recorder.call(self.name, "broadcast", x.nbytes if is_root else 0, enter, now(), root=is_root)
+        self._call("broadcast", x.nbytes if is_root else 0, act, root=is_root)
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
-        enter = now()
-        everyone = self._board.swap(self.rank, x)
-        if self.rank == root:
-            assert out is not None
-            out[...] = np.stack(everyone)
-        self._board.gate.wait()
-        self.recorder.call(self.name, "gather", x.nbytes, enter, now(), root=self.rank == root)
+        def act() -> None:
+            everyone = self._board.swap(self.rank, x)
+            if self.rank == root:
+                assert out is not None
+                out[...] = np.stack(everyone)
+            self._board.gate.wait()
+
+        self._call("gather", x.nbytes, act, root=self.rank == root)
 
     def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
-        enter = now()
-        source = self._board.swap(self.rank, parts)[root]
-        assert source is not None
-        out[...] = source[self.rank]
-        self._board.gate.wait()
-        sent = 0 if parts is None else parts.nbytes
-        self.recorder.call(self.name, "scatter", sent, enter, now(), root=self.rank == root)
+        def act() -> None:
+            source = self._board.swap(self.rank, parts)[root]
+            assert source is not None
+            out[...] = source[self.rank]
+            self._board.gate.wait()
+
+        self._call("scatter", 0 if parts is None else parts.nbytes, act, root=self.rank == root)
 
     def barrier(self) -> None:
-        enter = now()
-        self._board.gate.wait()
-        self.recorder.call(self.name, "barrier", 0, enter, now())
+        self._call("barrier", 0, lambda: self._board.gate.wait() and None)
 
     def open(self, path: Path) -> PlainFile:
         return PlainFile(path)
@@ -116,43 +179,79 @@ class Silent:
     """A recorder that notes nothing."""
 
     def call(self, *_: Any, **__: Any) -> None: ...
-    def posted(self, *_: Any) -> int:
+    def posted(self, *_: Any, **__: Any) -> int:
         return 0
 
     def polled(self, *_: Any) -> None: ...
     def completed(self, *_: Any) -> None: ...
+    def copied(self, *_: Any) -> None: ...
+
+
+class Switchboard:
+    """The boards of all groups of a grid, made when first asked for."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self.sizes = sizes
+        self.world = Board(math.prod(sizes.values()))
+        self._boards: dict[Any, Board] = {}
+        self._lock = threading.Lock()
+
+    def board(self, span: tuple[str, ...], coordinates: Mapping[str, int]) -> Board:
+        outside = tuple(place for dim, place in coordinates.items() if dim not in span)
+        with self._lock:
+            size = math.prod(self.sizes[dim] for dim in span)
+            return self._boards.setdefault((span, outside), Board(size))
+
+    def abort(self) -> None:
+        with self._lock:
+            for board in (self.world, *self._boards.values()):
+                board.gate.abort()
 
 
 class ThreadMesh:
-    def __init__(self, axis: Axis, world: Axis):
-        self.sizes = {"dp": axis.size}
-        self.world = world
-        self._axis = axis
+    def __init__(self, switchboard: Switchboard, rank: int, recorder: Recorder):
+        self.sizes = switchboard.sizes
+        places = np.unravel_index(rank, tuple(self.sizes.values()))
+        self.coordinates = {dim: int(place) for dim, place in zip(self.sizes, places, strict=True)}
+        self._switchboard, self._recorder = switchboard, recorder
+        size = math.prod(self.sizes.values())
+        self.world = ThreadAxis("world", rank, switchboard.world, size, Silent())
+        self._axes: dict[tuple[str, ...], Axis] = {(): Solo("")}
 
-    def axis(self, *names: str) -> Axis:
-        assert names == ("dp",)
-        return self._axis
+    def axis(self, *dims: str) -> Axis:
+        span = grid.spanned(self.sizes, dims)
+        if span not in self._axes:
+            sizes = [self.sizes[dim] for dim in span]
+            rank = int(np.ravel_multi_index([self.coordinates[dim] for dim in span], sizes))
+            board = self._switchboard.board(span, self.coordinates)
+            name = grid.axis_name(span)
+            self._axes[span] = ThreadAxis(name, rank, board, math.prod(sizes), self._recorder)
+        return self._axes[span]
 
 
 def run_ranks(
-    size: int, function: Callable[[ThreadMesh], T], recorders: Sequence[Recorder] | None = None
+    sizes: int | Mapping[str, int],
+    function: Callable[[ThreadMesh], T],
+    recorders: Sequence[Recorder] | None = None,
 ) -> list[T]:
-    """Call `function` once a rank, each in a thread of its own; return the results in rank order."""
-    board, world_board = Board(size), Board(size)
+    """Call `function` once a rank of the grid (a number is that of dp ranks), each in a thread of its own.
+
+    Returns the results in rank order.
+    """
+    grid_sizes = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
+    count = math.prod(grid_sizes.values())
+    switchboard = Switchboard(grid_sizes)
 
     def one(rank: int) -> T:
-        recorder = recorders[rank] if recorders else Silent()
-        axis = ThreadAxis("dp", rank, board, size, recorder) if size > 1 else Solo("dp")
-        mesh = ThreadMesh(axis, ThreadAxis("world", rank, world_board, size, Silent()))
+        mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else Silent())
         try:
             return function(mesh)
         except BaseException:
-            board.gate.abort()
-            world_board.gate.abort()
+            switchboard.abort()
             raise
 
-    with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(one, rank) for rank in range(size)]
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(one, rank) for rank in range(count)]
         errors = [error for error in (future.exception() for future in futures) if error]
         if errors:  # the first cause, not the barriers that it broke
             raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))

@@ -26,7 +26,10 @@ class Pending(Protocol):
 
 
 class Axis(Protocol):
-    """A group of ranks that exchange data. Arrays are C-contiguous; results are written in place."""
+    """A group of ranks that exchange data. Arrays are C-contiguous; results are written in place.
+
+    A verb that takes a `dim` packs and unpacks where the library cannot; that time is noted as copy.
+    """
 
     name: str
     size: int
@@ -40,6 +43,34 @@ class Axis(Protocol):
         """Begin replacing `x` by the sum over all ranks; leave `x` alone until complete."""
         ...
 
+    def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
+        """Put `x` of every rank side by side along `dim` of `out`."""
+        ...
+
+    def start_all_gather(self, x: Array, out: Array) -> Pending:
+        """Begin putting `x` of every rank side by side along the first dim of `out`."""
+        ...
+
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
+        """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
+        ...
+
+    def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
+        """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
+        ...
+
+    def all_to_all(self, x: Array, out: Array) -> None:
+        """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
+        ...
+
+    def start_send(self, x: Array, to: int) -> Pending:
+        """Begin sending `x` to rank `to`; leave `x` alone until complete."""
+        ...
+
+    def start_receive(self, out: Array, source: int) -> Pending:
+        """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
+        ...
+
     def broadcast(self, x: Array, root: int = 0) -> None:
         """Replace `x` on every rank by that of `root`."""
         ...
@@ -50,6 +81,10 @@ class Axis(Protocol):
 
     def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
         """Give rank i `parts[i]` of `root`; others pass None."""
+        ...
+
+    def copy(self, x: Array, out: Array) -> None:
+        """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
         ...
 
     def barrier(self) -> None:
@@ -78,13 +113,14 @@ class ParallelFile(Protocol):
 
 
 class Mesh(Protocol):
-    """The ranks of a job as a grid with named axes."""
+    """The ranks of a job as a grid with named dims."""
 
     sizes: Mapping[str, int]
-    world: Axis
+    coordinates: Mapping[str, int]
+    world: Axis  # untimed: for exchanges outside the steps
 
-    def axis(self, *names: str) -> Axis:
-        """Return the axis that spans the named dims of the grid."""
+    def axis(self, *dims: str) -> Axis:
+        """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
         ...
 
 
@@ -97,8 +133,14 @@ class Recorder(Protocol):
         """Note a blocking call; `root` marks the rank that the others depend on."""
         ...
 
-    def posted(self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int) -> int:
-        """Note that a non-blocking call was started; returns its number."""
+    def copied(self, axis: str, enter: int, leave: int) -> None:
+        """Note that data were arranged for an exchange."""
+        ...
+
+    def posted(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = -1
+    ) -> int:
+        """Note that a call was started, to or from `partner` if with one rank; returns its number."""
         ...
 
     def polled(self, request: int, enter: int, leave: int) -> None:

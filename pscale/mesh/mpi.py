@@ -5,13 +5,15 @@ Every call is timed here and told to the recorder, so no layer or strategy conta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns as now
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
+from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
 from pscale.mesh.solo import Solo
 
@@ -28,20 +30,25 @@ class MpiMesh:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, sizes: Mapping[str, int], groups: Sequence[Sequence[str]], recorder: Recorder
+        self,
+        comm: MPI.Intracomm,
+        sizes: Mapping[str, int],
+        wanted: Sequence[Sequence[str]],
+        recorder: Recorder,
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
         self.world: Axis = MpiAxis("world", comm.Dup(), None)
-        grid = comm.Create_cart(list(sizes.values()), reorder=False)
-        self._axes: dict[frozenset[str], Axis] = {}
-        for group in groups:
-            name = "+".join(group)
-            part = grid.Sub([dim in group for dim in sizes])
-            self._axes[frozenset(group)] = MpiAxis(name, part, recorder) if part.size > 1 else Solo(name)
+        lattice = comm.Create_cart(list(sizes.values()), reorder=False)
+        places = lattice.Get_coords(lattice.rank)
+        self.coordinates: Mapping[str, int] = dict(zip(sizes, places, strict=True))
+        self._axes: dict[tuple[str, ...], Axis] = {(): Solo("")}
+        for span in grid.groups(sizes, wanted):
+            part = lattice.Sub([dim in span for dim in sizes])
+            self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder)
 
-    def axis(self, *names: str) -> Axis:
-        """Return the axis that spans the named dims of the grid."""
-        return self._axes[frozenset(names)]
+    def axis(self, *dims: str) -> Axis:
+        """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
+        return self._axes[grid.spanned(self.sizes, dims)]
 
 
 class MpiAxis:
@@ -51,6 +58,7 @@ class MpiAxis:
         self.name = name
         self.size, self.rank = comm.size, comm.rank
         self._comm, self._recorder = comm, recorder
+        self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
 
     def _note(self, verb: str, sent_bytes: int, enter: int, *, root: bool = False) -> None:
         if self._recorder is not None:
@@ -64,11 +72,71 @@ class MpiAxis:
 
     def start_all_reduce(self, x: Array) -> Pending:
         """Begin replacing `x` by the sum over all ranks; leave `x` alone until complete."""
+        return self._started("all_reduce", x.nbytes, self._comm.Iallreduce, MPI.IN_PLACE, x, MPI.SUM)
+
+    def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
+        """Put `x` of every rank side by side along `dim` of `out`."""
+        whole = out if _leads(out, dim) else self._scratch((self.size, *x.shape), x)
         enter = now()
-        request = self._comm.Iallreduce(MPI.IN_PLACE, x, MPI.SUM)
+        self._comm.Allgather(x, whole)
+        self._note("all_gather", x.nbytes, enter)
+        if whole is not out:
+            self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
+
+    def start_all_gather(self, x: Array, out: Array) -> Pending:
+        """Begin putting `x` of every rank side by side along the first dim of `out`."""
+        return self._started("all_gather", x.nbytes, self._comm.Iallgather, x, out)
+
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
+        """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
+        parts = x
+        if not _leads(x, dim):
+            parts = self._scratch((self.size, *out.shape), x)
+            self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
+        enter = now()
+        self._comm.Reduce_scatter_block(parts, out, MPI.SUM)
+        self._note("reduce_scatter", x.nbytes, enter)
+
+    def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
+        """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
+        return self._started("reduce_scatter", x.nbytes, self._comm.Ireduce_scatter_block, x, out, MPI.SUM)
+
+    def all_to_all(self, x: Array, out: Array) -> None:
+        """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
+        enter = now()
+        self._comm.Alltoall(x, out)
+        self._note("all_to_all", x.nbytes, enter)
+
+    def start_send(self, x: Array, to: int) -> Pending:
+        """Begin sending `x` to rank `to`; leave `x` alone until complete."""
+        return self._started("send", x.nbytes, self._comm.Isend, x, to, partner=to)
+
+    def start_receive(self, out: Array, source: int) -> Pending:
+        """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
+        return self._started("receive", 0, self._comm.Irecv, out, source, partner=source)
+
+    def copy(self, x: Array, out: Array) -> None:
+        """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
+        enter = now()
+        np.copyto(out, x)
+        if self._recorder is not None:
+            self._recorder.copied(self.name, enter, now())
+
+    def _started(
+        self, verb: str, sent_bytes: int, call: Callable[..., MPI.Request], *arguments: Any, partner: int = -1
+    ) -> Pending:
+        enter = now()
+        request = call(*arguments)
         assert self._recorder is not None, "started calls belong to a step"
-        number = self._recorder.posted(self.name, "all_reduce", x.nbytes, enter, now())
+        number = self._recorder.posted(self.name, verb, sent_bytes, enter, now(), partner=partner)
         return MpiPending(request, number, self._recorder)
+
+    def _scratch(self, shape: tuple[int, ...], like: Array) -> Array:
+        """Return memory for arranging data, kept from call to call."""
+        key = (shape, like.dtype)
+        if key not in self._scratches:
+            self._scratches[key] = np.empty(shape, like.dtype)
+        return self._scratches[key]
 
     def broadcast(self, x: Array, root: int = 0) -> None:
         """Replace `x` on every rank by that of `root`."""
@@ -102,6 +170,16 @@ class MpiAxis:
     def gather_objects(self, value: T) -> list[T]:
         """Collect any Python value of every rank on rank 0 (elsewhere: an empty list); never in a step."""
         return self._comm.gather(value) or []
+
+
+def _leads(x: Array, dim: int) -> bool:
+    """Tell whether parts along `dim` lie one after another in memory."""
+    return all(size == 1 for size in x.shape[:dim])
+
+
+def _parted(x: Array, dim: int, parts: int) -> Array:
+    """View `x` with `dim` cut in two: which part, and where in it."""
+    return x.reshape(*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
 
 
 class MpiPending:

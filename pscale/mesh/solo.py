@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pscale.mesh.axis import Array, Op
+from pscale.mesh.axis import Array, Axis, Op
 
 T = TypeVar("T")
 
@@ -36,6 +37,40 @@ class Solo:
         """Leave `x` as it is."""
         return Done()
 
+    def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:  # noqa: ARG002
+        """Copy `x` to `out`."""
+        out[...] = x
+
+    def start_all_gather(self, x: Array, out: Array) -> Done:
+        """Copy `x` to `out`."""
+        out[...] = x
+        return Done()
+
+    def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:  # noqa: ARG002
+        """Copy `x` to `out`."""
+        out[...] = x
+
+    def start_reduce_scatter(self, x: Array, out: Array) -> Done:
+        """Copy `x` to `out`."""
+        out[...] = x
+        return Done()
+
+    def all_to_all(self, x: Array, out: Array) -> None:
+        """Copy `x` to `out`."""
+        out[...] = x
+
+    def start_send(self, x: Array, to: int) -> Done:  # noqa: ARG002
+        """Refuse: there is nobody to send to."""
+        raise AssertionError("an axis of one rank has no neighbours")
+
+    def start_receive(self, out: Array, source: int) -> Done:  # noqa: ARG002
+        """Refuse: there is nobody to receive from."""
+        raise AssertionError("an axis of one rank has no neighbours")
+
+    def copy(self, x: Array, out: Array) -> None:
+        """Copy `x` to `out`."""
+        out[...] = x
+
     def broadcast(self, x: Array, root: int = 0) -> None:
         """Leave `x` as it is."""
 
@@ -59,6 +94,19 @@ class Solo:
     def gather_objects(self, value: T) -> list[T]:
         """Return `value` alone."""
         return [value]
+
+
+class SoloMesh:
+    """The grid of one process: the serial program is the parallel one on it."""
+
+    def __init__(self) -> None:
+        self.sizes: Mapping[str, int] = {}
+        self.coordinates: Mapping[str, int] = {}
+        self.world: Axis = Solo("world")
+
+    def axis(self, *dims: str) -> Axis:
+        """Return the axis of this process alone."""
+        return Solo("+".join(dims))
 
 
 class PlainFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,11 +25,42 @@ def constant(value: float) -> Draw:
     return lambda _, shape: np.full(shape, value)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Which part of a whole parameter this rank holds.
+
+    The whole, of shape `whole`, is seen as `view`; the part is `view[index]`. `dims` are the dims of the
+    mesh whose ranks hold different parts.
+    """
+
+    whole: tuple[int, ...]
+    view: tuple[int, ...]
+    index: tuple[slice, ...]
+    dims: tuple[str, ...]
+
+    def take(self, whole: Array) -> Array:
+        """Return this rank's part of `whole`, in the shape of the view."""
+        return whole.reshape(self.view)[self.index]
+
+    def put(self, part: Array, whole: Array) -> None:
+        """Write this rank's part to its place in the contiguous `whole`."""
+        place = whole.reshape(self.view)[self.index]
+        place[...] = part.reshape(place.shape)
+
+
+def share(total: int, parts: int, part: int) -> slice:
+    """Return the part of `total` things; the first parts have one more where it does not divide."""
+    each, more = divmod(total, parts)
+    start = part * each + min(part, more)
+    return slice(start, start + each + (part < more))
+
+
 class Param:
     """A weight and its gradient, both views into an arena once bound.
 
-    `layer` and `name` (unique within the layer) choose the random numbers, `sync` names the axes over
-    which the gradient is a partial sum, `decay` says whether weight decay applies.
+    `layer` and `name` (unique within the layer) choose the random numbers, `sync` names the dims of the mesh
+    over which the gradient is a partial sum, `decay` says whether weight decay applies, `cut` which part of
+    the whole this is; without it, all.
     """
 
     data: Array
@@ -43,16 +75,19 @@ class Param:
         draw: Draw,
         sync: tuple[str, ...] = (),
         decay: bool = False,
+        cut: Cut | None = None,
     ):
         self.name, self.shape, self.layer = name, shape, layer
-        self.draw, self.sync, self.decay = draw, sync, decay
+        self.draw, self.sync, self.decay, self.cut = draw, sync, decay, cut
         self.size = math.prod(shape)
         self.stale = False  # the gradient belongs to an earlier step
 
     def initial(self, seed: int) -> Array:
-        """Draw the whole value in float64, the same for every plan, dtype and order of construction."""
+        """Draw the whole value in float64, the same for every plan, dtype and order; return this part."""
         random = np.random.default_rng([seed, self.layer, zlib.crc32(self.name.encode())])
-        return self.draw(random, self.shape)
+        if self.cut is None:
+            return self.draw(random, self.shape)
+        return self.cut.take(self.draw(random, self.cut.whole)).reshape(self.shape)
 
     def add_grad(self, values: Array) -> None:
         """Add to the gradient."""

@@ -2,97 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.config import Case, Plan
+from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
-from pscale.mesh.axis import Axis, Pending
+from pscale.mesh.axis import Mesh
 from pscale.nn import counts
-from pscale.parallel.replicas import Call, Replicas, buckets
+from pscale.nn.optim import make_optimizer, square_norm
+from pscale.nn.param import Arena, Param
+from pscale.parallel.reduction import buckets, make_reduction
+from pscale.parallel.replicas import Call, Group, grouped
 
 Array = NDArray[np.floating]
 
-
-class AllReduce:
-    """One all-reduce of all gradients when the backward pass is over: simple, and nothing is hidden."""
-
-    def __init__(self, grad: Array, axis: Axis):
-        self._grad, self._axis = grad, axis
-
-    def ready(self, unit: int) -> None:
-        """Wait for the others: nothing starts before the end."""
-
-    def finish(self) -> None:
-        """Sum all gradients in one call."""
-        self._axis.all_reduce(self._grad)
+_CUTTING = ("pp", "ep", "tp")  # dims whose ranks hold different parameters
 
 
-class GatherBroadcast:
-    """Gradients travel to one rank, which sums them and sends the sum to all: the root is the bottleneck."""
+class _Held:
+    """The memory of one group of parameters, its reduction and its optimizer."""
 
-    def __init__(self, grad: Array, axis: Axis):
-        self._grad, self._axis = grad, axis
-        self._gathered = np.empty((axis.size, grad.size), grad.dtype) if axis.rank == 0 else None
-
-    def ready(self, unit: int) -> None:
-        """Wait for the others: nothing starts before the end."""
-
-    def finish(self) -> None:
-        """Gather on rank 0, add up in the order of the ranks, broadcast."""
-        self._axis.gather(self._grad, self._gathered)
-        if self._gathered is not None:
-            np.add.reduce(self._gathered, axis=0, out=self._grad)
-        self._axis.broadcast(self._grad)
+    def __init__(self, group: Group, mesh: Mesh, plan: Plan, train: Train, dtype: str):
+        self.arena = Arena(group.params, dtype)
+        self.reduction = make_reduction(plan, self.arena.grad, _slices(group), mesh.axis(*group.sync))
+        self.optimizer = make_optimizer(train, self.arena)
+        different = {"pp", *group.cut}
+        self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in _CUTTING if dim not in different)
 
 
-class Bucketed:
-    """All-reduces of gradient buckets that start while the backward pass goes on, and hide behind it."""
+class Replicated:
+    """Every replica holds all; implements `Replicas`."""
 
-    def __init__(self, grad: Array, axis: Axis, units: Sequence[slice], bucket_bytes: int):
-        sizes = [(part.stop - part.start) * grad.itemsize for part in units]
-        self._axis = axis
-        self._buckets = {
-            group.start: grad[units[group.start].start : units[group.stop - 1].stop]
-            for group in buckets(sizes, bucket_bytes)
-        }
-        self._pending: list[Pending] = []
+    def __init__(self, units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str):
+        self._held = [_Held(group, mesh, plan, train, dtype) for group in grouped(units, mesh)]
+        self._cutting = mesh.axis(*_CUTTING)
+        for held in self._held:
+            held.arena.fill(train.seed)
 
-    def ready(self, unit: int) -> None:
-        """Start the bucket that this unit completes, and let those under way make progress."""
-        for pending in self._pending:
-            pending.poll()
-        if unit in self._buckets:
-            self._pending.append(self._axis.start_all_reduce(self._buckets[unit]))
+    def gather(self, unit: int) -> None:
+        """Find the weights whole as they are."""
+
+    def release(self, unit: int) -> None:
+        """Keep the weights."""
+
+    def start_step(self) -> None:
+        """Let the first contribution to each gradient replace what is there."""
+        for held in self._held:
+            held.arena.clear_grads()
+
+    def ready(self, unit: int, *, last: bool) -> None:
+        """Let reductions begin with gradients that are final."""
+        if last:
+            for held in self._held:
+                held.reduction.ready(unit)
 
     def finish(self) -> None:
-        """Wait for the buckets in the order in which they were started."""
-        for pending in self._pending:
-            pending.wait()
-        self._pending.clear()
+        """Return when every gradient is the sum over its replicas."""
+        for held in self._held:
+            held.reduction.finish()
+
+    def square_norm(self) -> float:
+        """Sum squares over the ranks that hold different parameters, each parameter counted once."""
+        total = np.array([sum(square_norm(held.arena.grad) / held.copies for held in self._held)])
+        if self._cutting.size > 1:
+            self._cutting.all_reduce(total)
+        return float(total[0])
+
+    def update(self, lr: float, scale: float) -> None:
+        """Do one optimizer step with the gradients times `scale`."""
+        for held in self._held:
+            held.optimizer.update(lr, scale)
+
+    def weights(self) -> Iterator[tuple[Param, Array]]:
+        """Yield every parameter with its value."""
+        for held in self._held:
+            for param in held.arena.params:
+                yield param, param.data
 
 
-def replicas(plan: Plan, grad: Array, units: Sequence[slice], axis: Axis) -> Replicas:
-    """Return the exchange of gradients that the plan asks for; `units` are slices of `grad`."""
-    match plan.reduction:
-        case "bucketed":
-            return Bucketed(grad, axis, units, plan.bucket_bytes)
-        case "all-reduce":
-            return AllReduce(grad, axis)
-        case "gather-broadcast":
-            return GatherBroadcast(grad, axis)
+def _slices(group: Group) -> dict[int, slice]:
+    """Return where in the group's flat memory each unit lies."""
+    slices, start = {}, 0
+    for unit, params in group.units.items():
+        stop = start + sum(param.size for param in params)
+        slices[unit] = slice(start, stop)
+        start = stop
+    return slices
 
 
 def check(case: Case) -> None:
     """Raise PlanError if the batch cannot be dealt out evenly."""
-    batch, dp, micro = case.train.batch, case.plan.dp, case.train.micro_batches
-    parts = dp * micro
+    batch, replicas, micro = case.train.batch, case.plan.batch_parts, case.train.micro_batches
+    parts = replicas * micro
     if batch % parts:
         below, above = batch - batch % parts, batch - batch % parts + parts
         fits = " or ".join(str(value) for value in (below, above) if value)
-        split = f"dp {dp}" if micro == 1 else f"dp {dp} × micro_batches {micro} = {parts}"
+        degree = f"dp {case.plan.dp}" if case.plan.ep == 1 else f"dp {case.plan.dp} × ep {case.plan.ep}"
+        split = degree if parts == case.plan.dp else f"{degree} × micro_batches {micro} = {parts}"
         raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
 
 

@@ -1,21 +1,54 @@
-"""The seam between the backward pass and the strategies that keep replicas of parameters alike."""
+"""The seam between the training loop and the strategies that hold parameters on several ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.mesh.axis import Mesh
+from pscale.nn.param import Param
+
+TOKENS = ("dp", "ep", "cp")  # dims that split the tokens of the batch
+EVERYWHERE = ("pp", "dp", "ep", "cp", "tp")
+
 
 class Replicas(Protocol):
-    """Copies of the same parameters on several ranks, each with the gradient of its own samples."""
+    """A rank's copy, or share, of the parameters: their memory, their exchange and their update."""
 
-    def ready(self, unit: int) -> None:
-        """Be told that the gradients of unit `unit` are final for this step; units come in reverse order."""
+    def gather(self, unit: int) -> None:
+        """Make the weights of unit `unit` whole, before it runs forward or backward."""
+        ...
+
+    def release(self, unit: int) -> None:
+        """Be told that the weights of unit `unit` are not needed for now: its forward is done."""
+        ...
+
+    def start_step(self) -> None:
+        """Begin a step: gradients are those of earlier steps."""
+        ...
+
+    def ready(self, unit: int, *, last: bool) -> None:
+        """Be told that unit `unit` ran backward, for the last micro-batch of the step if `last`."""
         ...
 
     def finish(self) -> None:
-        """Return when every gradient is the sum over all replicas."""
+        """Return when every gradient is the sum over all that hold its parameter."""
+        ...
+
+    def square_norm(self) -> float:
+        """Return the squared norm of the whole model's gradient."""
+        ...
+
+    def update(self, lr: float, scale: float) -> None:
+        """Do one optimizer step with the gradients times `scale`."""
+        ...
+
+    def weights(self) -> Iterator[tuple[Param, NDArray[np.floating]]]:
+        """Yield every parameter of this rank with its value and none of its replicas' differences."""
         ...
 
 
@@ -34,16 +67,32 @@ class Call:
         return self.sent_bytes * self.count
 
 
-def buckets(unit_bytes: Sequence[int], bucket_bytes: int) -> list[range]:
-    """Group consecutive units, last first, into the smallest buckets of at least `bucket_bytes`.
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Parameters that are summed over the same axis and cut by the same dims, unit by unit."""
 
-    Units are not cut: the gradient of a unit becomes final as a whole. The bucket that holds the first unit
-    may be smaller.
-    """
-    made: list[range] = []
-    stop = len(unit_bytes)
-    for first in range(len(unit_bytes) - 1, -1, -1):
-        if sum(unit_bytes[first:stop]) >= bucket_bytes or first == 0:
-            made.append(range(first, stop))
-            stop = first
-    return made
+    sync: tuple[str, ...]
+    cut: tuple[str, ...]
+    units: dict[int, list[Param]]
+
+    @property
+    def params(self) -> list[Param]:
+        """All parameters, in forward order."""
+        return [param for unit in self.units.values() for param in unit]
+
+
+def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
+    """Sort the parameters of this rank's units into groups, in one order on every rank of an axis."""
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
+    for number, params in enumerate(units):
+        for param in params:
+            sync = present(mesh, param.sync)
+            cut = present(mesh, param.cut.dims if param.cut else ())
+            group = groups.setdefault((sync, cut), Group(sync=sync, cut=cut, units={}))
+            group.units.setdefault(number, []).append(param)
+    return list(groups.values())
+
+
+def present(mesh: Mesh, dims: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `dims` along which the mesh has more than one rank."""
+    return tuple(dim for dim in mesh.sizes if dim in dims and mesh.sizes[dim] > 1)

@@ -7,7 +7,7 @@ from typing import Protocol
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.parallel import data
-from pscale.parallel.replicas import Call
+from pscale.parallel.replicas import TOKENS, Call
 
 
 class Strategy(Protocol):
@@ -27,7 +27,16 @@ class Strategy(Protocol):
 
 
 # The axes that the strategies exchange over, each a set of dims of the mesh, in one order on every rank.
-GROUPS = (("dp",),)
+GROUPS = (
+    ("pp",),
+    ("tp",),
+    ("cp",),
+    ("ep",),
+    ("dp", "ep"),  # who shares a batch
+    TOKENS,
+    (*TOKENS, "tp"),
+    ("pp", "ep", "tp"),  # who holds different parameters
+)
 
 STRATEGIES: dict[str, Strategy] = {"data": data}
 

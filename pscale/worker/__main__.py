@@ -12,6 +12,7 @@ from pathlib import Path  # noqa: E402
 from types import TracebackType  # noqa: E402
 
 from pscale.errors import PscaleError  # noqa: E402
+from pscale.mesh import grid  # noqa: E402
 from pscale.parallel.strategies import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
 from pscale.worker import collect, job, observe  # noqa: E402
@@ -39,10 +40,11 @@ def main(folder: Path) -> None:
             f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
             "`pscale doctor` says which are found"
         )
-    recorder = Recorder(["+".join(group) for group in GROUPS])
-    mesh = mpi.MpiMesh(comm, order.case.plan.sizes, GROUPS, recorder)
+    spans = grid.groups(order.case.plan.sizes, GROUPS)
+    recorder = Recorder([grid.axis_name(span) for span in spans])
+    mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder)
     result = job.run(order, mesh, recorder, timeline)
-    axes = [mesh.axis(*group) for group in GROUPS]
+    axes = [mesh.axis(*span) for span in spans]
     collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pscale.config import Model
+from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.nn.embedding import Embedding
@@ -16,18 +16,18 @@ from pscale.nn.layer import Chain, First, Layer, Residual
 from pscale.nn.linear import Linear
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
-from pscale.nn.param import Arena, Draw, Param, constant, normal
+from pscale.nn.param import Draw, Param, constant, normal
+from pscale.parallel.replicas import TOKENS
 
 DEVIATION = 0.02  # of initial weights, as in GPT-2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A part of the model whose gradients become final together, and its slice of the arena."""
+    """A part of the model whose gradients become final together."""
 
     name: str
     layer: Layer
-    slice: builtins.slice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,39 +36,27 @@ class Stage:
 
     units: Sequence[Unit]
     loss: Loss
-    arena: Arena
     buffers: Buffers
 
 
-def build(model: Model, seed: int) -> Stage:
-    """Return the stage of `model` with its initial weights.
+def build(model: Model, mesh: Mesh) -> Stage:
+    """Return this rank's stage of `model`, its parameters still without memory.
 
     The first unit takes the data (`gpt`: tokens (B, T); `block`: (B, T, C); `linear`: (B, width)); its
-    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape, (B, T, C) or
-    (B, 1).
+    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape.
     """
     buffers = Buffers()
-    layers = _Builder(model, buffers).units()
-    arena = Arena([param for layer in layers.values() for param in layer.params], model.dtype)
-    arena.fill(seed)
+    layers = _Builder(model, mesh, buffers).units()
+    units = tuple(Unit(name=name, layer=layer) for name, layer in layers.items())
     loss = CrossEntropy(buffers=buffers) if model.kind == "gpt" else MeanSquare(buffers=buffers)
-    return Stage(units=_units(layers), loss=loss, arena=arena, buffers=buffers)
-
-
-def _units(layers: dict[str, Layer]) -> Sequence[Unit]:
-    units, start = [], 0
-    for name, layer in layers.items():
-        stop = start + sum(param.size for param in layer.params)
-        units.append(Unit(name=name, layer=layer, slice=slice(start, stop)))
-        start = stop
-    return tuple(units)
+    return Stage(units=units, loss=loss, buffers=buffers)
 
 
 class _Builder:
     """Makes the layers of a model; weight decay is for the matrices of products alone, as in minGPT."""
 
-    def __init__(self, model: Model, buffers: Buffers):
-        self.model, self.buffers = model, buffers
+    def __init__(self, model: Model, mesh: Mesh, buffers: Buffers):
+        self.model, self.mesh, self.buffers = model, mesh, buffers
         self.layer = 0  # of the parameters made next
 
     def units(self) -> dict[str, Layer]:
@@ -131,4 +119,4 @@ class _Builder:
         return self._param(name, (size,), constant(0.0))
 
     def _param(self, name: str, shape: tuple[int, ...], draw: Draw, *, decay: bool = False) -> Param:
-        return Param(name, shape, layer=self.layer, draw=draw, sync=("dp",), decay=decay)
+        return Param(name, shape, layer=self.layer, draw=draw, sync=TOKENS, decay=decay)

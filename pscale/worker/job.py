@@ -13,10 +13,10 @@ from pscale.config import Case
 from pscale.data import Batches, prepare
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
-from pscale.nn.optim import make_optimizer
-from pscale.parallel.data import replicas
+from pscale.parallel.data import Replicated
+from pscale.parallel.replicas import Replicas
 from pscale.worker import observe
-from pscale.worker.build import Stage, build
+from pscale.worker.build import build
 from pscale.worker.gemm import gemm_gflops
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
@@ -52,10 +52,9 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     """Run the ordered case on this rank."""
     case = order.case
     empty_rss_bytes = observe.resident_bytes()
-    dp = mesh.axis("dp")
-    batches = prepare(case.data, case.model, case.train, dp, order.folder)
+    batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), order.folder)
     timeline.mark("data_prepare_s")
-    trainer = make_trainer(case, dp, batches, recorder)
+    trainer = make_trainer(case, mesh, batches, recorder)
     timeline.mark("build_s")
     peak = _gemm_peak(case, mesh.world)
     timeline.mark("gemm_s")
@@ -64,10 +63,10 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     timeline.mark("warmup_s")
     mesh.world.barrier()
     measured = measure(trainer, case.train.warmup, case.train.steps)
-    arena, stop = trainer.stage.arena, case.train.warmup + case.train.steps
+    stop = case.train.warmup + case.train.steps
     columns = {
-        "weights": arena.data.tolist() if case.model.kind == "linear" else None,
-        "replica_spread": replica_spread(trainer.stage, dp),
+        "weights": learned(trainer.replicas) if case.model.kind == "linear" else None,
+        "replica_spread": replica_spread(trainer.replicas, mesh),
         "recording_ratio": recording_ratio(trainer, stop, case.timing.overhead_steps),
         "recording_call_s": recording_call_s(),
         "loss_unigram": batches.unigram_nats,
@@ -81,22 +80,28 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
 
 
-def make_trainer(case: Case, dp: Axis, batches: Batches, recorder: Recorder) -> Trainer:
+def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer:
     """Build this rank's stage; every replica starts from the weights of the first."""
-    stage = build(case.model, case.train.seed)
-    dp.broadcast(stage.arena.data)
-    train = case.train
+    stage, train = build(case.model, mesh), case.train
+    params = [unit.layer.params for unit in stage.units]
+    replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
+    for param, value in replicas.weights():
+        mesh.axis(*param.sync).broadcast(value)
     return Trainer(
         stage=stage,
         batches=batches,
-        replicas=replicas(case.plan, stage.arena.grad, [unit.slice for unit in stage.units], dp),
-        optimizer=make_optimizer(train, stage.arena),
+        replicas=replicas,
         recorder=recorder,
         train=train,
         target_weight=1 / (train.batch * case.model.sequence),
-        lr=effective_lr(train, case.plan.dp),
+        lr=effective_lr(train, case.plan.batch_parts),
         losses=np.zeros(train.warmup + train.steps + 2 * case.timing.overhead_steps),
     )
+
+
+def learned(replicas: Replicas) -> list[float]:
+    """Return all weights in forward order."""
+    return [float(weight) for _, value in replicas.weights() for weight in value.ravel()]
 
 
 def _gemm_peak(case: Case, world: Axis) -> float | None:
@@ -107,11 +112,12 @@ def _gemm_peak(case: Case, world: Axis) -> float | None:
     return gemm_gflops(_GEMM_SIZE, case.model.dtype, _GEMM_SECONDS)
 
 
-def replica_spread(stage: Stage, axis: Axis) -> float:
+def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     """Return the largest difference of a weight between replicas, relative to its tensor's largest value."""
     worst = 0.0
-    for param in (param for unit in stage.units for param in unit.layer.params):
-        high, low = param.data.copy(), param.data.copy()
+    for param, value in replicas.weights():
+        axis = mesh.axis(*param.sync)
+        high, low = value.copy(), value.copy()
         axis.all_reduce(high, "max")
         axis.all_reduce(low, "min")
         scale = max(float(np.abs(high).max()), float(np.abs(low).max()))

@@ -16,12 +16,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "enter", "leave")
+FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
 PHASES = ("data", "forward", "backward", "sync", "update")
-VERBS = ("all_reduce", "broadcast", "gather", "scatter", "barrier")
+VERBS = (
+    *(
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "broadcast",
+        "gather",
+        "scatter",
+        "barrier",
+    ),
+    *("send", "receive", "copy"),
+)
 
 _ROW = struct.Struct(f"{len(FIELDS)}q")
 _OUTSIDE = -1
+_VERB = {name: number for number, name in enumerate(VERBS)}
 
 
 class Kind(IntEnum):
@@ -34,6 +47,7 @@ class Kind(IntEnum):
     POSTED = 4
     POLLED = 5
     COMPLETED = 6
+    COPIED = 7
 
 
 class Recorder:
@@ -73,7 +87,7 @@ class Recorder:
         enter = now()
         yield
         if self.enabled:
-            self._write(Kind.STEP, _OUTSIDE, 0, 0, 0, enter, now())
+            self._write(Kind.STEP, _OUTSIDE, 0, enter, now())
 
     def phase(self, name: str) -> Phase:
         """Return the block of code that makes up a phase; phases do not nest."""
@@ -85,45 +99,49 @@ class Recorder:
         """Note a blocking call; `root` marks the rank that the others depend on."""
         if self.enabled:
             kind = Kind.ROOT if root else Kind.CALL
-            self._write(kind, self._axis_numbers[axis], VERBS.index(verb), sent_bytes, _OUTSIDE, enter, leave)
+            self._write(kind, self._axis_numbers[axis], _VERB[verb], enter, leave, sent_bytes)
 
-    def posted(self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int) -> int:
-        """Note that a non-blocking call was started; returns its number."""
+    def copied(self, axis: str, enter: int, leave: int) -> None:
+        """Note that data were arranged for an exchange."""
+        if self.enabled:
+            self._write(Kind.COPIED, self._axis_numbers[axis], _VERB["copy"], enter, leave)
+
+    def posted(
+        self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = _OUTSIDE
+    ) -> int:
+        """Note that a call was started, to or from `partner` if with one rank; returns its number."""
         number = len(self._requests)
-        key = (self._axis_numbers[axis], VERBS.index(verb))
+        key = (self._axis_numbers[axis], _VERB[verb])
         self._requests.append(key)
         if self.enabled:
-            self._write(Kind.POSTED, *key, sent_bytes, number, enter, leave)
+            self._write(Kind.POSTED, *key, enter, leave, sent_bytes, number, partner)
         return number
 
     def polled(self, request: int, enter: int, leave: int) -> None:
         """Note time spent asking whether a started call is complete."""
         if self.enabled:
-            self._write(Kind.POLLED, *self._requests[request], 0, request, enter, leave)
+            self._write(Kind.POLLED, *self._requests[request], enter, leave, 0, request)
 
     def completed(self, request: int, enter: int, leave: int) -> None:
         """Note the call in which a started one was found or made complete."""
         if self.enabled:
-            self._write(Kind.COMPLETED, *self._requests[request], 0, request, enter, leave)
+            self._write(Kind.COMPLETED, *self._requests[request], enter, leave, 0, request)
 
     def _write(  # noqa: PLR0917 - positional is faster
-        self, kind: int, axis: int, verb: int, sent_bytes: int, request: int, enter: int, leave: int
+        self,
+        kind: int,
+        axis: int,
+        verb: int,
+        enter: int,
+        leave: int,
+        sent_bytes: int = 0,
+        request: int = _OUTSIDE,
+        partner: int = _OUTSIDE,
     ) -> None:
         if self._end == len(self._rows):  # more calls than the warm-up showed
             self._rows.extend(bytes(len(self._rows)))
-        _ROW.pack_into(
-            self._rows,
-            self._end,
-            kind,
-            self._step,
-            self._phase,
-            axis,
-            verb,
-            sent_bytes,
-            request,
-            enter,
-            leave,
-        )
+        place = (kind, self._step, self._phase, axis, verb, sent_bytes, request, partner, enter, leave)
+        _ROW.pack_into(self._rows, self._end, *place)
         self._end += _ROW.size
 
 
@@ -141,5 +159,5 @@ class Phase:
 
     def __exit__(self, *_: Any) -> None:
         if self._recorder.enabled:
-            self._recorder._write(Kind.PHASE, _OUTSIDE, 0, 0, 0, self._enter, now())
+            self._recorder._write(Kind.PHASE, _OUTSIDE, 0, self._enter, now())
         self._recorder._phase = _OUTSIDE

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pscale.config import Train
 from pscale.data import Batches
-from pscale.nn.optim import Optimizer, square_norm
 from pscale.parallel.replicas import Replicas
 from pscale.worker.build import Stage
 from pscale.worker.recorder import Recorder
@@ -24,7 +23,6 @@ class Trainer:
     stage: Stage
     batches: Batches
     replicas: Replicas
-    optimizer: Optimizer
     recorder: Recorder
     train: Train
     target_weight: float  # 1 / tokens of the global batch, so that sums over ranks are means over tokens
@@ -35,7 +33,7 @@ class Trainer:
         """Run one optimizer step on this rank's samples of global batch `index`."""
         record = self.recorder
         with record.step(index):
-            self.stage.arena.clear_grads()
+            self.replicas.start_step()
             for micro in range(self.train.micro_batches):
                 with record.phase("data"):
                     inputs, targets = self.batches.fill(index, micro)
@@ -53,25 +51,27 @@ class Trainer:
         with self.recorder.phase("forward"):
             caches = []
             x = inputs
-            for unit in units:
+            for number, unit in enumerate(units):
+                self.replicas.gather(number)
                 x, cache = unit.layer.forward(x)
+                self.replicas.release(number)
                 caches.append(cache)
             value, loss_cache = loss.forward(x, targets, self.target_weight)
         with self.recorder.phase("backward"):
             dx: NDArray[Any] | None = loss.backward(loss_cache)
             for number in reversed(range(len(units))):
                 assert dx is not None, "only the first unit ends the backward pass"
+                self.replicas.gather(number)
                 dx = units[number].layer.backward(dx, caches.pop())
-                if last:
-                    self.replicas.ready(number)
+                self.replicas.ready(number, last=last)
         return value
 
     def _update(self) -> None:
         scale = 1.0
         if self.train.clip is not None:
-            norm = square_norm(self.stage.arena.grad) ** 0.5
+            norm = math.sqrt(self.replicas.square_norm())
             scale = min(1.0, self.train.clip / norm) if norm else 1.0
-        self.optimizer.update(self.lr, scale)
+        self.replicas.update(self.lr, scale)
 
 
 def effective_lr(train: Train, dp: int) -> float:

@@ -22,7 +22,8 @@ Rows = Mapping[str, Column]
 
 _NEVER = np.iinfo(np.int64).min
 _FROM_ROOT = [VERBS.index(verb) for verb in ("broadcast", "scatter")]
-_TO_ROOT = [VERBS.index(verb) for verb in ("gather",)]
+_TO_ROOT = [VERBS.index("gather")]
+_SEND, _RECEIVE = VERBS.index("send"), VERBS.index("receive")
 _COMMUNICATION = (Kind.CALL, Kind.ROOT, Kind.POSTED, Kind.POLLED, Kind.COMPLETED)
 
 
@@ -38,15 +39,33 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
     )  # last arrival, by number of the started call
     for number, axis in enumerate(axes):
         mine = rows["axis"] == number
-        arrives = mine & np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
+        pairwise = mine & np.isin(rows["verb"], (_SEND, _RECEIVE))
+        arrives = mine & ~pairwise & np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
         last = _last_arrival(rows, arrives, axis)
         posted = arrives & (rows["kind"] == Kind.POSTED)
         latest[rows["request"][posted]] = last[posted[arrives]]
+        _meet_partners(rows, pairwise & (rows["kind"] == Kind.POSTED), axis, latest)
         dependent = arrives & ~posted & _depends(rows)
         completed = mine & (rows["kind"] == Kind.COMPLETED)
         wait[dependent] = last[dependent[arrives]] - rows["enter"][dependent]
         wait[completed] = latest[rows["request"][completed]] - rows["enter"][completed]
     return np.clip(wait, 0, rows["leave"] - rows["enter"])
+
+
+def _meet_partners(rows: Rows, posted: Mask, axis: Axis, latest: Column) -> None:
+    """Learn when the other side of every message was started; messages of a pair keep their order."""
+    exchanged = []
+    for partner in np.unique(rows["partner"][posted]).tolist():
+        mine = posted & (rows["partner"] == partner)
+        sends, receives = (np.flatnonzero(mine & (rows["verb"] == verb)) for verb in (_SEND, _RECEIVE))
+        started, theirs = rows["enter"][np.concatenate([sends, receives])], np.empty(mine.sum(), np.int64)
+        pending = axis.start_send(started, partner), axis.start_receive(theirs, partner)
+        # The partner's sends are my receives and the other way round.
+        exchanged.append((pending, started, np.concatenate([receives, sends]), theirs))
+    for pending, _, matching, theirs in exchanged:
+        for call in pending:
+            call.wait()
+        latest[rows["request"][matching]] = theirs
 
 
 def _last_arrival(rows: Rows, arrives: Mask, axis: Axis) -> Column:
@@ -91,7 +110,7 @@ def phase_table(rows: Rows, wait: Column) -> Table:
     def total(chosen: Mask, values: Column) -> NDArray[Any]:
         return np.bincount(cell[chosen], values[chosen], steps * len(PHASES)) * 1e-9
 
-    wall = total(rows["kind"] == Kind.PHASE, time)
+    wall, copied = total(rows["kind"] == Kind.PHASE, time), total(rows["kind"] == Kind.COPIED, time)
     communication, waited = total(inside, time), total(inside, wait)
     ends = np.full(steps, np.nan)
     is_step = rows["kind"] == Kind.STEP
@@ -100,10 +119,10 @@ def phase_table(rows: Rows, wait: Column) -> Table:
         "step": np.repeat(np.arange(steps), len(PHASES)),
         "phase": np.tile(np.array(PHASES), steps),
         "wall_s": wall,
-        "compute_s": wall - communication,
+        "compute_s": wall - communication - copied,
         "transfer_s": communication - waited,
         "wait_s": waited,
-        "copy_s": np.zeros_like(wall),
+        "copy_s": copied,
         "hidden_s": total(inside, hidden(rows)),
         "end_s": np.repeat(ends, len(PHASES)),
     }

@@ -5,8 +5,8 @@ from thread_mesh import run_ranks
 from pscale.config import Case, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.parallel import check
-from pscale.parallel.data import calls, replicas
-from pscale.parallel.replicas import buckets
+from pscale.parallel.data import Replicated, calls
+from pscale.parallel.reduction import buckets, make_reduction
 from pscale.worker.build import build
 from pscale.worker.recorder import Kind, Recorder
 
@@ -19,22 +19,17 @@ def case_of(reduction, dp, bucket_bytes=1 << 12, batch=8):
     return Case(suite="s", label="l", ranks=dp, plan=plan, model=MODEL, train=Train(batch=batch))
 
 
-def exchange(case, mesh, grad, units):
-    """Run the exchange as a backward pass would."""
-    strategy = replicas(case.plan, grad, units, mesh.axis("dp"))
-    for unit in reversed(range(len(units))):
-        strategy.ready(unit)
-    strategy.finish()
-
-
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dp", [1, 2, 3, 8])
 def test_every_rank_ends_with_the_sum_of_all_gradients(reduction, dp):
-    units = [slice(0, 700), slice(700, 750), slice(750, 2000)]
+    units = {0: slice(0, 700), 1: slice(700, 750), 2: slice(750, 2000)}
 
     def one(mesh):
         grad = np.random.default_rng(mesh.world.rank).integers(-9, 9, 2000).astype(float)
-        exchange(case_of(reduction, dp), mesh, grad, units)
+        exchange = make_reduction(case_of(reduction, dp).plan, grad, units, mesh.axis("dp"))
+        for unit in reversed(units):
+            exchange.ready(unit)
+        exchange.finish()
         return grad
 
     expected = sum(np.random.default_rng(rank).integers(-9, 9, 2000) for rank in range(dp))
@@ -48,12 +43,12 @@ def test_buckets_cover_every_unit_once_from_the_last_and_are_no_larger_than_need
     assert buckets([4], 0) == [range(1)]
 
 
-def test_bucketed_reduction_starts_before_the_backward_pass_is_over():
+def test_bucketed_exchangestarts_before_the_backward_pass_is_over():
     recorder = Recorder(["dp"])
 
     def one(mesh):
-        grad, units = np.ones(200), [slice(0, 100), slice(100, 200)]
-        strategy = replicas(Plan(dp=2, bucket_bytes=800), grad, units, mesh.axis("dp"))
+        grad, units = np.ones(200), {0: slice(0, 100), 1: slice(100, 200)}
+        strategy = make_reduction(Plan(dp=2, bucket_bytes=800), grad, units, mesh.axis("dp"))
         strategy.ready(1)
         started = np.count_nonzero(recorder.rows()["kind"] == Kind.POSTED) if mesh.world.rank == 0 else None
         strategy.ready(0)
@@ -71,9 +66,13 @@ def test_predicted_calls_and_bytes_are_those_that_are_made(reduction, dp):
     recorders = [Recorder(["dp"]) for _ in range(dp)]
 
     def one(mesh):
-        stage = build(MODEL, seed=1)
+        units = [unit.layer.params for unit in build(MODEL, mesh).units]
+        replicas = Replicated(units, mesh, case.plan, case.train, MODEL.dtype)
         recorders[mesh.world.rank].enabled = True
-        exchange(case, mesh, stage.arena.grad, [unit.slice for unit in stage.units])
+        for unit in reversed(range(len(units))):
+            replicas.ready(unit, last=True)
+        replicas.finish()
+        replicas.square_norm()
 
     run_ranks(dp, one, recorders)
     for rank, recorder in enumerate(recorders):

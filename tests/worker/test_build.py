@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from serial import Serial, serial
 
 from pscale.config import Model, Train
 from pscale.nn.buffers import Array
 from pscale.nn.optim import make_optimizer, square_norm
-from pscale.worker.build import Stage, build
 
 MODELS = {
     "gpt": Model(kind="gpt", layers=2, width=16, heads=2, sequence=70, vocabulary=11, dtype="float64"),
@@ -32,7 +32,7 @@ def data(model: Model, samples: int = SAMPLES) -> tuple[Array, Array]:
             return random.normal(size=(samples, model.width)), random.normal(size=(samples, 1))
 
 
-def forward(stage: Stage, x: Array, targets: Array) -> tuple[float, list]:
+def forward(stage: Serial, x: Array, targets: Array) -> tuple[float, list]:
     caches = []
     for unit in stage.units:
         x, cache = unit.layer.forward(x)
@@ -41,22 +41,22 @@ def forward(stage: Stage, x: Array, targets: Array) -> tuple[float, list]:
     return value, [*caches, cache]
 
 
-def backward(stage: Stage, caches: list) -> None:
+def backward(stage: Serial, caches: list) -> None:
     dx = stage.loss.backward(caches.pop())
     for unit in reversed(stage.units):
         dx = unit.layer.backward(dx, caches.pop())
     assert dx is None
 
 
-def step(stage: Stage, x: Array, targets: Array) -> float:
+def step(stage: Serial, x: Array, targets: Array) -> float:
     value, caches = forward(stage, x, targets)
     backward(stage, caches)
     return value
 
 
-def made(kind: str) -> Stage:
+def made(kind: str) -> Serial:
     """Build a stage whose weights are large enough for every part to matter."""
-    stage = build(MODELS[kind], 1)
+    stage = serial(MODELS[kind], 1)
     stage.arena.data[:] = np.random.default_rng(8).normal(size=stage.arena.data.size) / 3
     return stage
 
@@ -114,7 +114,7 @@ def test_a_later_token_never_changes_what_is_said_before_it():
 @pytest.mark.parametrize("kind", MODELS)
 def test_all_is_computed_in_the_dtype_of_the_model(kind):
     model = replace(MODELS[kind], dtype="float32")
-    stage, (x, targets) = build(model, 1), data(model)
+    stage, (x, targets) = serial(model, 1), data(model)
     if kind != "gpt":
         x, targets = x.astype(np.float32), targets.astype(np.float32)
     y = x
@@ -129,7 +129,7 @@ def test_all_is_computed_in_the_dtype_of_the_model(kind):
 @pytest.mark.parametrize("kind", ["gpt", "block"])
 def test_a_steady_step_allocates_nothing_of_the_size_of_model_or_batch(kind, micro_batches):
     model = replace(MODELS[kind], width=128)
-    stage, (x, targets) = build(model, 1), data(model, samples=32)
+    stage, (x, targets) = serial(model, 1), data(model, samples=32)
     optimizer = make_optimizer(Train(), stage.arena)
 
     def whole_step() -> None:
@@ -155,14 +155,16 @@ def test_a_steady_step_allocates_nothing_of_the_size_of_model_or_batch(kind, mic
 
 def test_initial_weights_start_the_loss_at_that_of_guessing():
     model = Model(layers=2, width=32, heads=4, sequence=16, vocabulary=64)
-    stage, (x, targets) = build(model, 3), data(model)
+    stage, (x, targets) = serial(model, 3), data(model)
     value, _ = forward(stage, x, targets)
     assert value * 70 / 16 == pytest.approx(np.log(64), rel=0.02)
 
 
 def test_every_block_starts_different_and_writes_less_to_a_deeper_stream():
     model = Model(layers=8, width=64, heads=4, sequence=16, vocabulary=64)
-    blocks = [{param.name: param.data for param in unit.layer.params} for unit in build(model, 3).units[1:-1]]
+    blocks = [
+        {param.name: param.data for param in unit.layer.params} for unit in serial(model, 3).units[1:-1]
+    ]
     for name, deviation in (("qkv", 0.02), ("up", 0.02), ("projection", 0.005), ("down", 0.005)):
         weights = np.array([block[f"{name}.weight"] for block in blocks])
         assert weights.std() == pytest.approx(deviation, rel=0.02)
@@ -170,9 +172,9 @@ def test_every_block_starts_different_and_writes_less_to_a_deeper_stream():
 
 
 def test_matrices_of_products_are_decayed_and_nothing_else():
-    decayed = {param.name for param in build(MODELS["gpt"], 1).arena.params if param.decay}
+    decayed = {param.name for param in serial(MODELS["gpt"], 1).arena.params if param.decay}
     assert decayed == {"qkv.weight", "projection.weight", "up.weight", "down.weight", "head.weight"}
 
 
 def test_a_linear_model_starts_from_zero():
-    np.testing.assert_array_equal(build(MODELS["linear"], 1).arena.data, np.zeros(5))
+    np.testing.assert_array_equal(serial(MODELS["linear"], 1).arena.data, np.zeros(5))

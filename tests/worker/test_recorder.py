@@ -16,6 +16,7 @@ def test_a_call_is_noted_with_its_step_phase_axis_verb_and_bytes():
         "verb": VERBS.index("broadcast"),
         "bytes": 40,
         "request": -1,
+        "partner": -1,
         "enter": 100,
         "leave": 250,
     }

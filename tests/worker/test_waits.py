@@ -78,6 +78,48 @@ def test_each_of_several_calls_under_way_has_its_own_partners():
     assert waits_of(rank(0, 5), rank(85, 75)) == [[0, 0, 5, 5], [0, 0, 5, 5]]
 
 
+def message(verb, partner, posted, enter, leave):
+    def note(record):
+        number = record.posted("dp", verb, 8, posted, posted + 1, partner=partner)
+        record.completed(number, enter, leave)
+
+    return note
+
+
+def test_a_receiver_waits_for_a_late_sender_and_a_sender_for_a_late_receiver():
+    assert waits_of(message("send", 1, 60, 61, 90), message("receive", 0, 10, 20, 80)) == [[0, 0], [0, 40]]
+    assert waits_of(message("send", 1, 10, 11, 90), message("receive", 0, 70, 75, 80)) == [[0, 59], [0, 0]]
+
+
+def test_messages_of_a_pair_are_matched_in_their_order_in_each_direction():
+    def both(partner, send, receive):
+        def note(record):
+            one = record.posted("dp", "send", 8, send, send, partner=partner)
+            two = record.posted("dp", "receive", 0, receive, receive, partner=partner)
+            three = record.posted("dp", "receive", 0, receive, receive, partner=partner)
+            four = record.posted("dp", "send", 8, send + 30, send + 30, partner=partner)
+            for number in (one, two, three, four):
+                record.completed(number, 50, 100)
+
+        return note
+
+    waits = waits_of(both(1, 40, 45), both(0, 60, 65))
+    assert [w[4:] for w in waits] == [[15, 10, 40, 15], [0, 0, 20, 0]]
+
+
+def test_copies_are_neither_compute_nor_communication():
+    record = Recorder(["dp"])
+    record.enabled = True
+    with record.step(0), record.phase("sync"):
+        record.copied("dp", 11 * MS, 13 * MS)
+    rows = {name: column.copy() for name, column in record.rows().items()}
+    rows["enter"][1:], rows["leave"][1:] = [10 * MS, 0], [16 * MS, 17 * MS]
+    table = phase_table(rows, np.zeros_like(rows["enter"]))
+    assert table["copy_s"].sum() == pytest.approx(2e-3)
+    assert table["compute_s"].sum() == pytest.approx(4e-3)
+    assert table["transfer_s"].sum() == 0
+
+
 def test_time_under_way_outside_its_calls_is_hidden():
     record = Recorder(["dp"])
     record.enabled = True

@@ -1,0 +1,21 @@
+"""The grid of ranks: its dims, and the groups of ranks that exchange data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def spanned(sizes: Mapping[str, int], dims: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `dims` that have more than one rank, in the grid's order: an axis is known by them."""
+    return tuple(dim for dim in sizes if dim in dims and sizes[dim] > 1)
+
+
+def groups(sizes: Mapping[str, int], wanted: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return each different group of more than one rank once, in one order on every rank."""
+    spans = (spanned(sizes, dims) for dims in wanted)
+    return list(dict.fromkeys(span for span in spans if span))
+
+
+def axis_name(span: Sequence[str]) -> str:
+    """Return the name of the axis over `span`, such as "dp" or "dp+cp"."""
+    return "+".join(span)

@@ -1,0 +1,24 @@
+"""A model on one process with its memory bound: the program that every plan is compared with."""
+
+from dataclasses import dataclass
+
+from pscale.config import Model
+from pscale.mesh.solo import SoloMesh
+from pscale.nn.param import Arena
+from pscale.worker.build import Stage, build
+
+
+@dataclass(frozen=True)
+class Serial:
+    stage: Stage
+    arena: Arena
+
+    def __getattr__(self, name):
+        return getattr(self.stage, name)
+
+
+def serial(model: Model, seed: int) -> Serial:
+    stage = build(model, SoloMesh())
+    arena = Arena([param for unit in stage.units for param in unit.layer.params], model.dtype)
+    arena.fill(seed)
+    return Serial(stage, arena)
