@@ -25,7 +25,7 @@ class Runner:
 
     def __init__(self, model: Model, batch: int):
         mesh = SoloMesh()
-        self.stage: Stage = build(model, mesh)
+        self.stage: Stage = build(model, Plan(), mesh)
         params = [unit.layer.params for unit in self.stage.units]
         self.replicas = Replicated(params, mesh, Plan(), TRAIN, model.dtype)
         random = np.random.default_rng(2)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pscale.config import Model
+from pscale.config import Model, Plan
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.param import Arena
 from pscale.worker.build import Stage, build
@@ -18,7 +18,7 @@ class Serial:
 
 
 def serial(model: Model, seed: int) -> Serial:
-    stage = build(model, SoloMesh())
+    stage = build(model, Plan(), SoloMesh())
     arena = Arena([param for unit in stage.units for param in unit.layer.params], model.dtype)
     arena.fill(seed)
     return Serial(stage, arena)

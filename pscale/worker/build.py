@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pscale.config import Model
+from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
@@ -39,14 +39,14 @@ class Stage:
     buffers: Buffers
 
 
-def build(model: Model, mesh: Mesh) -> Stage:
+def build(model: Model, plan: Plan, mesh: Mesh) -> Stage:
     """Return this rank's stage of `model`, its parameters still without memory.
 
     The first unit takes the data (`gpt`: tokens (B, T); `block`: (B, T, C); `linear`: (B, width)); its
     backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape.
     """
     buffers = Buffers()
-    layers = _Builder(model, mesh, buffers).units()
+    layers = _Builder(model, plan, mesh, buffers).units()
     units = tuple(Unit(name=name, layer=layer) for name, layer in layers.items())
     loss = CrossEntropy(buffers=buffers) if model.kind == "gpt" else MeanSquare(buffers=buffers)
     return Stage(units=units, loss=loss, buffers=buffers)
@@ -55,8 +55,8 @@ def build(model: Model, mesh: Mesh) -> Stage:
 class _Builder:
     """Makes the layers of a model; weight decay is for the matrices of products alone, as in minGPT."""
 
-    def __init__(self, model: Model, mesh: Mesh, buffers: Buffers):
-        self.model, self.mesh, self.buffers = model, mesh, buffers
+    def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers):
+        self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
         self.layer = 0  # of the parameters made next
 
     def units(self) -> dict[str, Layer]:
