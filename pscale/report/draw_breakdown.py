@@ -87,7 +87,7 @@ def _bars(
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the step (mean over ranks and steps)")
     axes.spines["left"].set_visible(False)
-    axes.text(1.012, 1.0, "step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
+    axes.text(1.012, 1.0, "mean step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
 
 
 def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Colour], times: Times) -> None:

@@ -103,7 +103,8 @@ def shades(colour: str, count: int) -> list[Colour]:
     if count < 2:
         return [to_rgb(colour)] * count
     through = sns.blend_palette(["black", colour, "white"], 101)
-    return list(sns.blend_palette([through[34], colour, through[84]], count))
+    darkest, lightest = (44, 74) if count == 2 else (34, 84)
+    return [through[round(place)] for place in np.linspace(darkest, lightest, count)]
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:

@@ -47,6 +47,8 @@ def render_terminal(summary: Summary, console: Console) -> None:
             console.print(Text(title, style="bold"))
             for note in lines:
                 console.print(_item(note))
+    console.print()
+    console.print(Text(f"Data and logs: {text.clean(summary.path)}", style="dim"), soft_wrap=True)
 
 
 def _header(summary: Summary) -> Iterator[Text]:

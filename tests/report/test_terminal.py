@@ -17,7 +17,9 @@ def shown(summary, width=80, **settings):
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_the_report_fits_the_terminal(summary, width):
-    assert max(map(len, shown(summary, width).splitlines())) <= width
+    *lines, path = shown(summary, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert path == f"Data and logs: {summary.path}"
 
 
 def test_a_wider_terminal_shows_more_columns(summary):
