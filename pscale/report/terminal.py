@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pscale.analysis.summary import Summary
 from pscale.report import grids, text
-from pscale.report.grids import Grid, Tone
+from pscale.report.grid import Grid, Tone
 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 _FIXED, _PER_CASE = 20, 11  # characters of the phase table

@@ -127,6 +127,23 @@ def boxes(figure):
     return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
 
 
+def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
+    points = [
+        Point(ranks=ranks, series="s" * count, transfer_s=0.002 * count * (ranks > 1), losses=[2.0, 1.0])
+        for count in range(1, 31)
+        for ranks in (1, 2)
+    ]
+    summary = summary_of(tmp_path / "run", points, repeats=1, steps=3)
+    with style.styled():
+        figures = [draw(summary) for draw in (scaling, breakdown, wait, loss)]
+        found = [name for name, _ in boxes(figures[0])]
+        sizes = [figure.get_size_inches().max() for figure in figures]
+    assert {"s", "ss", "sss", "ssss"} < set(found)
+    assert "sssss" not in found
+    assert "Efficiency, with 95% intervals (8 best and worst of 30 named)" in found
+    assert max(sizes) < 40  # inches; pictures have limits
+
+
 LONG = "all-reduce with a label that somebody made far too long"
 CROWDED = {
     "many sizes of three series": [
