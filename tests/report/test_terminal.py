@@ -1,4 +1,5 @@
 import io
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -25,6 +26,8 @@ def test_the_report_fits_the_terminal(summary, width):
 def test_a_wider_terminal_shows_more_columns(summary):
     assert "of peak  " not in shown(summary, 80)
     assert "of peak  launches" in shown(summary, 160)
+    assert re.search(r"of peak  launches.* GFLOP/s", shown(summary, 160))
+    assert re.search(r"of peak  launches(?!.* GFLOP/s)", shown(summary, 100))
 
 
 def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):
