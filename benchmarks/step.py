@@ -79,13 +79,9 @@ def race(ours: Contestant, theirs: Contestant, model: Model, args: argparse.Name
             side.ask(do="step")
     rounds: list[dict[str, float]] = []
     for _ in range(args.rounds):
-        rounds.append(
-            {
-                "pscale_s": ours.ask(do="step")["seconds"],
-                "torch_s": theirs.ask(do="step")["seconds"],
-                "gemm_gflops": ours.ask(do="gemm")["gflops"],
-            }
-        )
+        one = {f"pscale_{name}": value for name, value in ours.ask(do="step").items()}
+        one |= {f"torch_{name}": value for name, value in theirs.ask(do="step").items()}
+        rounds.append(one | {"gemm_gflops": ours.ask(do="gemm")["gflops"]})
         sys.stderr.write(".")
         sys.stderr.flush()
     sys.stderr.write("\n")
@@ -99,9 +95,14 @@ def summary(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[st
     executed, needed = counts.executed_flops(model, batch), counts.model_flops(model, batch)
     ratios = sorted(one["torch_s"] / one["pscale_s"] for one in rounds)
     quarter = len(ratios) // 4
+    # Beside the median, the CPU time and the fastest tell a busy machine from a slow program.
     return {
         "pscale_step_s": median("pscale_s"),
+        "pscale_step_cpu_s": median("pscale_cpu_s"),
+        "pscale_fastest_step_s": min(one["pscale_s"] for one in rounds),
         "torch_step_s": median("torch_s"),
+        "torch_step_cpu_s": median("torch_cpu_s"),
+        "torch_fastest_step_s": min(one["torch_s"] for one in rounds),
         "speedup": statistics.median(ratios),
         "speedup_lower_quartile": ratios[quarter],
         "speedup_upper_quartile": ratios[-1 - quarter],

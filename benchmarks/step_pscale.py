@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -82,9 +82,9 @@ def main() -> None:
                 runner = Runner(Model(**model), batch)
             case {"do": "step"}:
                 assert runner is not None
-                begin = perf_counter()
+                begin, begin_cpu = perf_counter(), process_time()
                 loss = runner.step()
-                answer = {"seconds": perf_counter() - begin, "loss": loss}
+                answer = {"s": perf_counter() - begin, "cpu_s": process_time() - begin_cpu, "loss": loss}
             case {"do": "gemm"}:
                 answer = {"gflops": gemm_gflops(GEMM_SIZE, "float32", GEMM_SECONDS)}
             case {"do": "about"}:

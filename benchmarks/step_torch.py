@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -118,9 +118,9 @@ def main() -> None:
                 runner = Runner(model, batch)
             case {"do": "step"}:
                 assert runner is not None
-                begin = perf_counter()
+                begin, begin_cpu = perf_counter(), process_time()
                 loss = runner.step()
-                answer = {"seconds": perf_counter() - begin, "loss": loss}
+                answer = {"s": perf_counter() - begin, "cpu_s": process_time() - begin_cpu, "loss": loss}
             case {"do": "about"}:
                 answer = {"torch": torch.__version__, "threads": torch.get_num_threads()}
         print(json.dumps(answer), flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Point:
     ranks: int
     compute_s: float = 0.100  # of every rank
     transfer_s: float = 0.0
+    hidden_s: float = 0.0  # of the all-reduce, while the rank computed
     late_s: Mapping[int, float] = field(default_factory=dict)  # more compute in `backward`, by rank
     spikes_s: Mapping[int, float] = field(default_factory=dict)  # more compute of rank 0, by step
     noise: float = 0.0  # deviation of the compute of a rank and step, relative
@@ -46,7 +47,10 @@ class Point:
     row: Mapping[str, Any] = field(default_factory=dict)  # columns of the cases table to set otherwise
     rank_row: Mapping[str, Any] = field(default_factory=dict)
     only_repeats: Sequence[int] | None = None  # those that have run; None: all
-    failed_repeats: Sequence[int] = ()
+    bad_repeats: Sequence[
+        int
+    ] = ()  # these end as `bad_status`; an invalid one has figures, five times too slow
+    bad_status: str = "failed"
 
     @property
     def case(self) -> Case:
@@ -102,10 +106,11 @@ def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Summar
 
 def _write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.random.Generator) -> None:
     key = {"case": point.case.id, "repeat": repeat}
-    status = "failed" if repeat in point.failed_repeats else point.status
+    status = point.bad_status if repeat in point.bad_repeats else point.status
     row = _case_row(point) | {"status": status, "reason": point.reason} | key
-    if status == "ok":
-        tables = _tables(point, steps, random)
+    if status in ("ok", "invalid"):
+        shown = point if status == "ok" else replace(point, compute_s=5 * point.compute_s)
+        tables = _tables(shown, steps, random)
         for table, rows in tables.items():
             if rows:
                 write_part(data, table, point.case.id, repeat, [key | values for values in rows])  # type: ignore[arg-type]
@@ -138,7 +143,7 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
             rows.append(cell | {"phase": "sync", "end_s": end} | times)
             if point.ranks > 1:
                 call = {"phase": "sync", "axis": "dp", "verb": "all_reduce", "count": 1, "bytes": BYTES}
-                moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": 0.0}
+                moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": point.hidden_s}
                 calls.append(cell | call | moved)
     return {
         "steps": rows,

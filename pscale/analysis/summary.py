@@ -45,6 +45,14 @@ class Summary:
     failures: tuple[Failure, ...]
     notes: tuple[str, ...]  # how to read the intervals and rates of this run
 
+    @property
+    def series(self) -> dict[str, list[Point]]:
+        """The cases of every series, smallest first."""
+        found: dict[str, list[Point]] = {}
+        for point in self.points:
+            found.setdefault(point.series, []).append(point)
+        return found
+
     def point(self, case: str) -> Point:
         """Return the case of that id."""
         return next(point for point in self.points if point.case == case)

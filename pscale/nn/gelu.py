@@ -9,7 +9,7 @@ import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.param import Param
-from pscale.nn.tile import ones, rows_of, tile_rows, tiles
+from pscale.nn.tile import ones, rows_of, tile_shape, tiles
 
 LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
@@ -30,12 +30,10 @@ class BiasGelu:
         """Return the activation; keeps its derivative."""
         y, slope = self.buffers.take(x.shape, x.dtype), self.buffers.reuse(x)
         rows, y_rows, slope_rows = rows_of(x), rows_of(y), rows_of(slope)
-        width = rows.shape[1]
-        scratch = self.buffers.take((2, min(tile_rows(width * x.itemsize), len(rows)), width), x.dtype)
+        scratch = self.buffers.take((2, *tile_shape(rows)), x.dtype)
         for tile in tiles(rows):
-            size = tile.stop - tile.start
             h = np.add(rows[tile], self.bias.data, out=slope_rows[tile])
-            _gelu(h, y_rows[tile], scratch[0, :size], scratch[1, :size])
+            _gelu(h, y_rows[tile], *scratch[:, : len(h)])
         self.buffers.give(scratch)
         return y, slope
 
@@ -45,8 +43,8 @@ class BiasGelu:
         dy_rows, slope_rows, dx_rows = rows_of(dy), rows_of(slope), rows_of(dx)
         bias_grad = np.zeros(self.bias.shape, dy.dtype)
         for tile in tiles(dx_rows):
-            np.multiply(dy_rows[tile], slope_rows[tile], out=dx_rows[tile])
-            bias_grad += np.matmul(ones(tile.stop - tile.start, dy.dtype), dx_rows[tile])
+            part = np.multiply(dy_rows[tile], slope_rows[tile], out=dx_rows[tile])
+            bias_grad += np.matmul(ones(len(part), dy.dtype), part)
         self.bias.add_grad(bias_grad)
         self.buffers.give(slope)
         return dx

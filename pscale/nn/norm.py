@@ -8,7 +8,7 @@ import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.param import Param
-from pscale.nn.tile import ones, rows_of, tile_rows, tiles
+from pscale.nn.tile import ones, rows_of, tile_shape, tiles
 
 EPSILON = 1e-5
 
@@ -49,23 +49,24 @@ class LayerNorm:
         dx = self.buffers.reuse(x)
         rows, dy_rows, dx_rows = rows_of(x), rows_of(dy), rows_of(dx)
         width = rows.shape[1]
-        scratch = self.buffers.take((2, min(tile_rows(width * x.itemsize), len(rows)), width), x.dtype)
+        scratch = self.buffers.take((2, *tile_shape(rows)), x.dtype)
         gain_grad, bias_grad = np.zeros((2, width), x.dtype)
         for tile in tiles(rows):
-            size = tile.stop - tile.start
-            g, normal, product = dy_rows[tile], scratch[0, :size], scratch[1, :size]
+            dy_tile = dy_rows[tile]
+            size = len(dy_tile)
+            normal, product = scratch[:, :size]
             np.subtract(rows[tile], mean[tile], out=normal)
             normal *= inverse[tile]
-            bias_grad += np.matmul(ones(size, x.dtype), g)
-            np.multiply(g, normal, out=product)
+            bias_grad += np.matmul(ones(size, x.dtype), dy_tile)
+            np.multiply(dy_tile, normal, out=product)
             gain_grad += np.matmul(ones(size, x.dtype), product)
             along = np.matmul(product, self.gain.data)[:, None]
             along /= width
-            level = np.matmul(g, self.gain.data)[:, None]
+            level = np.matmul(dy_tile, self.gain.data)[:, None]
             level /= width
             normal *= along
             normal += level
-            np.multiply(g, self.gain.data, out=product)
+            np.multiply(dy_tile, self.gain.data, out=product)
             product -= normal
             np.multiply(product, inverse[tile], out=dx_rows[tile])
         self.gain.add_grad(gain_grad)

@@ -13,16 +13,17 @@ from pscale.nn.buffers import Array
 TILE_BYTES = 256 << 10  # measured on 1 MiB of cache: 128 KiB 3 % slower, 64 KiB 20 %, larger no faster
 
 
-def tile_rows(row_bytes: int) -> int:
-    """Return how many rows make a tile."""
-    return max(1, TILE_BYTES // row_bytes)
+def tile_shape(x: Array) -> tuple[int, int]:
+    """Return rows and width of the largest tile of `x`, shape (rows, C)."""
+    rows, width = x.shape
+    return min(rows, max(1, TILE_BYTES // (width * x.itemsize))), width
 
 
 def tiles(x: Array) -> Iterator[slice]:
-    """Cut the rows of a C-contiguous array into tiles."""
-    rows = tile_rows(x.nbytes // max(len(x), 1))
-    for start in range(0, len(x), rows):
-        yield slice(start, min(start + rows, len(x)))
+    """Cut the rows of `x`, shape (rows, C), into tiles."""
+    size, _ = tile_shape(x)
+    for start in range(0, len(x), size):
+        yield slice(start, min(start + size, len(x)))
 
 
 @lru_cache(maxsize=32)

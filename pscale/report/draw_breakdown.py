@@ -15,9 +15,8 @@ from pscale.analysis.phases import PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
-from pscale.report.grids import by_series
 
-MOST = 48  # bars; of larger runs only the smallest and largest case of every series are drawn
+MOST = 48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
 _KINDS = ("compute", "transfer", "wait", "copy")
 _BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
 _COLUMN = 0.13  # of the width: a column of the legend
@@ -41,20 +40,21 @@ def breakdown(summary: Summary) -> Figure | None:
     above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
     _legend(above, colours)
     _bars(axes, groups, colours, times)
+    if rows < len({time.case for time in summary.phases}):
+        axes.set_title("the smallest and the largest case of a series alone", fontsize=8.5, color=style.QUIET)
     return figure
 
 
 def _groups(summary: Summary) -> list[tuple[str, list[Point]]]:
     measured = {time.case for time in summary.phases}
     groups = [
-        (series, [point for point in points if point.case in measured])
-        for series, points in by_series(summary)
+        (name, [point for point in points if point.case in measured])
+        for name, points in summary.series.items()
     ]
+    groups = [(name, points) for name, points in groups if points]
     if sum(len(points) for _, points in groups) > MOST:
-        groups = [
-            (series, list(dict.fromkeys((points[0], points[-1])))) for series, points in groups if points
-        ]
-    return [(series, points) for series, points in groups if points]
+        return [(name, list(dict.fromkeys((points[0], points[-1])))) for name, points in groups][: MOST // 2]
+    return groups
 
 
 def _colours(phases: Sequence[PhaseTime]) -> dict[Part, style.Colour]:
@@ -87,7 +87,7 @@ def _bars(
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the step (mean over ranks and steps)")
     axes.spines["left"].set_visible(False)
-    axes.text(1.012, 1.0, "step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
+    axes.text(1.012, 1.0, "mean step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
 
 
 def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Colour], times: Times) -> None:

@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
-from pscale.report.grids import by_series
 
 _ACROSS = 3  # panels
+_MOST = 24  # panels; further series are in the tables alone
 _WIDTHS = {1: 7.0, 2: 9.6, 3: 11.4}  # inches, by panels across
 _SAME = 1e-3  # relative; curves closer than this all along are drawn as one
 
@@ -23,8 +23,8 @@ Curve = tuple[list[Point], tuple[float, ...]]
 
 def loss(summary: Summary) -> Figure | None:
     """Draw one panel a series; None where no case has losses."""
-    series = [(name, _curves(points)) for name, points in by_series(summary)]
-    series = [(name, curves) for name, curves in series if curves]
+    series = [(name, _curves(points)) for name, points in summary.series.items()]
+    series = [(name, curves) for name, curves in series if curves][:_MOST]
     if not series:
         return None
     columns = min(_ACROSS, len(series))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log2
 from typing import Any
 
@@ -14,10 +14,11 @@ from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.report import style
-from pscale.report.grids import by_series
 
 _MARGIN = 0.35  # of a doubling, beside the smallest and largest size
 _ASIDE = 0.035  # of a doubling, between series, so that their intervals can be told apart
+_ASIDES = 0.3  # of a doubling, between the first and the last of many series
+_NAMED = 8  # series with a colour and a name of their own
 _TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
 
 Series = list[tuple[str, list[Point]]]
@@ -29,7 +30,7 @@ def scaling(summary: Summary) -> Figure | None:
 
     None without any step time.
     """
-    series = list(by_series(summary))
+    series = list(summary.series.items())
     if not any(point.step_s for point in summary.points):
         return None
     if sum(point.efficiency is not None for point in summary.points) < 2:
@@ -48,17 +49,33 @@ def _panel(axes: Axes, series: Series, title: str, value: Value) -> None:
     everything = [point for _, points in series for point in points]
     sizes = sorted({point.cores for point in everything})
     _size_axis(axes, sizes, threaded=any(point.threads > 1 for point in everything))
-    axes.set_title(f"{title}, with 95% intervals")
-    colours = style.distinct(len(series))
-    for place, ((_, points), colour) in enumerate(zip(series, colours, strict=True)):
-        aside = 2 ** (_ASIDE * (place - (len(series) - 1) / 2))
-        _curve(axes, [(point.cores * aside, known) for point in points if (known := value(point))], colour)
+    named = _named(series)
+    some = f" ({len(named)} best and worst of {len(series)} named)" if len(named) < len(series) else ""
+    axes.set_title(f"{title}, with 95% intervals{some}")
+    colours = dict(zip(named, style.distinct(len(named)), strict=True))
+    for place, (name, points) in enumerate(series):
+        aside = 2 ** (min(_ASIDE, _ASIDES / len(series)) * (place - (len(series) - 1) / 2))
+        found = [(point.cores * aside, known) for point in points if (known := value(point))]
+        _curve(axes, found, colours.get(name, style.FAINT))
         _missing(axes, [point for point in points if not value(point)])
     _value_axis(axes, title, [known for point in everything if (known := value(point))])
     if title != "Throughput":
         _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])
     if len(series) > 1 and title != "Speed-up":
-        _name_curves(axes, series, value, colours)
+        _name_curves(axes, [(name, points) for name, points in series if name in colours], value, colours)
+
+
+def _named(series: Series) -> list[str]:
+    """Return the series to tell apart: all, or of many the worst and the best by their largest case."""
+    if len(series) <= _NAMED:
+        return [name for name, _ in series]
+    last = {}
+    for name, points in series:
+        for point in points:
+            if known := point.efficiency or point.samples_per_s:
+                last[name] = known.value
+    order = sorted(last, key=lambda name: last[name])
+    return order[: _NAMED // 2] + order[-(_NAMED // 2) :]
 
 
 def _curve(axes: Axes, found: Sequence[tuple[float, Estimate]], colour: style.Colour) -> None:
@@ -102,17 +119,17 @@ def _name_curves(
     axes: Axes,
     series: Series,
     value: Value,
-    colours: Sequence[style.Colour],
+    colours: Mapping[str, style.Colour],
 ) -> None:
     """Write each series' name beside the end of its curve, names apart from one another."""
-    ends, lines = [], 2 if len(series) <= 8 else 1
-    for (name, points), colour in zip(series, colours, strict=True):
+    ends = []
+    for name, points in series:
         known = [(point.cores, found.value) for point in points if (found := value(point))]
         if known:
-            ends.append((style.wrapped(name or "unnamed", 26, lines), colour, *known[-1]))
+            ends.append((style.wrapped(name or "unnamed", 26), colours[name], *known[-1]))
     to_axes = axes.transLimits + axes.transAxes.inverted() if False else axes.transLimits
     heights = [float(to_axes.transform(axes.transScale.transform((size, at)))[1]) for _, _, size, at in ends]
-    for (name, colour, size, at), height in zip(ends, style.apart(heights, 0.06 * lines), strict=True):
+    for (name, colour, size, at), height in zip(ends, style.apart(heights, 0.12), strict=True):
         axes.annotate(
             name,
             (size, at),

@@ -29,6 +29,7 @@ def wait(summary: Summary) -> Figure | None:
         waits * factor,
         ax=axes,
         vmin=0,
+        vmax=waits.max() * factor or 1.0,
         cmap="rocket_r",
         linewidths=0.4 if waits.size <= _LINED else 0,
         rasterized=waits.size > _VECTORS,
@@ -43,7 +44,8 @@ def wait(summary: Summary) -> Figure | None:
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)
     name = style.wrapped(summary.point(summary.wait.case).label, 60, most=1)
-    axes.set_title(f"{name}, launch {summary.wait.repeat + 1}: dark cells wait, for a rank that is light")
+    hint = "dark cells wait, for a rank that is light" if waits.any() else "no rank waited"
+    axes.set_title(f"{name}, launch {summary.wait.repeat + 1}: {hint}")
     return figure
 
 

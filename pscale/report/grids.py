@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.phases import CallTime, RankTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import text
-
-Tone = Literal["", "base", "bad", "pending", "good"]
-Row = tuple[Tone, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column; `wide` ones are left out where there is little room, `fold` ones may take several lines."""
-
-    name: str
-    right: bool = True
-    wide: bool = False
-    fold: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A table: one tone and as many cells as columns in every row."""
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    caption: str = ""
+from pscale.report.grid import Column, Grid, Row, Tone
 
 
 def scaling(summary: Summary) -> Iterator[Grid]:
@@ -47,10 +23,10 @@ def scaling(summary: Summary) -> Iterator[Grid]:
             for name in ("of peak", "launches", "memory", "loss", "tokens/s", "GFLOP/s")
         ),
     )
-    for series, points in by_series(summary):
+    for series, points in summary.series.items():
         rows = tuple((_tone(point), _scaling_row(point)) for point in points)
         caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
-        yield Grid(title=titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
+        yield Grid(title=_titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
 
 
 def _scaling_row(point: Point) -> tuple[str, ...]:
@@ -92,7 +68,7 @@ def trees(summary: Summary) -> Iterator[Grid]:
     }
     shown = [name for name in names if any(getattr(tree, name) is not None for tree in summary.trees)]
     found = {tree.case: tree for tree in summary.trees}
-    for series, points in by_series(summary):
+    for series, points in summary.series.items():
         rows = tuple(
             (_tone(point), (text.size(point), *_factors(found[point.case], shown)))
             for point in points
@@ -102,7 +78,7 @@ def trees(summary: Summary) -> Iterator[Grid]:
         caption = "overall = computation × parallel; parallel = load balance × communication"
         if rows:
             yield Grid(
-                title=titled("Efficiency", series, summary), columns=columns, rows=rows, caption=caption
+                title=_titled("Efficiency", series, summary), columns=columns, rows=rows, caption=caption
             )
 
 
@@ -112,13 +88,13 @@ def _factors(tree: Tree, shown: Sequence[str]) -> list[str]:
 
 def phases(summary: Summary, most: int) -> Iterator[Grid]:
     """Yield, per series, every phase's kinds of time by case; at most `most` cases side by side."""
-    for series, points in by_series(summary):
+    for series, points in summary.series.items():
         measured = [point for point in points if any(time.case == point.case for time in summary.phases)]
         for start in range(0, len(measured), most):
             chosen = measured[start : start + most]
             columns = (Column("phase", right=False), Column("time", right=False))
             yield Grid(
-                title=titled("Where a step goes (per step, mean over ranks)", series, summary),
+                title=_titled("Where a step goes (per step, mean over ranks)", series, summary),
                 columns=(*columns, *(Column(_ranks(point)) for point in chosen)),
                 rows=tuple(_phase_rows(summary, chosen)),
                 caption="hidden: communication under way during compute; beside the others, not added",
@@ -140,7 +116,7 @@ def _phase_rows(summary: Summary, points: Sequence[Point]) -> Iterator[Row]:
 def ranks(summary: Summary) -> Iterator[Grid]:
     """Yield the ranks that compute most in the largest case of every series."""
     rows = []
-    for _, points in by_series(summary):
+    for points in summary.series.values():
         measured = [point for point in points if any(rank.case == point.case for rank in summary.ranks)]
         for point in measured[-1:]:
             rows += [_rank_row(point, rank) for rank in summary.ranks if rank.case == point.case]
@@ -242,16 +218,9 @@ def failures(summary: Summary) -> Iterator[Grid]:
     yield Grid(title="Failed and invalid launches", columns=columns, rows=rows)
 
 
-def by_series(summary: Summary) -> Iterator[tuple[str, list[Point]]]:
-    """Yield the points of every series, smallest first."""
-    for series in dict.fromkeys(point.series for point in summary.points):
-        yield series, [point for point in summary.points if point.series == series]
-
-
-def titled(title: str, series: str, summary: Summary) -> str:
+def _titled(title: str, series: str, summary: Summary) -> str:
     """Return a title with its series where there are several."""
-    several = len({point.series for point in summary.points}) > 1
-    return f"{title}: {text.clean(series)}" if several else title
+    return f"{title}: {text.clean(series)}" if len(summary.series) > 1 else title
 
 
 def _ranks(point: Point) -> str:

@@ -8,7 +8,7 @@ from itertools import chain
 
 from pscale.analysis.summary import Summary
 from pscale.report import grids, text
-from pscale.report.grids import Grid
+from pscale.report.grid import Grid
 
 _CASES_ACROSS = 12  # of the phase table
 _CAPTIONS = {

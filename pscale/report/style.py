@@ -20,6 +20,7 @@ from pscale.report.text import clean
 
 INK, QUIET, GRID, BAD = "#222222", "#767676", "#e6e6e6", "#a11d33"
 KINDS = {"compute": "#0072b2", "transfer": "#e69f00", "wait": "#b4478a", "copy": "#009e73"}  # Okabe and Ito
+FAINT = (0.8, 0.8, 0.8)
 Colour = tuple[float, float, float]
 
 _OWN: dict[str, Any] = {
@@ -83,7 +84,10 @@ def canvas(width: float, height: float, title: str) -> Figure:
 
 def wrapped(label: str, width: int, most: int = 2) -> str:
     """Break a label into at most `most` lines of `width` characters."""
-    return "\n".join(textwrap.wrap(clean(label), width, max_lines=most, placeholder=" …") or [""])
+    lines = textwrap.wrap(clean(label), width)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], lines[most - 1][: width - 2].rstrip() + " …"]
+    return "\n".join(lines)
 
 
 def distinct(count: int) -> list[Colour]:
@@ -103,7 +107,8 @@ def shades(colour: str, count: int) -> list[Colour]:
     if count < 2:
         return [to_rgb(colour)] * count
     through = sns.blend_palette(["black", colour, "white"], 101)
-    return list(sns.blend_palette([through[34], colour, through[84]], count))
+    darkest, lightest = (44, 74) if count == 2 else (34, 84)
+    return [through[round(place)] for place in np.linspace(darkest, lightest, count)]
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pscale.analysis.summary import Summary
 from pscale.report import grids, text
-from pscale.report.grids import Grid, Tone
+from pscale.report.grid import Grid, Tone
 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 _FIXED, _PER_CASE = 20, 11  # characters of the phase table
@@ -47,6 +47,8 @@ def render_terminal(summary: Summary, console: Console) -> None:
             console.print(Text(title, style="bold"))
             for note in lines:
                 console.print(_item(note))
+    console.print()
+    console.print(Text(f"Data and logs: {text.clean(summary.path)}", style="dim"), soft_wrap=True)
 
 
 def _header(summary: Summary) -> Iterator[Text]:

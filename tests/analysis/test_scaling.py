@@ -78,7 +78,7 @@ def test_throughput_has_rates_and_no_efficiency(tmp_path):
 def test_launches_that_did_not_end_well_are_listed_and_never_averaged_in(tmp_path):
     points = [
         Point(ranks=1),
-        Point(ranks=2, failed_repeats=(1,), reason="lost a node"),
+        Point(ranks=2, bad_repeats=(1,), reason="lost a node"),
         Point(ranks=4, status="invalid", reason="ranks share a core"),
         Point(ranks=8, only_repeats=()),
     ]
@@ -93,6 +93,24 @@ def test_launches_that_did_not_end_well_are_listed_and_never_averaged_in(tmp_pat
         ("invalid", "ranks share a core", (0, 1, 2)),
     ]
     assert not summary.passed
+
+
+@pytest.mark.parametrize("repeat", [0, 1])
+def test_the_figures_of_an_invalid_launch_count_nowhere(tmp_path, repeat):
+    points = [Point(ranks=1), Point(ranks=2, transfer_s=0.1, bad_repeats=(repeat,), bad_status="invalid")]
+    summary = summary_of(tmp_path / "run", points, repeats=2)
+    two = by_ranks(summary)[2]
+    assert two.efficiency.value == pytest.approx(0.5)
+    assert two.gflops == pytest.approx(8 / 0.2)
+    assert summary.trees[1].parallel == pytest.approx(0.5)
+    assert sum(time.compute_s for time in summary.phases if time.case == two.case) == pytest.approx(0.1)
+    assert summary.wait.repeat == 1 - repeat
+
+
+def test_strong_efficiency_needs_no_count_of_flops(tmp_path):
+    row = {"model_flops": None}
+    points = [Point(ranks=r, scaling="strong", compute_s=0.8 / r, row=row) for r in (1, 4)]
+    assert by_ranks(summary_of(tmp_path / "run", points))[4].efficiency.value == pytest.approx(1.0)
 
 
 def test_a_single_launch_says_that_its_interval_is_from_steps_alone(tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 from synthetic import Point, summary_of
 
-HOSTILE = "=cmd|' /C calc'!A0 | `x` [red]*b*[/red] <script> @all $\\frac{ \x1b[31m"
+HOSTILE = "=cmd|' /C calc'!A0 | `x` [red]*b*[/red] <script> @all $\\frac{$ \x1b[31m"
 
 
 @pytest.fixture(scope="session")

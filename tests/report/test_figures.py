@@ -52,7 +52,7 @@ def test_figures_have_titles_axes_with_units_and_labels(drawn):
             "failed",
             "16",
         ],
-        "breakdown": ["compute", "transfer", "wait", "backward", "sync", "4 ranks", "step"],
+        "breakdown": ["compute", "transfer", "wait", "backward", "sync", "4 ranks", "mean step"],
         "wait": ["rank", "measured step", "wait (ms)"],
         "loss": ["loss (nats)", "step, warm-up included", "guessing by frequency", "1, 2, 4 ranks"],
     }
@@ -127,6 +127,23 @@ def boxes(figure):
     return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
 
 
+def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
+    points = [
+        Point(ranks=ranks, series="s" * count, transfer_s=0.002 * count * (ranks > 1), losses=[2.0, 1.0])
+        for count in range(1, 31)
+        for ranks in (1, 2)
+    ]
+    summary = summary_of(tmp_path / "run", points, repeats=1, steps=3)
+    with style.styled():
+        figures = [draw(summary) for draw in (scaling, breakdown, wait, loss)]
+        found = [name for name, _ in boxes(figures[0])]
+        sizes = [figure.get_size_inches().max() for figure in figures]
+    assert {"s", "ss", "sss", "ssss"} < set(found)
+    assert "sssss" not in found
+    assert "Efficiency, with 95% intervals (8 best and worst of 30 named)" in found
+    assert max(sizes) < 40  # inches; pictures have limits
+
+
 LONG = "all-reduce with a label that somebody made far too long"
 CROWDED = {
     "many sizes of three series": [
@@ -154,6 +171,14 @@ def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
             assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name
             clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
             assert not clashes, (draw.__name__, name, clashes)
+
+
+def test_a_launch_without_any_wait_is_light_and_says_so(tmp_path):
+    summary = summary_of(tmp_path / "run", [Point(ranks=2)], repeats=1, steps=3)
+    with style.styled():
+        axes = wait(summary).axes[0]
+    assert "no rank waited" in axes.get_title(loc="left")
+    assert axes.collections[0].get_clim() == (0.0, 1.0)
 
 
 def test_a_report_is_written_with_links_to_its_pictures(summary, tmp_path):

@@ -21,6 +21,7 @@ def test_long_labels_take_two_lines_and_then_end_in_an_ellipsis():
     assert len(lines) == 2
     assert lines[-1].endswith("…")
     assert max(map(len, lines)) <= 20
+    assert wrapped("x" * 50, 20, most=1) == "x" * 18 + " …"
 
 
 def test_colours_of_series_and_phases_differ():

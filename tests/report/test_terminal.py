@@ -1,4 +1,5 @@
 import io
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -17,12 +18,16 @@ def shown(summary, width=80, **settings):
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_the_report_fits_the_terminal(summary, width):
-    assert max(map(len, shown(summary, width).splitlines())) <= width
+    *lines, path = shown(summary, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert path == f"Data and logs: {summary.path}"
 
 
 def test_a_wider_terminal_shows_more_columns(summary):
     assert "of peak  " not in shown(summary, 80)
     assert "of peak  launches" in shown(summary, 160)
+    assert re.search(r"of peak  launches.* GFLOP/s", shown(summary, 160))
+    assert re.search(r"of peak  launches(?!.* GFLOP/s)", shown(summary, 100))
 
 
 def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):
