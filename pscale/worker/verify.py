@@ -1,0 +1,150 @@
+"""Prove a plan on this machine: train with it and with the serial program, compare everything, count calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.config import Case, Plan
+from pscale.data import prepare
+from pscale.mesh.axis import Mesh
+from pscale.mesh.solo import SoloMesh
+from pscale.nn.param import Cut, Param
+from pscale.parallel.strategies import calls
+from pscale.results.files import write_json
+from pscale.worker.job import make_trainer
+from pscale.worker.order import Order
+from pscale.worker.recorder import VERBS, Kind, Recorder
+
+LIMIT = 1e-12  # of a tensor's largest value
+
+Array = NDArray[np.floating]
+Name = tuple[int, str]  # layer, and name within it
+Count = tuple[int, str, str, int, int]  # rank, axis, verb, calls and payload bytes of a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What one rank holds of a tensor."""
+
+    name: Name
+    shape: tuple[int, ...]
+    cut: Cut | None
+    value: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a program ends with: the loss of every step, the last step's gradients, the weights."""
+
+    losses: Array
+    gradients: list[Part]
+    weights: list[Part]
+
+
+def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
+    """Run the ordered case both ways and leave what differs in `result.json`; collective."""
+    case = order.case
+    trained = _train(case, mesh, recorder, order.folder)
+    counted = _counted(recorder, mesh, case.train.steps)
+    everyone = mesh.world.gather_objects((trained, counted))
+    if not everyone:
+        return
+    whole = replace(case, ranks=1, plan=Plan())
+    serial = _train(whole, SoloMesh(), Recorder([]), order.folder)
+    errors = {
+        "loss": [["every step", _error(everyone[0][0].losses, serial.losses)]],
+        "gradient": _errors([part for rank, _ in everyone for part in rank.gradients], serial.gradients),
+        "weight": _errors([part for rank, _ in everyone for part in rank.weights], serial.weights),
+    }
+    found = sorted(count for _, counts in everyone for count in counts)
+    predicted = sorted(_predicted(case))
+    worst = max(error for kind in errors.values() for _, error in kind)
+    passed = worst <= LIMIT and found == predicted
+    document = {"passed": passed, "errors": errors, "counted": found, "predicted": predicted, "limit": LIMIT}
+    write_json(order.folder / "result.json", {"status": "ok", "reason": "", "columns": {}, "verified": document})
+
+
+def _train(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Trained:
+    """Train all steps of the case; gradients are those that the last update used, before clipping."""
+    batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+    trainer = make_trainer(case, mesh, batches, recorder)
+    recorder.enabled = True
+    for step in range(case.train.steps - 1):
+        trainer.step(step)
+    trainer.differentiate(case.train.steps - 1)
+    recorder.enabled = False
+    gradients = _parts(trainer.replicas.gradients())
+    recorder.enabled = True
+    trainer.update()
+    recorder.enabled = False
+    weights = _parts(trainer.replicas.weights())
+    batches.close()
+    losses = trainer.losses.copy()
+    mesh.world.all_reduce(losses)
+    return Trained(losses=losses, gradients=gradients, weights=weights)
+
+
+def _parts(held: Iterable[tuple[Param, Array]]) -> list[Part]:
+    return [
+        Part(name=(param.layer, param.name), shape=param.shape, cut=param.cut, value=value.copy())
+        for param, value in held
+    ]
+
+
+def assembled(parts: Sequence[Part]) -> dict[Name, Array]:
+    """Put the parts of all ranks together; what nobody holds is not a number."""
+    wholes: dict[Name, Array] = {}
+    for part in parts:
+        shape = part.cut.whole if part.cut else part.shape
+        whole = wholes.setdefault(part.name, np.full(shape, np.nan))
+        if part.cut:
+            part.cut.put(part.value, whole)
+        else:
+            whole[...] = part.value
+    return wholes
+
+
+def _errors(parts: Sequence[Part], serial: Sequence[Part]) -> list[list[Any]]:
+    """Return name and largest error of every tensor, worst first."""
+    found, expected = assembled(parts), assembled(serial)
+    assert found.keys() == expected.keys(), "both programs have the same tensors"
+    rows = [[f"{layer}/{name}", _error(found[layer, name], expected[layer, name])] for layer, name in expected]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def _error(found: Array, expected: Array) -> float:
+    """Return the largest difference, relative to the largest expected value; infinite if not a number."""
+    scale = float(np.abs(expected).max()) or 1.0
+    error = float(np.abs(found - expected).max()) / scale
+    return error if np.isfinite(error) else float("inf")
+
+
+def _counted(recorder: Recorder, mesh: Mesh, steps: int) -> list[Count]:
+    """Count this rank's calls of a step, from its notes of all steps."""
+    rows = recorder.rows()
+    counts: Counter[tuple[str, str]] = Counter()
+    sent: Counter[tuple[str, str]] = Counter()
+    started = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
+    for axis, verb, size in zip(*(rows[name][started] for name in ("axis", "verb", "bytes")), strict=True):
+        key = (recorder.axes[axis], VERBS[verb])
+        counts[key] += 1
+        sent[key] += int(size)
+    rank = mesh.world.rank
+    return [(rank, *key, count // steps, sent[key] // steps) for key, count in counts.items()]
+
+
+def _predicted(case: Case) -> Iterable[Count]:
+    for rank in range(case.ranks):
+        counts: Counter[tuple[str, str]] = Counter()
+        sent: Counter[tuple[str, str]] = Counter()
+        for call in calls(case, rank):
+            counts[call.axis, call.verb] += call.count
+            sent[call.axis, call.verb] += call.step_bytes
+        yield from ((rank, *key, counts[key], sent[key]) for key in counts)
