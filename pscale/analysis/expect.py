@@ -21,9 +21,7 @@ _OF_TREE = {
     "pe": "parallel",
     "lb": "load_balance",
     "comm_e": "communication",
-    "ser_e": "serialisation",
-    "te": "transfer",
-    "comp_s": "computation",
+    "comp": "computation",
     "ge": "overall",
 }
 METRICS = (*_OF_POINT, *_OF_TREE)

@@ -43,9 +43,7 @@ Metric = Literal[
     "pe",
     "lb",
     "comm_e",
-    "ser_e",
-    "te",
-    "comp_s",
+    "comp",
     "ge",
 ]
 
@@ -142,7 +140,6 @@ class Timing(Group):
 
     gemm_peak: bool = config.Timing.gemm_peak
     overhead_steps: CountOrNone = config.Timing.overhead_steps
-    trace: bool = config.Timing.trace
 
 
 def _variables(values: dict[str, str]) -> dict[str, str]:
