@@ -79,8 +79,8 @@ def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place
 
 def _prepare(path: Path, overrides: Sequence[str], only: str | None, here: Machine) -> Work:
     suite = load_suite(path, overrides)
-    cases = expand(suite, here.names(), only)
-    for case in cases:
+    expansion = expand(suite, here.names(), only)
+    for case in expansion.cases:
         check(case, here)
     document = {
         "suite": {
@@ -90,13 +90,13 @@ def _prepare(path: Path, overrides: Sequence[str], only: str | None, here: Machi
             "given": suite.given,
             "resolved": suite.resolved,
         },
-        "expect": [asdict(expectation) for expectation in suite.expect],
-        "cases": [{**to_dict(case), "id": case.id} for case in cases],
+        "expect": [asdict(expectation) for expectation in expansion.expect],
+        "cases": [{**to_dict(case), "id": case.id} for case in expansion.cases],
         "repeats": suite.repeat,
         "seed": secrets.randbits(32),
         "provenance": {**provenance(), "machine": here.summary()},
     }
-    return Work(suite=suite, cases=cases, document=document)
+    return Work(suite=suite, cases=expansion.cases, document=document)
 
 
 def _launcher(cases: Sequence[Case]) -> str:

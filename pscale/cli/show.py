@@ -22,7 +22,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool) -> None:
     """Print the cases of the suite at `path`."""
     suite = load_suite(path, overrides)
-    cases = expand(suite, machine.inspect().names(), only)
+    cases = expand(suite, machine.inspect().names(), only).cases
     predictions = [predict(case) for case in cases]
     if as_json:
         rows = [_document(case, prediction) for case, prediction in zip(cases, predictions, strict=True)]

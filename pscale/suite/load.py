@@ -13,7 +13,7 @@ from pscale.suite.document import Document, Path_, Place, dotted, read_document,
 from pscale.suite.fields import full_name
 from pscale.suite.problems import found_by_pydantic, suite_error
 from pscale.suite.schema import File
-from pscale.suite.suite import Expectation, Suite
+from pscale.suite.suite import Suite
 
 _WHOLE = ("sweep", "exclude", "expect")  # an extending file replaces these, never adds to them
 
@@ -36,7 +36,6 @@ def load_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
         scaling=file.scaling,
         given=document.text,
         resolved=file.model_dump(exclude={"extends"}),
-        expect=tuple(Expectation(**entry.model_dump()) for entry in file.expect),
         repeat=file.repeat,
         file=path,
         values=document.values,
