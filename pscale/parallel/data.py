@@ -88,11 +88,14 @@ def replicas(plan: Plan, grad: Array, units: Sequence[slice], axis: Axis) -> Rep
 def check(case: Case) -> None:
     """Raise PlanError if the batch cannot be dealt out evenly."""
     batch, dp, micro = case.train.batch, case.plan.dp, case.train.micro_batches
+    if case.scaling == "weak" and batch % dp == 0:
+        batch, dp = batch // dp, 1  # people give the batch of one replica, so the advice is about that
     parts = dp * micro
     if batch % parts:
         below, above = batch - batch % parts, batch - batch % parts + parts
         fits = " or ".join(str(value) for value in (below, above) if value)
-        split = f"dp {dp}" if micro == 1 else f"dp {dp} × micro_batches {micro} = {parts}"
+        factors = [f"{name} {size}" for name, size in (("dp", dp), ("micro_batches", micro)) if size > 1]
+        split = " × ".join(factors) + (f" = {parts}" if len(factors) > 1 else "")
         raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
 
 

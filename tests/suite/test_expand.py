@@ -303,7 +303,7 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
         ),
         (
             [("batch: 4", "batch: 4\n  micro_batches: 3")],
-            "4 ranks: batch 16 does not divide by dp 4 × micro_batches 3 = 12; batch 12 or 24 would",
+            "4 ranks: batch 4 does not divide by micro_batches 3; batch 3 or 6 would",
         ),
     ],
 )
