@@ -71,6 +71,12 @@ def test_the_size_is_the_ranks_within_series_of_equal_threads_or_else_the_thread
     assert {case.series for case in threads} == {""}
 
 
+def test_a_sweep_may_set_fields_of_groups_that_the_suite_leaves_out(cases):
+    data = ("data: {kind: text, source: python-stdlib}", "data: null")
+    made = cases(data, (SWEEP, "  data.loading: [memory, files]\n  reduction: [all-reduce]"))
+    assert [case.data.loading for case in made] == ["memory", "files"]
+
+
 def test_a_suite_without_a_sweep_is_one_case(cases):
     assert labels(cases(("sweep:\n" + SWEEP + "\n", ""))) == ["1 rank"]
 
