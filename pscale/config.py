@@ -114,7 +114,6 @@ class Timing:
 
     gemm_peak: bool = True
     overhead_steps: int = 4  # steps with recording off, each beside one with it on
-    trace: bool = False  # keep every call, not only sums
 
 
 @dataclass(frozen=True, kw_only=True)

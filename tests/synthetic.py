@@ -115,7 +115,7 @@ def _write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.
             if rows:
                 write_part(data, table, point.case.id, repeat, [key | values for values in rows])  # type: ignore[arg-type]
         ends = np.array(sorted({values["end_s"] for values in tables["steps"]}))
-        row |= _measured_row(point, float(np.median(np.diff(ends, prepend=0)))) | dict(point.row)
+        row |= _measured_row(shown, float(np.median(np.diff(ends, prepend=0)))) | dict(point.row)
     write_part(data, "cases", point.case.id, repeat, [row])
 
 
@@ -199,7 +199,7 @@ def _measured_row(point: Point, step_s: float) -> dict[str, Any]:
         "tokens": batch * 256,
         "steps": 20,
         "wall_s": 30.0,
-        "startup_s": 0.5,
+        "startup_s": 5 * point.compute_s,
         "step_s": step_s,
         "parameters": 1_000_000,
         "model_flops": batch * 1e9,

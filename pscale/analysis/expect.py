@@ -10,8 +10,6 @@ from pscale.analysis.efficiency import Tree
 from pscale.analysis.frames import Run
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
-from pscale.errors import UsageError
-from pscale.expressions import condition
 
 _OF_POINT = (
     *("step_s", "speedup", "efficiency", "samples_per_s", "tokens_per_s", "gflops", "peak_fraction"),
@@ -21,9 +19,7 @@ _OF_TREE = {
     "pe": "parallel",
     "lb": "load_balance",
     "comm_e": "communication",
-    "ser_e": "serialisation",
-    "te": "transfer",
-    "comp_s": "computation",
+    "comp": "computation",
     "ge": "overall",
 }
 METRICS = (*_OF_POINT, *_OF_TREE)
@@ -45,17 +41,14 @@ class Expectation:
 def expectations(run: Run, points: Sequence[Point], trees: Mapping[str, Tree]) -> tuple[Expectation, ...]:
     """Return the verdict on every expectation of the suite, for every case that it is about."""
     return tuple(
-        verdict
-        for entry in run.document.get("expect") or []
-        for verdict in _verdicts(entry, run, points, trees)
+        verdict for entry in run.document.get("expect") or [] for verdict in _verdicts(entry, points, trees)
     )
 
 
 def _verdicts(
-    entry: Mapping[str, Any], run: Run, points: Sequence[Point], trees: Mapping[str, Tree]
+    entry: Mapping[str, Any], points: Sequence[Point], trees: Mapping[str, Tree]
 ) -> Iterator[Expectation]:
-    metric, where = str(entry.get("metric")), entry.get("where") or "true"
-    demand = _demand(entry, where)
+    metric, demand, about = str(entry.get("metric")), _demand(entry), entry.get("cases")
 
     def unknown(text: str, point: Point | None = None) -> Expectation:
         case, label = (point.case, point.label) if point else ("", "")
@@ -66,11 +59,7 @@ def _verdicts(
     if metric not in METRICS:
         yield unknown(f"unknown metric; known are {', '.join(METRICS)}")
         return
-    try:
-        chosen = [point for point in points if condition(where, names(run, point))]
-    except UsageError as error:
-        yield unknown(str(error))
-        return
+    chosen = [point for point in points if about is None or point.case in about]
     if not chosen:
         yield unknown("no case of the run fits the condition")
     for point in chosen:
@@ -101,25 +90,14 @@ def _judged(entry: Mapping[str, Any], asked: Expectation, value: Estimate) -> Ex
     )
 
 
-def names(run: Run, point: Point) -> dict[str, Any]:
-    """Return what a condition may say of a case: its fields, alone and in groups, and the machine."""
-    case = run.planned.get(point.case, {})
-    groups = [value for value in case.values() if isinstance(value, Mapping)]
-    fields = {name: value for group in groups for name, value in group.items()}
-    machine = run.document.get("provenance", {}).get("machine", {})
-    size = {"ranks": point.ranks, "threads": point.threads, "nodes": 1}
-    known = {"cores": machine.get("cores"), "memory_gib": machine.get("memory_bytes", 0) / 2**30}
-    return {**fields, **size, **case, **{name: value for name, value in known.items() if value}}
-
-
 def _value(metric: str, point: Point, tree: Tree | None) -> Estimate | None:
     source: Any = tree if metric in _OF_TREE else point
     value = getattr(source, _OF_TREE.get(metric, metric), None)
     return Estimate(value=value) if isinstance(value, float) else value
 
 
-def _demand(entry: Mapping[str, Any], where: str) -> str:
+def _demand(entry: Mapping[str, Any]) -> str:
     bounds = [("≥", entry.get("at_least")), ("≤", entry.get("at_most"))]
     demands = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
-    about = f" where {' '.join(where.split())}" if where != "true" else ""
-    return f"{entry.get('metric')} {demands}{about}"
+    where = " ".join((entry.get("where") or "").split())
+    return f"{entry.get('metric')} {demands}" + (f" where {where}" if where else "")

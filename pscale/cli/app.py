@@ -124,6 +124,20 @@ def check(path: RunPath = None, reports: Reports = REPORTS, as_json: AsJson = Fa
 
 
 @app.command()
+def verify(
+    suite: SuitePath,
+    overrides: Overrides = None,
+    only: Only = None,
+    reports: Reports = REPORTS,
+    as_json: AsJson = False,
+) -> None:
+    """Prove every plan of a suite equal to the serial program: losses, gradients, weights, calls, bytes."""
+    from pscale.cli import verify as command
+
+    raise typer.Exit(command.verify(suite, overrides or [], only, reports, as_json=as_json))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of a suite, for editors."""
     from pscale.suite import editor_schema

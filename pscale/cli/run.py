@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,18 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pscale.cli.report import publish
-from pscale.config import Case, to_dict
+from pscale.cli.work import Work, prepare
+from pscale.config import Case
 from pscale.errors import FAILED, INTERRUPTED, LaunchError, UsageError
-from pscale.launch import campaign, machine, mpi
+from pscale.launch import campaign, machine
 from pscale.launch.campaign import Job
-from pscale.launch.command import check
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.launch.machine import Machine
+from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
-from pscale.launch.provenance import provenance
 from pscale.parallel.predict import predict
 from pscale.results.rows import launch_row
 from pscale.results.store import write_part
-from pscale.suite import Suite, expand, load_suite
 
 _STATUS_STYLES = {"ok": "green"}
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
@@ -40,30 +38,21 @@ class Place:
     folder: Path | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """A suite that is ready to run."""
-
-    suite: Suite
-    cases: Sequence[Case]
-    document: dict[str, Any]  # of run.json
-
-
 def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place: Place) -> int:
     """Run suites one after another, all checked before the first process starts; return the exit code."""
     here = machine.inspect()
-    works = [_prepare(path, overrides, only, here) for path in paths]
+    works = [prepare(path, overrides, only, here) for path in paths]
     if place.folder and len(works) > 1:
         raise UsageError("--run names the folder of one run; give one suite with it")
     console = Console(stderr=True)
     code = 0
     for work in works:
-        launcher = mpi.find(_launcher(work.cases))
-        journal = _journal(work, place, console)
+        launcher = work.launcher()
+        journal = _journal(work, place, here, console)
         try:
             _launch(journal, work, launcher, here, console)
         except KeyboardInterrupt:
-            done, total = len(journal.finished()), len(work.cases) * work.suite.repeat
+            done, total = len(journal.finished()), len(work.cases) * work.repeats
             console.print(
                 f"\npscale: interrupted; {done} of {total} launches are kept in {journal.folder}\n"
                 f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
@@ -77,38 +66,10 @@ def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place
     return code
 
 
-def _prepare(path: Path, overrides: Sequence[str], only: str | None, here: Machine) -> Work:
-    suite = load_suite(path, overrides)
-    cases = expand(suite, here.names(), only)
-    for case in cases:
-        check(case, here)
-    document = {
-        "suite": {
-            "name": suite.name,
-            "title": suite.title,
-            "scaling": suite.scaling,
-            "given": suite.given,
-            "resolved": suite.resolved,
-        },
-        "expect": [asdict(expectation) for expectation in suite.expect],
-        "cases": [{**to_dict(case), "id": case.id} for case in cases],
-        "repeats": suite.repeat,
-        "seed": secrets.randbits(32),
-        "provenance": {**provenance(), "machine": here.summary()},
-    }
-    return Work(suite=suite, cases=cases, document=document)
-
-
-def _launcher(cases: Sequence[Case]) -> str:
-    choices = {case.launch.launcher for case in cases}
-    if len(choices) > 1:
-        raise UsageError(f"a suite runs under one launcher, not {', '.join(sorted(choices))}")
-    return choices.pop()
-
-
-def _journal(work: Work, place: Place, console: Console) -> Journal:
+def _journal(work: Work, place: Place, here: Machine, console: Console) -> Journal:
     """Return the run to go on with, or a new one."""
-    wanted = fingerprint(work.document)
+    document = work.document(here)
+    wanted = fingerprint(document)
     if place.folder:
         journal = Journal.open(place.folder)
         if fingerprint(journal.document) != wanted:
@@ -116,7 +77,7 @@ def _journal(work: Work, place: Place, console: Console) -> Journal:
         return journal
     found = None if place.new else newest_unfinished(place.reports, work.suite.name, wanted)
     if found is None:
-        return Journal.create(place.reports, work.suite.name, work.document)
+        return Journal.create(place.reports, work.suite.name, document)
     done = len(found.finished())
     console.print(
         f"going on with {found.folder}, where {done} launches have ended (--new begins anew)",
@@ -127,9 +88,9 @@ def _journal(work: Work, place: Place, console: Console) -> Journal:
     return found
 
 
-def _launch(journal: Journal, work: Work, launcher: mpi.Launcher, here: Machine, console: Console) -> None:
+def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, console: Console) -> None:
     """Run what is left of the work, with a bar that knows how long the cases should take."""
-    jobs = campaign.launches(work.cases, work.suite.repeat, journal.document["seed"])
+    jobs = campaign.launches(work.cases, work.repeats, journal.document["seed"])
     costs = {case.id: predict(case).model_flops * _steps(case) / _cores(case, here) for case in work.cases}
     finished = journal.finished()
     todo = [job for job in jobs if job.key not in finished]

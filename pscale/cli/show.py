@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from pscale.config import Case, to_dict
@@ -16,22 +17,25 @@ from pscale.launch import machine
 from pscale.parallel.predict import Prediction, predict
 from pscale.suite import Suite, expand, load_suite
 
+_LEAST_LABEL = 20  # characters of a line
+_DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
+_BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool) -> None:
     """Print the cases of the suite at `path`."""
     suite = load_suite(path, overrides)
-    cases = expand(suite, machine.inspect().names(), only)
+    cases = expand(suite, machine.inspect().names(), only).cases
     predictions = [predict(case) for case in cases]
     if as_json:
         rows = [_document(case, prediction) for case, prediction in zip(cases, predictions, strict=True)]
         print(json.dumps({"suite": suite.name, "repeat": suite.repeat, "cases": rows}, indent=1))
         return
     console = Console()
-    console.print(f"[bold]{escape(suite.title)}[/bold]  {escape(str(path))}", highlight=False)
+    console.print(f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(path))}", highlight=False)
     console.print(_heading(suite, cases), highlight=False)
-    console.print(_table(cases, predictions))
+    console.print(_fitted(cases, predictions, console))
     console.print("Per rank and step; FLOPs over all ranks, attention counted causal.", style="dim")
 
 
@@ -48,26 +52,44 @@ def _heading(suite: Suite, cases: Sequence[Case]) -> str:
     return f"{suite.scaling} scaling · {len(cases)} cases × {suite.repeat} repeats = {launches} launches"
 
 
-def _table(cases: Sequence[Case], predictions: Sequence[Prediction]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("id", "case", "plan"):
-        table.add_column(name, overflow="fold")
-    for name in ("batch", "parameters", "GFLOP", "calls", "sent", "memory"):
-        table.add_column(name, justify="right")
-    for case, prediction in zip(cases, predictions, strict=True):
-        base = " (base)" if case.base else ""
-        table.add_row(
-            case.id,
-            escape(case.label + base),
-            _plan(case),
-            str(case.train.batch),
-            f"{prediction.parameters:,}",
-            f"{prediction.model_flops * 1e-9:,.3g}",
-            str(sum(call.count for call in prediction.calls)),
-            size(prediction.sent_bytes),
-            size(sum(prediction.memory_bytes.values())),
-        )
+def _fitted(cases: Sequence[Case], predictions: Sequence[Prediction], console: Console) -> Table:
+    """Return the table without the columns that the console has no room for."""
+    rows = [_row(case, prediction) for case, prediction in zip(cases, predictions, strict=True)]
+    longest = max(len(row["case"]) for row in rows)
+    least = min(longest, _LEAST_LABEL)
+    unbounded = console.options.update(width=10_000)
+    for count in range(len(_DISPENSABLE) + 1):
+        table = _table(rows, [name for name in rows[0] if name not in _DISPENSABLE[:count]], least)
+        saved = longest - least if count >= _BEFORE_LABELS_BREAK else 0
+        if Measurement.get(console, unbounded, table).maximum - saved <= console.width:
+            break
     return table
+
+
+def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label: int) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in shown:
+        if name == "case":
+            table.add_column(name, overflow="fold", min_width=least_label)
+        else:
+            table.add_column(name, justify="left" if name in ("id", "plan") else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(escape(row[name]) for name in shown))
+    return table
+
+
+def _row(case: Case, prediction: Prediction) -> dict[str, str]:
+    return {
+        "id": case.id,
+        "case": case.label + (" (base)" if case.base else ""),
+        "plan": _plan(case),
+        "batch": str(case.train.batch),
+        "parameters": f"{prediction.parameters:,}",
+        "GFLOP": f"{prediction.model_flops * 1e-9:,.3g}",
+        "calls": str(sum(call.count for call in prediction.calls)),
+        "sent": size(prediction.sent_bytes),
+        "memory": size(sum(prediction.memory_bytes.values())),
+    }
 
 
 def _plan(case: Case) -> str:

@@ -1,4 +1,4 @@
-"""`pscale verify`: every plan of a suite against the serial program, on this machine with its MPI and BLAS."""
+"""`pscale verify`: every plan of a suite against the serial program, with this machine's MPI and BLAS."""
 
 from __future__ import annotations
 
@@ -12,32 +12,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pscale.cli.run import document_of, launcher_of
+from pscale.cli.work import prepare
 from pscale.config import Case, Timing
 from pscale.errors import FAILED
-from pscale.launch import campaign, machine, mpi
+from pscale.launch import campaign, machine
 from pscale.launch.campaign import Job
-from pscale.launch.command import check
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
-from pscale.suite import expand, load_suite
 
 STEPS = 10
 
 Verdict = dict[str, Any]
 
 
-def verify(
-    path: Path, overrides: Sequence[str], only: str | None, reports: Path, *, as_json: bool
-) -> int:
+def verify(path: Path, overrides: Sequence[str], only: str | None, reports: Path, *, as_json: bool) -> int:
     """Run each case and the serial program for STEPS steps in float64; return 1 if any differs."""
     here = machine.inspect()
-    suite = load_suite(path, overrides)
-    cases = [_proof(case) for case in expand(suite, here.names(), only)]
-    for case in cases:
-        check(case, here)
-    launcher = mpi.find(launcher_of(cases))
-    journal = Journal.create(reports, f"{suite.name}-verify", document_of(suite, cases, here, repeats=1))
+    work = prepare(path, overrides, only, here)
+    work = replace(work, cases=[_proof(case) for case in work.cases], repeats=1)
+    launcher = work.launcher()
+    journal = Journal.create(reports / "verify", work.suite.name, work.document(here))
     verdicts: list[Verdict] = []
     console = Console(stderr=as_json, highlight=False)
 
@@ -47,7 +41,7 @@ def verify(
     def on_end(job: Job, outcome: Outcome) -> None:
         verdicts.append(_verdict(journal, job, outcome))
 
-    jobs = [Job(case=case, repeat=0, order=order) for order, case in enumerate(cases)]
+    jobs = [Job(case=case, repeat=0, order=order) for order, case in enumerate(work.cases)]
     campaign.run(journal, jobs, launcher, here, on_start=on_start, on_end=on_end, task="verify")
     if as_json:
         print(json.dumps(verdicts, indent=1))
@@ -73,7 +67,8 @@ def _verdict(journal: Journal, job: Job, outcome: Outcome) -> Verdict:
     verdict: Verdict = {"label": job.case.label, "case": job.case.id, "ranks": job.case.ranks}
     if outcome.status != "ok":
         return {**verdict, "passed": False, "reason": outcome.reason, "errors": {}}
-    result = json.loads((journal.case_folder(job.key) / "result.json").read_text(encoding="utf-8"))["verified"]
+    path = journal.case_folder(job.key) / "result.json"
+    result = json.loads(path.read_text(encoding="utf-8"))["verified"]
     return {**verdict, **result, "reason": "" if result["passed"] else _reason(result)}
 
 
@@ -88,7 +83,8 @@ def _reason(result: dict[str, Any]) -> str:
     kind, (name, error) = max(
         ((kind, rows[0]) for kind, rows in result["errors"].items()), key=lambda worst: worst[1][1]
     )
-    return f"{kind} {name} differs by {error:.1e} of its largest value, over the limit of {result['limit']:.0e}"
+    limit = f"over the limit of {result['limit']:.0e}"
+    return f"{kind} {name} differs by {error:.1e} of its largest value, {limit}"
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:

@@ -85,4 +85,6 @@ def _check_linear(data: Data, model: Model, train: Train) -> None:
     if model.width != len(WEIGHTS):
         raise UsageError(f"model.width {model.width}: the linear problem has {len(WEIGHTS)} weights")
     if samples_of(data) < train.batch:
-        raise UsageError(f"data.samples {samples_of(data)} is not enough for train.batch {train.batch}")
+        raise UsageError(
+            f"data.samples {samples_of(data)} is not enough: one step of all ranks takes {train.batch}"
+        )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from pscale.config import Case, to_dict
 from pscale.errors import LaunchError
@@ -25,6 +25,8 @@ from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
 
 WORKER = "pscale.worker"
+
+Task = Literal["measure", "verify"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ def run(
     *,
     on_start: Callable[[Job], None],
     on_end: Callable[[Job, Outcome], None],
+    task: Task = "measure",
 ) -> None:
     """Launch what of `todo` has not ended yet.
 
@@ -72,7 +75,7 @@ def run(
         for job in todo:
             if job.key not in finished:
                 on_start(job)
-                outcome = _launch(journal, job, commands[job.key])
+                outcome = _launch(journal, job, commands[job.key], task)
                 on_end(job, outcome)
                 journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
 
@@ -83,22 +86,23 @@ def _command(journal: Journal, job: Job, launcher: Launcher, machine: Machine) -
     return command(job.case, launcher, worker, machine, environ=os.environ, root=os.geteuid() == 0)
 
 
-def _launch(journal: Journal, job: Job, order: Command) -> Outcome:
+def _launch(journal: Journal, job: Job, order: Command, task: Task) -> Outcome:
     folder = journal.case_folder(job.key)
     try:
         if folder.exists():  # of a launch that was interrupted
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
         journal.launched(job.key, job.order)
-        (folder / "case.json").write_text(json.dumps(_document(journal, job)), encoding="utf-8")
+        (folder / "case.json").write_text(json.dumps(_document(journal, job, task)), encoding="utf-8")
     except OSError as error:
         raise LaunchError(f"cannot write in {folder}: {error.strerror or error}") from error
     return local.launch(order, folder, job.case.launch.time_limit_s)
 
 
-def _document(journal: Journal, job: Job) -> Mapping[str, object]:
+def _document(journal: Journal, job: Job, task: Task) -> Mapping[str, object]:
     return {
         "format": 1,
+        "task": task,
         "case": to_dict(job.case),
         "repeat": job.repeat,
         "data": str(journal.data),

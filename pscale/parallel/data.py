@@ -76,6 +76,12 @@ class Replicated:
         for held in self._held:
             held.optimizer.update(lr, scale)
 
+    def gradients(self) -> Iterator[tuple[Param, Array]]:
+        """Yield every parameter with its summed gradient."""
+        for held in self._held:
+            for param in held.arena.params:
+                yield param, param.grad
+
     def weights(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its value."""
         for held in self._held:
@@ -95,13 +101,17 @@ def _slices(group: Group) -> dict[int, slice]:
 
 def check(case: Case) -> None:
     """Raise PlanError if the batch cannot be dealt out evenly."""
-    batch, replicas, micro = case.train.batch, case.plan.batch_parts, case.train.micro_batches
-    parts = replicas * micro
+    batch, micro = case.train.batch, case.train.micro_batches
+    factors = {"dp": case.plan.dp, "ep": case.plan.ep, "micro_batches": micro}
+    if case.scaling == "weak" and batch % case.plan.batch_parts == 0:
+        # People give the batch of one replica, so the advice is about that.
+        batch, factors = batch // case.plan.batch_parts, {"micro_batches": micro}
+    parts = math.prod(factors.values())
     if batch % parts:
         below, above = batch - batch % parts, batch - batch % parts + parts
         fits = " or ".join(str(value) for value in (below, above) if value)
-        degree = f"dp {case.plan.dp}" if case.plan.ep == 1 else f"dp {case.plan.dp} × ep {case.plan.ep}"
-        split = degree if parts == case.plan.dp else f"{degree} × micro_batches {micro} = {parts}"
+        named = [f"{name} {size}" for name, size in factors.items() if size > 1]
+        split = " × ".join(named) + (f" = {parts}" if len(named) > 1 else "")
         raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
 
 

@@ -43,12 +43,16 @@ class Replicas(Protocol):
         """Return the squared norm of the whole model's gradient."""
         ...
 
+    def gradients(self) -> Iterator[tuple[Param, NDArray[np.floating]]]:
+        """Yield every parameter of this rank with its summed gradient, between `finish` and `update`."""
+        ...
+
     def update(self, lr: float, scale: float) -> None:
         """Do one optimizer step with the gradients times `scale`."""
         ...
 
     def weights(self) -> Iterator[tuple[Param, NDArray[np.floating]]]:
-        """Yield every parameter of this rank with its value and none of its replicas' differences."""
+        """Yield every parameter of this rank with its value."""
         ...
 
 

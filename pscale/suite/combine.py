@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pscale.suite.document import Path_
-from pscale.suite.fields import LEAVES, SHORT, full_name
-from pscale.suite.problems import Problem, nearest
+from pscale.suite.fields import full_name
+from pscale.suite.problems import Problem, nearest_field
 
 MOST_CASES = 10_000
 
@@ -68,11 +68,7 @@ def _problems(points_of: Sequence[Sequence[Point]]) -> list[Problem]:
             depth = max(place for place, part in enumerate(setting.written) if isinstance(part, str))
             name, written = str(setting.written[depth]), setting.written[: depth + 1]
             if not setting.field:
-                problems.append(Problem(written, f"is no field that can vary; {nearest(name, _known(name))}"))
+                problems.append(Problem(written, f"is no field that can vary; {nearest_field(name)}"))
             elif owners.setdefault(setting.field, (dimension, name)) != (dimension, name):
                 problems.append(Problem(written, f"{setting.field} is set in two ways"))
     return problems
-
-
-def _known(name: str) -> Sequence[str]:
-    return LEAVES if "." in name else tuple(SHORT)

@@ -83,8 +83,8 @@ def _draft(suite: Suite, point: Point, machine: Mapping[str, float]) -> Draft | 
 
 def _values(suite: Suite, point: Point) -> dict[str, Any]:
     """Return what the suite says of all cases, with the settings of one."""
-    values = {name: suite.values[name] for name in ("name", "scaling", *VARIABLE) if name in suite.values}
-    values = copy.deepcopy(values)
+    names = ("name", "scaling", *VARIABLE)
+    values = {name: copy.deepcopy(suite.values[name]) for name in names if suite.values.get(name) is not None}
     for setting in point:
         *groups, last = setting.field.split(".")
         holder = values

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pscale.config import Case, to_dict
 from pscale.errors import SuiteError, UsageError
 from pscale.expressions import condition
 from pscale.suite.check import check
@@ -14,11 +13,11 @@ from pscale.suite.document import Path_
 from pscale.suite.draft import Draft, drafts_of
 from pscale.suite.label import labels
 from pscale.suite.problems import Problem, suite_error
-from pscale.suite.suite import Suite
+from pscale.suite.suite import Expansion, Expectation, Suite
 
 
-def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) -> list[Case]:
-    """Return the cases of a suite in the order of its sweep, all checked.
+def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) -> Expansion:
+    """Return the cases of a suite in the order of its sweep, all checked, and what is expected of which.
 
     `machine` gives `cores`, `memory_gib` and `nodes`; `only` keeps the cases for which a condition holds.
     Raises SuiteError for what the file says wrong, PlanError for cases that cannot run, UsageError for
@@ -27,10 +26,10 @@ def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) 
     drafts = _labelled(suite, drafts_of(suite, machine))
     drafts = _without_excluded(suite, drafts, machine)
     drafts = _with_base(suite, drafts)
-    _check_expectations(suite, drafts)
     drafts = _selected(drafts, only)
+    expect = _expectations(suite, drafts)
     check(suite, drafts, machine)
-    return [draft.case for draft in drafts]
+    return Expansion(cases=tuple(draft.case for draft in drafts), expect=expect)
 
 
 def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
@@ -90,21 +89,6 @@ def _with_base(suite: Suite, drafts: list[Draft]) -> list[Draft]:
     return marked
 
 
-def _check_expectations(suite: Suite, drafts: Sequence[Draft]) -> None:
-    """Evaluate every `where` on every case, so that a mistake shows before hours of running."""
-    for index, expectation in enumerate(suite.expect):
-        for draft in drafts:
-            case = to_dict(draft.case)
-            groups = [value for value in case.values() if isinstance(value, Mapping)]
-            flat = {name: value for group in groups for name, value in group.items()}
-            names = {**flat, **case, "cores": draft.case.ranks * draft.case.threads}
-            try:
-                condition(expectation.where or "true", names)
-            except UsageError as error:
-                path = ("expect", index, "where")
-                raise suite_error([Problem(path, str(error))], suite.places) from None
-
-
 def _selected(drafts: list[Draft], only: str | None) -> list[Draft]:
     if only is None:
         return drafts
@@ -116,6 +100,16 @@ def _selected(drafts: list[Draft], only: str | None) -> list[Draft]:
         labels_ = ", ".join(draft.case.label for draft in drafts)
         raise UsageError(f"--only '{only}' holds for no case; the cases are {labels_}")
     return chosen
+
+
+def _expectations(suite: Suite, drafts: Sequence[Draft]) -> tuple[Expectation, ...]:
+    """Decide here which cases an expectation is about, where fields have the names of the suite."""
+    found = []
+    for index, entry in enumerate(suite.resolved["expect"]):
+        text, path = entry["where"] or "true", ("expect", index, "where")
+        cases = tuple(draft.case.id for draft in drafts if _holds(suite, text, draft, path))
+        found.append(Expectation(**entry, cases=cases))
+    return tuple(found)
 
 
 def _holds(suite: Suite, text: str, draft: Draft, path: Path_) -> bool:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from pscale.errors import SuiteError
 from pscale.suite.document import Path_, Place, dotted
-from pscale.suite.fields import groups
+from pscale.suite.fields import LEAVES, SHORT, groups
 from pscale.suite.schema import Expect, File
 
 
@@ -52,6 +52,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
+
+
+def nearest_field(name: str, others: Iterable[str] = ()) -> str:
+    """Return a hint at the field that is meant, of those that can vary and of `others`."""
+    several = [f"'{leaf}'" for leaf in LEAVES if leaf.endswith(f".{name}")]
+    if several:
+        return f"did you mean {' or '.join(several)}?"
+    return nearest(name, LEAVES if "." in name else dict.fromkeys([*others, *SHORT]))
 
 
 def place_of(path: Path_, places: Mapping[Path_, Place]) -> Place:

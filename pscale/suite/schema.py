@@ -43,9 +43,7 @@ Metric = Literal[
     "pe",
     "lb",
     "comm_e",
-    "ser_e",
-    "te",
-    "comp_s",
+    "comp",
     "ge",
 ]
 
@@ -142,7 +140,6 @@ class Timing(Group):
 
     gemm_peak: bool = config.Timing.gemm_peak
     overhead_steps: CountOrNone = config.Timing.overhead_steps
-    trace: bool = config.Timing.trace
 
 
 def _variables(values: dict[str, str]) -> dict[str, str]:
@@ -188,7 +185,9 @@ class Expect(Group):
         return self
 
 
-_DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # where a suite does not say
+# Where a suite does not say:
+MODEL = Gpt(kind="gpt")
+DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # by the kind of model
     "gpt": Text(kind="text"),
     "block": Synthetic(kind="synthetic"),
     "linear": LinearData(kind="linear"),
@@ -208,7 +207,7 @@ class File(Group):
     scaling: config.Scaling
     ranks: Count = 1
     threads: Count = 1
-    model: Annotated[Gpt | Block | Linear, Field(discriminator="kind")] = Gpt(kind="gpt")
+    model: Annotated[Gpt | Block | Linear, Field(discriminator="kind")] = MODEL
     data: Annotated[Text | Synthetic | LinearData, Field(discriminator="kind")] | None = None
     train: Train = Train()
     plan: Plan = Plan()
@@ -223,5 +222,5 @@ class File(Group):
     @model_validator(mode="after")
     def _data_that_fits(self) -> Self:
         if self.data is None:
-            self.data = _DATA_OF[self.model.kind]
+            self.data = DATA_OF[self.model.kind]
         return self

@@ -7,18 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pscale.config import Scaling
+from pscale.config import Case, Scaling
 from pscale.suite.document import Path_, Place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """A threshold on a metric of the cases that `where` selects."""
+    """A threshold on a metric of the cases that `where` selects, here by their ids."""
 
     metric: str
     where: str
     at_least: float | None
     at_most: float | None
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expansion:
+    """What a suite asks for on a machine: its cases, and what it expects of them."""
+
+    cases: tuple[Case, ...]
+    expect: tuple[Expectation, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +43,6 @@ class Suite:
     scaling: Scaling
     given: str
     resolved: dict[str, Any]
-    expect: tuple[Expectation, ...]
     repeat: int
     file: Path
     values: dict[str, Any] = field(repr=False)

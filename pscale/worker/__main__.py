@@ -15,7 +15,7 @@ from pscale.errors import PscaleError  # noqa: E402
 from pscale.mesh import grid  # noqa: E402
 from pscale.parallel.strategies import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
-from pscale.worker import collect, job, observe  # noqa: E402
+from pscale.worker import collect, job, observe, verify  # noqa: E402
 from pscale.worker.order import Order  # noqa: E402
 from pscale.worker.recorder import Recorder  # noqa: E402
 
@@ -43,6 +43,9 @@ def main(folder: Path) -> None:
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     recorder = Recorder([grid.axis_name(span) for span in spans])
     mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder)
+    if order.task == "verify":
+        verify.verify(order, mesh, recorder)
+        return
     result = job.run(order, mesh, recorder, timeline)
     axes = [mesh.axis(*span) for span in spans]
     collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})

@@ -14,6 +14,7 @@ class Order:
     """A case to run once, and where its results go."""
 
     case: Case
+    task: str  # "measure" or "verify"
     repeat: int
     folder: Path  # of this launch
     data: Path  # of the run's tables
@@ -25,6 +26,7 @@ class Order:
         document = json.loads((folder / "case.json").read_text(encoding="utf-8"))
         return cls(
             case=from_dict(Case, document["case"]),
+            task=document["task"],
             repeat=document["repeat"],
             folder=folder,
             data=Path(document["data"]),

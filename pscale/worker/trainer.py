@@ -31,19 +31,29 @@ class Trainer:
 
     def step(self, index: int) -> None:
         """Run one optimizer step on this rank's samples of global batch `index`."""
-        record = self.recorder
-        with record.step(index):
-            self.replicas.start_step()
-            for micro in range(self.train.micro_batches):
-                with record.phase("data"):
-                    inputs, targets = self.batches.fill(index, micro)
-                self.losses[index] += self._micro_batch(
-                    inputs, targets, last=micro == self.train.micro_batches - 1
-                )
-            with record.phase("sync"):
-                self.replicas.finish()
-            with record.phase("update"):
-                self._update()
+        with self.recorder.step(index):
+            self.differentiate(index)
+            self.update()
+
+    def differentiate(self, index: int) -> None:
+        """Bring the gradients of global batch `index` together."""
+        record, micro_batches = self.recorder, self.train.micro_batches
+        self.replicas.start_step()
+        for micro in range(micro_batches):
+            with record.phase("data"):
+                inputs, targets = self.batches.fill(index, micro)
+            self.losses[index] += self._micro_batch(inputs, targets, last=micro == micro_batches - 1)
+        with record.phase("sync"):
+            self.replicas.finish()
+
+    def update(self) -> None:
+        """Clip by the norm of the whole model's gradient and do the optimizer's step."""
+        with self.recorder.phase("update"):
+            scale = 1.0
+            if self.train.clip is not None:
+                norm = math.sqrt(self.replicas.square_norm())
+                scale = min(1.0, self.train.clip / norm) if norm else 1.0
+            self.replicas.update(self.lr, scale)
 
     def _micro_batch(self, inputs: NDArray[Any], targets: NDArray[Any], *, last: bool) -> float:
         """Run forward and backward; tell the replicas of every unit whose gradients are final."""
@@ -65,13 +75,6 @@ class Trainer:
                 dx = units[number].layer.backward(dx, caches.pop())
                 self.replicas.ready(number, last=last)
         return value
-
-    def _update(self) -> None:
-        scale = 1.0
-        if self.train.clip is not None:
-            norm = math.sqrt(self.replicas.square_norm())
-            scale = min(1.0, self.train.clip / norm) if norm else 1.0
-        self.replicas.update(self.lr, scale)
 
 
 def effective_lr(train: Train, dp: int) -> float:

@@ -53,6 +53,35 @@ def test_show_prints_every_case_with_its_cost_and_starts_nothing(pscale, on, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+MANY = """
+name: many
+scaling: weak
+launch: {oversubscribe: true}
+sweep:
+  ranks: [1, 2]
+  threads: [1, 2]
+  reduction: [bucketed, gather-broadcast]
+  loading: [memory, mpi-io]
+"""
+
+
+@pytest.mark.parametrize(
+    ("columns", "left_out"),
+    [(140, set()), (120, {"id"}), (80, {"id", "plan"}), (60, {"id", "plan", "parameters"})],
+)
+def test_show_leaves_out_columns_before_it_breaks_words(pscale, tmp_path, monkeypatch, columns, left_out):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    (tmp_path / "many.yaml").write_text(MANY)
+    _, out, _ = pscale("show", "many.yaml")
+    title, _, heading, *_ = out.splitlines()
+    assert title.split() == ["many", "many.yaml"], "the name, as there is no title"
+    names = {"id", "case", "plan", "batch", "parameters", "GFLOP", "calls", "sent", "memory"}
+    assert set(heading.split()) == names - left_out
+    assert "gather-broadcast" in out
+    assert ("2 ranks · 2 threads · gather-broadcast · memory" in out) is (columns > 80)
+    assert "…" not in out
+
+
 def test_show_as_json_agrees_with_the_formulas_of_data_parallelism(pscale, on):
     on(2)
     code, out, _ = pscale("show", SUITES / "weak.yaml", "--json", "--set", "plan.reduction=all-reduce")

@@ -48,7 +48,7 @@ def test_what_fits_is_let_through(data, model, train):
             Data(kind="linear"),
             LINEAR,
             Train(batch=10_001),
-            "data.samples 10000 is not enough for train.batch 10001",
+            "data.samples 10000 is not enough: one step of all ranks takes 10001",
         ),
         (Data(source="/nowhere/text"), GPT, Train(), "no file '/nowhere/text'"),
     ],

@@ -87,8 +87,19 @@ def test_predicted_calls_and_bytes_are_those_that_are_made(reduction, dp):
         (case_of("bucketed", 3), ["batch 8", "dp 3", "6 or 9"]),
         (Case(suite="s", label="l", ranks=4, plan=Plan(dp=2)), ["needs 2 ranks", "has 4"]),
         (
-            Case(suite="s", label="l", ranks=2, plan=Plan(dp=2), train=Train(batch=6, micro_batches=2)),
-            ["batch 6", "micro_batches 2", "4 or 8"],
+            Case(
+                suite="s",
+                label="l",
+                scaling="strong",
+                ranks=2,
+                plan=Plan(dp=2),
+                train=Train(batch=6, micro_batches=2),
+            ),
+            ["batch 6 does not divide by dp 2 × micro_batches 2 = 4; batch 4 or 8"],
+        ),
+        (
+            Case(suite="s", label="l", ranks=2, plan=Plan(dp=2), train=Train(batch=10, micro_batches=2)),
+            ["batch 5 does not divide by micro_batches 2; batch 4 or 6"],
         ),
     ],
 )

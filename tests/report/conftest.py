@@ -22,7 +22,8 @@ def summary(tmp_path_factory):
         Point(ranks=8, status="failed", reason="rank 3 died: MemoryError"),
         Point(ranks=16, only_repeats=()),
     ]
-    expect = [{"metric": "efficiency", "where": "ranks <= 4", "at_least": 0.85}]
+    cases = [point.case.id for point in points if point.ranks <= 4]
+    expect = [{"metric": "efficiency", "where": "ranks <= 4", "at_least": 0.85, "cases": cases}]
     return summary_of(tmp_path_factory.mktemp("mixed") / "run", points, expect=expect)
 
 

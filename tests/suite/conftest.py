@@ -56,6 +56,6 @@ def cases(suite: Callable[..., Suite]) -> Callable[..., list[Case]]:
     """Expand the valid suite with some of its text replaced, on a machine of four cores."""
 
     def expand_changed(*changes: tuple[str, str], only: str | None = None, cores: float = 4.0) -> list[Case]:
-        return expand(suite(*changes), {**MACHINE, "cores": cores}, only)
+        return list(expand(suite(*changes), {**MACHINE, "cores": cores}, only).cases)
 
     return expand_changed

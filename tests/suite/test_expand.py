@@ -5,6 +5,7 @@ import pytest
 from pscale.errors import PlanError, SuiteError, UsageError
 from pscale.suite import expand, load_suite
 
+MACHINE = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 RANKS = "  ranks: [1, 2, 4]"
 SWEEP = "  ranks: [1, 2, 4]\n  threads: [1]"
 
@@ -68,6 +69,12 @@ def test_the_size_is_the_ranks_within_series_of_equal_threads_or_else_the_thread
     threads = cases((SWEEP, "  threads: [1, 2, 4]"))
     assert labels(threads) == ["1 thread", "2 threads", "4 threads"]
     assert {case.series for case in threads} == {""}
+
+
+def test_a_sweep_may_set_fields_of_groups_that_the_suite_leaves_out(cases):
+    data = ("data: {kind: text, source: python-stdlib}", "data: null")
+    made = cases(data, (SWEEP, "  data.loading: [memory, files]\n  reduction: [all-reduce]"))
+    assert [case.data.loading for case in made] == ["memory", "files"]
 
 
 def test_a_suite_without_a_sweep_is_one_case(cases):
@@ -253,6 +260,32 @@ def test_only_filters_and_names_the_cases_when_none_is_left(cases):
         cases(only="rnks == 3")
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("", ["1 rank", "2 ranks", "4 ranks"]),
+        ("ranks <= 2", ["1 rank", "2 ranks"]),
+        ("batch == 4 and train.batch == batch", ["1 rank", "2 ranks", "4 ranks"]),
+        ("ranks * threads == cores and nodes == 1 and memory_gib > 8", ["4 ranks"]),
+        ("bucket == 4 * 2 ** 20 and time_limit == 600 and ranks == 1", ["1 rank"]),
+        ("ranks > 4", []),
+    ],
+)
+def test_an_expectation_names_its_cases_by_the_same_names_as_other_conditions(suite, cases, where, expected):
+    loaded = suite(("ranks <= 2", where))
+    (expectation,) = expand(loaded, MACHINE).expect
+    called = {case.id: case.label for case in cases()}
+    assert [called[case] for case in expectation.cases] == expected
+    assert (expectation.metric, expectation.where, expectation.at_least) == ("efficiency", where, 0.85)
+    if expected:
+        assert labels(expand(loaded, MACHINE, where or "true").cases) == expected
+
+
+def test_an_expectation_is_only_about_cases_that_are_kept(suite):
+    kept = expand(suite(), MACHINE, "ranks == 2")
+    assert [list(entry.cases) for entry in kept.expect] == [[case.id for case in kept.cases]]
+
+
 def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
     everything = ('exclude: ["ranks * threads > cores"]\n', "")
     with pytest.raises(PlanError) as caught:
@@ -276,7 +309,7 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
         ),
         (
             [("batch: 4", "batch: 4\n  micro_batches: 3")],
-            "4 ranks: batch 16 does not divide by dp 4 × micro_batches 3 = 12; batch 12 or 24 would",
+            "4 ranks: batch 4 does not divide by micro_batches 3; batch 3 or 6 would",
         ),
     ],
 )
@@ -287,7 +320,7 @@ def test_a_plan_that_cannot_be_is_refused_with_its_numbers(cases, changes, expec
 
 def test_ids_are_stable_and_know_nothing_of_names_or_order(cases, write):
     first, *_ = cases()
-    assert first.id == "12d9671539"
+    assert first.id == "1000828934"
     moved = write(
         ("plan: {dp: ranks, bucket: 4MiB}\n", ""),
         ("repeat: 2", "plan: {bucket: 4096KiB, dp: ranks}\nrepeat: 5"),
@@ -295,7 +328,7 @@ def test_ids_are_stable_and_know_nothing_of_names_or_order(cases, write):
         ("{kind: gpt, layers: 2, ", "{layers: 2, kind: gpt, "),
         ("  ranks: [1, 2, 4]\n  threads: [1]", "  threads: [1]\n  ranks: [4, 2, 1]"),
     )
-    made = expand(load_suite(moved), {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0})
+    made = expand(load_suite(moved), {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0}).cases
     assert {case.id for case in made} == {case.id for case in cases()}
 
 
@@ -308,17 +341,17 @@ def test_a_path_is_relative_to_the_file_that_names_it(write, tmp_path):
     top.write_text('name: top\nextends: "with [brackets]/base.yaml"\n')
     machine = {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0}
     for overrides in ([], ["data.source=" + str(folder / "text.txt")]):
-        case, *_ = expand(load_suite(top, overrides), machine)
+        case, *_ = expand(load_suite(top, overrides), machine).cases
         assert case.data.source == str(folder / "text.txt")
     (folder / "base.yaml").write_text(write(("source: python-stdlib", "source: '*.txt'")).read_text())
-    assert len(expand(load_suite(top), machine)) == 3
+    assert len(expand(load_suite(top), machine).cases) == 3
 
 
 def test_the_models_that_have_fewer_fields_get_sizes_that_fit(write):
     machine = {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0}
     data = ("data: {kind: text, source: python-stdlib}\n", "")
     model = "{kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32, vocabulary: 256, dtype: float32}"
-    block, *_ = expand(load_suite(write(data, (model, "{kind: block, width: 64}"))), machine)
+    block, *_ = expand(load_suite(write(data, (model, "{kind: block, width: 64}"))), machine).cases
     assert (block.model.layers, block.model.vocabulary, block.data.kind) == (1, 0, "synthetic")
-    linear, *_ = expand(load_suite(write(data, (model, "{kind: linear}"))), machine)
+    linear, *_ = expand(load_suite(write(data, (model, "{kind: linear}"))), machine).cases
     assert (linear.model.width, linear.model.dtype, linear.data.samples) == (5, "float64", 10_000)

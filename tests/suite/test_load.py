@@ -23,8 +23,6 @@ def test_a_suite_is_read_with_its_defaults(suite):
     assert loaded.resolved["train"]["optimizer"] == "adamw"
     assert loaded.given == loaded.file.read_text()
     assert json.loads(json.dumps(loaded.resolved)) == loaded.resolved
-    (expectation,) = loaded.expect
-    assert (expectation.metric, expectation.where, expectation.at_least) == ("efficiency", "ranks <= 2", 0.85)
 
 
 @pytest.mark.parametrize(
@@ -226,9 +224,49 @@ def test_overrides_replace_single_fields(suite):
     assert loaded.resolved["launch"]["env"] == {"OMP_PLACES": "cores"}
 
 
+@pytest.mark.parametrize("override", ["width=512", "model.width=512", "model={width: 512}"])
+def test_an_override_of_a_group_that_the_file_leaves_out_is_of_its_default_kind(tmp_path, override):
+    path = tmp_path / "bare.yaml"
+    path.write_text("name: bare\nscaling: weak\ndata: null\n")
+    loaded = load_suite(path, [override, "split=sample"])
+    assert (loaded.resolved["model"]["kind"], loaded.resolved["model"]["width"]) == ("gpt", 512)
+    assert (loaded.resolved["data"]["kind"], loaded.resolved["data"]["split"]) == ("text", "sample")
+    linear = load_suite(path, ["model.kind=linear", "samples=20"]).resolved
+    assert linear["data"] == {"kind": "linear", "samples": 20}
+
+
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
+        ("sweep={}", {}),
+        ("sweep={steps: [1, 2]}", {"steps": [1, 2]}),
+        ("sweep.ranks=[2]", {"model.width": [64], "zip": {"threads": [1], "train.lr": [0.1]}, "ranks": [2]}),
+        ("sweep.width=[32]", {"model.width": [32], "zip": {"threads": [1], "train.lr": [0.1]}}),
+        ("sweep.zip={steps: [3]}", {"model.width": [64], "zip": {"steps": [3]}}),
+        ("sweep.zip.lr=[0.2]", {"model.width": [64], "zip": {"threads": [1], "train.lr": [0.2]}}),
+    ],
+)
+def test_an_override_replaces_the_sweep_or_one_field_of_it(suite, override, expected):
+    sweep = "  model.width: [64]\n  zip: {threads: [1], train.lr: [0.1]}"
+    loaded = suite(("  ranks: [1, 2, 4]\n  threads: [1]", sweep), overrides=[override])
+    assert loaded.values["sweep"] == expected
+
+
+def test_an_override_of_a_group_keeps_the_rest_and_where_it_was_written(suite):
+    overrides = ["train={steps: 3}"]
+    assert suite(overrides=overrides).resolved["train"]["batch"] == 4
+    assert suite(overrides=overrides).resolved["train"]["steps"] == 3
+    assert "weak.yaml:8: train.lr: expected" in message(suite, ("lr: 1.0e-3", "lr: 0"), overrides=overrides)
+    assert "--set train={steps: 0}: train.steps:" in message(suite, overrides=["train={steps: 0}"])
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("wdith=3", ["--set wdith=3: a suite has no such field; did you mean 'width'?"]),
+        ("repat=3", ["did you mean 'repeat'?"]),
+        ("kind=block", ["did you mean 'model.kind' or 'data.kind'?"]),
+        ("wdith={a: 3}", ["did you mean 'width'?"]),
         ("modle.width=3", ["--set modle.width=3: modle: ", "did you mean 'model'?"]),
         ("model.widht=3", ["--set model.widht=3: model.widht: ", "did you mean 'width'?"]),
         ("width=wide", ["--set width=wide: model.width: expected a whole number, got 'wide'"]),

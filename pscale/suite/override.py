@@ -1,0 +1,114 @@
+"""Values over others: a file over the one that it extends, an option of the command line over the file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from pscale.errors import SuiteError
+from pscale.suite.document import Document, Path_, Place, dotted, read_value
+from pscale.suite.fields import full_name
+from pscale.suite.problems import nearest_field
+from pscale.suite.schema import DATA_OF, MODEL, File
+
+_FIXED = ("name", "extends")
+
+
+def merged(
+    below: dict[str, Any], above: dict[str, Any], whole: Collection[Path_], path: Path_ = ()
+) -> dict[str, Any]:
+    """Put `above` over `below`, group by group except at the paths in `whole`.
+
+    Another kind of model or data starts afresh.
+    """
+    if "kind" in above and above["kind"] != below.get("kind"):
+        return above
+    values = {**below, **above}
+    for name in below.keys() & above.keys():
+        place = (*path, name)
+        if isinstance(below[name], dict) and isinstance(above[name], dict) and place not in whole:
+            values[name] = merged(below[name], above[name], whole, place)
+    return values
+
+
+def overridden(document: Document, override: str) -> Document:
+    """Apply an override such as `model.width=256`: groups merge, the sweep and its fields are replaced."""
+    name, equals, text = override.partition("=")
+    option = f"--set {override}"
+    path = _path(name.strip(), document.values.get("sweep"))
+    if not equals or not all(path):
+        raise SuiteError(f"{option}: expected field=value, as in --set model.width=256")
+    _check(path, document, option)
+    value = read_value(text, option)
+    whole = [path] if path[0] == "sweep" else []
+    members = value if isinstance(value, dict) and not whole else None
+    for part in reversed(path):
+        value = {part: value}
+    value = _with_kind(value, document.values)
+    return Document(
+        values=merged(document.values, value, whole),
+        places=_places(document.places, path, members, Place(option=option)),
+        text=document.text,
+    )
+
+
+def _path(name: str, sweep: Any) -> tuple[str, ...]:
+    """Return where a name of the command line is in the file; names in a sweep have dots themselves."""
+    for group in (("sweep", "zip"), ("sweep",)):
+        prefix = f"{dotted(group)}."
+        if name.startswith(prefix):
+            field = name.removeprefix(prefix)
+            full = full_name(field)
+            written = [place for place in _swept(sweep) if place[:-1] == group]
+            same = [str(last) for *_, last in written if full and full_name(str(last)) == full]
+            return (*group, same[0] if same else field)
+    return tuple((full_name(name) or name).split("."))
+
+
+def _check(path: tuple[str, ...], document: Document, option: str) -> None:
+    if path[0] in _FIXED:
+        raise SuiteError(f"{option}: '{path[0]}' cannot be overridden")
+    if len(path) == 1 and path[0] not in File.model_fields:
+        known = [name for name in File.model_fields if name not in _FIXED]
+        raise SuiteError(f"{option}: a suite has no such field; {nearest_field(path[0], known)}")
+    for swept in _swept(document.values.get("sweep")):
+        if full_name(str(swept[-1])) == ".".join(path):
+            raise SuiteError(f"{option}: '{dotted(swept)}' sets it too and would win; override that")
+
+
+def _with_kind(above: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Say the kind of a group that the file leaves out, as its default does."""
+    ((group, members),) = above.items()
+    if isinstance(values.get(group), dict) or not isinstance(members, dict) or "kind" in members:
+        return above
+    model = values.get("model")
+    kind = str(model.get("kind")) if isinstance(model, dict) else MODEL.kind
+    default = {"model": MODEL, "data": DATA_OF.get(kind)}.get(group)
+    return {group: {"kind": default.kind, **members}} if default else above
+
+
+def _places(
+    places: Mapping[Path_, Place], path: Path_, members: Collection[str] | None, option: Place
+) -> dict[Path_, Place]:
+    """Return where values were written, now that an option sets `path`, or some `members` of it."""
+    depth = len(path)
+    above = {path[:length]: option for length in range(1, depth)}
+    kept = {
+        place: where
+        for place, where in places.items()
+        if place[:depth] != path
+        or (members is not None and len(place) > depth and place[depth] not in members)
+    }
+    return {**above, **kept, path: option}
+
+
+def _swept(sweep: Any) -> Iterator[Path_]:
+    """Yield the place of every field that the sweep sets."""
+    if not isinstance(sweep, dict):
+        return
+    yield from (("sweep", name) for name in sweep if name not in ("zip", "cases"))
+    zipped, cases = sweep.get("zip"), sweep.get("cases")
+    if isinstance(zipped, dict):
+        yield from (("sweep", "zip", name) for name in zipped)
+    for index, case in enumerate(cases if isinstance(cases, list) else []):
+        yield from (("sweep", "cases", index, name) for name in (case if isinstance(case, dict) else []))
