@@ -26,7 +26,7 @@ def build(file: File, folder: Path) -> config.Case:
         model=_model(file.model),
         data=_data(file, folder),
         train=_train(file),
-        plan=config.Plan(dp=file.plan.dp, reduction=file.plan.reduction, bucket_bytes=file.plan.bucket),
+        plan=config.Plan(**file.plan.model_dump(exclude={"bucket"}), bucket_bytes=file.plan.bucket),
         timing=config.Timing(**file.timing.model_dump()),
         launch=config.Launch(**launch, time_limit_s=file.launch.time_limit, extra=tuple(file.launch.extra)),
     )
@@ -64,5 +64,5 @@ def _found(source: str, folder: Path) -> str:
 def _train(file: File) -> config.Train:
     """Return the training with the batch of all ranks: a weak suite gives that of one replica."""
     fields = file.train.model_dump()
-    replicas = file.plan.dp if file.scaling == "weak" else 1
+    replicas = file.plan.dp * file.plan.ep if file.scaling == "weak" else 1
     return config.Train(**{**fields, "batch": fields["batch"] * replicas})

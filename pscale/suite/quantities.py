@@ -63,16 +63,16 @@ def duration_s(text: str) -> float:
 
 
 def degree(text: str) -> Any:
-    """Read the degree of a mesh axis that takes all ranks."""
-    if text != "ranks":
-        raise ValueError(f"expected a whole number, an expression, or ranks, got '{text}'")
-    return Formula("=ranks")
+    """Read the degree of a mesh axis that takes all ranks, or those that the other axes leave."""
+    if text not in ("ranks", "rest"):
+        raise ValueError(f"expected a whole number, an expression, ranks or rest, got '{text}'")
+    return Formula(f"={text}")
 
 
 _MOST = 10**9  # of anything: more is a slip of the finger
 Count = Annotated[int, Ge(1), Le(_MOST), Computed()]
+Degree = Annotated[int, Ge(1), Le(_MOST), Computed(degree, "^(=|(ranks|rest)$)")]
 CountOrNone = Annotated[int, Ge(0), Le(_MOST), Computed()]
-Degree = Annotated[int, Ge(1), Le(_MOST), Computed(degree, "^(=|ranks$)")]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1), Computed()]
 Positive = Annotated[float, Gt(0), Computed()]
 NotNegative = Annotated[float, Ge(0), Computed()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -19,12 +19,12 @@ from pscale.suite.quantities import (
     Count,
     CountOrNone,
     Degree,
+    Formula,
     Fraction,
     NotNegative,
     Positive,
     Seconds,
     Seed,
-    degree,
 )
 from pscale.suite.sweep import Sweep
 
@@ -127,12 +127,38 @@ class Train(Group):
     seed: Seed = config.Train.seed
 
 
-class Plan(Group):
-    """How the work is cut over ranks; `dp: ranks` makes every rank a replica."""
+_AXES = ("dp", "tp", "pp", "cp", "ep")
+_REST = Formula("=rest")
 
-    dp: Degree = Field(default_factory=lambda: degree("ranks"))
+
+class Plan(Group):
+    """How the work is cut over ranks: their number is dp x tp x pp x cp x ep.
+
+    One degree may be `ranks`, or `rest`: what the others leave of the ranks.
+    """
+
+    dp: Degree = Field(default=cast(int, _REST), validate_default=True)
+    tp: Degree = config.Plan.tp
+    pp: Degree = config.Plan.pp
+    cp: Degree = config.Plan.cp
+    ep: Degree = config.Plan.ep
     reduction: config.Reduction = config.Plan.reduction
     bucket: Bytes = config.Plan.bucket_bytes
+    sp: bool = config.Plan.sp
+    zero: config.ZeroStage = config.Plan.zero
+    reshard_after_forward: bool = config.Plan.reshard_after_forward
+    schedule: config.Schedule = config.Plan.schedule
+    virtual_stages: Count = config.Plan.virtual_stages
+    context: config.Context = config.Plan.context
+    placement: config.Placement = config.Plan.placement
+
+    @model_validator(mode="after")
+    def _rest_of_the_ranks(self) -> Self:
+        for axis in _AXES:
+            if getattr(self, axis) == _REST:
+                others = " * ".join(other for other in _AXES if other != axis)
+                setattr(self, axis, Formula(f"=max(1, ranks // ({others}))"))
+        return self
 
 
 class Timing(Group):
