@@ -76,6 +76,7 @@ def test_what_somebody_else_holds_is_not_summed_in_place(layer):
 
     class Doubling(Solo):
         def all_reduce(self, x, op="sum"):
+            assert op == "sum"
             x *= 2
 
     x = np.ones((1, 2, 3))

@@ -1,4 +1,4 @@
-"""Tensor and sequence parallel runs are the serial run, keep what is predicted and make the predicted calls."""
+"""Tensor and sequence parallel runs are the serial run, and make and keep what is predicted."""
 
 import threading
 from collections import Counter
@@ -177,11 +177,12 @@ def forget_norms(trainer):
     return trainer
 
 
-@pytest.mark.parametrize("missing", [tensor.Enter, tensor.Leave])
-def test_a_missing_sum_of_activations_is_caught(missing, folder, monkeypatch):
-    verb = "backward" if missing is tensor.Enter else "forward"
-    unsummed = (lambda _, x, cache: x) if verb == "backward" else (lambda _, x: (x, None))
-    monkeypatch.setattr(missing, verb, unsummed)
+@pytest.mark.parametrize(
+    ("layer", "verb", "unsummed"),
+    [(tensor.Enter, "backward", lambda _, dy, __: dy), (tensor.Leave, "forward", lambda _, x: (x, None))],
+)
+def test_a_missing_sum_of_activations_is_caught(layer, verb, unsummed, folder, monkeypatch):
+    monkeypatch.setattr(layer, verb, unsummed)
     _, weights, _ = train(CASES["gpt"], Plan(tp=2), folder)
     assert largest_difference(weights, serial("gpt", folder)[1]) > 1e-6
 
