@@ -35,6 +35,7 @@ GROUPS = (
     ("dp", "ep"),  # who shares a batch
     TOKENS,
     (*TOKENS, "tp"),
+    ("dp", "cp", "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 

@@ -81,7 +81,8 @@ class _Builder:
 
     def embedding(self) -> Layer:
         """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""
-        C, draw, by_rows = self.model.width, normal(DEVIATION), self.plan.embedding == "row"
+        C, draw = self.model.width, normal(DEVIATION)
+        by_rows = self.plan.embedding == "row" or self.tensor.size == 1
         token = self._param("token", (self.model.vocabulary, C), draw, split=0 if by_rows else 1)
         position = self._param("position", (self.model.sequence, C), draw)
         first = self._vocabulary().start if by_rows else 0

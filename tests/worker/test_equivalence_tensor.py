@@ -32,6 +32,7 @@ CASES = {
     "three heads": replace(
         TEXT, model=replace(TEXT.model, vocabulary=257, width=18, heads=3, sequence=15), train=TRAIN
     ),
+    "single sequences": replace(TEXT, train=replace(TRAIN, micro_batches=8)),
     "block": replace(BLOCK, model=replace(BLOCK.model, heads=4), train=replace(BLOCK.train, micro_batches=2)),
 }
 COMMON = [
@@ -45,10 +46,10 @@ COMMON = [
 ]
 RUNS = [
     *(("gpt", plan) for plan in COMMON),
-    *(("block", plan) for plan in COMMON),
+    *(("block", plan) for plan in (Plan(tp=4), Plan(dp=2, tp=2), Plan(dp=2, tp=4, sp=True))),
     ("gpt", Plan(tp=4, embedding="column")),
     ("gpt", Plan(dp=2, tp=2, sp=True, embedding="column", reduction="all-reduce")),
-    ("gpt", Plan(dp=8, tp=2, sp=True)),  # micro-batches of one sequence
+    ("single sequences", Plan(dp=2, tp=2, sp=True)),
     ("three heads", Plan(tp=3)),
     ("three heads", Plan(dp=2, tp=3, sp=True)),
 ]
@@ -175,6 +176,16 @@ def forget_norms(trainer):
         if "tp" in held.arena.params[0].sync:
             held.reduction = AllReduce(np.zeros(1), Solo(""))
     return trainer
+
+
+def test_tensor_ranks_that_disagree_on_what_none_cuts_are_noticed(folder):
+    def disagree(trainer):
+        for param, value in trainer.replicas.weights():
+            if param.name == "norm.gain":
+                value[0] += 1e-6 * trainer.stage.loss.loss.axis.rank
+        return trainer
+
+    assert train(CASES["gpt"], Plan(tp=2), folder, disagree)[2] > 1e-7
 
 
 @pytest.mark.parametrize(
