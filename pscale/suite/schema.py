@@ -145,6 +145,7 @@ class Plan(Group):
     reduction: config.Reduction = config.Plan.reduction
     bucket: Bytes = config.Plan.bucket_bytes
     sp: bool = config.Plan.sp
+    embedding: config.Embedding = config.Plan.embedding
     zero: config.ZeroStage = config.Plan.zero
     reshard_after_forward: bool = config.Plan.reshard_after_forward
     schedule: config.Schedule = config.Plan.schedule
