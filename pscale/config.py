@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_type_hints
 
 Scaling = Literal["weak", "strong", "throughput"]
-ModelKind = Literal["gpt", "block", "linear"]
+ModelKind = Literal["gpt", "moe", "block", "linear"]
 DataKind = Literal["text", "synthetic", "linear"]
 Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Split = Literal["partition", "sample"]
@@ -31,7 +31,10 @@ Bind = Literal["core", "socket", "numa", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Sizes of the network. `block` has one layer and no vocabulary; `linear` is `width` weights."""
+    """Sizes of the network. `block` has one layer and no vocabulary; `linear` is `width` weights.
+
+    `moe` is a `gpt` in which every `every`-th block has experts; the fields from `experts` on are its alone.
+    """
 
     kind: ModelKind = "gpt"
     layers: int = 4
@@ -40,6 +43,11 @@ class Model:
     sequence: int = 256
     vocabulary: int = 256
     dtype: Dtype = "float32"
+    experts: int = 8  # of a block
+    top_k: int = 1  # experts of a token, 1 or 2
+    capacity_factor: float = 1.25  # places of the experts over choices of the tokens
+    every: int = 2
+    balance_weight: float = 0.01  # of the auxiliary loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
 
 def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer:
     """Build this rank's stage; every replica starts from the weights of the first."""
-    stage, train = build(case.model, case.plan, mesh), case.train
+    stage, train = build(case.model, case.plan, mesh, case.train.batch), case.train
     params = [unit.layer.params for unit in stage.units]
     replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
