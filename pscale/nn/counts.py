@@ -108,4 +108,4 @@ def _mixture_bytes(model: Model, sequences: int, item: int) -> int:
     """Return what the experts and the router of a block keep: numbers, 8-byte integers, truth values."""
     h, n = model.width, sequences * model.sequence
     places, choices = sequences * model.experts * capacity(model), n * model.top_k
-    return item * (n * h + 10 * places * h + n * model.experts + choices) + 9 * (2 * choices + places) - choices
+    return item * (n * h + 10 * places * h + n * model.experts + choices) + 17 * choices + 9 * places

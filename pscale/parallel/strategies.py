@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import data
+from pscale.parallel import data, expert
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -33,12 +33,13 @@ GROUPS = (
     ("cp",),
     ("ep",),
     ("dp", "ep"),  # who shares a batch
+    expert.SYNC,
     TOKENS,
     (*TOKENS, "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data}
+STRATEGIES: dict[str, Strategy] = {"data": data, "expert": expert}
 
 
 def check(case: Case) -> None:

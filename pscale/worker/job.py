@@ -21,6 +21,7 @@ from pscale.worker.gemm import gemm_gflops
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
+from pscale.worker.routed import Routed
 from pscale.worker.trainer import Trainer, effective_lr
 
 _GEMM_SIZE, _GEMM_SECONDS = 1024, 0.25
@@ -71,6 +72,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
         "recording_call_s": recording_call_s(),
         "loss_unigram": batches.unigram_nats,
         "startup_s": startup_s,
+        **trainer.routed.columns(mesh.world, range(case.train.warmup, stop)),
         **timeline.parts,
     }
     batches.close()
@@ -87,6 +89,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
+    steps = train.warmup + train.steps + 2 * case.timing.overhead_steps
     return Trainer(
         stage=stage,
         batches=batches,
@@ -95,7 +98,8 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
         train=train,
         target_weight=1 / (train.batch * case.model.sequence),
         lr=effective_lr(train, case.plan.batch_parts),
-        losses=np.zeros(train.warmup + train.steps + 2 * case.timing.overhead_steps),
+        losses=np.zeros(steps),
+        routed=Routed(stage.tallies, case.model, steps),
     )
 
 
