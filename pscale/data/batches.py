@@ -13,7 +13,12 @@ from pscale.data.text import check_size, prepare_text
 from pscale.errors import UsageError
 from pscale.mesh.axis import Array, Axis
 
-_FITTING = {"gpt": ("text", "synthetic"), "moe": ("text", "synthetic"), "block": ("synthetic",), "linear": ("linear",)}
+_FITTING = {
+    "gpt": ("text", "synthetic"),
+    "moe": ("text", "synthetic"),
+    "block": ("synthetic",),
+    "linear": ("linear",),
+}
 
 
 class Batches(Protocol):

@@ -68,7 +68,7 @@ def executed_flops(model: Model, sequences: int) -> int:
 
 
 def _flops(model: Model, sequences: int, scores: int, visits: int) -> int:
-    """Return the FLOPs of a step: of a sequence, each head computes `scores` scores, experts `visits` rows."""
+    """Return the FLOPs of a step where, of a sequence, a head computes `scores`, experts `visits` rows."""
     h, n = model.width, sequences * model.sequence
     block = 72 * n * h * h + 12 * sequences * scores * h
     match model.kind:
@@ -87,8 +87,8 @@ def activation_bytes(model: Model, sequences: int) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
-    embedding keeps its tokens as 8-byte integers. In place of the 9 n h elements of an MLP a mixture keeps n h,
-    10 h for each place of its experts, and where the tokens go.
+    embedding keeps its tokens as 8-byte integers. In place of the 9 n h elements of an MLP a mixture keeps
+    n h, 10 h for each place of its experts, and where the tokens go.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
     scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)

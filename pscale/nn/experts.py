@@ -1,4 +1,4 @@
-"""A mixture of experts: every token goes through a few of many MLPs, which are multiplied expert by expert."""
+"""A mixture of experts: every token goes through a few of many MLPs, multiplied expert by expert."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExpertLinear:
         """Add to the gradients of weights and biases."""
         self.weight.add_product(x.swapaxes(1, 2), dy, self.buffers)
         if self.bias is not None:
-            self.bias.add_product(ones(dy.shape[1], dy.dtype), dy, self.buffers)
+            self.bias.add_grad(np.matmul(ones(dy.shape[1], dy.dtype), dy))
         dx = self.buffers.reuse(x)
         np.matmul(dy, self.weight.data.swapaxes(1, 2), out=dx)
         self.buffers.give(dy)

@@ -43,12 +43,12 @@ class BiasGelu:
         """Multiply by the derivative."""
         dx = self.buffers.reuse(dy)
         bias_grad = np.zeros(self.bias.shape, dy.dtype)
-        for dy_rows, slope_rows, dx_rows, grad in zip(
+        for dy_rows, slope_rows, dx_rows, bias_row in zip(
             self._parts(dy), self._parts(slope), self._parts(dx), rows_of(bias_grad), strict=True
         ):
             for tile in tiles(dx_rows):
                 part = np.multiply(dy_rows[tile], slope_rows[tile], out=dx_rows[tile])
-                grad += np.matmul(ones(len(part), dy.dtype), part)
+                np.add(bias_row, np.matmul(ones(len(part), dy.dtype), part), out=bias_row)
         self.bias.add_grad(bias_grad)
         self.buffers.give(slope)
         return dx

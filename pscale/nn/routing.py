@@ -6,16 +6,16 @@ mean over sequences. A sequence is never cut by the dims that split a batch, so 
 on how many ranks, micro-batches or stages there are, with or without dropping.
 
 * p = softmax(x W). Top 1 (Switch, Fedus et al., 2021): the expert of the largest p, weighted by that p.
-  Top 2 (GShard, Lepikhin et al., 2020): the two of the largest p, each weighted by its p over the sum of both;
-  the weights are normalised before dropping, and the second choice is not drawn at random. Of equal p
-  the lower number is chosen.
-* An expert takes at most C = ceil(top_k capacity_factor T / experts) of the T tokens of a sequence, never more than T.
+  Top 2 (GShard, Lepikhin et al., 2020): the two of the largest p, each weighted by its p over the sum of
+  both; that is before dropping, and the second choice is not drawn at random. Of equal p the lower number
+  is chosen.
+* An expert takes at most C = ceil(top_k capacity_factor T / experts) of a sequence's T tokens (at most T).
   Tokens queue by their position, a token's first choice before its second; who comes after the C-th is
   dropped: this choice adds nothing to the token. GShard seats all first choices before any second one, by
   which a later token could take the place of an earlier one; here what is said of a token never
   depends on those after it.
-* Auxiliary loss of a sequence: experts sum_e f_e P_e, f_e the share of tokens whose first choice is e (dropped or
-  not), P_e the mean of p_e; 1 where all are chosen alike. f is taken as constant.
+* Auxiliary loss of a sequence: experts sum_e f_e P_e, f_e the share of tokens whose first choice is e
+  (dropped or not), P_e the mean of p_e; 1 where all are chosen alike. f is taken as constant.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expert parallelism: every rank of the axis has a share of the experts, and tokens travel to theirs.
 
-The ranks split the batch as well. Routing is decided where a token is, from whole router weights, and the slots
-have a fixed size, so every exchange moves the same: experts x sequences x capacity vectors.
+The ranks split the batch as well. Routing is decided where a token is, from whole router weights, and the
+number of slots is fixed, so every exchange moves the same: experts x sequences x capacity vectors.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from pscale.config import Case, Model
+from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis
+from pscale.nn import counts
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
-from pscale.nn.routing import capacity, has_experts
+from pscale.nn.routing import capacity
+from pscale.parallel import division
 from pscale.parallel.replicas import TOKENS, Call
 
 SYNC = tuple(dim for dim in TOKENS if dim != "ep")  # over which the gradients of experts are partial sums
@@ -110,8 +110,7 @@ def calls(case: Case, rank: int) -> list[Call]:  # noqa: ARG001 - all ranks do t
     """Predict the exchanges of slots: two forward and two backward for each mixture and micro-batch."""
     if case.plan.ep == 1:
         return []
-    mixtures = sum(has_experts(case.model, block) for block in range(case.model.layers))
-    count = 4 * mixtures * case.train.micro_batches
+    count = 4 * counts.mixtures(case.model) * case.train.micro_batches
     return [Call(axis="ep", verb="all_to_all", sent_bytes=_slot_bytes(case), count=count)]
 
 
@@ -121,6 +120,6 @@ def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001 - all ranks do t
 
 
 def _slot_bytes(case: Case) -> int:
-    model: Model = case.model
-    sequences = case.train.batch // case.plan.batch_parts // case.train.micro_batches
-    return model.experts * capacity(model) * sequences * model.width * np.dtype(model.dtype).itemsize
+    model = case.model
+    slots = model.experts * capacity(model) * division.sequences(case)
+    return slots * model.width * division.item_bytes(case)

@@ -74,7 +74,10 @@ CASES = _schema(
     ("losses", pa.list_(_real)),  # every step, warm-up included
     ("replica_spread", _real),  # largest relative difference between replicas at the end
     ("dropped_share", _real),  # `moe` only: choices of experts that found no place, over all
-    ("expert_imbalance", _real),  # `moe` only: choices of the busiest expert over the mean, per step and block
+    (
+        "expert_imbalance",
+        _real,
+    ),  # `moe` only: choices of the busiest expert over the mean, per step and block
     ("weights", pa.list_(_real)),  # `linear` only: what was learned
     ("provenance", _text),  # JSON: what the job found: MPI, BLAS, packages, variables
 )

@@ -49,8 +49,8 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
     """Return this rank's stage of `model`, its parameters still without memory.
 
     The first unit takes the data (`gpt`: tokens (B, T); `block`: (B, T, C); `linear`: (B, width)); its
-    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape. `sequences` are those
-    of a step on all ranks, over which the auxiliary loss of routers is a mean.
+    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape. `sequences` are
+    those of a step on all ranks, over which the auxiliary loss of routers is a mean.
     """
     buffers = Buffers()
     builder = _Builder(model, plan, mesh, buffers, sequences)
@@ -131,7 +131,9 @@ class _Builder:
             ExpertLinear(self._expert("up.weight", (C, 4 * C), DEVIATION), buffers=buffers),
             BiasGelu(self._expert("up.bias", (4 * C,)), buffers=buffers),
             ExpertLinear(
-                self._expert("down.weight", (4 * C, C), last), self._expert("down.bias", (C,)), buffers=buffers
+                self._expert("down.weight", (4 * C, C), last),
+                self._expert("down.bias", (C,)),
+                buffers=buffers,
             ),
         )
         if axis.size > 1:

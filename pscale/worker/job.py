@@ -127,7 +127,9 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
         scale = max(float(np.abs(high).max()), float(np.abs(low).max()))
         spread = float((high - low).max()) / scale if scale else 0.0
         worst = spread if np.isnan(spread) else max(worst, spread)
-    return worst
+    everywhere = np.array([worst])
+    mesh.world.all_reduce(everywhere, "max")  # ranks hold different parameters
+    return float(everywhere[0])
 
 
 def _used(measured: Measured) -> dict[str, Any]:

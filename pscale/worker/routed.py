@@ -33,8 +33,8 @@ class Routed:
     def columns(self, world: Axis, steps: range) -> dict[str, float | None]:
         """Return columns of the `cases` table over `steps`; collective.
 
-        `dropped_share`: choices that found no place over all; `expert_imbalance`: choices of the most popular expert
-        over those of the average one, a mean over steps and blocks.
+        `dropped_share`: choices that found no place over all; `expert_imbalance`: choices of the most
+        popular expert over those of the average one, a mean over steps and blocks.
         """
         if not self._loads.size:
             return {"dropped_share": None, "expert_imbalance": None}

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from worker.test_equivalence import TEXT, difference, largest_difference, train
 
 from pscale.config import Model, Plan
-from pscale.mesh.solo import Solo
 
 MOE = replace(
     TEXT,
