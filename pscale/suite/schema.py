@@ -21,6 +21,7 @@ from pscale.suite.quantities import (
     Degree,
     Fraction,
     NotNegative,
+    OneOrTwo,
     Positive,
     Seconds,
     Seed,
@@ -71,6 +72,23 @@ class Gpt(Group):
     dtype: config.Dtype = config.Model.dtype
 
 
+class Moe(Group):
+    """A `gpt` in which every `every`-th block has experts in place of its MLP."""
+
+    kind: Literal["moe"]
+    layers: Count = config.Model.layers
+    width: Count = config.Model.width
+    heads: Count = config.Model.heads
+    sequence: Count = config.Model.sequence
+    vocabulary: Count = config.Model.vocabulary
+    experts: Count = config.Model.experts
+    top_k: OneOrTwo = config.Model.top_k
+    capacity_factor: Positive = config.Model.capacity_factor
+    every: Count = config.Model.every
+    balance_weight: NotNegative = config.Model.balance_weight
+    dtype: config.Dtype = config.Model.dtype
+
+
 class Block(Group):
     """One attention block that learns a regression: the fundamental element."""
 
@@ -98,7 +116,7 @@ class Text(Group):
 
 
 class Synthetic(Group):
-    """Samples drawn from the seed: tokens for `gpt`, a regression for `block`."""
+    """Samples drawn from the seed: tokens for `gpt` and `moe`, a regression for `block`."""
 
     kind: Literal["synthetic"]
 
@@ -190,6 +208,7 @@ class Expect(Group):
 
 _DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # where a suite does not say
     "gpt": Text(kind="text"),
+    "moe": Text(kind="text"),
     "block": Synthetic(kind="synthetic"),
     "linear": LinearData(kind="linear"),
 }
@@ -208,7 +227,7 @@ class File(Group):
     scaling: config.Scaling
     ranks: Count = 1
     threads: Count = 1
-    model: Annotated[Gpt | Block | Linear, Field(discriminator="kind")] = Gpt(kind="gpt")
+    model: Annotated[Gpt | Moe | Block | Linear, Field(discriminator="kind")] = Gpt(kind="gpt")
     data: Annotated[Text | Synthetic | LinearData, Field(discriminator="kind")] | None = None
     train: Train = Train()
     plan: Plan = Plan()

@@ -13,12 +13,10 @@ MODELS = {
     "gpt": Model(kind="gpt", layers=2, width=16, heads=2, sequence=70, vocabulary=11, dtype="float64"),
     "block": Model(kind="block", width=16, heads=2, sequence=70, dtype="float64"),
     "linear": Model(kind="linear", width=5, dtype="float64"),
-    "moe": Model(
-        **{"kind": "moe", "layers": 2, "width": 16, "heads": 2, "sequence": 70, "vocabulary": 11},
-        **{"experts": 5, "top_k": 2, "capacity_factor": 0.8, "every": 1, "balance_weight": 0.5},
-        dtype="float64",
-    ),
 }
+MODELS["moe"] = replace(
+    MODELS["gpt"], kind="moe", experts=5, top_k=2, capacity_factor=0.8, every=1, balance_weight=0.5
+)
 SAMPLES = 4
 STEP = 1e-6
 
