@@ -41,12 +41,23 @@ def sequences(case: Case) -> int:
     return case.train.batch // case.plan.batch_parts // case.train.micro_batches
 
 
+def units(case: Case, rank: int) -> list[str]:  # noqa: ARG001 - every rank has all
+    """Return the names of the units of `rank`, in forward order."""
+    return [name for name, _ in counts.unit_parameters(case.model)]
+
+
+def with_experts(case: Case, name: str) -> bool:
+    """Tell whether the unit `name` is a block that has experts."""
+    kind, _, index = name.partition(".")
+    return kind == "block" and has_experts(case.model, int(index))
+
+
 def parts(case: Case, rank: int) -> list[Part]:
     """Return what `rank` holds, sorted as the job sorts its parameters."""
-    sizes = case.plan.sizes
+    sizes, totals = case.plan.sizes, dict(counts.unit_parameters(case.model))
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
-    for number, (name, total) in enumerate(counts.unit_parameters(case.model)):
-        for sync, cut, size in _pieces(name, total, case, rank):
+    for number, name in enumerate(units(case, rank)):
+        for sync, cut, size in _pieces(name, totals[name], case):
             key = spanned(sizes, sync), spanned(sizes, cut)
             part = found.setdefault(key, Part(sync=key[0], cut=key[1], units={}))
             part.units[number] = part.units.get(number, 0) + size
@@ -58,16 +69,10 @@ def parameters(case: Case, rank: int) -> int:
     return sum(part.parameters for part in parts(case, rank))
 
 
-def _pieces(
-    name: str,
-    total: int,
-    case: Case,
-    rank: int,  # noqa: ARG001 - all ranks hold as much
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
+def _pieces(name: str, total: int, case: Case) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
     """Yield dims of sync and cut, and number of parameters."""
-    kind, _, index = name.partition(".")
     experts = 0
-    if kind == "block" and has_experts(case.model, int(index)):
+    if with_experts(case, name):
         experts = counts.expert_parameters(case.model)
         yield tuple(dim for dim in TOKENS if dim != "ep"), ("ep",), experts // case.plan.ep
     yield TOKENS, (), total - experts

@@ -12,7 +12,6 @@ from typing import Any
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis
-from pscale.nn import counts
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
@@ -106,11 +105,12 @@ def check(case: Case) -> None:
             )
 
 
-def calls(case: Case, rank: int) -> list[Call]:  # noqa: ARG001 - all ranks do the same
+def calls(case: Case, rank: int) -> list[Call]:
     """Predict the exchanges of slots: two forward and two backward for each mixture and micro-batch."""
     if case.plan.ep == 1:
         return []
-    count = 4 * counts.mixtures(case.model) * case.train.micro_batches
+    mixtures = sum(division.with_experts(case, name) for name in division.units(case, rank))
+    count = 4 * mixtures * case.train.micro_batches
     return [Call(axis="ep", verb="all_to_all", sent_bytes=_slot_bytes(case), count=count)]
 
 

@@ -40,12 +40,10 @@ def folder(tmp_path_factory):
     ("plan", "micro_batches"),
     [
         (Plan(ep=2), 1),
-        (Plan(ep=4), 2),
+        (Plan(ep=4, reduction="gather-broadcast"), 2),
         (Plan(ep=2, dp=2, bucket_bytes=20_000), 2),
         (Plan(ep=4, dp=2, reduction="all-reduce"), 1),
-        (Plan(ep=2, dp=2, reduction="gather-broadcast"), 1),
-        (Plan(dp=4), 2),
-        (Plan(), 4),
+        (Plan(dp=2), 4),
     ],
     ids=lambda value: f"dp{value.dp}-ep{value.ep}" if isinstance(value, Plan) else f"m{value}",
 )
