@@ -58,16 +58,16 @@ def model_flops(model: Model, sequences: int) -> int:
     return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
 
 
-def executed_flops(model: Model, sequences: int) -> int:
-    """Return the FLOPs of the matrix products that one training step does.
+def executed_flops(model: Model, sequences: int, copies: int = 1) -> int:
+    """Return the FLOPs of the matrix products that one training step does, mixtures on `copies` ranks alike.
 
     More than `model_flops` by the scores that are computed and masked, and by the empty places of experts.
     Sums and products with a vector are not counted.
     """
-    return _flops(model, sequences, scores_per_head(model.sequence), model.experts * capacity(model))
+    return _flops(model, sequences, scores_per_head(model.sequence), model.experts * capacity(model), copies)
 
 
-def _flops(model: Model, sequences: int, scores: int, visits: int) -> int:
+def _flops(model: Model, sequences: int, scores: int, visits: int, copies: int = 1) -> int:
     """Return the FLOPs of a step where, of a sequence, a head computes `scores`, experts `visits` rows."""
     h, n = model.width, sequences * model.sequence
     block = 72 * n * h * h + 12 * sequences * scores * h
@@ -79,28 +79,34 @@ def _flops(model: Model, sequences: int, scores: int, visits: int) -> int:
         case "gpt":
             return model.layers * block + 6 * n * h * model.vocabulary
         case "moe":
-            mixture = 48 * (sequences * visits - n) * h * h + 6 * n * h * model.experts  # beyond an MLP
-            return model.layers * block + mixtures(model) * mixture + 6 * n * h * model.vocabulary
+            mixture = 48 * sequences * visits * h * h + 6 * n * h * model.experts
+            beyond = copies * mixture - 48 * n * h * h  # an MLP
+            return model.layers * block + mixtures(model) * beyond + 6 * n * h * model.vocabulary
 
 
-def activation_bytes(model: Model, sequences: int) -> int:
+def activation_bytes(
+    model: Model, sequences: int, *, inside: int = 1, outside: int = 1, columns: int | None = None
+) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
-    embedding keeps its tokens as 8-byte integers. In place of the 9 n h elements of an MLP a mixture keeps
-    n h, 10 h for each place of its experts, and where the tokens go.
+    embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
+    `inside` ranks; all else of a block and of the head's norm is over `outside`. `columns` are the logits of
+    a token, without it all. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h for each place
+    of its experts, and where the tokens go.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
     scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
-    block = 16 * n * h + scores + 4 * n
+    block = (12 * n * h + scores) // inside + (4 * n * h + 4 * n) // outside
     match model.kind:
         case "linear":
             return item * sequences * (h + 1)
         case "block":
-            return item * (block + n * h)
+            return item * (block + n * h // outside)
         case "gpt" | "moe":
-            mixture = _mixture_bytes(model, sequences, item) - item * 9 * n * h
-            ends = item * (2 * n * h + 2 * n + n * model.vocabulary) + 8 * n
+            logits = n * (model.vocabulary if columns is None else columns)
+            ends = item * ((2 * n * h + 2 * n) // outside + logits) + 8 * n
+            mixture = _mixture_bytes(model, sequences, item) - item * (n * h + 8 * n * h // inside)
             return item * model.layers * block + mixtures(model) * mixture + ends
 
 

@@ -2,6 +2,7 @@
 
 The ranks split the batch as well. Routing is decided where a token is, from whole router weights, and the
 number of slots is fixed, so every exchange moves the same: experts x sequences x capacity vectors.
+Tensor ranks do not cut experts: all of them route, exchange and multiply alike.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ def check(case: Case) -> None:
             f"experts {model.experts} do not divide by ep {plan.ep}; ep {' or '.join(degrees)} would, or "
             f"experts {model.experts + -model.experts % plan.ep}"
         )
-    for name, value in (("cp", plan.cp), ("tp", plan.tp)):
-        if value > 1:
-            raise PlanError(
-                f"{name} {value} does not go with model.kind moe: tokens are routed by whole sequences, "
-                f"one copy of each; use {name} 1 and more of dp, ep or pp"
-            )
+    cuts = [f"cp {plan.cp}"] * (plan.cp > 1) + [f"sp with tp {plan.tp}"] * (plan.sp and plan.tp > 1)
+    if cuts:
+        raise PlanError(
+            f"{cuts[0]} cuts sequences, and model.kind moe routes tokens by whole ones; "
+            "use more of dp, ep, pp, or tp without sp"
+        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -36,13 +36,25 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     return Prediction(
         parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
-        executed_flops=counts.executed_flops(model, train.batch),
+        executed_flops=counts.executed_flops(model, train.batch, case.plan.tp),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
             "parameters": held,
             "gradients": held,
             "optimizer": held * states,
-            "activations": counts.activation_bytes(model, division.sequences(case)),
+            "activations": kept_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },
+    )
+
+
+def kept_bytes(case: Case, rank: int) -> int:
+    """Predict the activations that `rank` keeps of one micro-batch."""
+    plan = case.plan
+    return counts.activation_bytes(
+        case.model,
+        division.sequences(case),
+        inside=plan.tp,
+        outside=plan.tp if plan.sp else 1,
+        columns=division.vocabulary(case, rank),
     )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import data, expert
+from pscale.parallel import data, expert, sequence, tensor
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -36,10 +36,16 @@ GROUPS = (
     expert.SYNC,
     TOKENS,
     (*TOKENS, "tp"),
+    ("dp", "cp", "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data, "expert": expert}
+STRATEGIES: dict[str, Strategy] = {
+    "data": data,
+    "tensor": tensor,
+    "sequence": sequence,
+    "expert": expert,
+}
 
 
 def check(case: Case) -> None:

@@ -12,10 +12,13 @@ from pscale.nn.routing import Tally
 
 
 class Routed:
-    """The choices that this rank's routers made in every step. Without routers it notes nothing."""
+    """The choices that this rank's routers made in every step, as `copies` ranks do alike.
 
-    def __init__(self, tallies: Sequence[Tally], model: Model, steps: int):
-        self._tallies = tallies
+    Without routers it notes nothing.
+    """
+
+    def __init__(self, tallies: Sequence[Tally], model: Model, steps: int, copies: int = 1):
+        self._tallies, self._copies = tallies, copies
         blocks, experts = (model.layers, model.experts) if model.kind == "moe" else (0, 0)
         self._loads = np.zeros((steps, blocks, experts), np.int64)
         self._dropped = np.zeros((steps, blocks), np.int64)
@@ -28,7 +31,7 @@ class Routed:
             self._dropped[step, tally.block] = tally.dropped
             loss += tally.loss
             tally.clear()
-        return loss
+        return loss / self._copies
 
     def columns(self, world: Axis, steps: range) -> dict[str, float | None]:
         """Return columns of the `cases` table over `steps`; collective.

@@ -10,6 +10,7 @@ from pscale.data import prepare
 from pscale.errors import PlanError
 from pscale.mesh import grid
 from pscale.parallel import check
+from pscale.parallel.expert import buffer_bytes
 from pscale.parallel.predict import predict
 from pscale.parallel.strategies import GROUPS
 from pscale.worker.build import build
@@ -35,8 +36,16 @@ def case_of(plan, model=MODEL, batch=16, **train):
         case_of(Plan(ep=2, dp=3, reduction="gather-broadcast"), replace(MODEL, every=1), 24, micro_batches=4),
         case_of(Plan(ep=4, reduction="all-reduce"), clip=None),
         case_of(Plan(dp=2)),
+        case_of(Plan(ep=2, tp=2, dp=2), micro_batches=2),
     ],
-    ids=["ep 2", "ep 4 x dp 2", "ep 2 x dp 3, on a root", "ep 4 without clipping", "dp 2"],
+    ids=[
+        "ep 2",
+        "ep 4 x dp 2",
+        "ep 2 x dp 3, on a root",
+        "ep 4 without clipping",
+        "dp 2",
+        "ep 2 x tp 2 x dp 2",
+    ],
 )
 def test_a_step_makes_the_calls_and_holds_the_parameters_that_are_predicted(case, tmp_path):
     sizes = case.plan.sizes
@@ -70,8 +79,9 @@ def test_a_step_makes_the_calls_and_holds_the_parameters_that_are_predicted(case
         assert held_bytes[rank] == predicted.memory_bytes["parameters"]
 
 
-def test_a_rank_keeps_the_activations_and_exchanges_in_the_memory_that_are_predicted():
-    case = case_of(Plan(ep=2), replace(MODEL, every=3))
+@pytest.mark.parametrize("plan", [Plan(ep=2), Plan(ep=2, tp=2)], ids=["ep 2", "ep 2 x tp 2"])
+def test_a_rank_keeps_the_activations_and_exchanges_in_the_memory_that_are_predicted(plan):
+    case = case_of(plan, replace(MODEL, every=3))
 
     def one(mesh):
         stage = build(case.model, case.plan, mesh)
@@ -86,9 +96,9 @@ def test_a_rank_keeps_the_activations_and_exchanges_in_the_memory_that_are_predi
         return stage.buffers.held_bytes
 
     predicted = predict(case).memory_bytes
-    assert run_ranks(case.plan.sizes, one) == [predicted["activations"]] * 2
+    assert run_ranks(case.plan.sizes, one) == [predicted["activations"]] * plan.ranks
     slots = 4 * 8 * 8  # of 4 experts, in 8 sequences ceil(2 x 1.25 x 12 / 4)
-    assert predicted["exchange"] == slots * MODEL.width * 8
+    assert buffer_bytes(case, 0) == slots * MODEL.width * 8
 
 
 @pytest.mark.parametrize(
@@ -97,7 +107,7 @@ def test_a_rank_keeps_the_activations_and_exchanges_in_the_memory_that_are_predi
         (case_of(Plan(ep=3), batch=15), ["experts 4", "ep 3", "ep 1 or 2 or 4", "experts 6"]),
         (case_of(Plan(ep=2, dp=2), Model()), ["ep 2", "gpt", "dp 4"]),
         (case_of(Plan(cp=2)), ["cp 2", "moe"]),
-        (case_of(Plan(tp=2)), ["tp 2", "moe"]),
+        (case_of(Plan(tp=2, sp=True)), ["sp with tp 2", "moe"]),
         (case_of(Plan(ep=4, dp=3)), ["batch 16", "dp 3 × ep 4", "12 or 24"]),
     ],
     ids=["experts", "none", "context", "tensor", "batch"],

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from worker.test_equivalence import TEXT, difference, largest_difference, train
+from plans import TEXT, difference, largest_difference, train
 
 from pscale.config import Model, Plan
 
 MOE = replace(
     TEXT,
     model=Model(
-        kind="moe", layers=3, width=16, heads=2, sequence=13, experts=4, top_k=2, every=2, dtype="float64"
+        kind="moe", layers=2, width=16, heads=2, sequence=13, experts=4, top_k=2, every=2, dtype="float64"
     ),
     train=replace(TEXT.train, epsilon=1e-6),
 )
@@ -34,8 +34,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("files")
 
 
-@pytest.mark.parametrize("top_k", [1, 2])
-@pytest.mark.parametrize("capacity_factor", [0.5, 1.25, 8.0])
+@pytest.mark.parametrize(("top_k", "capacity_factor"), [(1, 0.5), (1, 1.25), (2, 0.5), (2, 1.25), (2, 8.0)])
 @pytest.mark.parametrize(
     ("plan", "micro_batches"),
     [
@@ -44,8 +43,10 @@ def folder(tmp_path_factory):
         (Plan(ep=2, dp=2, bucket_bytes=20_000), 2),
         (Plan(ep=4, dp=2, reduction="all-reduce"), 1),
         (Plan(dp=2), 4),
+        (Plan(ep=2, tp=2), 1),
+        (Plan(ep=2, tp=2, dp=2), 2),
     ],
-    ids=lambda value: f"dp{value.dp}-ep{value.ep}" if isinstance(value, Plan) else f"m{value}",
+    ids=lambda value: f"dp{value.dp}-ep{value.ep}-tp{value.tp}" if isinstance(value, Plan) else f"m{value}",
 )
 def test_losses_and_weights_do_not_depend_on_where_the_experts_are(
     top_k, capacity_factor, plan, micro_batches, folder
