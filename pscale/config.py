@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_type_hints
 
 Scaling = Literal["weak", "strong", "throughput"]
-ModelKind = Literal["gpt", "block", "linear"]
+ModelKind = Literal["gpt", "moe", "block", "linear"]
 DataKind = Literal["text", "synthetic", "linear"]
 Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Split = Literal["partition", "sample"]
@@ -32,7 +32,10 @@ Bind = Literal["core", "socket", "numa", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Sizes of the network. `block` has one layer and no vocabulary; `linear` is `width` weights."""
+    """Sizes of the network. `block` has one layer and no vocabulary; `linear` is `width` weights.
+
+    `moe` is a `gpt` in which every `every`-th block has experts; the fields from `experts` on are its alone.
+    """
 
     kind: ModelKind = "gpt"
     layers: int = 4
@@ -41,6 +44,11 @@ class Model:
     sequence: int = 256
     vocabulary: int = 256
     dtype: Dtype = "float32"
+    experts: int = 8  # of a block
+    top_k: int = 1  # experts of a token, 1 or 2
+    capacity_factor: float = 1.25  # places of the experts over choices of the tokens
+    every: int = 2
+    balance_weight: float = 0.01  # of the auxiliary loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +159,24 @@ class Case:
     @property
     def id(self) -> str:
         """Ten hexadecimal digits of the content: the same work has the same id in every suite."""
-        content = dataclasses.asdict(self)
+        content = _unlike_default(self)
         for name in ("suite", "label", "series", "base"):
-            del content[name]
-        del content["launch"]["time_limit_s"]
+            content.pop(name, None)
+        content.get("launch", {}).pop("time_limit_s", None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _unlike_default(value: Any) -> dict[str, Any]:
+    """Return the fields that differ from their defaults, so that a field that is added changes no old id."""
+    content: dict[str, Any] = {}
+    for each in dataclasses.fields(value):
+        held = getattr(value, each.name)
+        if dataclasses.is_dataclass(held):
+            if inner := _unlike_default(held):
+                content[each.name] = inner
+        elif held != (each.default_factory() if callable(each.default_factory) else each.default):
+            content[each.name] = held
+    return content
 
 
 T = TypeVar("T")

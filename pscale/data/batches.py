@@ -13,7 +13,12 @@ from pscale.data.text import check_size, prepare_text
 from pscale.errors import UsageError
 from pscale.mesh.axis import Array, Axis
 
-_FITTING = {"gpt": ("text", "synthetic"), "block": ("synthetic",), "linear": ("linear",)}
+_FITTING = {
+    "gpt": ("text", "synthetic"),
+    "moe": ("text", "synthetic"),
+    "block": ("synthetic",),
+    "linear": ("linear",),
+}
 
 
 class Batches(Protocol):
@@ -46,7 +51,7 @@ def prepare(case_data: Data, model: Model, train: Train, axis: Axis, folder: Pat
         return prepare_text(case_data, model, train, slots, axis=axis, folder=folder)
     if case_data.kind == "linear":
         return LinearBatches(case_data, model, train, slots, axis.rank)
-    draw = random_tokens if model.kind == "gpt" else regression
+    draw = regression if model.kind == "block" else random_tokens
     return draw(model, train, slots, axis.rank)
 
 

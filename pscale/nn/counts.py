@@ -1,13 +1,14 @@
 """What a model costs, in closed form: parameters, multiplications, memory.
 
 These formulas know nothing of the layers; tests hold the layers to them. h is the width, a the heads,
-s the sequence, V the vocabulary, n = sequences s the tokens.
+s the sequence, V the vocabulary, n = sequences s the tokens; E the experts of a block, k those of a token.
 """
 
 from __future__ import annotations
 
 from pscale.config import Model
 from pscale.nn.attention import scores_per_head
+from pscale.nn.routing import capacity, has_experts
 
 
 def unit_parameters(model: Model) -> list[tuple[str, int]]:
@@ -19,10 +20,27 @@ def unit_parameters(model: Model) -> list[tuple[str, int]]:
             return [("linear", h)]
         case "block":
             return [("block.0", block)]
-        case "gpt":
-            blocks = [(f"block.{index}", block) for index in range(model.layers)]
+        case "gpt" | "moe":
+            mlp = 8 * h * h + 5 * h
+            blocks = [
+                (f"block.{index}", block - mlp + expert_parameters(model) + h * model.experts)
+                if has_experts(model, index)
+                else (f"block.{index}", block)
+                for index in range(model.layers)
+            ]
             embedding, head = (model.vocabulary + model.sequence) * h, 2 * h + h * model.vocabulary
             return [("embedding", embedding), *blocks, ("head", head)]
+
+
+def expert_parameters(model: Model) -> int:
+    """Return the number of parameters of all experts of a block, without the router."""
+    h = model.width
+    return model.experts * (8 * h * h + 5 * h)
+
+
+def mixtures(model: Model) -> int:
+    """Return how many blocks have experts."""
+    return sum(has_experts(model, block) for block in range(model.layers))
 
 
 def parameters(model: Model) -> int:
@@ -33,22 +51,24 @@ def parameters(model: Model) -> int:
 def model_flops(model: Model, sequences: int) -> int:
     """Return the FLOPs that one training step needs, 2 a multiply-add, backward twice forward.
 
-    Matrix products only; attention exactly causal: a query meets (s + 1) / 2 keys on average.
+    Matrix products only; attention exactly causal: a query meets (s + 1) / 2 keys on average. With experts
+    every choice of a token counts for which there can be a place.
     """
-    return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2)
+    visits = min(model.top_k * model.sequence, model.experts * capacity(model))
+    return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
 
 
-def executed_flops(model: Model, sequences: int) -> int:
-    """Return the FLOPs of the matrix products that one training step does.
+def executed_flops(model: Model, sequences: int, copies: int = 1) -> int:
+    """Return the FLOPs of the matrix products that one training step does, mixtures on `copies` ranks alike.
 
-    More than `model_flops` by the scores that are computed and masked. Sums and products with a vector
-    are not counted.
+    More than `model_flops` by the scores that are computed and masked, and by the empty places of experts.
+    Sums and products with a vector are not counted.
     """
-    return _flops(model, sequences, scores_per_head(model.sequence))
+    return _flops(model, sequences, scores_per_head(model.sequence), model.experts * capacity(model), copies)
 
 
-def _flops(model: Model, sequences: int, scores: int) -> int:
-    """Return the FLOPs of a step where each head computes `scores` scores of a sequence."""
+def _flops(model: Model, sequences: int, scores: int, visits: int, copies: int = 1) -> int:
+    """Return the FLOPs of a step where, of a sequence, a head computes `scores`, experts `visits` rows."""
     h, n = model.width, sequences * model.sequence
     block = 72 * n * h * h + 12 * sequences * scores * h
     match model.kind:
@@ -58,6 +78,10 @@ def _flops(model: Model, sequences: int, scores: int) -> int:
             return block
         case "gpt":
             return model.layers * block + 6 * n * h * model.vocabulary
+        case "moe":
+            mixture = 48 * sequences * visits * h * h + 6 * n * h * model.experts
+            beyond = copies * mixture - 48 * n * h * h  # an MLP
+            return model.layers * block + mixtures(model) * beyond + 6 * n * h * model.vocabulary
 
 
 def activation_bytes(
@@ -68,7 +92,8 @@ def activation_bytes(
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
     embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
     `inside` ranks; all else of a block and of the head's norm is over `outside`. `columns` are the logits of
-    a token, without it all.
+    a token, without it all. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h for each place
+    of its experts, and where the tokens go.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
     scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
@@ -78,6 +103,15 @@ def activation_bytes(
             return item * sequences * (h + 1)
         case "block":
             return item * (block + n * h // outside)
-        case "gpt":
+        case "gpt" | "moe":
             logits = n * (model.vocabulary if columns is None else columns)
-            return item * (model.layers * block + (2 * n * h + 2 * n) // outside + logits) + 8 * n
+            ends = item * ((2 * n * h + 2 * n) // outside + logits) + 8 * n
+            mixture = _mixture_bytes(model, sequences, item) - item * (n * h + 8 * n * h // inside)
+            return item * model.layers * block + mixtures(model) * mixture + ends
+
+
+def _mixture_bytes(model: Model, sequences: int, item: int) -> int:
+    """Return what the experts and the router of a block keep: numbers, 8-byte integers, truth values."""
+    h, n = model.width, sequences * model.sequence
+    places, choices = sequences * model.experts * capacity(model), n * model.top_k
+    return item * (n * h + 10 * places * h + n * model.experts + choices) + 17 * choices + 9 * places

@@ -61,12 +61,12 @@ class Chain:
 class Residual:
     """x + layers(x) + bias.
 
-    The bias is added here, not by the last layer: a sum over ranks may come between.
+    The bias, where there is one, is added here, not by the last layer: a sum over ranks may come between.
     """
 
-    def __init__(self, *layers: Layer, bias: Param, buffers: Buffers):
+    def __init__(self, *layers: Layer, bias: Param | None = None, buffers: Buffers):
         self.branch, self.bias, self.buffers = Chain(*layers), bias, buffers
-        self.params: Sequence[Param] = (*self.branch.params, bias)
+        self.params: Sequence[Param] = self.branch.params if bias is None else (*self.branch.params, bias)
 
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
         """Add the branch to the stream."""
@@ -76,14 +76,16 @@ class Residual:
         skip_rows, branch_rows, y_rows = rows_of(x), rows_of(branch), rows_of(y)
         for tile in tiles(y_rows):
             np.add(branch_rows[tile], skip_rows[tile], out=y_rows[tile])
-            y_rows[tile] += self.bias.data
+            if self.bias is not None:
+                y_rows[tile] += self.bias.data
         self.buffers.give(x)
         return y, caches
 
     def backward(self, dy: Array, caches: list[Any]) -> Array:
         """Send the gradient both ways."""
-        dy_rows = rows_of(dy)
-        self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
+        if self.bias is not None:
+            dy_rows = rows_of(dy)
+            self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
         self.buffers.share(dy)
         branch = self.branch.backward(dy, caches)
         assert branch is not None

@@ -14,6 +14,7 @@ from pscale.config import Case
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
 from pscale.nn.param import share
+from pscale.nn.routing import has_experts
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -49,6 +50,12 @@ def activation_bytes(case: Case) -> int:
 def units(case: Case, rank: int) -> list[str]:  # noqa: ARG001
     """Return the names of the units of `rank`, in forward order."""
     return [name for name, _ in counts.unit_parameters(case.model)]
+
+
+def with_experts(case: Case, name: str) -> bool:
+    """Tell whether the unit `name` is a block that has experts."""
+    kind, _, index = name.partition(".")
+    return kind == "block" and has_experts(case.model, int(index))
 
 
 def per_step(case: Case, calls: Iterable[Call]) -> list[Call]:
@@ -91,6 +98,11 @@ def _pieces(name: str, case: Case, rank: int) -> Iterator[tuple[tuple[str, ...],
             held = vocabulary(case, rank) * h if by_rows else model.vocabulary * columns
             yield TOKENS, ("tp",), held
             yield whole, (), model.sequence * h
+        case "block" if with_experts(case, name):
+            yield whole, (), 5 * h + h * model.experts
+            yield TOKENS, ("tp",), columns * (4 * h + 3)
+            experts = counts.expert_parameters(model) // case.plan.ep
+            yield tuple(dim for dim in TOKENS if dim != "ep"), ("ep",), experts
         case "block":
             yield whole, (), 6 * h
             yield TOKENS, ("tp",), columns * (12 * h + 7)

@@ -36,7 +36,7 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     return Prediction(
         parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
-        executed_flops=counts.executed_flops(model, train.batch),
+        executed_flops=counts.executed_flops(model, train.batch, case.plan.tp),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
             "parameters": held,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import data, sequence, tensor
+from pscale.parallel import data, expert, sequence, tensor
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -33,13 +33,19 @@ GROUPS = (
     ("cp",),
     ("ep",),
     ("dp", "ep"),  # who shares a batch
+    expert.SYNC,
     TOKENS,
     (*TOKENS, "tp"),
     ("dp", "cp", "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data, "tensor": tensor, "sequence": sequence}
+STRATEGIES: dict[str, Strategy] = {
+    "data": data,
+    "tensor": tensor,
+    "sequence": sequence,
+    "expert": expert,
+}
 
 
 def check(case: Case) -> None:

@@ -108,7 +108,7 @@ def check(case: Case) -> None:
         raise PlanError(
             f"heads {model.heads} do not divide by tp {tp}; tp {alternatives(fits)} would, or {near}"
         )
-    if model.kind == "gpt" and model.vocabulary < tp:
+    if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
             f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "
             f"tp {model.vocabulary} or less would work"
@@ -131,7 +131,8 @@ def calls(case: Case, rank: int) -> list[Call]:
     made = []
     if not case.plan.sp:
         rows = case.plan.embedding == "row"
-        sums = 4 * blocks + (ends and rows) + ("head" in names)
+        whole_mlps = sum(division.with_experts(case, name) for name in names)
+        sums = 4 * blocks - 2 * whole_mlps + (ends and rows) + ("head" in names)
         made.append(Call(axis=DIM, verb="all_reduce", sent_bytes=whole, count=sums))
         made.append(
             Call(axis=DIM, verb="all_gather", sent_bytes=whole // case.plan.tp, count=ends and not rows)

@@ -73,6 +73,11 @@ CASES = _schema(
     ("loss_unigram", _real),  # of guessing by byte frequency; text only
     ("losses", pa.list_(_real)),  # every step, warm-up included
     ("replica_spread", _real),  # largest relative difference between replicas at the end
+    ("dropped_share", _real),  # `moe` only: choices of experts that found no place, over all
+    (
+        "expert_imbalance",
+        _real,
+    ),  # `moe` only: choices of the busiest expert over the mean, per step and block
     ("weights", pa.list_(_real)),  # `linear` only: what was learned
     ("provenance", _text),  # JSON: what the job found: MPI, BLAS, packages, variables
 )

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from pscale import config
-from pscale.suite.schema import Block, File, Gpt, Linear, LinearData, Text
+from pscale.suite.schema import Block, File, Gpt, Linear, LinearData, Moe, Text
 
 _STDLIB = config.Data.source
 _LINEAR_WEIGHTS = 5
@@ -32,7 +32,7 @@ def build(file: File, folder: Path) -> config.Case:
     )
 
 
-def _model(model: Gpt | Block | Linear) -> config.Model:
+def _model(model: Gpt | Moe | Block | Linear) -> config.Model:
     fields = model.model_dump()
     if isinstance(model, Block):
         return config.Model(**fields, layers=1, vocabulary=0)

@@ -40,6 +40,10 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
 
 
 def _model_problems(model: Model) -> list[Problem]:
+    return _head_problems(model) + (_expert_problems(model) if model.kind == "moe" else [])
+
+
+def _head_problems(model: Model) -> list[Problem]:
     width, heads = model.width, model.heads
     if width % heads == 0:
         return []
@@ -52,6 +56,17 @@ def _model_problems(model: Model) -> list[Problem]:
     would = " or ".join(str(count) for count in sorted(nearest))
     message = f"{heads} heads do not divide width {width}; heads {would} would, or width "
     return [Problem(("model", "heads"), message + str(width + heads - width % heads))]
+
+
+def _expert_problems(model: Model) -> list[Problem]:
+    problems = []
+    if model.top_k > model.experts:
+        message = f"{model.top_k} experts of a token are more than experts {model.experts}"
+        problems.append(Problem(("model", "top_k"), f"{message}; top_k {model.experts} would do"))
+    if model.every > model.layers:
+        message = f"every {model.every} leaves no block of layers {model.layers} with experts"
+        problems.append(Problem(("model", "every"), f"{message}; every 1 to {model.layers} would"))
+    return problems
 
 
 def _data_problems(case: Case) -> list[Problem]:

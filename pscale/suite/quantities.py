@@ -72,6 +72,7 @@ def degree(text: str) -> Any:
 _MOST = 10**9  # of anything: more is a slip of the finger
 Count = Annotated[int, Ge(1), Le(_MOST), Computed()]
 Degree = Annotated[int, Ge(1), Le(_MOST), Computed(degree, "^(=|(ranks|rest)$)")]
+OneOrTwo = Annotated[int, Ge(1), Le(2), Computed()]
 CountOrNone = Annotated[int, Ge(0), Le(_MOST), Computed()]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1), Computed()]
 Positive = Annotated[float, Gt(0), Computed()]

@@ -22,6 +22,7 @@ from pscale.suite.quantities import (
     Formula,
     Fraction,
     NotNegative,
+    OneOrTwo,
     Positive,
     Seconds,
     Seed,
@@ -69,6 +70,23 @@ class Gpt(Group):
     dtype: config.Dtype = config.Model.dtype
 
 
+class Moe(Group):
+    """A `gpt` in which every `every`-th block has experts in place of its MLP."""
+
+    kind: Literal["moe"]
+    layers: Count = config.Model.layers
+    width: Count = config.Model.width
+    heads: Count = config.Model.heads
+    sequence: Count = config.Model.sequence
+    vocabulary: Count = config.Model.vocabulary
+    experts: Count = config.Model.experts
+    top_k: OneOrTwo = config.Model.top_k
+    capacity_factor: Positive = config.Model.capacity_factor
+    every: Count = config.Model.every
+    balance_weight: NotNegative = config.Model.balance_weight
+    dtype: config.Dtype = config.Model.dtype
+
+
 class Block(Group):
     """One attention block that learns a regression: the fundamental element."""
 
@@ -96,7 +114,7 @@ class Text(Group):
 
 
 class Synthetic(Group):
-    """Samples drawn from the seed: tokens for `gpt`, a regression for `block`."""
+    """Samples drawn from the seed: tokens for `gpt` and `moe`, a regression for `block`."""
 
     kind: Literal["synthetic"]
 
@@ -137,7 +155,7 @@ class Plan(Group):
     One degree may be `ranks`, or `rest`: what the others leave of the ranks.
     """
 
-    dp: Degree = Field(default=cast(int, _REST), validate_default=True)
+    dp: Degree = Field(default_factory=lambda: cast(int, _REST))
     tp: Degree = config.Plan.tp
     pp: Degree = config.Plan.pp
     cp: Degree = config.Plan.cp
@@ -216,6 +234,7 @@ class Expect(Group):
 MODEL = Gpt(kind="gpt")
 DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # by the kind of model
     "gpt": Text(kind="text"),
+    "moe": Text(kind="text"),
     "block": Synthetic(kind="synthetic"),
     "linear": LinearData(kind="linear"),
 }
@@ -234,7 +253,7 @@ class File(Group):
     scaling: config.Scaling
     ranks: Count = 1
     threads: Count = 1
-    model: Annotated[Gpt | Block | Linear, Field(discriminator="kind")] = MODEL
+    model: Annotated[Gpt | Moe | Block | Linear, Field(discriminator="kind")] = MODEL
     data: Annotated[Text | Synthetic | LinearData, Field(discriminator="kind")] | None = None
     train: Train = Train()
     plan: Plan = Plan()

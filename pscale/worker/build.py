@@ -6,18 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.nn.embedding import Positions, Tokens
+from pscale.nn.experts import ExpertLinear, Mixture
 from pscale.nn.gelu import BiasGelu
 from pscale.nn.layer import Chain, First, Layer, Residual
 from pscale.nn.linear import Linear
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Draw, Param, constant, normal, share
-from pscale.parallel import sequence, tensor
+from pscale.nn.routing import Router, Tally, capacity, has_experts
+from pscale.parallel import expert, sequence, tensor
 from pscale.parallel.replicas import TOKENS
 from pscale.parallel.vocabulary import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 
@@ -39,25 +43,29 @@ class Stage:
     units: Sequence[Unit]
     loss: Loss
     buffers: Buffers
+    tallies: Sequence[Tally] = ()  # of the routers, if there are any
 
 
-def build(model: Model, plan: Plan, mesh: Mesh) -> Stage:
+def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
     """Return this rank's stage of `model`, its parameters still without memory.
 
     The first unit takes the data (`gpt`: tokens (B, T); `block`: (B, T, C); `linear`: (B, width)); its
-    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape.
+    backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape. `sequences` are
+    those of a step on all ranks, over which the auxiliary loss of routers is a mean.
     """
     buffers = Buffers()
-    builder = _Builder(model, plan, mesh, buffers)
+    builder = _Builder(model, plan, mesh, buffers, sequences)
     units = tuple(Unit(name=name, layer=layer) for name, layer in builder.units().items())
-    return Stage(units=units, loss=builder.loss(), buffers=buffers)
+    return Stage(units=units, loss=builder.loss(), buffers=buffers, tallies=builder.tallies)
 
 
 class _Builder:
     """Makes the layers of a model; weight decay is for the matrices of products alone, as in minGPT."""
 
-    def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers):
+    def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers, sequences: int):
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
+        self.sequences = sequences
+        self.tallies: list[Tally] = []
         self.layer = 0  # of the parameters made next
         self.tensor = mesh.axis("tp")
         self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
@@ -71,7 +79,7 @@ class _Builder:
             case "block":
                 block = First(self.block(layers=1), self.buffers)
                 return {"block.0": sequence.Sliced(block, self.tensor) if self.sliced else block}
-            case "gpt":
+            case "gpt" | "moe":
                 units: dict[str, Layer] = {"embedding": self.embedding()}
                 for index in range(self.model.layers):
                     self.layer = index + 1
@@ -113,6 +121,9 @@ class _Builder:
             Linear(self._matrix("projection.weight", C, C, last, split=0), buffers=buffers),
             self._leave(),
         )
+        attend = Residual(*attention, bias=self._bias("projection.bias", C), buffers=buffers)
+        if has_experts(self.model, self.layer - 1):
+            return Chain(attend, Residual(self._norm("mlp.norm"), self._mixture(last), buffers=buffers))
         mlp = (
             self._norm("mlp.norm"),
             self._columns(self._matrix("up.weight", C, 4 * C, split=1)),
@@ -120,9 +131,46 @@ class _Builder:
             Linear(self._matrix("down.weight", 4 * C, C, last, split=0), buffers=buffers),
             self._leave(),
         )
-        return Chain(
-            Residual(*attention, bias=self._bias("projection.bias", C), buffers=buffers),
-            Residual(*mlp, bias=self._bias("down.bias", C), buffers=buffers),
+        return Chain(attend, Residual(*mlp, bias=self._bias("down.bias", C), buffers=buffers))
+
+    def _mixture(self, last: float) -> Layer:
+        """Return experts of which each token visits a few; this rank has a share of them."""
+        model, buffers, axis = self.model, self.buffers, self.mesh.axis("ep")
+        C = model.width
+        tally = Tally(block=self.layer - 1, loads=np.zeros(model.experts, np.int64))
+        self.tallies.append(tally)
+        router = Router(
+            self._matrix("router.weight", C, model.experts),
+            top_k=model.top_k,
+            capacity=capacity(model),
+            loss_weight=model.balance_weight / self.sequences,
+            tally=tally,
+            buffers=buffers,
+        )
+        experts: Layer = Chain(
+            ExpertLinear(self._expert("up.weight", (C, 4 * C), DEVIATION), buffers=buffers),
+            BiasGelu(self._expert("up.bias", (4 * C,)), buffers=buffers),
+            ExpertLinear(
+                self._expert("down.weight", (4 * C, C), last),
+                self._expert("down.bias", (C,)),
+                buffers=buffers,
+            ),
+        )
+        if axis.size > 1:
+            experts = expert.Exchange(experts, axis, buffers=buffers)
+        return Mixture(router, experts, buffers=buffers)
+
+    def _expert(self, name: str, shape: tuple[int, ...], deviation: float = 0.0) -> Param:
+        """Return this rank's share of a parameter that every expert has: a matrix, or a bias of zeros."""
+        cut = expert.cut((self.model.experts, *shape), self.mesh.axis("ep"))
+        return Param(
+            f"experts.{name}",
+            (self.model.experts // self.mesh.axis("ep").size, *shape),
+            layer=self.layer,
+            draw=normal(deviation) if deviation else constant(0.0),
+            sync=expert.SYNC,
+            decay=len(shape) > 1,
+            cut=cut,
         )
 
     def head(self) -> Layer:
@@ -132,10 +180,10 @@ class _Builder:
 
     def loss(self) -> Loss:
         """Return the loss; where several tensor ranks compute the same, each reports its share."""
-        axis, buffers = self.tensor, self.buffers
+        axis, buffers, tokens = self.tensor, self.buffers, self.model.kind in ("gpt", "moe")
         if axis.size == 1:
-            return CrossEntropy(buffers=buffers) if self.model.kind == "gpt" else MeanSquare(buffers=buffers)
-        if self.model.kind == "gpt":
+            return CrossEntropy(buffers=buffers) if tokens else MeanSquare(buffers=buffers)
+        if tokens:
             first = self._vocabulary().start
             return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis.size)
         loss = MeanSquare(buffers=buffers)

@@ -22,6 +22,7 @@ from pscale.worker.gemm import gemm_gflops
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
+from pscale.worker.routed import Routed
 from pscale.worker.trainer import Trainer, effective_lr
 
 _GEMM_SIZE, _GEMM_SECONDS = 1024, 0.25
@@ -72,6 +73,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
         "recording_call_s": recording_call_s(),
         "loss_unigram": batches.unigram_nats,
         "startup_s": startup_s,
+        **trainer.routed.columns(mesh.world, range(case.train.warmup, stop)),
         **timeline.parts,
     }
     batches.close()
@@ -83,11 +85,12 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
 
 def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer:
     """Build this rank's stage; every replica starts from the weights of the first."""
-    stage, train = build(case.model, case.plan, mesh), case.train
+    stage, train = build(case.model, case.plan, mesh, case.train.batch), case.train
     params = [unit.layer.params for unit in stage.units]
     replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
+    steps = train.warmup + train.steps + 2 * case.timing.overhead_steps
     return Trainer(
         stage=stage,
         batches=batches,
@@ -96,7 +99,8 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
         train=train,
         target_weight=1 / (train.batch * case.model.sequence),
         lr=effective_lr(train, case.plan.batch_parts),
-        losses=np.zeros(train.warmup + train.steps + 2 * case.timing.overhead_steps),
+        losses=np.zeros(steps),
+        routed=Routed(stage.tallies, case.model, steps, copies=case.plan.tp),
     )
 
 
@@ -124,7 +128,9 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
         scale = max(float(np.abs(high).max()), float(np.abs(low).max()))
         spread = float((high - low).max()) / scale if scale else 0.0
         worst = spread if np.isnan(spread) else max(worst, spread)
-    return worst
+    everywhere = np.array([worst])
+    mesh.world.all_reduce(everywhere, "max")  # ranks hold different parameters
+    return float(everywhere[0])
 
 
 def _holders(param: Param) -> tuple[str, ...]:
@@ -153,5 +159,5 @@ def work(case: Case) -> dict[str, Any]:
         "parameters": counts.parameters(model),
         "tokens": case.train.batch * model.sequence,
         "model_flops": counts.model_flops(model, case.train.batch),
-        "executed_flops": counts.executed_flops(model, case.train.batch),
+        "executed_flops": counts.executed_flops(model, case.train.batch, case.plan.tp),
     }

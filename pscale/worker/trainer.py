@@ -14,6 +14,7 @@ from pscale.data import Batches
 from pscale.parallel.replicas import Replicas
 from pscale.worker.build import Stage
 from pscale.worker.recorder import Recorder
+from pscale.worker.routed import Routed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class Trainer:
     target_weight: float  # 1 / tokens of the global batch, so that sums over ranks are means over tokens
     lr: float
     losses: NDArray[np.float64]
+    routed: Routed
 
     def step(self, index: int) -> None:
         """Run one optimizer step on this rank's samples of global batch `index`."""
@@ -45,6 +47,7 @@ class Trainer:
             self.losses[index] += self._micro_batch(inputs, targets, last=micro == micro_batches - 1)
         with record.phase("sync"):
             self.replicas.finish()
+        self.losses[index] += self.routed.note(index)
 
     def update(self) -> None:
         """Clip by the norm of the whole model's gradient and do the optimizer's step."""

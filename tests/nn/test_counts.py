@@ -10,6 +10,7 @@ MODELS = [
     Model(kind="gpt", layers=3, width=12, heads=3, sequence=ROWS + 9, vocabulary=17, dtype="float32"),
     Model(kind="block", width=12, heads=2, sequence=20, dtype="float64"),
     Model(kind="linear", width=5, dtype="float64"),
+    Model(kind="moe", layers=3, width=12, heads=3, sequence=20, vocabulary=17, experts=5, top_k=2, every=2),
 ]
 SEQUENCES = 2
 
@@ -19,7 +20,7 @@ def data(model: Model):
     x = np.ones(shape, model.dtype)
     return (
         (x[..., 0].astype(int),) * 2
-        if model.kind == "gpt"
+        if model.kind in ("gpt", "moe")
         else (x, x[..., :1] if model.kind == "linear" else x)
     )
 

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -209,6 +210,16 @@ def test_a_value_that_an_expression_gives_again_is_no_second_case(cases):
             "heads: 5",
             "weak.yaml:4: model.heads: 5 heads do not divide width 64; heads 4 or 8 would, or width 65",
         ),
+        (
+            "{kind: gpt, ",
+            "{kind: moe, experts: 1, top_k: 2, ",
+            "weak.yaml:4: model.top_k: 2 experts of a token are more than experts 1; top_k 1 would do",
+        ),
+        (
+            "{kind: gpt, ",
+            "{kind: moe, every: 3, ",
+            "weak.yaml:4: model.every: every 3 leaves no block of layers 2 with experts; every 1 to 2 would",
+        ),
         (SWEEP, "  lr: [0.001, 0.0010000001]", "sweep: has duplicates: 2 cases called 'lr 0.001'"),
         (
             "python-stdlib",
@@ -320,7 +331,7 @@ def test_a_plan_that_cannot_be_is_refused_with_its_numbers(cases, changes, expec
 
 def test_ids_are_stable_and_know_nothing_of_names_or_order(cases, write):
     first, *_ = cases()
-    assert first.id == "1000828934"
+    assert first.id == "ebbb7139c5"
     moved = write(
         ("plan: {dp: ranks, bucket: 4MiB}\n", ""),
         ("repeat: 2", "plan: {bucket: 4096KiB, dp: ranks}\nrepeat: 5"),
@@ -345,6 +356,13 @@ def test_a_path_is_relative_to_the_file_that_names_it(write, tmp_path):
         assert case.data.source == str(folder / "text.txt")
     (folder / "base.yaml").write_text(write(("source: python-stdlib", "source: '*.txt'")).read_text())
     assert len(expand(load_suite(top), machine).cases) == 3
+
+
+def test_a_model_with_experts_is_a_gpt_with_more_fields(cases):
+    plain, *_ = cases()
+    made, *_ = cases(("{kind: gpt, ", "{kind: moe, experts: 4, capacity_factor: 2.0, every: 1, "))
+    expected = replace(plain.model, kind="moe", experts=4, capacity_factor=2.0, every=1)
+    assert (made.model, made.data) == (expected, plain.data)
 
 
 def test_the_models_that_have_fewer_fields_get_sizes_that_fit(write):

@@ -44,8 +44,19 @@ def test_a_suite_is_read_with_its_defaults(suite):
             "",
             ["weak.yaml:1: scaling: is missing; expected one of weak, strong, throughput"],
         ),
-        ("kind: gpt, ", "", ["weak.yaml:4: model: 'kind' is missing; expected one of gpt, block, linear"]),
+        (
+            "kind: gpt, ",
+            "",
+            ["weak.yaml:4: model: 'kind' is missing; expected one of gpt, moe, block, linear"],
+        ),
         ("kind: gpt", "kind: gtp", ["weak.yaml:4: model.kind: unknown kind 'gtp'; did you mean 'gpt'?"]),
+        ("kind: gpt", "kind: moe, top_k: 3", ["weak.yaml:4: model.top_k: expected at most 2, got 3"]),
+        ("kind: gpt", "kind: moe, capacity_factor: 0.0", ["model.capacity_factor: expected more than 0"]),
+        (
+            "kind: gpt",
+            "kind: gpt, experts: 8",
+            ["weak.yaml:4: model.experts: ", "of kind gpt has no such field"],
+        ),
         ("kind: gpt", "kind: block", ["weak.yaml:4: model.layers: ", "of kind block has no such field"]),
         ("kind: text", "kind: linear", ["weak.yaml:5: data.source: ", "expected one of kind, samples"]),
         # types

@@ -14,6 +14,9 @@ MODELS = {
     "block": Model(kind="block", width=16, heads=2, sequence=70, dtype="float64"),
     "linear": Model(kind="linear", width=5, dtype="float64"),
 }
+MODELS["moe"] = replace(
+    MODELS["gpt"], kind="moe", experts=5, top_k=2, capacity_factor=0.8, every=1, balance_weight=0.5
+)
 SAMPLES = 4
 STEP = 1e-6
 
@@ -22,7 +25,7 @@ def data(model: Model, samples: int = SAMPLES) -> tuple[Array, Array]:
     random = np.random.default_rng(9)
     shape = (samples, model.sequence, model.width)
     match model.kind:
-        case "gpt":
+        case "gpt" | "moe":
             return random.integers(0, model.vocabulary, shape[:2]), random.integers(
                 0, model.vocabulary, shape[:2]
             )
@@ -38,6 +41,9 @@ def forward(stage: Serial, x: Array, targets: Array) -> tuple[float, list]:
         x, cache = unit.layer.forward(x)
         caches.append(cache)
     value, cache = stage.loss.forward(x, targets, 1 / (SAMPLES * 70))
+    for tally in stage.tallies:
+        value += tally.loss
+        tally.clear()
     return value, [*caches, cache]
 
 
@@ -96,9 +102,10 @@ def test_micro_batches_add_up_to_the_batch_also_when_many_are_under_way(kind):
     np.testing.assert_allclose(parts.arena.grad, whole.arena.grad, rtol=0, atol=1e-12 * largest)
 
 
-def test_a_later_token_never_changes_what_is_said_before_it():
-    stage = made("gpt")
-    x, _ = data(MODELS["gpt"], samples=1)
+@pytest.mark.parametrize("kind", ["gpt", "moe"])
+def test_a_later_token_never_changes_what_is_said_before_it(kind):
+    stage = made(kind)
+    x, _ = data(MODELS[kind], samples=1)
     changed = x.copy()
     changed[0, 40] = (x[0, 40] + 1) % 11
     logits = []
@@ -115,7 +122,7 @@ def test_a_later_token_never_changes_what_is_said_before_it():
 def test_all_is_computed_in_the_dtype_of_the_model(kind):
     model = replace(MODELS[kind], dtype="float32")
     stage, (x, targets) = serial(model, 1), data(model)
-    if kind != "gpt":
+    if kind not in ("gpt", "moe"):
         x, targets = x.astype(np.float32), targets.astype(np.float32)
     y = x
     for unit in stage.units:
@@ -126,7 +133,7 @@ def test_all_is_computed_in_the_dtype_of_the_model(kind):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-@pytest.mark.parametrize("kind", ["gpt", "block"])
+@pytest.mark.parametrize("kind", ["gpt", "block", "moe"])
 def test_a_steady_step_allocates_nothing_of_the_size_of_model_or_batch(kind, micro_batches):
     model = replace(MODELS[kind], width=128)
     stage, (x, targets) = serial(model, 1), data(model, samples=32)

@@ -1,0 +1,130 @@
+"""A mixture of experts: every token goes through a few of many MLPs, multiplied expert by expert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.layer import Layer
+from pscale.nn.param import Param
+from pscale.nn.routing import Router, Routing
+from pscale.nn.tile import ones, rows_of, tile_shape, tiles
+
+
+class ExpertLinear:
+    """x[e] @ weight[e] + bias[e] for every expert e: (experts, rows, inputs) to (experts, rows, outputs)."""
+
+    def __init__(self, weight: Param, bias: Param | None = None, *, buffers: Buffers):
+        self.weight, self.bias, self.buffers = weight, bias, buffers
+        self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the products; keeps the input."""
+        y = self.buffers.take((*x.shape[:-1], self.weight.shape[-1]), x.dtype)
+        np.matmul(x, self.weight.data, out=y)
+        if self.bias is not None:
+            for rows, bias in zip(y, self.bias.data, strict=True):
+                for tile in tiles(rows):
+                    rows[tile] += bias
+        return y, x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Add to the gradients of weights and biases."""
+        self.weight.add_product(x.swapaxes(1, 2), dy, self.buffers)
+        if self.bias is not None:
+            self.bias.add_grad(np.matmul(ones(dy.shape[1], dy.dtype), dy))
+        dx = self.buffers.reuse(x)
+        np.matmul(dy, self.weight.data.swapaxes(1, 2), out=dx)
+        self.buffers.give(dy)
+        return dx
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What backward needs; `rows` are the outputs of the experts."""
+
+    x: Array
+    routing: Routing
+    rows: Array
+    experts: Any
+
+
+class Mixture:
+    """Sum over a token's choices of gate times expert: (B, T, C) to (B, T, C).
+
+    `experts` maps the slots of all experts, (experts, sequences capacity, C), to their outputs; that empty
+    slots are computed too, from zeros, makes all sizes constant. Nobody reads what comes of them.
+    """
+
+    def __init__(self, router: Router, experts: Layer, *, buffers: Buffers):
+        self.router, self.experts, self.buffers = router, experts, buffers
+        self.params: Sequence[Param] = (router.weight, *experts.params)
+
+    def forward(self, x: Array) -> tuple[Array, Cache]:
+        """Route, let the experts work, bring their outputs home; 0 for a token that has been dropped."""
+        routing = self.router.forward(x)
+        rows, cache = self.experts.forward(self._to_slots(x, routing))
+        y = self.buffers.take(x.shape, x.dtype)
+        self._from_slots(rows, routing, routing.gates * routing.kept, rows_of(y), add=False)
+        return y, Cache(x, routing, rows, cache)
+
+    def backward(self, dy: Array, cache: Cache) -> Array:
+        """Send the gradient to the experts and, through the gates, to the router."""
+        routing, x = cache.routing, cache.x
+        drows, dgates = self._gate(dy, cache.rows, routing)
+        self.buffers.give(dy)
+        drows_in = self.experts.backward(drows, cache.experts)
+        assert drows_in is not None
+        dlogits = self.router.backward(dgates, routing, x)
+        dx = self.buffers.reuse(x)
+        np.matmul(dlogits, self.router.weight.data.T, out=rows_of(dx))
+        self._from_slots(drows_in, routing, routing.kept.astype(x.dtype), rows_of(dx), add=True)
+        for array in (dlogits, drows_in):
+            self.buffers.give(array)
+        routing.give(self.buffers)
+        return dx
+
+    def _to_slots(self, x: Array, routing: Routing) -> Array:
+        """Copy every token to its slots; empty ones are 0."""
+        experts, C = self.router.experts, x.shape[-1]
+        slots = self.buffers.take((experts, len(routing.tokens) // experts, C), x.dtype)
+        rows, slot_rows = rows_of(x), rows_of(slots)
+        filled = routing.filled.astype(x.dtype)
+        for tile in tiles(slot_rows):
+            part = slot_rows[tile]
+            np.take(rows, routing.tokens[tile], axis=0, out=part, mode="clip")
+            part *= filled[tile, None]
+        return slots
+
+    def _from_slots(self, slots: Array, routing: Routing, weights: Array, out: Array, *, add: bool) -> None:
+        """Write to, or add to, each token's row in `out` the weighted sum of its slots."""
+        slot_rows = rows_of(slots)
+        scratch = self.buffers.take(tile_shape(out), out.dtype)
+        for tile in tiles(out):
+            for choice in range(self.router.top_k):
+                direct = choice == 0 and not add
+                part = out[tile] if direct else scratch[: len(out[tile])]
+                np.take(slot_rows, routing.slots[tile, choice], axis=0, out=part, mode="clip")
+                part *= weights[tile, choice, None]
+                if not direct:
+                    out[tile] += part
+        self.buffers.give(scratch)
+
+    def _gate(self, dy: Array, rows: Array, routing: Routing) -> tuple[Array, Array]:
+        """Return the gradients of the experts' outputs, in place of these, and of the gates."""
+        drows = self.buffers.reuse(rows)
+        dy_rows, row_rows, drow_rows = rows_of(dy), rows_of(rows), rows_of(drows)
+        gates = routing.slot_gates()
+        slopes = np.empty_like(gates)
+        scratch = self.buffers.take(tile_shape(row_rows), dy.dtype)
+        for tile in tiles(row_rows):
+            part = scratch[: len(row_rows[tile])]
+            np.take(dy_rows, routing.tokens[tile], axis=0, out=part, mode="clip")
+            np.vecdot(part, row_rows[tile], out=slopes[tile])
+            np.multiply(part, gates[tile, None], out=drow_rows[tile])
+        self.buffers.give(scratch)
+        return drows, slopes[routing.slots] * routing.kept

@@ -1,0 +1,197 @@
+"""Which expert gets which token: the rule, and its gradient.
+
+Everything is decided within one sequence of the batch: the choice of a token by its own probabilities, the
+capacity of an expert and who finds no place by the tokens of that sequence alone, the auxiliary loss as a
+mean over sequences. A sequence is never cut by the dims that split a batch, so the result does not depend
+on how many ranks, micro-batches or stages there are, with or without dropping.
+
+* p = softmax(x W). Top 1 (Switch, Fedus et al., 2021): the expert of the largest p, weighted by that p.
+  Top 2 (GShard, Lepikhin et al., 2020): the two of the largest p, each weighted by its p over the sum of
+  both; that is before dropping, and the second choice is not drawn at random. Of equal p the lower number
+  is chosen.
+* An expert takes at most C = ceil(top_k capacity_factor T / experts) of a sequence's T tokens (at most T).
+  Tokens queue by their position, a token's first choice before its second; who comes after the C-th is
+  dropped: this choice adds nothing to the token. GShard seats all first choices before any second one, by
+  which a later token could take the place of an earlier one; here what is said of a token never
+  depends on those after it.
+* Auxiliary loss of a sequence: experts sum_e f_e P_e, f_e the share of tokens whose first choice is e
+  (dropped or not), P_e the mean of p_e; 1 where all are chosen alike. f is taken as constant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.config import Model
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.param import Param
+from pscale.nn.tile import rows_of
+
+
+def has_experts(model: Model, block: int) -> bool:
+    """Tell whether block `block`, counted from 0, has experts in place of its MLP."""
+    return model.kind == "moe" and (block + 1) % model.every == 0
+
+
+def capacity(model: Model) -> int:
+    """Return how many tokens of one sequence an expert takes."""
+    fair = model.top_k * model.capacity_factor * model.sequence / model.experts
+    return min(model.sequence, math.ceil(round(fair, 9)))  # 1.1 x 10 is 11.000000000000002
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What the router of one block has decided since the last `clear`."""
+
+    block: int
+    loads: NDArray[np.int64]  # choices of each expert, dropped or not
+    dropped: int = 0
+    loss: float = 0.0  # weighted auxiliary loss
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.loads.fill(0)
+        self.dropped, self.loss = 0, 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """Where n tokens go. Slots are the places of the experts: (experts, sequences, capacity), flat.
+
+    Choices and slots point to each other: `slots` and `tokens` are 0 where `kept` and `filled` are false.
+    """
+
+    probabilities: Array  # (n, experts)
+    chosen: Array  # (n, top_k) expert of each choice
+    gates: Array  # (n, top_k) weight of each choice, before dropping
+    kept: Array  # (n, top_k)
+    slots: Array  # (n, top_k)
+    tokens: Array  # (slots,)
+    filled: Array  # (slots,)
+
+    def slot_gates(self) -> Array:
+        """Return the weight of what lies in each slot, 0 in empty ones."""
+        gates = np.zeros(self.filled.shape, self.gates.dtype)
+        gates[self.slots[self.kept]] = self.gates[self.kept]
+        return gates
+
+    def give(self, buffers: Buffers) -> None:
+        """Give all arrays back."""
+        for array in vars(self).values():
+            buffers.give(array)
+
+
+class Router:
+    """Chooses `top_k` experts for every token of x (B, T, C). `loss_weight` is that of one sequence."""
+
+    def __init__(
+        self,
+        weight: Param,
+        *,
+        top_k: int,
+        capacity: int,
+        loss_weight: float,
+        tally: Tally,
+        buffers: Buffers,
+    ):
+        self.weight, self.top_k, self.capacity = weight, top_k, capacity
+        self.loss_weight, self.tally, self.buffers = loss_weight, tally, buffers
+        self.experts = weight.shape[1]
+
+    def forward(self, x: Array) -> Routing:
+        """Decide; `x` stays the caller's."""
+        B, T, _ = x.shape
+        p = self.buffers.take((B * T, self.experts), x.dtype)
+        np.matmul(rows_of(x), self.weight.data, out=p)
+        p -= np.maximum.reduce(p, axis=1, keepdims=True)
+        np.exp(p, out=p)
+        p /= np.add.reduce(p, axis=1, keepdims=True)
+        chosen, gates = self._choose(p)
+        places, lengths = _queue(chosen, B, self.experts)
+        kept = np.less(places, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
+        self.tally.loads += lengths.sum(0)
+        self.tally.dropped += int(np.maximum(lengths - self.capacity, 0).sum())
+        means = np.mean(p.reshape(B, T, -1), axis=1, dtype=np.float64)
+        self.tally.loss += float(np.vdot(self._pull(chosen, B), means)) * T
+        slots, tokens, filled = self._seat(chosen, places, kept, B)
+        return Routing(
+            probabilities=p, chosen=chosen, gates=gates, kept=kept, slots=slots, tokens=tokens, filled=filled
+        )
+
+    def backward(self, dgates: Array, routing: Routing, x: Array) -> Array:
+        """Add to the gradient of the weight; return that of the logits, (n, experts), held by the caller.
+
+        `dgates` (n, top_k) is the gradient of the gates, 0 where a choice was dropped.
+        """
+        p, chosen, gates = routing.probabilities, routing.chosen, routing.gates
+        n, B = len(p), len(x)
+        everyone = np.arange(n)
+        dp = self.buffers.take(p.shape, p.dtype)
+        dp.reshape(B, -1, self.experts)[...] = self._pull(chosen, B)[:, None]
+        if self.top_k > 1:  # of g = p / (sum of the chosen p)
+            total = np.add.reduce(p[everyone[:, None], chosen], axis=1, keepdims=True)
+            dgates = (dgates - np.vecdot(dgates, gates)[:, None]) / total
+        for choice in range(self.top_k):
+            dp[everyone, chosen[:, choice]] += dgates[:, choice]
+        dp -= np.vecdot(dp, p)[:, None]
+        dp *= p
+        self.weight.add_product(rows_of(x).T, dp, self.buffers)
+        return dp
+
+    def _choose(self, p: Array) -> tuple[Array, Array]:
+        """Return experts and gates of every token, both (n, top_k)."""
+        shape, everyone = (len(p), self.top_k), np.arange(len(p))
+        chosen = self.buffers.take(shape, np.intp)
+        gates = self.buffers.take(shape, p.dtype)
+        for choice in range(self.top_k):
+            best = np.argmax(p, axis=1)
+            chosen[:, choice], gates[:, choice] = best, p[everyone, best]
+            p[everyone, best] = -1  # out of the next round
+        np.put_along_axis(p, chosen, gates, axis=1)
+        if self.top_k > 1:
+            gates /= np.add.reduce(gates, axis=1, keepdims=True)
+        return chosen, gates
+
+    def _seat(self, chosen: Array, places: Array, kept: Array, B: int) -> tuple[Array, Array, Array]:
+        """Return the slots of the choices, and the tokens of the slots with whether there is one."""
+        n, take = len(chosen), self.buffers.take
+        slots = take(chosen.shape, np.intp)
+        sequences = np.arange(n)[:, None] // (n // B)
+        np.multiply(chosen, B, out=slots)
+        slots += sequences
+        slots *= self.capacity
+        slots += places
+        slots *= kept
+        tokens, filled = (take((self.experts * B * self.capacity,), kind) for kind in (np.intp, np.bool_))
+        tokens.fill(0)
+        filled.fill(False)
+        taken = slots[kept]
+        tokens[taken] = np.nonzero(kept)[0]
+        filled[taken] = True
+        return slots, tokens, filled
+
+    def _pull(self, chosen: Array, B: int) -> Array:
+        """Return the derivative of the weighted auxiliary loss by every p of a sequence, (B, experts)."""
+        T = len(chosen) // B
+        first = np.bincount(_queues(chosen[:, :1], B, self.experts).ravel(), minlength=B * self.experts)
+        return first.reshape(B, self.experts) * (self.loss_weight * self.experts / T**2)
+
+
+def _queues(chosen: Array, sequences: int, experts: int) -> Array:
+    """Return the queue of every choice: each expert has one for each sequence."""
+    n = len(chosen)
+    return np.arange(n)[:, None] // (n // sequences) * experts + chosen
+
+
+def _queue(chosen: Array, sequences: int, experts: int) -> tuple[Array, Array]:
+    """Return how many stand before each choice, shape (n, top_k), and the lengths (sequences, experts)."""
+    queues = _queues(chosen, sequences, experts).ravel()
+    order = np.argsort(queues, kind="stable")
+    lengths = np.bincount(queues, minlength=sequences * experts)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return places.reshape(chosen.shape), lengths.reshape(sequences, experts)

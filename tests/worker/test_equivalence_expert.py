@@ -1,0 +1,72 @@
+"""Experts on several ranks do what they do on one, whoever is dropped."""
+
+from dataclasses import replace
+
+import pytest
+from plans import TEXT, difference, largest_difference, train
+
+from pscale.config import Model, Plan
+
+MOE = replace(
+    TEXT,
+    model=Model(
+        kind="moe", layers=2, width=16, heads=2, sequence=13, experts=4, top_k=2, every=2, dtype="float64"
+    ),
+    train=replace(TEXT.train, epsilon=1e-6),
+)
+SERIAL = {}
+
+
+def case_of(top_k, capacity_factor, micro_batches=1):
+    model = replace(MOE.model, top_k=top_k, capacity_factor=capacity_factor)
+    return replace(MOE, model=model, train=replace(MOE.train, micro_batches=micro_batches))
+
+
+def serial(top_k, capacity_factor, folder):
+    key = (top_k, capacity_factor)
+    if key not in SERIAL:
+        SERIAL[key] = train(case_of(*key), Plan(), folder)
+    return SERIAL[key]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.mark.parametrize(("top_k", "capacity_factor"), [(1, 0.5), (1, 1.25), (2, 0.5), (2, 1.25), (2, 8.0)])
+@pytest.mark.parametrize(
+    ("plan", "micro_batches"),
+    [
+        (Plan(ep=2), 1),
+        (Plan(ep=4, reduction="gather-broadcast"), 2),
+        (Plan(ep=2, dp=2, bucket_bytes=20_000), 2),
+        (Plan(ep=4, dp=2, reduction="all-reduce"), 1),
+        (Plan(dp=2), 4),
+        (Plan(ep=2, tp=2), 1),
+        (Plan(ep=2, tp=2, dp=2), 2),
+    ],
+    ids=lambda value: f"dp{value.dp}-ep{value.ep}-tp{value.tp}" if isinstance(value, Plan) else f"m{value}",
+)
+def test_losses_and_weights_do_not_depend_on_where_the_experts_are(
+    top_k, capacity_factor, plan, micro_batches, folder
+):
+    serial_losses, serial_weights, _ = serial(top_k, capacity_factor, folder)
+    losses, weights, spread = train(case_of(top_k, capacity_factor, micro_batches), plan, folder)
+    assert difference(losses, serial_losses) < 1e-12
+    assert largest_difference(weights, serial_weights) < 1e-12
+    assert spread == 0
+
+
+def test_a_missing_exchange_is_caught(folder):
+    def keep_all_at_home(trainer):
+        for unit in trainer.stage.units:
+            for part in getattr(unit.layer, "layers", ()):
+                for layer in getattr(getattr(part, "branch", None), "layers", ()):
+                    if hasattr(layer, "experts"):
+                        layer.experts._exchanged = lambda x: x
+        return trainer
+
+    _, serial_weights, _ = serial(2, 8.0, folder)
+    _, weights, _ = train(case_of(2, 8.0), Plan(ep=2), folder, keep_all_at_home)
+    assert largest_difference(weights, serial_weights) > 1e-6
