@@ -38,13 +38,13 @@ def model_flops(model: Model, sequences: int) -> int:
     return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2)
 
 
-def executed_flops(model: Model, sequences: int) -> int:
+def executed_flops(model: Model, sequences: int, *, scores: int | None = None) -> int:
     """Return the FLOPs of the matrix products that one training step does.
 
-    More than `model_flops` by the scores that are computed and masked. Sums and products with a vector
-    are not counted.
+    More than `model_flops` by the scores that are computed and masked: of a head and sequence `scores` are,
+    or those of one rank's blocks. Sums and products with a vector are not counted.
     """
-    return _flops(model, sequences, scores_per_head(model.sequence))
+    return _flops(model, sequences, scores_per_head(model.sequence) if scores is None else scores)
 
 
 def _flops(model: Model, sequences: int, scores: int) -> int:
@@ -60,15 +60,19 @@ def _flops(model: Model, sequences: int, scores: int) -> int:
             return model.layers * block + 6 * n * h * model.vocabulary
 
 
-def activation_bytes(model: Model, sequences: int) -> int:
+def activation_bytes(
+    model: Model, sequences: int, *, tokens: int | None = None, kept: int | None = None
+) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
-    embedding keeps its tokens as 8-byte integers.
+    embedding keeps its tokens as 8-byte integers. A rank may have but `tokens` of each sequence, and its
+    attention keep `kept` numbers of it.
     """
-    h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
-    scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
-    block = 16 * n * h + scores + 4 * n
+    n = sequences * (model.sequence if tokens is None else tokens)
+    h, item = model.width, 4 if model.dtype == "float32" else 8
+    own = model.heads * (scores_per_head(model.sequence) + model.sequence)
+    block = 16 * n * h + sequences * (own if kept is None else kept) + 4 * n
     match model.kind:
         case "linear":
             return item * sequences * (h + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,10 +12,14 @@ from pscale.nn.tile import ones
 
 
 class Embedding:
-    """Row of the token plus row of its position: integers (B, T) to (B, T, C)."""
+    """Row of the token plus row of its position: integers (B, T) to (B, T, C).
 
-    def __init__(self, token: Param, position: Param, *, buffers: Buffers):
+    `places` are runs of positions in the sequence, together those of the T tokens; if none, the first T.
+    """
+
+    def __init__(self, token: Param, position: Param, *, places: Sequence[slice] = (), buffers: Buffers):
         self.token, self.position, self.buffers = token, position, buffers
+        self.places = places
         self.params: Sequence[Param] = (token, position)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
@@ -25,7 +29,8 @@ class Embedding:
         np.copyto(tokens, x)
         y = self.buffers.take((B, T, self.token.shape[1]), self.token.data.dtype)
         _take_rows(self.token.data, tokens, y)
-        y += self.position.data[:T]
+        for here, place in self._runs(T):
+            y[:, here] += self.position.data[place]
         return y, tokens
 
     def backward(self, dy: Array, tokens: Array) -> None:
@@ -34,9 +39,18 @@ class Embedding:
         self._add_by_token(dy.reshape(B * T, C), tokens.reshape(B * T))
         by_position = self.buffers.take((T * C,), dy.dtype)
         np.matmul(ones(B, dy.dtype), dy.reshape(B, T * C), out=by_position)
-        self.position.accumulator()[:T] += by_position.reshape(T, C)
+        for here, place in self._runs(T):
+            self.position.accumulator()[place] += by_position.reshape(T, C)[here]
         for array in (by_position, tokens, dy):
             self.buffers.give(array)
+
+    def _runs(self, T: int) -> Iterator[tuple[slice, slice]]:
+        """Yield which tokens have which positions, run by run."""
+        start = 0
+        for place in self.places or (slice(0, T),):
+            stop = start + place.stop - place.start
+            yield slice(start, stop), place
+            start = stop
 
     def _add_by_token(self, dy: Array, tokens: Array) -> None:
         """Sort by token, sum the runs, add the sums to their rows: many times faster than `np.add.at`."""

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
+from pscale.mesh.grid import axis_name, coordinates, spanned
 from pscale.nn import counts
 from pscale.nn.optim import make_optimizer, square_norm
 from pscale.nn.param import Arena, Param
 from pscale.parallel.reduction import buckets, make_reduction
-from pscale.parallel.replicas import Call, Group, grouped
+from pscale.parallel.replicas import TOKENS, Call, Group, grouped
 
 Array = NDArray[np.floating]
 
@@ -107,27 +108,35 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
-    if case.plan.dp == 1:
+    span = spanned(case.plan.sizes, TOKENS)
+    if not span:
         return []
+    axis, root = axis_name(span), _is_root(case, rank)
     itemsize = np.dtype(case.model.dtype).itemsize
     units = [size * itemsize for _, size in counts.unit_parameters(case.model)]
     if case.plan.reduction == "gather-broadcast":
         total = sum(units)
         return [
-            Call(axis="dp", verb="gather", sent_bytes=total),
-            Call(axis="dp", verb="broadcast", sent_bytes=total if rank == 0 else 0),
+            Call(axis=axis, verb="gather", sent_bytes=total),
+            Call(axis=axis, verb="broadcast", sent_bytes=total if root else 0),
         ]
     groups = (
         buckets(units, case.plan.bucket_bytes) if case.plan.reduction == "bucketed" else [range(len(units))]
     )
     return [
-        Call(axis="dp", verb="all_reduce", sent_bytes=sum(units[group.start : group.stop]))
+        Call(axis=axis, verb="all_reduce", sent_bytes=sum(units[group.start : group.stop]))
         for group in groups
     ]
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.reduction != "gather-broadcast" or rank != 0:
+    if case.plan.reduction != "gather-broadcast" or not _is_root(case, rank):
         return 0
-    return case.plan.dp * counts.parameters(case.model) * np.dtype(case.model.dtype).itemsize
+    copies = math.prod(case.plan.sizes[dim] for dim in TOKENS)
+    return copies * counts.parameters(case.model) * np.dtype(case.model.dtype).itemsize
+
+
+def _is_root(case: Case, rank: int) -> bool:
+    places = coordinates(case.plan.sizes, rank)
+    return not any(places[dim] for dim in TOKENS)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import strategies
+from pscale.parallel import context, strategies
 from pscale.parallel.replicas import Call
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
@@ -36,17 +36,32 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     itemsize = np.dtype(model.dtype).itemsize
     parameters = counts.parameters(model)
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
-    micro_batch = train.batch // case.plan.dp // train.micro_batches
     return Prediction(
         parameters=parameters,
         model_flops=counts.model_flops(model, train.batch),
-        executed_flops=counts.executed_flops(model, train.batch),
+        executed_flops=executed_flops(case),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
             "parameters": parameters * itemsize,
             "gradients": parameters * itemsize,
             "optimizer": parameters * itemsize * states,
-            "activations": counts.activation_bytes(model, micro_batch),
+            "activations": kept_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },
+    )
+
+
+def executed_flops(case: Case) -> int:
+    """Count the FLOPs of the matrix products of a step, on all ranks."""
+    return counts.executed_flops(case.model, case.train.batch, scores=context.computed_scores(case))
+
+
+def kept_bytes(case: Case, rank: int) -> int:
+    """Predict the activations that `rank` keeps of one micro-batch."""
+    model, plan, train = case.model, case.plan, case.train
+    return counts.activation_bytes(
+        model,
+        train.batch // plan.batch_parts // train.micro_batches,
+        tokens=model.sequence // plan.cp,
+        kept=context.kept_numbers(case, rank),
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
-from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.nn.embedding import Embedding
 from pscale.nn.gelu import BiasGelu
@@ -17,6 +16,8 @@ from pscale.nn.linear import Linear
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Draw, Param, constant, normal
+from pscale.parallel import context
+from pscale.parallel.layout import layout_of
 from pscale.parallel.replicas import TOKENS
 
 DEVIATION = 0.02  # of initial weights, as in GPT-2
@@ -58,6 +59,7 @@ class _Builder:
     def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers):
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
         self.layer = 0  # of the parameters made next
+        self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
 
     def units(self) -> dict[str, Layer]:
         """Return the units of the model by name, in forward order."""
@@ -80,7 +82,7 @@ class _Builder:
         C, draw = self.model.width, normal(DEVIATION)
         token = self._param("token", (self.model.vocabulary, C), draw)
         position = self._param("position", (self.model.sequence, C), draw)
-        return Embedding(token, position, buffers=self.buffers)
+        return Embedding(token, position, places=self.layout.runs(self.context.rank), buffers=self.buffers)
 
     def block(self, layers: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
@@ -89,7 +91,7 @@ class _Builder:
         attention = (
             self._norm("attention.norm"),
             Linear(self._matrix("qkv.weight", C, 3 * C), self._bias("qkv.bias", 3 * C), buffers=buffers),
-            Attention(self.model.heads, buffers=buffers),
+            self._attention(self.model.heads),
             Linear(self._matrix("projection.weight", C, C, last), buffers=buffers),
         )
         mlp = (
@@ -107,6 +109,12 @@ class _Builder:
         """Return the final norm and the product that makes logits."""
         weight = self._matrix("head.weight", self.model.width, self.model.vocabulary)
         return Chain(self._norm("norm"), Linear(weight, buffers=self.buffers))
+
+    def _attention(self, heads: int) -> Layer:
+        """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
+        return context.attention(
+            heads, kind=self.plan.context, axis=self.context, layout=self.layout, buffers=self.buffers
+        )
 
     def _norm(self, name: str) -> LayerNorm:
         gain = self._param(f"{name}.gain", (self.model.width,), constant(1.0))
