@@ -80,17 +80,19 @@ def calls(case: Case, rank: int) -> list[Call]:
             return [_call("all_to_all", 3 * kind, 2 * times), _call("all_to_all", kind, 2 * times)]
 
 
-def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001 - all ranks need the same
+def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory for exchanges on `rank`: the most that is arranged, on its way or arriving at once.
 
-    Ring: keys and values here and arriving; their gradients computed, leaving and arriving. All-gather: own
-    and all keys and values, gradients of all, and the part of their sum. Ulysses: q, k, v leaving and
-    arriving.
+    Ring: keys and values here and arriving, their gradients leaving and arriving, and those computed if that
+    is while both travel. All-gather: own and all keys and values, and gradients of all. Ulysses: q, k, v
+    leaving and arriving.
     """
     plan = case.plan
     if plan.cp == 1:
         return 0
-    kinds = {"ring": 5 * 2, "all-gather": 2 * (2 * plan.cp + 2), "ulysses": 2 * 3}[plan.context]
+    between = layout_of(case.model, plan).pieces(coordinates(plan.sizes, rank)["cp"])[1:-1]
+    ring = 5 if any(between) else 4
+    kinds = {"ring": 2 * ring, "all-gather": 2 * (2 * plan.cp + 1), "ulysses": 2 * 3}[plan.context]
     return kinds * _rank_bytes(case)
 
 

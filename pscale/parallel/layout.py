@@ -58,7 +58,7 @@ class Layout:
         return [self.piece(rank, (rank - step) % self.parts) for step in range(self.parts)]
 
     def matching(self, whole: Array, parts: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield views that match: of `whole` (B, T, ...), in natural order, and of `parts` (P, B, T/P, ...)."""
+        """Yield matching views of `whole` (B, T, ...), in natural order, and `parts` (P, B, T/P, ...)."""
         B, P = len(whole), self.parts
         runs = 2 if self.zigzag else 1
         size, rest = self.tokens // runs, whole.shape[2:]
