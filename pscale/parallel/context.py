@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pscale.config import Case, Context
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
@@ -11,7 +9,7 @@ from pscale.mesh.grid import coordinates
 from pscale.nn.attention import Attention, scores_per_head
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
-from pscale.nn.param import share
+from pscale.parallel import division
 from pscale.parallel.gathered import GatheredAttention
 from pscale.parallel.layout import Layout, layout_of
 from pscale.parallel.replicas import Call
@@ -67,17 +65,15 @@ def calls(case: Case, rank: int) -> list[Call]:
     plan = case.plan
     if plan.cp == 1:
         return []
-    times = _layers(case, rank) * case.train.micro_batches
-    kind = _rank_bytes(case)
-    match plan.context:
-        case "ring":
-            hops = times * (3 * plan.cp - 2)
-            return [_call("send", 2 * kind, hops), _call("receive", 0, hops)]
-        case "all-gather":
-            gathers = _call("all_gather", 2 * kind, 2 * times)
-            return [gathers, _call("reduce_scatter", 2 * kind * plan.cp, times)]
-        case "ulysses":
-            return [_call("all_to_all", 3 * kind, 2 * times), _call("all_to_all", kind, 2 * times)]
+    layers = sum(name.startswith("block.") for name in division.units(case, rank))
+    one = _rank_bytes(case)
+    made = {
+        "ring": [("send", 2 * one, 3 * plan.cp - 2), ("receive", 0, 3 * plan.cp - 2)],
+        "all-gather": [("all_gather", 2 * one, 2), ("reduce_scatter", 2 * one * plan.cp, 1)],
+        "ulysses": [("all_to_all", 3 * one, 2), ("all_to_all", one, 2)],
+    }[plan.context]
+    calls = (Call(axis="cp", verb=verb, sent_bytes=size, count=count * layers) for verb, size, count in made)
+    return division.per_step(case, calls)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
@@ -120,21 +116,9 @@ def computed_scores(case: Case) -> int:
     return sum(piece.scores for piece in pieces if piece is not None)
 
 
-def _layers(case: Case, rank: int) -> int:
-    """Return how many attention layers `rank` has."""
-    stage = share(case.model.layers, case.plan.pp, coordinates(case.plan.sizes, rank)["pp"])
-    return stage.stop - stage.start if case.model.kind == "gpt" else 1
-
-
 def _rank_bytes(case: Case) -> int:
     """Return the bytes of q, or k, or v, of this rank's tokens and heads, in a micro-batch."""
-    model, plan, train = case.model, case.plan, case.train
-    sequences = train.batch // plan.batch_parts // train.micro_batches
-    return sequences * (model.sequence // plan.cp) * (model.width // plan.tp) * np.dtype(model.dtype).itemsize
-
-
-def _call(verb: str, sent_bytes: int, count: int) -> Call:
-    return Call(axis="cp", verb=verb, sent_bytes=sent_bytes, count=count)
+    return division.activation_bytes(case) // case.plan.tp
 
 
 def _multiples(value: int, divisor: int) -> str:

@@ -12,11 +12,11 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, coordinates, spanned
-from pscale.nn import counts
 from pscale.nn.optim import make_optimizer, square_norm
 from pscale.nn.param import Arena, Param
+from pscale.parallel import division
 from pscale.parallel.reduction import buckets, make_reduction
-from pscale.parallel.replicas import TOKENS, Call, Group, grouped
+from pscale.parallel.replicas import Call, Group, grouped
 
 Array = NDArray[np.floating]
 
@@ -108,14 +108,19 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
-    span = spanned(case.plan.sizes, TOKENS)
-    if not span:
-        return []
-    axis, root = axis_name(span), _is_root(case, rank)
-    itemsize = np.dtype(case.model.dtype).itemsize
-    units = [size * itemsize for _, size in counts.unit_parameters(case.model)]
+    made = [call for part in division.parts(case, rank) if part.sync for call in _reduction(case, part, rank)]
+    cutting = spanned(case.plan.sizes, _CUTTING)
+    if cutting and case.train.clip is not None:
+        made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8))
+    return made
+
+
+def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
+    """Predict the calls that sum the gradients of one group of parameters."""
+    axis = axis_name(part.sync)
+    units = [size * division.item_bytes(case) for size in part.units.values()]
     if case.plan.reduction == "gather-broadcast":
-        total = sum(units)
+        total, root = sum(units), _is_root(case, part, rank)
         return [
             Call(axis=axis, verb="gather", sent_bytes=total),
             Call(axis=axis, verb="broadcast", sent_bytes=total if root else 0),
@@ -131,12 +136,16 @@ def calls(case: Case, rank: int) -> list[Call]:
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.reduction != "gather-broadcast" or not _is_root(case, rank):
+    if case.plan.reduction != "gather-broadcast":
         return 0
-    copies = math.prod(case.plan.sizes[dim] for dim in TOKENS)
-    return copies * counts.parameters(case.model) * np.dtype(case.model.dtype).itemsize
+    sizes = case.plan.sizes
+    return sum(
+        math.prod(sizes[dim] for dim in part.sync) * part.parameters * division.item_bytes(case)
+        for part in division.parts(case, rank)
+        if _is_root(case, part, rank)
+    )
 
 
-def _is_root(case: Case, rank: int) -> bool:
+def _is_root(case: Case, part: division.Part, rank: int) -> bool:
     places = coordinates(case.plan.sizes, rank)
-    return not any(places[dim] for dim in TOKENS)
+    return bool(part.sync) and not any(places[dim] for dim in part.sync)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import context, strategies
+from pscale.parallel import context, division, strategies
 from pscale.parallel.replicas import Call
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
@@ -18,7 +16,7 @@ _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the opti
 class Prediction:
     """Exact counts for one rank and step; `memory_bytes` by kind, as the job lays it out."""
 
-    parameters: int
+    parameters: int  # all ranks
     model_flops: int  # all ranks
     executed_flops: int  # all ranks
     calls: tuple[Call, ...]
@@ -33,18 +31,17 @@ class Prediction:
 def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds."""
     model, train = case.model, case.train
-    itemsize = np.dtype(model.dtype).itemsize
-    parameters = counts.parameters(model)
+    held = division.parameters(case, rank) * division.item_bytes(case)
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
     return Prediction(
-        parameters=parameters,
+        parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
         executed_flops=executed_flops(case),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
-            "parameters": parameters * itemsize,
-            "gradients": parameters * itemsize,
-            "optimizer": parameters * itemsize * states,
+            "parameters": held,
+            "gradients": held,
+            "optimizer": held * states,
             "activations": kept_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },
@@ -58,10 +55,13 @@ def executed_flops(case: Case) -> int:
 
 def kept_bytes(case: Case, rank: int) -> int:
     """Predict the activations that `rank` keeps of one micro-batch."""
-    model, plan, train = case.model, case.plan, case.train
+    plan = case.plan
     return counts.activation_bytes(
-        model,
-        train.batch // plan.batch_parts // train.micro_batches,
-        tokens=model.sequence // plan.cp,
+        case.model,
+        division.sequences(case),
+        inside=plan.tp,
+        outside=plan.tp if plan.sp else 1,
+        tokens=case.model.sequence // plan.cp,
         kept=context.kept_numbers(case, rank),
+        columns=division.vocabulary(case, rank),
     )

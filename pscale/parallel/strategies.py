@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import context, data
+from pscale.parallel import context, data, sequence, tensor
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -35,10 +35,11 @@ GROUPS = (
     ("dp", "ep"),  # who shares a batch
     TOKENS,
     (*TOKENS, "tp"),
+    ("dp", "cp", "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data, "context": context}
+STRATEGIES: dict[str, Strategy] = {"data": data, "tensor": tensor, "sequence": sequence, "context": context}
 
 
 def check(case: Case) -> None:

@@ -14,6 +14,7 @@ from pscale.data import Batches, prepare
 from pscale.data.share import sequence_share
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
+from pscale.nn.param import Param
 from pscale.parallel.data import Replicated
 from pscale.parallel.layout import layout_of
 from pscale.parallel.predict import executed_flops
@@ -120,7 +121,7 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     """Return the largest difference of a weight between replicas, relative to its tensor's largest value."""
     worst = 0.0
     for param, value in replicas.weights():
-        axis = mesh.axis(*param.sync)
+        axis = mesh.axis(*_holders(param))
         high, low = value.copy(), value.copy()
         axis.all_reduce(high, "max")
         axis.all_reduce(low, "min")
@@ -128,6 +129,12 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
         spread = float((high - low).max()) / scale if scale else 0.0
         worst = spread if np.isnan(spread) else max(worst, spread)
     return worst
+
+
+def _holders(param: Param) -> tuple[str, ...]:
+    """Return the dims whose ranks hold the same: also tensor ranks that see the same tokens."""
+    cut = param.cut.dims if param.cut else ()
+    return tuple(dict.fromkeys((*param.sync, *({"tp"} - set(cut)))))
 
 
 def _used(measured: Measured) -> dict[str, Any]:

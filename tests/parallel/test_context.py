@@ -111,8 +111,11 @@ def trainers(case, folder, function):
     return run_ranks(case.plan.sizes, one, recorders)
 
 
+DEGREES = [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2}, {"cp": 2, "tp": 2, "sp": True}]
+
+
 @every_way
-@pytest.mark.parametrize("degrees", [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}])
+@pytest.mark.parametrize("degrees", DEGREES, ids=str)
 def test_the_calls_and_bytes_of_a_step_are_those_predicted(kind, placement, degrees, tmp_path):
     case = planned(kind, placement, micro_batches=2, **degrees)
 
@@ -145,7 +148,7 @@ def test_bytes_are_those_of_the_papers(parts):
 
 
 @every_way
-@pytest.mark.parametrize("degrees", [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}])
+@pytest.mark.parametrize("degrees", DEGREES, ids=str)
 def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, tmp_path):
     case = planned(kind, placement, **degrees)
 

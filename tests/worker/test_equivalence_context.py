@@ -42,7 +42,9 @@ def compare(found, expected):
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("degrees", [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}], ids=str)
+@pytest.mark.parametrize(
+    "degrees", [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2, "sp": True}], ids=str
+)
 def test_losses_and_weights_do_not_depend_on_who_has_which_tokens(context, placement, degrees, folder):
     case = with_sequence(TEXT, SEQUENCE, micro_batches=2)
     plan = Plan(context=context, placement=placement, bucket_bytes=20_000, **degrees)
