@@ -93,7 +93,7 @@ class Attention:
         tile = self.buffers.take(q.shape, q.dtype)
         np.multiply(q, 1 / math.sqrt(q.shape[-1]), out=tile)
         np.matmul(tile, sequence.k[:, keys].swapaxes(1, 2), out=scores)
-        scores[..., block] += _future(block.stop - block.start, scores.dtype)
+        scores[..., block] += future(block.stop - block.start, scores.dtype)
         scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         total = np.matmul(scores, ones(block.stop, scores.dtype))
@@ -155,6 +155,6 @@ class Attention:
 
 
 @lru_cache(maxsize=8)
-def _future(size: int, dtype: DTypeLike) -> Array:
+def future(size: int, dtype: DTypeLike) -> Array:
     """Return what hides the keys after each query of a block: 0 and -inf."""
     return np.triu(np.full((size, size), -np.inf, dtype), 1)

@@ -58,13 +58,15 @@ def model_flops(model: Model, sequences: int) -> int:
     return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
 
 
-def executed_flops(model: Model, sequences: int, copies: int = 1) -> int:
+def executed_flops(model: Model, sequences: int, *, scores: int | None = None, copies: int = 1) -> int:
     """Return the FLOPs of the matrix products that one training step does, mixtures on `copies` ranks alike.
 
-    More than `model_flops` by the scores that are computed and masked, and by the empty places of experts.
-    Sums and products with a vector are not counted.
+    More than `model_flops` by the scores that are computed and masked (of a head and sequence `scores` are,
+    or those of one rank's blocks) and by the empty places of experts. Sums and products with a vector are
+    not counted.
     """
-    return _flops(model, sequences, scores_per_head(model.sequence), model.experts * capacity(model), copies)
+    computed = scores_per_head(model.sequence) if scores is None else scores
+    return _flops(model, sequences, computed, model.experts * capacity(model), copies)
 
 
 def _flops(model: Model, sequences: int, scores: int, visits: int, copies: int = 1) -> int:
@@ -85,18 +87,28 @@ def _flops(model: Model, sequences: int, scores: int, visits: int, copies: int =
 
 
 def activation_bytes(
-    model: Model, sequences: int, *, inside: int = 1, outside: int = 1, columns: int | None = None
+    model: Model,
+    sequences: int,
+    *,
+    inside: int = 1,
+    outside: int = 1,
+    columns: int | None = None,
+    tokens: int | None = None,
+    kept: int | None = None,
 ) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
     embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
     `inside` ranks; all else of a block and of the head's norm is over `outside`. `columns` are the logits of
-    a token, without it all. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h for each place
-    of its experts, and where the tokens go.
+    a token, without it all. A rank may have but `tokens` of each sequence, and its attention with all heads
+    keep `kept` numbers of it. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h for each
+    place of its experts, and where the tokens go.
     """
-    h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
-    scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
+    n = sequences * (model.sequence if tokens is None else tokens)
+    h, item = model.width, 4 if model.dtype == "float32" else 8
+    own = model.heads * (scores_per_head(model.sequence) + model.sequence)
+    scores = sequences * (own if kept is None else kept)
     block = (12 * n * h + scores) // inside + (4 * n * h + 4 * n) // outside
     match model.kind:
         case "linear":

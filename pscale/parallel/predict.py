@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import division, strategies
+from pscale.parallel import context, division, strategies
 from pscale.parallel.replicas import Call
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
@@ -36,7 +36,7 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     return Prediction(
         parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
-        executed_flops=counts.executed_flops(model, train.batch, case.plan.tp),
+        executed_flops=executed_flops(case),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
             "parameters": held,
@@ -48,6 +48,12 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     )
 
 
+def executed_flops(case: Case) -> int:
+    """Count the FLOPs of the matrix products of a step, on all ranks."""
+    scores = context.computed_scores(case)
+    return counts.executed_flops(case.model, case.train.batch, scores=scores, copies=case.plan.tp)
+
+
 def kept_bytes(case: Case, rank: int) -> int:
     """Predict the activations that `rank` keeps of one micro-batch."""
     plan = case.plan
@@ -56,5 +62,7 @@ def kept_bytes(case: Case, rank: int) -> int:
         division.sequences(case),
         inside=plan.tp,
         outside=plan.tp if plan.sp else 1,
+        tokens=case.model.sequence // plan.cp,
+        kept=context.kept_numbers(case, rank),
         columns=division.vocabulary(case, rank),
     )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import data, expert, sequence, tensor
+from pscale.parallel import context, data, expert, sequence, tensor
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -44,6 +44,7 @@ STRATEGIES: dict[str, Strategy] = {
     "data": data,
     "tensor": tensor,
     "sequence": sequence,
+    "context": context,
     "expert": expert,
 }
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
-from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.nn.embedding import Positions, Tokens
 from pscale.nn.experts import ExpertLinear, Mixture
@@ -21,7 +20,8 @@ from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Draw, Param, constant, normal, share
 from pscale.nn.routing import Router, Tally, capacity, has_experts
-from pscale.parallel import expert, sequence, tensor
+from pscale.parallel import context, expert, sequence, tensor
+from pscale.parallel.layout import layout_of
 from pscale.parallel.replicas import TOKENS
 from pscale.parallel.vocabulary import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 
@@ -67,6 +67,7 @@ class _Builder:
         self.sequences = sequences
         self.tallies: list[Tally] = []
         self.layer = 0  # of the parameters made next
+        self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
         self.tensor = mesh.axis("tp")
         self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
 
@@ -95,7 +96,7 @@ class _Builder:
         position = self._param("position", (self.model.sequence, C), draw)
         first = self._vocabulary().start if by_rows else 0
         join = ColumnsToSlices if self.sliced else JoinColumns
-        runs: Sequence[slice] = (slice(0, self.model.sequence),)
+        runs: Sequence[slice] = self.layout.runs(self.context.rank)
         return Chain(
             Tokens(token, first=first, buffers=self.buffers),
             self._leave() if by_rows else join(self.tensor, buffers=self.buffers),
@@ -117,7 +118,7 @@ class _Builder:
                 self._matrix("qkv.weight", C, 3 * C, split=1, groups=3),
                 self._bias("qkv.bias", 3 * C, split=0, groups=3),
             ),
-            Attention(heads, buffers=buffers),
+            self._attention(heads),
             Linear(self._matrix("projection.weight", C, C, last, split=0), buffers=buffers),
             self._leave(),
         )
@@ -188,6 +189,12 @@ class _Builder:
             return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis.size)
         loss = MeanSquare(buffers=buffers)
         return sequence.SlicedTargets(loss, axis) if self.sliced else tensor.Shared(loss, axis.size)
+
+    def _attention(self, heads: int) -> Layer:
+        """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
+        return context.attention(
+            heads, kind=self.plan.context, axis=self.context, layout=self.layout, buffers=self.buffers
+        )
 
     def _vocabulary(self) -> slice:
         """Return this rank's tokens of the vocabulary."""

@@ -11,10 +11,13 @@ import numpy as np
 
 from pscale.config import Case
 from pscale.data import Batches, prepare
+from pscale.data.share import sequence_share
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
 from pscale.nn.param import Param
 from pscale.parallel.data import Replicated
+from pscale.parallel.layout import layout_of
+from pscale.parallel.predict import executed_flops
 from pscale.parallel.replicas import Replicas
 from pscale.worker import observe
 from pscale.worker.build import build
@@ -86,6 +89,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
 def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer:
     """Build this rank's stage; every replica starts from the weights of the first."""
     stage, train = build(case.model, case.plan, mesh, case.train.batch), case.train
+    layout = layout_of(case.model, case.plan)
     params = [unit.layer.params for unit in stage.units]
     replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
@@ -93,7 +97,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps
     return Trainer(
         stage=stage,
-        batches=batches,
+        batches=sequence_share(batches, layout.runs(mesh.axis("cp").rank), layout.sequence),
         replicas=replicas,
         recorder=recorder,
         train=train,
@@ -159,5 +163,5 @@ def work(case: Case) -> dict[str, Any]:
         "parameters": counts.parameters(model),
         "tokens": case.train.batch * model.sequence,
         "model_flops": counts.model_flops(model, case.train.batch),
-        "executed_flops": counts.executed_flops(model, case.train.batch, case.plan.tp),
+        "executed_flops": executed_flops(case),
     }

@@ -1,0 +1,127 @@
+"""Context parallelism: every sequence cut over the ranks of an axis; what it needs, costs and keeps."""
+
+from __future__ import annotations
+
+from pscale.config import Case, Context
+from pscale.errors import PlanError
+from pscale.mesh.axis import Axis
+from pscale.mesh.grid import coordinates
+from pscale.nn.attention import Attention, scores_per_head
+from pscale.nn.buffers import Buffers
+from pscale.nn.layer import Layer
+from pscale.parallel import division
+from pscale.parallel.gathered import GatheredAttention
+from pscale.parallel.layout import Layout, layout_of
+from pscale.parallel.replicas import Call
+from pscale.parallel.ring import RingAttention
+from pscale.parallel.ulysses import UlyssesAttention
+
+_KINDS: dict[Context, type[RingAttention | UlyssesAttention | GatheredAttention]] = {
+    "ring": RingAttention,
+    "ulysses": UlyssesAttention,
+    "all-gather": GatheredAttention,
+}
+
+
+def attention(heads: int, *, kind: Context, axis: Axis, layout: Layout, buffers: Buffers) -> Layer:
+    """Return the attention of a rank with `heads` heads and the tokens that `layout` gives it."""
+    if axis.size == 1:
+        return Attention(heads, buffers=buffers)
+    return _KINDS[kind](heads, axis=axis, layout=layout, buffers=buffers)
+
+
+def check(case: Case) -> None:
+    """Raise PlanError if the sequence, or for ulysses the heads, cannot be dealt out evenly."""
+    model, plan = case.model, case.plan
+    if plan.cp == 1:
+        return
+    if model.kind == "linear":
+        raise PlanError(f"cp {plan.cp} cuts sequences, and model.kind 'linear' has none; use cp 1")
+    zigzag = plan.placement == "zigzag"
+    chunks = 2 * plan.cp if zigzag else plan.cp
+    if model.sequence % chunks:
+        split = f"the {chunks} chunks of cp {plan.cp} placed in zigzag" if zigzag else f"cp {plan.cp}"
+        hint = "; placement contiguous would do" if model.sequence % plan.cp == 0 else ""
+        raise PlanError(
+            f"sequence {model.sequence} does not divide by {split}; "
+            f"sequence {_multiples(model.sequence, chunks)} would{hint}"
+        )
+    if plan.context == "ulysses" and model.heads // plan.tp % plan.cp:
+        parts = plan.tp * plan.cp
+        split = f"cp {plan.cp}" if plan.tp == 1 else f"tp {plan.tp} × cp {plan.cp} = {parts}"
+        raise PlanError(
+            f"context ulysses deals out heads: heads {model.heads} does not divide by {split}; "
+            f"heads {_multiples(model.heads, parts)} would, as would context ring or all-gather"
+        )
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls that `rank` makes in one step.
+
+    With n = 2 n0/P bytes of keys and values: ring sends n P - 1 times forward and 2P - 1 times backward;
+    all-gather hands n to a gathering in each direction and P n to a reduce-scatter backward; ulysses hands
+    3 n0/P and n0/P to an all-to-all each way.
+    """
+    plan = case.plan
+    if plan.cp == 1:
+        return []
+    layers = sum(name.startswith("block.") for name in division.units(case, rank))
+    one = _rank_bytes(case)
+    made = {
+        "ring": [("send", 2 * one, 3 * plan.cp - 2), ("receive", 0, 3 * plan.cp - 2)],
+        "all-gather": [("all_gather", 2 * one, 2), ("reduce_scatter", 2 * one * plan.cp, 1)],
+        "ulysses": [("all_to_all", 3 * one, 2), ("all_to_all", one, 2)],
+    }[plan.context]
+    calls = (Call(axis="cp", verb=verb, sent_bytes=size, count=count * layers) for verb, size, count in made)
+    return division.per_step(case, calls)
+
+
+def buffer_bytes(case: Case, rank: int) -> int:
+    """Predict the memory for exchanges on `rank`: the most that is arranged, on its way or arriving at once.
+
+    Ring: keys and values here and arriving, their gradients leaving and arriving, and those computed if that
+    is while both travel. All-gather: own and all keys and values, and gradients of all. Ulysses: q, k, v
+    leaving and arriving.
+    """
+    plan = case.plan
+    if plan.cp == 1:
+        return 0
+    between = layout_of(case.model, plan).pieces(coordinates(plan.sizes, rank)["cp"])[1:-1]
+    ring = 5 if any(between) else 4
+    kinds = {"ring": 2 * ring, "all-gather": 2 * (2 * plan.cp + 1), "ulysses": 2 * 3}[plan.context]
+    return kinds * _rank_bytes(case)
+
+
+def kept_numbers(case: Case, rank: int) -> int:
+    """Return how many numbers the attention of one layer keeps of one sequence, beside q, k, v and output.
+
+    Scores and what belongs to each query; Ulysses also the output of its heads, which the next layer keeps
+    as that of its tokens. Of all heads: tensor ranks have their share of it.
+    """
+    model, plan, layout = case.model, case.plan, layout_of(case.model, case.plan)
+    if plan.cp == 1 or plan.context == "ulysses":
+        output = model.width * layout.tokens if plan.cp > 1 else 0
+        return model.heads // plan.cp * (scores_per_head(model.sequence) + model.sequence) + output
+    pieces = [piece for piece in layout.pieces(coordinates(plan.sizes, rank)["cp"]) if piece is not None]
+    return model.heads * sum(piece.scores + piece.size[0] for piece in pieces)
+
+
+def computed_scores(case: Case) -> int:
+    """Return how many scores of one head and sequence all ranks together compute."""
+    model, plan = case.model, case.plan
+    if plan.cp == 1 or plan.context == "ulysses":
+        return scores_per_head(model.sequence)
+    layout = layout_of(model, plan)
+    pieces = (piece for rank in range(plan.cp) for piece in layout.pieces(rank))
+    return sum(piece.scores for piece in pieces if piece is not None)
+
+
+def _rank_bytes(case: Case) -> int:
+    """Return the bytes of q, or k, or v, of this rank's tokens and heads, in a micro-batch."""
+    return division.activation_bytes(case) // case.plan.tp
+
+
+def _multiples(value: int, divisor: int) -> str:
+    """Return the nearest multiples of `divisor` below and above `value`."""
+    below = value - value % divisor
+    return " or ".join(str(multiple) for multiple in (below, below + divisor) if multiple)

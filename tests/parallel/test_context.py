@@ -1,0 +1,247 @@
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nn.differences import hand, slope
+from plans import BLOCK, TEXT, difference
+from thread_mesh import run_ranks
+
+from pscale.config import Plan
+from pscale.data import prepare
+from pscale.errors import PlanError
+from pscale.mesh import grid
+from pscale.nn.attention import Attention
+from pscale.nn.buffers import Buffers
+from pscale.parallel import check, context, strategies
+from pscale.parallel.layout import Layout
+from pscale.parallel.predict import executed_flops, kept_bytes
+from pscale.worker.job import make_trainer
+from pscale.worker.recorder import Kind, Recorder
+
+CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
+HEADS, WIDTH = 12, 48  # the scale of scores, 1/2, is exact
+every_way = pytest.mark.parametrize(
+    ("kind", "placement"), [(kind, placement) for kind in CONTEXTS for placement in PLACEMENTS]
+)
+
+
+def normal(*shape, seed=4):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def attend(kind, layout, qkv, dy=None):
+    """Return the output and the gradient of `qkv` (if `dy` is given), both whole, computed by all ranks."""
+
+    def one(mesh):
+        axis, buffers = mesh.axis("cp"), Buffers()
+        layer = context.attention(HEADS, kind=kind, axis=axis, layout=layout, buffers=buffers)
+        places = np.concatenate([np.arange(layout.sequence)[run] for run in layout.runs(axis.rank)])
+        mine = hand(qkv[:, places], buffers)
+        y, cache = layer.forward(mine)
+        np.testing.assert_array_equal(mine, qkv[:, places])
+        found = [y.copy()]
+        buffers.give(y)
+        if dy is not None:
+            mine_dy = hand(dy[:, places], buffers)
+            dx = layer.backward(mine_dy, cache)
+            np.testing.assert_array_equal(mine_dy, dy[:, places])
+            found.append(dx.copy())
+            buffers.give(dx)
+            assert buffers.held_bytes == mine.nbytes + mine_dy.nbytes, "only what the test shares is held"
+        return places, found
+
+    ranks = run_ranks({"cp": layout.parts}, one)
+    wholes = [np.empty((len(qkv), layout.sequence, part.shape[2])) for part in ranks[0][1]]
+    for places, found in ranks:
+        for whole, part in zip(wholes, found, strict=True):
+            whole[:, places] = part
+    return wholes
+
+
+def attend_alone(qkv, dy):
+    buffers = Buffers()
+    y, cache = Attention(HEADS, buffers=buffers).forward(hand(qkv, buffers))
+    return y.copy(), Attention(HEADS, buffers=buffers).backward(hand(dy, buffers), cache).copy()
+
+
+@every_way
+@pytest.mark.parametrize(("parts", "sequence"), [(2, 4), (2, 280), (3, 18), (4, 24), (4, 320)])
+@pytest.mark.parametrize("values", ["normal", "too large for exp"])
+def test_attention_and_its_gradient_are_those_of_one_rank(kind, placement, parts, sequence, values):
+    layout = Layout(sequence=sequence, parts=parts, placement=placement)
+    qkv, dy = normal(2, sequence, 3 * WIDTH), normal(2, sequence, WIDTH, seed=5)
+    if values == "too large for exp":
+        qkv = np.round(40 * qkv)  # whole numbers: their products are exact
+    for found, expected in zip(attend(kind, layout, qkv, dy), attend_alone(qkv, dy), strict=True):
+        assert difference(found, expected) < 1e-12
+
+
+@every_way
+def test_gradients_are_the_slopes(kind, placement):
+    layout = Layout(sequence=24, parts=4, placement=placement)
+    qkv, dy = normal(2, 24, 3 * WIDTH), normal(2, 24, WIDTH, seed=5)
+    direction = normal(*qkv.shape, seed=6)
+    expected = slope(lambda: float(np.sum(attend(kind, layout, qkv)[0] * dy)), qkv, direction)
+    assert np.vdot(attend(kind, layout, qkv, dy)[1], direction) == pytest.approx(expected, rel=1e-6)
+
+
+def planned(kind, placement, *, model=None, micro_batches=1, **degrees):
+    plan = Plan(context=kind, placement=placement, **degrees)
+    return replace(
+        TEXT,
+        ranks=plan.ranks,
+        plan=plan,
+        model=replace(TEXT.model, sequence=144, **(model or {})),
+        train=replace(TEXT.train, batch=8, micro_batches=micro_batches),
+    )
+
+
+def trainers(case, folder, function):
+    """Call `function` with the trainer and the recorder of every rank of the case."""
+    axes = [grid.axis_name(span) for span in grid.groups(case.plan.sizes, strategies.GROUPS)]
+    recorders = [Recorder(axes) for _ in range(case.ranks)]
+
+    def one(mesh):
+        recorder = recorders[mesh.world.rank]
+        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+        return function(make_trainer(case, mesh, batches, recorder), recorder)
+
+    return run_ranks(case.plan.sizes, one, recorders)
+
+
+DEGREES = [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2}, {"cp": 2, "tp": 2, "sp": True}]
+
+
+@every_way
+@pytest.mark.parametrize("degrees", DEGREES, ids=str)
+def test_the_calls_and_bytes_of_a_step_are_those_predicted(kind, placement, degrees, tmp_path):
+    case = planned(kind, placement, micro_batches=2, **degrees)
+
+    def counted(trainer, recorder):
+        recorder.enabled = True
+        trainer.step(0)
+        rows = recorder.rows()
+        made = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
+        return Counter(zip(rows["axis"][made], rows["verb"][made], rows["bytes"][made], strict=True))
+
+    recorder = Recorder([grid.axis_name(span) for span in grid.groups(case.plan.sizes, strategies.GROUPS)])
+    for rank, found in enumerate(trainers(case, tmp_path, counted)):
+        predicted = Counter()
+        for call in strategies.calls(case, rank):
+            recorder.posted(call.axis, call.verb, 0, 0, 0)
+            predicted[*recorder._requests[-1], call.sent_bytes] += call.count
+        assert found == predicted
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_bytes_are_those_of_the_papers(parts):
+    def sent(kind):
+        case = planned(kind, "zigzag", cp=parts, model={"heads": 8})
+        return sum(call.step_bytes for call in context.calls(case, 0)) / (case.model.layers * n0)
+
+    n0 = 8 * 144 * 32 * 8  # bytes of one layer's activations
+    assert sent("ring") == pytest.approx((6 * parts - 4) / parts)
+    assert sent("ulysses") == pytest.approx(8 / parts)
+    assert sent("all-gather") == pytest.approx(4 / parts + 2)
+
+
+@every_way
+@pytest.mark.parametrize("degrees", DEGREES, ids=str)
+def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, tmp_path):
+    case = planned(kind, placement, **degrees)
+
+    def held(trainer, _):
+        x, targets = trainer.batches.fill(0, 0)
+        for unit in trainer.stage.units:
+            x, _ = unit.layer.forward(x)
+        trainer.stage.loss.forward(x, targets, 1.0)
+        return trainer.stage.buffers.held_bytes
+
+    assert trainers(case, tmp_path, held) == [kept_bytes(case, rank) for rank in range(case.ranks)]
+
+
+class Watched(Buffers):
+    """A pool that knows how much it lent at once for exchanges: arrays of many dims."""
+
+    def __init__(self):
+        super().__init__()
+        self.lent_bytes = self.most_bytes = 0
+
+    def take(self, shape, dtype):
+        self.lent_bytes += self._bytes(array := super().take(shape, dtype))
+        self.most_bytes = max(self.most_bytes, self.lent_bytes)
+        return array
+
+    def give(self, array):
+        self.lent_bytes -= self._bytes(array)
+        super().give(array)
+
+    def _bytes(self, array):
+        return array.nbytes if array.ndim > 3 and array.shape[-1] > 1 else 0
+
+
+@every_way
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_step(kind, placement, parts):
+    model = replace(BLOCK.model, width=WIDTH, heads=HEADS, sequence=24)
+    plan = Plan(cp=parts, context=kind, placement=placement)
+    case = replace(BLOCK, model=model, ranks=parts, plan=plan, train=replace(BLOCK.train, batch=2))
+    layout = Layout(sequence=24, parts=parts, placement=placement)
+
+    def one(mesh):
+        buffers, totals = Watched(), []
+        layer = context.attention(HEADS, kind=kind, axis=mesh.axis("cp"), layout=layout, buffers=buffers)
+        for _ in range(3):
+            qkv = buffers.take((2, layout.tokens, 3 * WIDTH), float)
+            qkv.fill(1)
+            buffers.give(layer.backward(*layer.forward(qkv)))
+            totals.append(buffers.total_bytes)
+        return buffers.most_bytes, totals
+
+    for rank, (most_bytes, totals) in enumerate(run_ranks({"cp": parts}, one)):
+        assert most_bytes == context.buffer_bytes(case, rank)
+        assert totals[0] == totals[2]
+
+
+@every_way
+def test_the_ranks_together_multiply_what_is_counted(kind, placement, tmp_path, monkeypatch):
+    multiply, lock, total = np.matmul, threading.Lock(), 0
+    case = planned(kind, placement, cp=2)
+
+    def counting(a, b, out=None):
+        nonlocal total
+        result = multiply(a, b, out=out)
+        if a.ndim > 1 and b.ndim > 1:
+            with lock:
+                total += 2 * result.size * a.shape[-1]
+        return result
+
+    monkeypatch.setattr(np, "matmul", counting)
+    trainers(case, tmp_path, lambda trainer, _: trainer.step(0))
+    assert total == executed_flops(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (planned("ring", "zigzag", cp=5), ["sequence 144", "10 chunks of cp 5", "140 or 150"]),
+        (planned("ring", "zigzag", cp=16), ["sequence 144", "32 chunks of cp 16", "placement contiguous"]),
+        (planned("ring", "contiguous", cp=5), ["sequence 144", "cp 5", "140 or 145"]),
+        (planned("ulysses", "zigzag", cp=3), ["heads 4", "cp 3", "3 or 6", "ring or all-gather"]),
+        (
+            replace(planned("ring", "zigzag", cp=2), model=replace(TEXT.model, kind="linear")),
+            ["cp 2", "linear"],
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_the_values_that_would_work(case, words):
+    with pytest.raises(PlanError) as caught:
+        check(case)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_ulysses_deals_out_the_heads_that_tensor_ranks_leave():
+    with pytest.raises(PlanError, match=r"heads 4 does not divide by tp 2 × cp 4 = 8; heads 8 would"):
+        context.check(planned("ulysses", "zigzag", tp=2, cp=4))
