@@ -76,6 +76,15 @@ class Replicated:
         for held in self._held:
             held.optimizer.update(lr, scale)
 
+    def memory_bytes(self) -> dict[str, int]:
+        """Return what is held by kind."""
+        return {
+            "parameters": sum(held.arena.data.nbytes for held in self._held),
+            "gradients": sum(held.arena.grad.nbytes for held in self._held),
+            "optimizer": sum(state.nbytes for held in self._held for state in held.optimizer.state),
+            "exchange": sum(held.reduction.buffer_bytes for held in self._held),
+        }
+
     def weights(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its value."""
         for held in self._held:
@@ -107,7 +116,7 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
-    if case.plan.dp == 1:
+    if case.plan.dp == 1 or case.plan.zero:
         return []
     itemsize = np.dtype(case.model.dtype).itemsize
     units = [size * itemsize for _, size in counts.unit_parameters(case.model)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import strategies
+from pscale.parallel import strategies, zero_plan
 from pscale.parallel.replicas import Call
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
@@ -34,18 +34,18 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds."""
     model, train = case.model, case.train
     itemsize = np.dtype(model.dtype).itemsize
-    parameters = counts.parameters(model)
+    state = zero_plan.model_state(case, rank)
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
     micro_batch = train.batch // case.plan.dp // train.micro_batches
     return Prediction(
-        parameters=parameters,
+        parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
         executed_flops=counts.executed_flops(model, train.batch),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
-            "parameters": parameters * itemsize,
-            "gradients": parameters * itemsize,
-            "optimizer": parameters * itemsize * states,
+            "parameters": state["parameters"] * itemsize,
+            "gradients": state["gradients"] * itemsize,
+            "optimizer": state["updated"] * itemsize * states,
             "activations": counts.activation_bytes(model, micro_batch),
             "exchange": strategies.buffer_bytes(case, rank),
         },

@@ -13,8 +13,8 @@ from pscale.config import Case
 from pscale.data import Batches, prepare
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
-from pscale.parallel.data import Replicated
 from pscale.parallel.replicas import Replicas
+from pscale.parallel.strategies import make_replicas
 from pscale.worker import observe
 from pscale.worker.build import build
 from pscale.worker.gemm import gemm_gflops
@@ -84,7 +84,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     """Build this rank's stage; every replica starts from the weights of the first."""
     stage, train = build(case.model, case.plan, mesh), case.train
     params = [unit.layer.params for unit in stage.units]
-    replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
+    replicas = make_replicas(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
     return Trainer(
