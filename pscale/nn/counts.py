@@ -60,19 +60,24 @@ def _flops(model: Model, sequences: int, scores: int) -> int:
             return model.layers * block + 6 * n * h * model.vocabulary
 
 
-def activation_bytes(model: Model, sequences: int) -> int:
+def activation_bytes(
+    model: Model, sequences: int, *, inside: int = 1, outside: int = 1, columns: int | None = None
+) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
-    embedding keeps its tokens as 8-byte integers.
+    embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
+    `inside` ranks; all else of a block and of the head's norm is over `outside`. `columns` are the logits of
+    a token, without it all.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
     scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
-    block = 16 * n * h + scores + 4 * n
+    block = (12 * n * h + scores) // inside + (4 * n * h + 4 * n) // outside
     match model.kind:
         case "linear":
             return item * sequences * (h + 1)
         case "block":
-            return item * (block + n * h)
+            return item * (block + n * h // outside)
         case "gpt":
-            return item * (model.layers * block + 2 * n * h + 2 * n + n * model.vocabulary) + 8 * n
+            logits = n * (model.vocabulary if columns is None else columns)
+            return item * (model.layers * block + (2 * n * h + 2 * n) // outside + logits) + 8 * n

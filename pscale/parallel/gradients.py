@@ -1,4 +1,4 @@
-"""Two ways to sum a unit's gradients so that every rank of an axis has its shard: once a step, or as they come."""
+"""Two ways to sum a unit's gradients so that every rank has its shard: once a step, or as they come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pscale.parallel.layout import Array, Layout, Pool, hide, show, zeros
 
 
 class Gradients(Protocol):
-    """The gradients of a unit; `own` is this rank's shard of their sum, `held` and `padding` count what stays."""
+    """The gradients of a unit; `own` is this rank's of the sum, `held` and `padding` count what stays."""
 
     own: Array
     held: int
@@ -61,13 +61,13 @@ class _Sum:
 
 
 class WholeGradients:
-    """Gradients of the whole unit stay, and are summed once a step; the shard of the sum lies at their start."""
+    """Gradients of the whole unit stay, summed once a step; the shard of the sum lies at their start."""
 
     def __init__(self, params: Sequence[Param], layout: Layout, axis: Axis, dtype: DTypeLike, *, sets: Axis):
         self._params, self._layout, self._axis = params, layout, axis
         self._whole = zeros(layout.padded, dtype)
         self._shard = self._whole[: layout.shard]
-        self.own = _own(self._shard, layout, axis)
+        self.own = self._shard[: layout.count(axis.rank)]
         self.held, self.padding = layout.size, layout.padded - layout.size
         self._pending: Pending | None = None
         self._sum = _Sum(sets)
@@ -111,7 +111,7 @@ class _Reduction:
 
 
 class ShardedGradients:
-    """Only the shard stays; the gradients of one micro-batch lie in memory of the pool until they are summed."""
+    """Only the shard stays; the gradients of a micro-batch lie in memory of the pool until summed."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ShardedGradients:
     ):
         self._params, self._layout, self._axis, self._pool = params, layout, axis, pool
         self._shard = zeros(layout.shard, dtype)
-        self.own = _own(self._shard, layout, axis)
+        self.own = self._shard[: layout.count(axis.rank)]
         self.held, self.padding = self.own.size, layout.shard - self.own.size
         self._first = True
         self._filling: Array | None = None
@@ -185,11 +185,6 @@ class ShardedGradients:
         if self._filling is None:
             self._filling = self._pool.take(self._layout)
             show(self._params, "grad", self._filling)
-
-
-def _own(shard: Array, layout: Layout, axis: Axis) -> Array:
-    owned = layout.owned(axis.rank)
-    return shard[: owned.stop - owned.start]
 
 
 def _complete(params: Sequence[Param], whole: Array, layout: Layout) -> None:

@@ -34,10 +34,14 @@ class Layout:
         """Elements of all shards."""
         return self.shard * self.parts
 
+    def count(self, part: int) -> int:
+        """Return how many elements part `part` owns: fewer than a shard, or none, at the end."""
+        return min(max(self.size - part * self.shard, 0), self.shard)
+
     def owned(self, part: int) -> slice:
-        """Return which elements part `part` owns: fewer than a shard, or none, at the end."""
-        start = min(part * self.shard, self.size)
-        return slice(start, min(start + self.shard, self.size))
+        """Return where these elements are."""
+        start = part * self.shard
+        return slice(start, start + self.count(part))
 
 
 class Pool:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import strategies, zero_plan
+from pscale.parallel import division, strategies, zero_plan
 from pscale.parallel.replicas import Call
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
@@ -18,7 +16,7 @@ _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the opti
 class Prediction:
     """Exact counts for one rank and step; `memory_bytes` by kind, as the job lays it out."""
 
-    parameters: int
+    parameters: int  # all ranks
     model_flops: int  # all ranks
     executed_flops: int  # all ranks
     calls: tuple[Call, ...]
@@ -33,20 +31,30 @@ class Prediction:
 def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds."""
     model, train = case.model, case.train
-    itemsize = np.dtype(model.dtype).itemsize
-    state = zero_plan.model_state(case, rank)
+    state, item = zero_plan.model_state(case, rank), division.item_bytes(case)
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
-    micro_batch = train.batch // case.plan.dp // train.micro_batches
     return Prediction(
         parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
         executed_flops=counts.executed_flops(model, train.batch),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
-            "parameters": state["parameters"] * itemsize,
-            "gradients": state["gradients"] * itemsize,
-            "optimizer": state["updated"] * itemsize * states,
-            "activations": counts.activation_bytes(model, micro_batch),
+            "parameters": state["parameters"] * item,
+            "gradients": state["gradients"] * item,
+            "optimizer": state["updated"] * item * states,
+            "activations": kept_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },
+    )
+
+
+def kept_bytes(case: Case, rank: int) -> int:
+    """Predict the activations that `rank` keeps of one micro-batch."""
+    plan = case.plan
+    return counts.activation_bytes(
+        case.model,
+        division.sequences(case),
+        inside=plan.tp,
+        outside=plan.tp if plan.sp else 1,
+        columns=division.vocabulary(case, rank),
     )

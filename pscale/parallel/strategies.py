@@ -9,7 +9,7 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import Param
-from pscale.parallel import data, zero_plan
+from pscale.parallel import data, sequence, tensor, zero_plan
 from pscale.parallel.data import Replicated
 from pscale.parallel.replicas import EVERYWHERE, SETS, TOKENS, Call, Replicas
 from pscale.parallel.zero import Sharded
@@ -42,12 +42,13 @@ GROUPS = (
     (*TOKENS, "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
     ("shard", "ep", "cp"),  # who shares a set of shards
-    ("shard", "cp"),  # the same, of experts
+    ("shard", "ep", "cp", "tp"),
+    ("shard", "cp"),
     (SETS,),  # who has the same shard of another set
     EVERYWHERE,  # who has different shards
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data, "zero": zero_plan}
+STRATEGIES: dict[str, Strategy] = {"data": data, "tensor": tensor, "sequence": sequence, "zero": zero_plan}
 
 
 def make_replicas(

@@ -1,4 +1,4 @@
-"""Two ways to hold a unit's weights that every rank of an axis owns a shard of: whole, or gathered for use."""
+"""Two ways to hold a unit's weights of which every rank owns a shard: whole, or gathered for use."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class ShardedWeights:
         self._params, self._layout, self._axis, self._pool, self._keep = params, layout, axis, pool, keep
         self._owned = layout.owned(axis.rank)
         self._shard = zeros(layout.shard, dtype)
-        self.own = self._shard[: self._owned.stop - self._owned.start]
+        self.own = self._shard[: layout.count(axis.rank)]
         self.held, self.padding = self.own.size, layout.shard - self.own.size
         self._whole: Array | None = None
         self._pending: Pending | None = None

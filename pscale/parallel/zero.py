@@ -35,8 +35,8 @@ class _Piece:
 class Sharded:
     """Every rank of a group's axis owns one shard of each unit; implements `Replicas`.
 
-    With `zero` 1 the optimizer's state is in shards, with 2 also the gradients, with 3 also the weights, which
-    are then gathered for each use. A group of one rank holds all, and exchanges nothing.
+    With `zero` 1 the optimizer's state is in shards, with 2 also the gradients, with 3 also the weights: they
+    are gathered for each use. A group of one rank holds all, and exchanges nothing.
 
     While a unit computes, the next one is gathered. Which that is, the first step shows: every step uses the
     units in the same order.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
-from pscale.config import Case, Plan, spanned
+from pscale.config import Case
 from pscale.errors import PlanError
+from pscale.mesh.grid import axis_name, coordinates, spanned
+from pscale.parallel import division
 from pscale.parallel.layout import Layout
-from pscale.parallel.replicas import EVERYWHERE, SETS, Call, Held, coordinates, held
+from pscale.parallel.replicas import EVERYWHERE, SETS, Call
 
 
 def check(case: Case) -> None:
@@ -42,78 +43,86 @@ def calls(case: Case, rank: int) -> list[Call]:
     plan, train = case.plan, case.train
     if not plan.zero:
         return []
-    itemsize = np.dtype(case.model.dtype).itemsize
-    sums = train.micro_batches if plan.zero >= 2 else 1
-    uses = train.micro_batches * (2 if plan.reshard_after_forward else 1)
-    gathers = uses if plan.zero == 3 else 1
-    made = []
-    for group in held(case, rank):
-        shared, layouts = _dealt(group, plan)
-        for layout in layouts if shared else ():
-            name, shard = "+".join(shared), layout.shard * itemsize
-            made.append(
-                Call(axis=name, verb="reduce_scatter", sent_bytes=layout.padded * itemsize, count=sums)
-            )
-            made.append(Call(axis=name, verb="all_gather", sent_bytes=shard, count=gathers))
-            if SETS in group.sync:
-                made.append(Call(axis=SETS, verb="all_reduce", sent_bytes=shard))
+    made = [call for dealt in _dealt(case, rank) if dealt.shared for call in _exchange(case, dealt)]
     if train.clip is not None and plan.ranks > 1:
-        made.append(Call(axis="+".join(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8))
+        made.append(Call(axis=axis_name(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8))
     return made
+
+
+def _exchange(case: Case, dealt: _Dealt) -> Iterator[Call]:
+    """Yield the calls for one group of parameters: a unit is summed and gathered as a whole."""
+    plan, micro_batches, item = case.plan, case.train.micro_batches, division.item_bytes(case)
+    name = axis_name(dealt.shared)
+    sums = micro_batches if plan.zero >= 2 else 1
+    uses = micro_batches * (2 if plan.reshard_after_forward else 1)
+    gathers = uses if plan.zero == 3 else 1
+    for layout in dealt.layouts.values():
+        shard_bytes = layout.shard * item
+        yield Call(axis=name, verb="reduce_scatter", sent_bytes=layout.padded * item, count=sums)
+        yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=gathers)
+        if dealt.sets:
+            yield Call(axis=SETS, verb="all_reduce", sent_bytes=shard_bytes)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory for padding and for what is here for a while."""
-    if not case.plan.zero:
-        return 0
-    elements = 0
-    for group in held(case, rank):
-        shared, layouts = _dealt(group, case.plan)
-        if not shared:
+    zero, elements = case.plan.zero, 0
+    for dealt in _dealt(case, rank):
+        if not dealt.shared:
             continue
-        for layout in layouts:
-            owned = _owned(layout, case.plan, shared, rank)
-            whole, shard = layout.padded - layout.size, layout.shard - owned
-            elements += (shard if case.plan.zero == 3 else whole) + (shard if case.plan.zero >= 2 else whole)
-        elements += _pool_elements(group, layouts, case)
-    return elements * np.dtype(case.model.dtype).itemsize
+        for layout in dealt.layouts.values():
+            whole, shard = layout.padded - layout.size, layout.shard - layout.count(dealt.part)
+            elements += (shard if zero == 3 else whole) + (shard if zero >= 2 else whole)
+        elements += _pool_elements(case, rank, dealt.layouts)
+    return elements * division.item_bytes(case)
 
 
 def model_state(case: Case, rank: int) -> dict[str, int]:
     """Predict the elements of `parameters` and `gradients` that stay on `rank`, and those that it updates."""
     elements = dict.fromkeys(("parameters", "gradients", "updated"), 0)
-    for group in held(case, rank):
-        shared, layouts = _dealt(group, case.plan)
-        for layout in layouts:
-            owned = _owned(layout, case.plan, shared, rank)
+    for dealt in _dealt(case, rank):
+        for layout in dealt.layouts.values():
+            owned = layout.count(dealt.part)
             elements["parameters"] += owned if case.plan.zero == 3 else layout.size
             elements["gradients"] += owned if case.plan.zero >= 2 else layout.size
             elements["updated"] += owned
     return elements
 
 
-def _dealt(group: Held, plan: Plan) -> tuple[tuple[str, ...], list[Layout]]:
-    """Return the dims over which a group is in shards, and how its units are."""
-    shared = tuple(dim for dim in group.sync if dim != SETS) if plan.zero else ()
-    parts = math.prod(plan.sizes[dim] for dim in shared)
-    return shared, [Layout(size=size, parts=parts) for size in group.units if size]
+@dataclass(frozen=True, kw_only=True)
+class _Dealt:
+    """A group of parameters as one rank has it: how each unit is in shards, and which one is its own."""
+
+    shared: tuple[str, ...]  # dims over which it is in shards
+    sets: bool  # whether other ranks have the same shards
+    layouts: dict[int, Layout]  # by number of the unit
+    part: int
 
 
-def _owned(layout: Layout, plan: Plan, shared: Sequence[str], rank: int) -> int:
-    """Return how many elements of a unit `rank` owns."""
-    part, places = 0, coordinates(plan.sizes, rank)
-    for dim in shared:
-        part = part * plan.sizes[dim] + places[dim]
-    owned = layout.owned(part)
-    return owned.stop - owned.start
+def _dealt(case: Case, rank: int) -> Iterator[_Dealt]:
+    sizes, places = case.plan.sizes, coordinates(case.plan.sizes, rank)
+    for group in division.parts(case, rank):
+        shared = tuple(dim for dim in group.sync if dim != SETS) if case.plan.zero else ()
+        part = 0
+        for dim in shared:
+            part = part * sizes[dim] + places[dim]
+        parts = math.prod(sizes[dim] for dim in shared)
+        layouts = {unit: Layout(size=size, parts=parts) for unit, size in group.units.items()}
+        yield _Dealt(shared=shared, sets=SETS in group.sync, layouts=layouts, part=part)
 
 
-def _pool_elements(group: Held, layouts: Sequence[Layout], case: Case) -> int:
-    """Return the most that is here for a while: units in use and fetched, gradients that fill and that travel."""
-    plan, units = case.plan, [bool(size) for size in group.units]
-    slot = max(layout.padded for layout in layouts)
-    neighbours = max((a + b for a, b in pairwise(units)), default=1)
-    gathered = slot * neighbours if plan.reshard_after_forward else sum(layout.padded for layout in layouts)
-    again = units[0] + units[-1] if case.train.micro_batches > 1 else 0  # the next micro-batch's last unit
-    contributed = slot * max(neighbours, again)
+def _pool_elements(case: Case, rank: int, layouts: Mapping[int, Layout]) -> int:
+    """Return the most that is here for a while.
+
+    That is a unit in use and the next one fetched, and gradients that fill while those of the unit before
+    travel; where micro-batches follow each other the last unit comes after the first.
+    """
+    plan, there = case.plan, [unit in layouts for unit in range(len(division.units(case, rank)))]
+    slot = max(layout.padded for layout in layouts.values())
+    neighbours = max((a + b for a, b in pairwise(there)), default=1)
+    gathered = slot * neighbours
+    if not plan.reshard_after_forward:
+        gathered = sum(layout.padded for layout in layouts.values())
+    around = there[0] + there[-1] if case.train.micro_batches > 1 else 0
+    contributed = slot * max(neighbours, around)
     return (gathered if plan.zero == 3 else 0) + (contributed if plan.zero >= 2 else 0)
