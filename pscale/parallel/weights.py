@@ -120,7 +120,7 @@ class ShardedWeights:
         self.held, self.padding = self.own.size, layout.shard - self.own.size
         self._whole: Array | None = None
         self._pending: Pending | None = None
-        self._between = 0  # micro-batches that ran forward and not yet backward
+        self._uses = 0  # of micro-batches that are not done; each is used forward and backward
         hide(params, "data")
 
     def start(self) -> None:
@@ -131,6 +131,7 @@ class ShardedWeights:
 
     def gather(self) -> None:
         """Gather the shards, unless they are here."""
+        self._uses += 1
         self.start()
         if self._pending is not None:
             assert self._whole is not None
@@ -144,15 +145,13 @@ class ShardedWeights:
 
     def release(self) -> None:
         """Free the whole, or keep it for backward."""
-        if self._keep:
-            self._between += 1
-        else:
+        if not self._keep:
             self.settle()
 
     def drop(self) -> None:
         """Free the whole unless another micro-batch needs it."""
-        self._between = max(self._between - 1, 0)
-        if not self._between:
+        self._uses -= 2
+        if not self._keep or self._uses <= 0:
             self.settle()
 
     def publish(self) -> None:
@@ -160,6 +159,7 @@ class ShardedWeights:
 
     def settle(self) -> None:
         """Free the whole, if it is here."""
+        self._uses = 0
         if self._whole is None:
             return
         if self._pending is not None:  # fetched, and not used

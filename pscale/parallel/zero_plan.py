@@ -27,6 +27,11 @@ def check(case: Case) -> None:
         raise PlanError(
             f"reshard_after_forward is for zero 3, which gathers weights; the plan has zero {plan.zero}"
         )
+    if not plan.reshard_after_forward and plan.pp > 1:
+        raise PlanError(
+            f"reshard_after_forward: false keeps weights from forward to backward; with pp {plan.pp} that is "
+            "most of the step: use zero 2, which keeps them for all of it, or leave it true"
+        )
     if not plan.shard:
         return
     if not plan.zero:
