@@ -96,6 +96,7 @@ class Plan:
     sp: bool = False  # sequence parallel inside the tensor axis
     embedding: Embedding = "row"  # how the tensor ranks cut the table of tokens: by tokens, or by features
     zero: ZeroStage = 0
+    shard: int = 0  # ranks of dp that share one set of shards; 0: all of them
     reshard_after_forward: bool = True
     schedule: Schedule = "1f1b"
     virtual_stages: int = 1
@@ -104,8 +105,17 @@ class Plan:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Degree of every mesh dim, the slowest varying first: tensor ranks are neighbours."""
-        return {"pp": self.pp, "dp": self.dp, "ep": self.ep, "cp": self.cp, "tp": self.tp}
+        """Degree of every mesh dim, the slowest varying first: tensor ranks are neighbours.
+
+        With hybrid sharding "dp" is two dims: which set of shards, and which shard of it.
+        """
+        data = {"replica": self.dp // self.shard, "shard": self.shard} if self.hybrid else {"dp": self.dp}
+        return {"pp": self.pp, **data, "ep": self.ep, "cp": self.cp, "tp": self.tp}
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether there are several sets of shards."""
+        return 0 < self.shard < self.dp
 
     @property
     def batch_parts(self) -> int:

@@ -87,13 +87,14 @@ class ThreadAxis:
         x[...] = total
 
     def _gather_all(self, x: Array, out: Array, dim: int) -> None:
-        out[...] = np.concatenate(self._board.swap(self.rank, x), axis=dim)
-        self._board.gate.wait()
+        whole = np.concatenate(self._board.swap(self.rank, x), axis=dim)
+        self._board.gate.wait()  # nobody overwrites what another still reads
+        out[...] = whole
 
     def _reduce_part(self, x: Array, out: Array, dim: int) -> None:
         total = np.add.reduce(np.stack(self._board.swap(self.rank, x)))
-        out[...] = np.split(total, self.size, axis=dim)[self.rank]
         self._board.gate.wait()
+        out[...] = np.split(total, self.size, axis=dim)[self.rank]
 
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         self._call("all_reduce", x.nbytes, lambda: self._reduce(x, op))

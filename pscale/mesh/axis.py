@@ -13,6 +13,13 @@ Op = Literal["sum", "max", "min"]
 T = TypeVar("T")
 
 
+def lies_in(part: Array, whole: Array, index: int = 0) -> bool:
+    """Tell whether `part` is the memory of part `index` of `whole`: an exchange is then in place."""
+    address: int = part.__array_interface__["data"][0]
+    start: int = whole.__array_interface__["data"][0]
+    return address == start + index * part.nbytes
+
+
 class Pending(Protocol):
     """A collective that was started and is not yet known to be complete."""
 
@@ -48,7 +55,7 @@ class Axis(Protocol):
         ...
 
     def start_all_gather(self, x: Array, out: Array) -> Pending:
-        """Begin putting `x` of every rank side by side along the first dim of `out`."""
+        """Begin putting `x` of every rank side by side along the first dim of `out`; it may lie there."""
         ...
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
@@ -56,7 +63,10 @@ class Axis(Protocol):
         ...
 
     def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
-        """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
+        """Begin writing this rank's part along the first dim of the sum of `x` to `out`.
+
+        `out` may be the first part of `x`; the rest of `x` is then undefined.
+        """
         ...
 
     def all_to_all(self, x: Array, out: Array) -> None:

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 
 
 def spanned(sizes: Mapping[str, int], dims: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `dims` that have more than one rank, in the grid's order: an axis is known by them."""
-    return tuple(dim for dim in sizes if dim in dims and sizes[dim] > 1)
+    """Return those of `dims` that have more than one rank, in the grid's order: an axis is known by them.
+
+    Where hybrid sharding makes two dims of "dp", that names both.
+    """
+    wanted = {*dims, "replica", "shard"} if "dp" in dims else dims
+    return tuple(dim for dim in sizes if dim in wanted and sizes[dim] > 1)
 
 
 def groups(sizes: Mapping[str, int], wanted: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

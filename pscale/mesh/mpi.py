@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
+from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, lies_in
 from pscale.mesh.solo import Solo
 
 T = TypeVar("T")
@@ -85,7 +85,8 @@ class MpiAxis:
 
     def start_all_gather(self, x: Array, out: Array) -> Pending:
         """Begin putting `x` of every rank side by side along the first dim of `out`."""
-        return self._started("all_gather", x.nbytes, self._comm.Iallgather, x, out)
+        mine = MPI.IN_PLACE if lies_in(x, out, self.rank) else x
+        return self._started("all_gather", x.nbytes, self._comm.Iallgather, mine, out)
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
@@ -99,7 +100,9 @@ class MpiAxis:
 
     def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
         """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
-        return self._started("reduce_scatter", x.nbytes, self._comm.Ireduce_scatter_block, x, out, MPI.SUM)
+        arguments = (MPI.IN_PLACE, x) if lies_in(out, x) else (x, out)
+        call = self._comm.Ireduce_scatter_block
+        return self._started("reduce_scatter", x.nbytes, call, *arguments, MPI.SUM)
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pscale.mesh.axis import Array, Axis, Op
+from pscale.mesh.axis import Array, Axis, Op, lies_in
 
 T = TypeVar("T")
 
@@ -42,8 +42,9 @@ class Solo:
         out[...] = x
 
     def start_all_gather(self, x: Array, out: Array) -> Done:
-        """Copy `x` to `out`."""
-        out[...] = x
+        """Copy `x` to `out` unless it lies there."""
+        if not lies_in(x, out):
+            out[...] = x
         return Done()
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:  # noqa: ARG002
@@ -51,8 +52,9 @@ class Solo:
         out[...] = x
 
     def start_reduce_scatter(self, x: Array, out: Array) -> Done:
-        """Copy `x` to `out`."""
-        out[...] = x
+        """Copy `x` to `out` unless it lies there."""
+        if not lies_in(x, out):
+            out[...] = x
         return Done()
 
     def all_to_all(self, x: Array, out: Array) -> None:

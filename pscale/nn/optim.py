@@ -37,9 +37,14 @@ class Optimizer(Protocol):
 
 def make_optimizer(train: Train, arena: Arena) -> Optimizer:
     """Return the optimizer that `train` names, on all of an arena."""
+    return make_flat_optimizer(train, arena.data, arena.grad, decay_spans(arena.params))
+
+
+def make_flat_optimizer(train: Train, data: Array, grad: Array, spans: Sequence[Span]) -> Optimizer:
+    """Return the optimizer that `train` names, on flat memory of which `spans` says what is decayed."""
     if train.optimizer == "sgd":
-        return Sgd(arena.data, arena.grad, train)
-    return AdamW(arena.data, arena.grad, decay_spans(arena.params), train)
+        return Sgd(data, grad, train)
+    return AdamW(data, grad, spans, train)
 
 
 def decay_spans(params: Sequence[Param]) -> Sequence[Span]:
@@ -54,6 +59,12 @@ def decay_spans(params: Sequence[Param]) -> Sequence[Span]:
             spans.append(Span(start, stop, param.decay))
         start = stop
     return spans
+
+
+def spans_within(spans: Sequence[Span], start: int, stop: int) -> Sequence[Span]:
+    """Return the runs of the elements [start, stop), counted from `start`."""
+    cut = (Span(max(span.start, start), min(span.stop, stop), span.decay) for span in spans)
+    return [Span(span.start - start, span.stop - start, span.decay) for span in cut if span.start < span.stop]
 
 
 def square_norm(grad: Array) -> float:

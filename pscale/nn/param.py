@@ -81,6 +81,7 @@ class Param:
         self.draw, self.sync, self.decay, self.cut = draw, sync, decay, cut
         self.size = math.prod(shape)
         self.stale = False  # the gradient belongs to an earlier step
+        self.claim: Callable[[], None] | None = None  # gives a stale gradient memory, if it has none
 
     def initial(self, seed: int) -> Array:
         """Draw the whole value in float64, the same for every plan, dtype and order; return this part."""
@@ -92,16 +93,16 @@ class Param:
     def add_grad(self, values: Array) -> None:
         """Add to the gradient."""
         if self.stale:
+            self._begin()
             np.copyto(self.grad, values)
         else:
             self.grad += values
-        self.stale = False
 
     def add_product(self, a: Array, b: Array, buffers: Buffers) -> None:
         """Add `a @ b` to the gradient; the first of a step is written in place, which saves a pass."""
         if self.stale:
+            self._begin()
             np.matmul(a, b, out=self.grad)
-            self.stale = False
         else:
             product = buffers.take(self.shape, self.grad.dtype)
             np.matmul(a, b, out=product)
@@ -111,9 +112,15 @@ class Param:
     def accumulator(self) -> Array:
         """Return the gradient for adding to, zero if nothing was added in this step."""
         if self.stale:
+            self._begin()
             self.grad.fill(0)
-            self.stale = False
         return self.grad
+
+    def _begin(self) -> None:
+        """Be about to write the first contribution."""
+        if self.claim is not None:
+            self.claim()
+        self.stale = False
 
 
 class Arena:

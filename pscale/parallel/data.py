@@ -83,6 +83,15 @@ class Replicated:
             for param in held.arena.params:
                 yield param, param.grad
 
+    def memory_bytes(self) -> dict[str, int]:
+        """Return what is held by kind."""
+        return {
+            "parameters": sum(held.arena.data.nbytes for held in self._held),
+            "gradients": sum(held.arena.grad.nbytes for held in self._held),
+            "optimizer": sum(state.nbytes for held in self._held for state in held.optimizer.state),
+            "exchange": sum(held.reduction.buffer_bytes for held in self._held),
+        }
+
     def weights(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its value."""
         for held in self._held:
@@ -118,6 +127,8 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
+    if case.plan.zero:
+        return []
     made = [call for part in division.parts(case, rank) if part.sync for call in _reduction(case, part, rank)]
     cutting = spanned(case.plan.sizes, _CUTTING)
     if cutting and case.train.clip is not None:
@@ -146,7 +157,7 @@ def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.reduction != "gather-broadcast":
+    if case.plan.reduction != "gather-broadcast" or case.plan.zero:
         return 0
     sizes = case.plan.sizes
     return sum(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import context, division, strategies
+from pscale.parallel import context, division, strategies, zero_plan
 from pscale.parallel.replicas import Call
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
@@ -31,7 +31,7 @@ class Prediction:
 def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds."""
     model, train = case.model, case.train
-    held = division.parameters(case, rank) * division.item_bytes(case)
+    state, item = zero_plan.model_state(case, rank), division.item_bytes(case)
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
     return Prediction(
         parameters=counts.parameters(model),
@@ -39,9 +39,9 @@ def predict(case: Case, rank: int = 0) -> Prediction:
         executed_flops=executed_flops(case),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
-            "parameters": held,
-            "gradients": held,
-            "optimizer": held * states,
+            "parameters": state["parameters"] * item,
+            "gradients": state["gradients"] * item,
+            "optimizer": state["updated"] * item * states,
             "activations": kept_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },

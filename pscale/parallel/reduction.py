@@ -15,7 +15,9 @@ Array = NDArray[np.floating]
 
 
 class Reduction(Protocol):
-    """A sum of gradients over all ranks of an axis, in place."""
+    """A sum of gradients over all ranks of an axis, in place, with `buffer_bytes` of memory beside them."""
+
+    buffer_bytes: int
 
     def ready(self, unit: int) -> None:
         """Be told that the gradients of unit `unit` are final for this step; units come in reverse order."""
@@ -28,6 +30,8 @@ class Reduction(Protocol):
 
 class AllReduce:
     """One all-reduce of all gradients when the backward pass is over: simple, and nothing is hidden."""
+
+    buffer_bytes = 0
 
     def __init__(self, grad: Array, axis: Axis):
         self._grad, self._axis = grad, axis
@@ -46,6 +50,7 @@ class GatherBroadcast:
     def __init__(self, grad: Array, axis: Axis):
         self._grad, self._axis = grad, axis
         self._gathered = np.empty((axis.size, grad.size), grad.dtype) if axis.rank == 0 else None
+        self.buffer_bytes = self._gathered.nbytes if self._gathered is not None else 0
 
     def ready(self, unit: int) -> None:
         """Wait for the others: nothing starts before the end."""
@@ -60,6 +65,8 @@ class GatherBroadcast:
 
 class Bucketed:
     """All-reduces of gradient buckets that start while the backward pass goes on, and hide behind it."""
+
+    buffer_bytes = 0
 
     def __init__(self, grad: Array, axis: Axis, units: Mapping[int, slice], bucket_bytes: int):
         parts = sorted(units.items())

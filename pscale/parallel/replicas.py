@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.mesh.axis import Mesh
+from pscale.mesh.grid import spanned
 from pscale.nn.param import Param
 
 TOKENS = ("dp", "ep", "cp")  # dims that split the tokens of the batch
 EVERYWHERE = ("pp", "dp", "ep", "cp", "tp")
+SETS = "replica"  # the dim of the sets that each have all shards: hybrid sharding
 
 
 class Replicas(Protocol):
@@ -52,7 +54,11 @@ class Replicas(Protocol):
         ...
 
     def weights(self) -> Iterator[tuple[Param, NDArray[np.floating]]]:
-        """Yield every parameter of this rank with its value."""
+        """Yield every parameter with its value, which may last until the next; every rank has to iterate."""
+        ...
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return what is held for `parameters`, `gradients`, `optimizer` and `exchange`."""
         ...
 
 
@@ -99,4 +105,4 @@ def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
 
 def present(mesh: Mesh, dims: Sequence[str]) -> tuple[str, ...]:
     """Return those of `dims` along which the mesh has more than one rank."""
-    return tuple(dim for dim in mesh.sizes if dim in dims and mesh.sizes[dim] > 1)
+    return spanned(mesh.sizes, dims)

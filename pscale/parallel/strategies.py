@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from pscale.config import Case
+from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel import context, data, expert, sequence, tensor
-from pscale.parallel.replicas import TOKENS, Call
+from pscale.mesh.axis import Mesh
+from pscale.nn.param import Param
+from pscale.parallel import context, data, expert, sequence, tensor, zero_plan
+from pscale.parallel.data import Replicated
+from pscale.parallel.replicas import EVERYWHERE, SETS, TOKENS, Call, Replicas
+from pscale.parallel.zero import Sharded
 
 
 class Strategy(Protocol):
@@ -38,15 +43,29 @@ GROUPS = (
     (*TOKENS, "tp"),
     ("dp", "cp", "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
+    ("shard", "ep", "cp"),  # who shares a set of shards
+    ("shard", "ep", "cp", "tp"),
+    ("shard", "cp"),
+    (SETS,),  # who has the same shard of another set
+    EVERYWHERE,  # who has different shards
 )
 
 STRATEGIES: dict[str, Strategy] = {
     "data": data,
+    "zero": zero_plan,
     "tensor": tensor,
     "sequence": sequence,
     "context": context,
     "expert": expert,
 }
+
+
+def make_replicas(
+    units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str
+) -> Replicas:
+    """Return who holds the parameters of this rank's units: every replica all of them, or a share."""
+    made = Sharded if plan.zero else Replicated
+    return made(units, mesh, plan, train, dtype)
 
 
 def check(case: Case) -> None:

@@ -165,6 +165,7 @@ class Plan(Group):
     sp: bool = config.Plan.sp
     embedding: config.Embedding = config.Plan.embedding
     zero: config.ZeroStage = config.Plan.zero
+    shard: CountOrNone = config.Plan.shard
     reshard_after_forward: bool = config.Plan.reshard_after_forward
     schedule: config.Schedule = config.Plan.schedule
     virtual_stages: Count = config.Plan.virtual_stages

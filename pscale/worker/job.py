@@ -15,10 +15,10 @@ from pscale.data.share import sequence_share
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
 from pscale.nn.param import Param
-from pscale.parallel.data import Replicated
 from pscale.parallel.layout import layout_of
 from pscale.parallel.predict import executed_flops
 from pscale.parallel.replicas import Replicas
+from pscale.parallel.strategies import make_replicas
 from pscale.worker import observe
 from pscale.worker.build import build
 from pscale.worker.gemm import gemm_gflops
@@ -91,7 +91,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     stage, train = build(case.model, case.plan, mesh, case.train.batch), case.train
     layout = layout_of(case.model, case.plan)
     params = [unit.layer.params for unit in stage.units]
-    replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
+    replicas = make_replicas(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps

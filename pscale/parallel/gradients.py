@@ -1,0 +1,194 @@
+"""Two ways to sum a unit's gradients so that every rank has its shard: once a step, or as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from numpy.typing import DTypeLike
+
+from pscale.mesh.axis import Axis, Pending
+from pscale.nn.param import Param
+from pscale.parallel.shards import Array, Pool, Shards, hide, show, zeros
+
+
+class Gradients(Protocol):
+    """The gradients of a unit; `own` is this rank's of the sum, `held` and `padding` count what stays."""
+
+    own: Array
+    held: int
+    padding: int
+
+    def start_step(self) -> None:
+        """Begin a step: gradients are those of earlier steps."""
+        ...
+
+    def reduce(self, *, last: bool) -> None:
+        """Be told that the gradients of a micro-batch are final; the last one of the step if `last`."""
+        ...
+
+    def poll(self) -> bool:
+        """Let a sum make progress; true while it is under way."""
+        ...
+
+    def settle(self) -> None:
+        """Free memory of the pool that a sum under way needs: return when it is there."""
+        ...
+
+    def finish(self) -> None:
+        """Return when `own` is the sum over all that hold these parameters."""
+        ...
+
+
+class _Sum:
+    """The second half of hybrid sharding: shards are summed over the sets that each have all of them."""
+
+    def __init__(self, sets: Axis):
+        self._sets = sets
+        self._pending: Pending | None = None
+
+    def start(self, shard: Array) -> None:
+        self._pending = self._sets.start_all_reduce(shard)
+
+    def poll(self) -> bool:
+        return self._pending is not None and not self._pending.poll()
+
+    def finish(self) -> None:
+        if self._pending is not None:
+            self._pending.wait()
+            self._pending = None
+
+
+class WholeGradients:
+    """Gradients of the whole unit stay, summed once a step; the shard of the sum lies at their start."""
+
+    def __init__(self, params: Sequence[Param], layout: Shards, axis: Axis, dtype: DTypeLike, *, sets: Axis):
+        self._params, self._layout, self._axis = params, layout, axis
+        self._whole = zeros(layout.padded, dtype)
+        self._shard = self._whole[: layout.shard]
+        self.own = self._shard[: layout.count(axis.rank)]
+        self.held, self.padding = layout.size, layout.padded - layout.size
+        self._pending: Pending | None = None
+        self._sum = _Sum(sets)
+        show(params, "grad", self._whole)
+
+    def start_step(self) -> None:
+        """Let the first contribution to each gradient replace what is there."""
+        for param in self._params:
+            param.stale = True
+
+    def reduce(self, *, last: bool) -> None:
+        """Begin to sum at the end of the step."""
+        if last:
+            _complete(self._params, self._whole, self._layout)
+            self._pending = self._axis.start_reduce_scatter(self._whole, self._shard)
+
+    def poll(self) -> bool:
+        """Let the sum make progress; true while it is under way."""
+        return self._pending is not None and not self._pending.poll()
+
+    def settle(self) -> None:
+        """Do nothing: no memory would be freed."""
+
+    def finish(self) -> None:
+        """Return when this rank has its shard of the sum."""
+        if self._pending is not None:
+            self._pending.wait()
+            self._pending = None
+            self._sum.start(self._shard)
+        self._sum.finish()
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """A sum of one micro-batch's gradients under way."""
+
+    pending: Pending
+    whole: Array  # what is summed; of the pool
+    first: bool  # of the step: goes to its place at once; others lie at the start of `whole`
+    last: bool
+
+
+class ShardedGradients:
+    """Only the shard stays; the gradients of a micro-batch lie in memory of the pool until summed."""
+
+    def __init__(
+        self,
+        params: Sequence[Param],
+        layout: Shards,
+        axis: Axis,
+        dtype: DTypeLike,
+        *,
+        sets: Axis,
+        pool: Pool,
+    ):
+        self._params, self._layout, self._axis, self._pool = params, layout, axis, pool
+        self._shard = zeros(layout.shard, dtype)
+        self.own = self._shard[: layout.count(axis.rank)]
+        self.held, self.padding = self.own.size, layout.shard - self.own.size
+        self._first = True
+        self._filling: Array | None = None
+        self._reduction: _Reduction | None = None
+        self._sum = _Sum(sets)
+        hide(params, "grad")
+        for param in params:
+            param.claim = self._claim
+
+    def start_step(self) -> None:
+        """Let the first sum replace what is there."""
+        self._first = True
+        for param in self._params:
+            param.stale = True
+
+    def reduce(self, *, last: bool) -> None:
+        """Begin to sum what this micro-batch contributed; the next one's gradients get other memory."""
+        self.settle()
+        self._claim()
+        whole = self._filling
+        assert whole is not None
+        _complete(self._params, whole, self._layout)
+        out = self._shard if self._first else whole[: self._layout.shard]
+        pending = self._axis.start_reduce_scatter(whole, out)
+        self._reduction = _Reduction(pending, whole, self._first, last)
+        self._first, self._filling = False, None
+        hide(self._params, "grad")
+        for param in self._params:
+            param.stale = True
+
+    def poll(self) -> bool:
+        """Let the sum make progress; true while it is under way."""
+        if self._reduction is None:
+            return self._sum.poll()
+        return not self._reduction.pending.poll()
+
+    def settle(self) -> None:
+        """Return when the sum of the micro-batch is in the shard."""
+        reduction = self._reduction
+        if reduction is None:
+            return
+        self._reduction = None
+        reduction.pending.wait()
+        if not reduction.first:
+            self._shard += reduction.whole[: self._layout.shard]
+        self._pool.give(reduction.whole)
+        if reduction.last:
+            self._sum.start(self._shard)
+
+    def finish(self) -> None:
+        """Return when the sum of all micro-batches is in the shard."""
+        self.settle()
+        self._sum.finish()
+
+    def _claim(self) -> None:
+        """Give the gradients memory: the first contribution comes."""
+        if self._filling is None:
+            self._filling = self._pool.take(self._layout)
+            show(self._params, "grad", self._filling)
+
+
+def _complete(params: Sequence[Param], whole: Array, layout: Shards) -> None:
+    """Clear what no layer contributed to, and the padding."""
+    for param in params:
+        param.accumulator()
+    whole[layout.size :] = 0

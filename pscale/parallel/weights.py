@@ -1,0 +1,180 @@
+"""Two ways to hold a unit's weights of which every rank owns a shard: whole, or gathered for use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pscale.mesh.axis import Axis, Pending
+from pscale.nn.param import Param
+from pscale.parallel.shards import Array, Pool, Shards, hide, show, zeros
+
+
+class Weights(Protocol):
+    """The weights of a unit; `own` is what this rank updates, `held` and `padding` count what stays."""
+
+    own: Array
+    held: int
+    padding: int
+
+    def start(self) -> None:
+        """Begin to make the weights whole, unless they are."""
+        ...
+
+    def gather(self) -> None:
+        """Return when the weights are whole."""
+        ...
+
+    def poll(self) -> bool:
+        """Let a gather make progress; true while it is under way."""
+        ...
+
+    def release(self) -> None:
+        """Be told that forward is done."""
+        ...
+
+    def drop(self) -> None:
+        """Be told that backward is done."""
+        ...
+
+    def publish(self) -> None:
+        """Begin to tell the others of an update; `settle` ends it."""
+        ...
+
+    def settle(self) -> None:
+        """Return when nothing is under way."""
+        ...
+
+    def fill(self, seed: int) -> None:
+        """Set initial values, which every rank draws alike."""
+        ...
+
+
+class WholeWeights:
+    """Whole on every rank; after an update every rank sends its shard to all, in place."""
+
+    def __init__(self, params: Sequence[Param], layout: Shards, axis: Axis, dtype: DTypeLike):
+        self._params, self._axis = params, axis
+        self._whole = zeros(layout.padded, dtype)
+        self._shard = self._whole[axis.rank * layout.shard :][: layout.shard]
+        self.own = self._whole[layout.owned(axis.rank)]
+        self.held, self.padding = layout.size, layout.padded - layout.size
+        self._pending: Pending | None = None
+        show(params, "data", self._whole)
+
+    def start(self) -> None:
+        """Find them whole."""
+
+    def gather(self) -> None:
+        """Find them whole."""
+
+    def poll(self) -> bool:
+        """Let the others' shards come; true while they do."""
+        return self._pending is not None and not self._pending.poll()
+
+    def release(self) -> None:
+        """Keep them."""
+
+    def drop(self) -> None:
+        """Keep them."""
+
+    def publish(self) -> None:
+        """Begin to gather the updated shards."""
+        self._pending = self._axis.start_all_gather(self._shard, self._whole)
+
+    def settle(self) -> None:
+        """Return when all shards are here."""
+        if self._pending is not None:
+            self._pending.wait()
+            self._pending = None
+
+    def fill(self, seed: int) -> None:
+        """Set initial values."""
+        for param in self._params:
+            param.data[...] = param.initial(seed)
+
+
+class ShardedWeights:
+    """Only this rank's shard stays; the whole is gathered into memory of the pool for each use.
+
+    With `keep` it stays from forward to backward, for as long as any micro-batch is between the two.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Param],
+        layout: Shards,
+        axis: Axis,
+        dtype: DTypeLike,
+        *,
+        pool: Pool,
+        keep: bool,
+    ):
+        self._params, self._layout, self._axis, self._pool, self._keep = params, layout, axis, pool, keep
+        self._owned = layout.owned(axis.rank)
+        self._shard = zeros(layout.shard, dtype)
+        self.own = self._shard[: layout.count(axis.rank)]
+        self.held, self.padding = self.own.size, layout.shard - self.own.size
+        self._whole: Array | None = None
+        self._pending: Pending | None = None
+        self._uses = 0  # of micro-batches that are not done; each is used forward and backward
+        hide(params, "data")
+
+    def start(self) -> None:
+        """Begin to gather the shards, unless that was done."""
+        if self._whole is None:
+            self._whole = self._pool.take(self._layout)
+            self._pending = self._axis.start_all_gather(self._shard, self._whole)
+
+    def gather(self) -> None:
+        """Gather the shards, unless they are here."""
+        self._uses += 1
+        self.start()
+        if self._pending is not None:
+            assert self._whole is not None
+            self._pending.wait()
+            self._pending = None
+            show(self._params, "data", self._whole)
+
+    def poll(self) -> bool:
+        """Let the others' shards come; true while they do."""
+        return self._pending is not None and not self._pending.poll()
+
+    def release(self) -> None:
+        """Free the whole, or keep it for backward."""
+        if not self._keep:
+            self.settle()
+
+    def drop(self) -> None:
+        """Free the whole unless another micro-batch needs it."""
+        self._uses -= 2
+        if not self._keep or self._uses <= 0:
+            self.settle()
+
+    def publish(self) -> None:
+        """Leave it to the next gather."""
+
+    def settle(self) -> None:
+        """Free the whole, if it is here."""
+        self._uses = 0
+        if self._whole is None:
+            return
+        if self._pending is not None:  # fetched, and not used
+            self._pending.wait()
+            self._pending = None
+        hide(self._params, "data")
+        self._pool.give(self._whole)
+        self._whole = None
+
+    def fill(self, seed: int) -> None:
+        """Draw the whole into memory of the pool and keep the shard."""
+        whole = self._pool.take(self._layout)
+        show(self._params, "data", whole)
+        for param in self._params:
+            param.data[...] = param.initial(seed)
+        np.copyto(self.own, whole[self._owned])
+        hide(self._params, "data")
+        self._pool.give(whole)

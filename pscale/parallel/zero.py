@@ -1,0 +1,221 @@
+"""ZeRO and fully sharded data parallelism: replicas share the optimizer's state, gradients and parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.config import Plan, Train
+from pscale.mesh.axis import Axis, Mesh
+from pscale.nn.optim import Optimizer, decay_spans, make_flat_optimizer, spans_within, square_norm
+from pscale.nn.param import Param
+from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
+from pscale.parallel.replicas import EVERYWHERE, SETS, Group, grouped
+from pscale.parallel.shards import Pool, Shards, zeros
+from pscale.parallel.weights import ShardedWeights, Weights, WholeWeights
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Piece:
+    """The parameters of one unit in one group."""
+
+    params: Sequence[Param]
+    weights: Weights
+    gradients: Gradients
+    optimizer: Optimizer  # of what this rank owns
+    shards: Shards
+    axis: Axis
+    copies: int  # ranks that own the same
+
+
+class Sharded:
+    """Every rank of a group's axis owns one shard of each unit; implements `Replicas`.
+
+    With `zero` 1 the optimizer's state is in shards, with 2 also the gradients, with 3 also the weights: they
+    are gathered for each use. A group of one rank holds all, and exchanges nothing.
+
+    While a unit computes, the next one is gathered. Which that is, the first step shows: every step uses the
+    units in the same order.
+    """
+
+    def __init__(self, units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str):
+        self._units: list[list[_Piece]] = [[] for _ in units]
+        self._pools: list[_Pools] = []
+        self._everywhere = mesh.axis(*EVERYWHERE)
+        for group in grouped(units, mesh):
+            self._add(group, mesh, plan, train, dtype)
+        self._pieces = [piece for unit in self._units for piece in unit]
+        self._reducing: list[Gradients] = []  # of the unit that ran backward last
+        self._moving: list[Weights | Gradients] = []
+        self._order: list[int] = []  # units in the order of their gathers in a step
+        self._place = 0  # in that order
+        for piece in self._pieces:
+            piece.weights.fill(train.seed)
+
+    def _add(self, group: Group, mesh: Mesh, plan: Plan, train: Train, dtype: str) -> None:
+        """Make the pieces of a group."""
+        shared = tuple(dim for dim in group.sync if dim != SETS)
+        axis, sets = mesh.axis(*shared), mesh.axis(*(dim for dim in group.sync if dim == SETS))
+        layouts = {
+            number: Shards(size=sum(param.size for param in params), parts=axis.size)
+            for number, params in group.units.items()
+        }
+        pools = _Pools(layouts.values(), plan, dtype)
+        self._pools.append(pools)
+        different = {"pp", *group.cut, *shared}
+        copies = math.prod(size for dim, size in mesh.sizes.items() if dim not in different)
+        for number, params in group.units.items():
+            layout = layouts[number]
+            weights = pools.weights(params, layout, axis)
+            gradients = pools.gradients(params, layout, axis, sets)
+            owned = layout.owned(axis.rank)
+            spans = spans_within(decay_spans(params), owned.start, owned.stop)
+            optimizer = make_flat_optimizer(train, weights.own, gradients.own, spans)
+            piece = _Piece(
+                params=params,
+                weights=weights,
+                gradients=gradients,
+                optimizer=optimizer,
+                shards=layout,
+                axis=axis,
+                copies=copies,
+            )
+            self._units[number].append(piece)
+
+    def gather(self, unit: int) -> None:
+        """Return when the weights of unit `unit` are whole; begin to gather the next unit's."""
+        self._progress()
+        if self._order[self._place : self._place + 1] != [unit]:
+            self._order[self._place :] = [unit]
+        self._place += 1
+        for piece in self._units[unit]:
+            piece.weights.gather()
+        self._prefetch()
+
+    def release(self, unit: int) -> None:
+        """Free the weights of unit `unit` unless they are kept for backward."""
+        for piece in self._units[unit]:
+            piece.weights.release()
+        self._progress()
+        self._prefetch()
+
+    def start_step(self) -> None:
+        """Let the first contribution to each gradient replace what is there."""
+        self._place = 0
+        for piece in self._pieces:
+            piece.gradients.start_step()
+
+    def ready(self, unit: int, *, last: bool) -> None:
+        """Begin to sum the gradients of unit `unit`, and free what backward does not need."""
+        for gradients in self._reducing:
+            gradients.settle()
+        self._reducing = [piece.gradients for piece in self._units[unit]]
+        for piece in self._units[unit]:
+            piece.gradients.reduce(last=last)
+            piece.weights.drop()
+            self._moving.append(piece.gradients)
+        self._progress()
+        self._prefetch()
+
+    def finish(self) -> None:
+        """Return when this rank has its shards of all sums, and no weights but those that stay."""
+        del self._order[self._place :]
+        self._reducing = []
+        for piece in self._pieces:
+            piece.gradients.settle()
+            piece.weights.settle()
+        for piece in self._pieces:
+            piece.gradients.finish()
+
+    def square_norm(self) -> float:
+        """Sum the squares of all shards, each parameter counted once."""
+        total = np.array([sum(square_norm(piece.gradients.own) / piece.copies for piece in self._pieces)])
+        if self._everywhere.size > 1:
+            self._everywhere.all_reduce(total)
+        return float(total[0])
+
+    def update(self, lr: float, scale: float) -> None:
+        """Update this rank's shards; those that others hold whole travel while the next are updated."""
+        for piece in self._pieces:
+            piece.optimizer.update(lr, scale)
+            piece.weights.publish()
+            self._moving.append(piece.weights)
+            self._progress()
+        for piece in self._pieces:
+            piece.weights.settle()
+
+    def gradients(self) -> Iterator[tuple[Param, Array]]:
+        """Yield every parameter with its summed gradient, gathered by unit; between finish and update."""
+        for piece in self._pieces:
+            own = piece.gradients.own
+            shard, whole = zeros(piece.shards.shard, own.dtype), zeros(piece.shards.padded, own.dtype)
+            shard[: own.size] = own
+            piece.axis.all_gather(shard, whole)
+            start = 0
+            for param in piece.params:
+                yield param, whole[start : start + param.size].reshape(param.shape)
+                start += param.size
+
+    def weights(self) -> Iterator[tuple[Param, Array]]:
+        """Yield every parameter with its value, whole until the next is asked for; outside steps."""
+        for piece in self._pieces:
+            piece.weights.gather()
+            for param in piece.params:
+                yield param, param.data
+            piece.weights.settle()
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return what this rank holds by kind; padding and the memory of the pools are for the exchange."""
+        kinds = dict.fromkeys(("parameters", "gradients", "optimizer", "exchange"), 0)
+        for piece in self._pieces:
+            weights, gradients, itemsize = piece.weights, piece.gradients, piece.weights.own.itemsize
+            kinds["parameters"] += weights.held * itemsize
+            kinds["gradients"] += gradients.held * itemsize
+            kinds["optimizer"] += sum(state.nbytes for state in piece.optimizer.state)
+            kinds["exchange"] += (weights.padding + gradients.padding) * itemsize
+        kinds["exchange"] += sum(pools.total_bytes for pools in self._pools)
+        return kinds
+
+    def _prefetch(self) -> None:
+        """Begin to gather the unit that is used next."""
+        for unit in self._order[self._place : self._place + 1]:
+            for piece in self._units[unit]:
+                piece.weights.start()
+                self._moving.append(piece.weights)
+
+    def _progress(self) -> None:
+        """Give the library a chance to move what is under way."""
+        self._moving = [moving for moving in self._moving if moving.poll()]
+
+
+class _Pools:
+    """The memory of a group's units that are here for a while, and the choice of what stays."""
+
+    def __init__(self, layouts: Iterable[Shards], plan: Plan, dtype: str):
+        self._plan, self._dtype = plan, dtype
+        self._keep = not plan.reshard_after_forward
+        slot = max(layout.padded for layout in layouts)
+        self._gathered, self._contributed = Pool(dtype, 0 if self._keep else slot), Pool(dtype, slot)
+
+    @property
+    def total_bytes(self) -> int:
+        """Return what was ever allocated."""
+        return self._gathered.total_bytes + self._contributed.total_bytes
+
+    def weights(self, params: Sequence[Param], layout: Shards, axis: Axis) -> Weights:
+        """Return the weights of a unit as the plan wants them; a group of one rank holds all."""
+        if self._plan.zero < 3 or axis.size == 1:
+            return WholeWeights(params, layout, axis, self._dtype)
+        return ShardedWeights(params, layout, axis, self._dtype, pool=self._gathered, keep=self._keep)
+
+    def gradients(self, params: Sequence[Param], layout: Shards, axis: Axis, sets: Axis) -> Gradients:
+        """Return the gradients of a unit as the plan wants them."""
+        if self._plan.zero < 2 or axis.size == 1:
+            return WholeGradients(params, layout, axis, self._dtype, sets=sets)
+        return ShardedGradients(params, layout, axis, self._dtype, sets=sets, pool=self._contributed)

@@ -1,0 +1,133 @@
+"""What sharding asks of a plan, and what it costs: calls and memory, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pscale.config import Case
+from pscale.errors import PlanError
+from pscale.mesh.grid import axis_name, coordinates, spanned
+from pscale.parallel import division
+from pscale.parallel.replicas import EVERYWHERE, SETS, Call
+from pscale.parallel.shards import Shards
+
+
+def check(case: Case) -> None:
+    """Raise PlanError if the choices of the plan contradict each other."""
+    plan = case.plan
+    if plan.zero and plan.reduction != "bucketed":
+        raise PlanError(
+            f"zero {plan.zero} sums gradients by reduce-scatter, unit by unit: reduction {plan.reduction} "
+            "is for zero 0"
+        )
+    if not plan.reshard_after_forward and plan.zero != 3:
+        raise PlanError(
+            f"reshard_after_forward is for zero 3, which gathers weights; the plan has zero {plan.zero}"
+        )
+    if not plan.reshard_after_forward and plan.pp > 1:
+        raise PlanError(
+            f"reshard_after_forward: false keeps weights from forward to backward; with pp {plan.pp} that is "
+            "most of the step: use zero 2, which keeps them for all of it, or leave it true"
+        )
+    if not plan.shard:
+        return
+    if not plan.zero:
+        raise PlanError(f"shard {plan.shard} needs zero 1, 2 or 3; the plan has zero 0")
+    if plan.shard < 2 or plan.dp % plan.shard:
+        fits = " or ".join(str(part) for part in range(2, plan.dp + 1) if plan.dp % part == 0)
+        raise PlanError(
+            f"shard {plan.shard} does not divide dp {plan.dp} into sets of shards; shard {fits} would"
+        )
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls that `rank` makes in one step."""
+    plan, train = case.plan, case.train
+    if not plan.zero:
+        return []
+    made = [call for dealt in _dealt(case, rank) if dealt.shared for call in _exchange(case, dealt)]
+    if train.clip is not None and plan.ranks > 1:
+        made.append(Call(axis=axis_name(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8))
+    return made
+
+
+def _exchange(case: Case, dealt: _Dealt) -> Iterator[Call]:
+    """Yield the calls for one group of parameters: a unit is summed and gathered as a whole."""
+    plan, micro_batches, item = case.plan, case.train.micro_batches, division.item_bytes(case)
+    name = axis_name(dealt.shared)
+    sums = micro_batches if plan.zero >= 2 else 1
+    uses = micro_batches * (2 if plan.reshard_after_forward else 1)
+    gathers = uses if plan.zero == 3 else 1
+    for layout in dealt.layouts.values():
+        shard_bytes = layout.shard * item
+        yield Call(axis=name, verb="reduce_scatter", sent_bytes=layout.padded * item, count=sums)
+        yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=gathers)
+        if dealt.sets:
+            yield Call(axis=SETS, verb="all_reduce", sent_bytes=shard_bytes)
+
+
+def buffer_bytes(case: Case, rank: int) -> int:
+    """Predict the memory for padding and for what is here for a while."""
+    zero, elements = case.plan.zero, 0
+    for dealt in _dealt(case, rank):
+        if not dealt.shared:
+            continue
+        for layout in dealt.layouts.values():
+            whole, shard = layout.padded - layout.size, layout.shard - layout.count(dealt.part)
+            elements += (shard if zero == 3 else whole) + (shard if zero >= 2 else whole)
+        elements += _pool_elements(case, rank, dealt.layouts)
+    return elements * division.item_bytes(case)
+
+
+def model_state(case: Case, rank: int) -> dict[str, int]:
+    """Predict the elements of `parameters` and `gradients` that stay on `rank`, and those that it updates."""
+    elements = dict.fromkeys(("parameters", "gradients", "updated"), 0)
+    for dealt in _dealt(case, rank):
+        for layout in dealt.layouts.values():
+            owned = layout.count(dealt.part)
+            elements["parameters"] += owned if case.plan.zero == 3 else layout.size
+            elements["gradients"] += owned if case.plan.zero >= 2 else layout.size
+            elements["updated"] += owned
+    return elements
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dealt:
+    """A group of parameters as one rank has it: how each unit is in shards, and which one is its own."""
+
+    shared: tuple[str, ...]  # dims over which it is in shards
+    sets: bool  # whether other ranks have the same shards
+    layouts: dict[int, Shards]  # by number of the unit
+    part: int
+
+
+def _dealt(case: Case, rank: int) -> Iterator[_Dealt]:
+    sizes, places = case.plan.sizes, coordinates(case.plan.sizes, rank)
+    for group in division.parts(case, rank):
+        shared = tuple(dim for dim in group.sync if dim != SETS) if case.plan.zero else ()
+        part = 0
+        for dim in shared:
+            part = part * sizes[dim] + places[dim]
+        parts = math.prod(sizes[dim] for dim in shared)
+        layouts = {unit: Shards(size=size, parts=parts) for unit, size in group.units.items()}
+        yield _Dealt(shared=shared, sets=SETS in group.sync, layouts=layouts, part=part)
+
+
+def _pool_elements(case: Case, rank: int, layouts: Mapping[int, Shards]) -> int:
+    """Return the most that is here for a while.
+
+    That is a unit in use and the next one fetched, and gradients that fill while those of the unit before
+    travel; where micro-batches follow each other the last unit comes after the first.
+    """
+    plan, there = case.plan, [unit in layouts for unit in range(len(division.units(case, rank)))]
+    slot = max(layout.padded for layout in layouts.values())
+    neighbours = max((a + b for a, b in pairwise(there)), default=1)
+    gathered = slot * neighbours
+    if not plan.reshard_after_forward:
+        gathered = sum(layout.padded for layout in layouts.values())
+    around = there[0] + there[-1] if case.train.micro_batches > 1 else 0
+    contributed = slot * max(neighbours, around)
+    return (gathered if plan.zero == 3 else 0) + (contributed if plan.zero >= 2 else 0)
