@@ -61,7 +61,8 @@ def violations(path: Path, part: str) -> Iterator[str]:
         if top == "pscale":
             if inner not in {part, "__version__", *EVERYONE, *MAY_IMPORT[part]}:
                 yield f"{part} imports pscale.{inner}"
-            if inner == "mesh" and part in {"data", "parallel"} and not rest.startswith("mesh.axis"):
+            pure = ("mesh.axis", "mesh.grid") if part == "parallel" else ("mesh.axis",)
+            if inner == "mesh" and part in {"data", "parallel"} and not rest.startswith(pure):
                 yield f"{part} imports {name}, more than the types of pscale.mesh.axis"
         elif top in STANDARD_LIBRARY_ONLY_IN:
             if part not in STANDARD_LIBRARY_ONLY_IN[top]:

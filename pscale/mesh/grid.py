@@ -19,3 +19,11 @@ def groups(sizes: Mapping[str, int], wanted: Sequence[Sequence[str]]) -> list[tu
 def axis_name(span: Sequence[str]) -> str:
     """Return the name of the axis over `span`, such as "dp" or "dp+cp"."""
     return "+".join(span)
+
+
+def coordinates(sizes: Mapping[str, int], rank: int) -> dict[str, int]:
+    """Return the place of `rank` along every dim; the last varies fastest."""
+    places: dict[str, int] = {}
+    for dim in reversed(list(sizes)):
+        rank, places[dim] = divmod(rank, sizes[dim])
+    return {dim: places[dim] for dim in sizes}

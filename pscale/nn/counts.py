@@ -35,7 +35,12 @@ def model_flops(model: Model, sequences: int) -> int:
 
     Matrix products only; attention exactly causal: a query meets (s + 1) / 2 keys on average.
     """
-    return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2)
+    return sum(flops for _, flops in unit_flops(model, sequences))
+
+
+def unit_flops(model: Model, sequences: int = 1) -> list[tuple[str, int]]:
+    """Return the units in forward order with their parts of `model_flops`; looking up needs none."""
+    return _unit_flops(model, sequences, model.sequence * (model.sequence + 1) // 2)
 
 
 def executed_flops(model: Model, sequences: int) -> int:
@@ -44,24 +49,30 @@ def executed_flops(model: Model, sequences: int) -> int:
     More than `model_flops` by the scores that are computed and masked. Sums and products with a vector
     are not counted.
     """
-    return _flops(model, sequences, scores_per_head(model.sequence))
+    return sum(flops for _, flops in _unit_flops(model, sequences, scores_per_head(model.sequence)))
 
 
-def _flops(model: Model, sequences: int, scores: int) -> int:
-    """Return the FLOPs of a step where each head computes `scores` scores of a sequence."""
+def _unit_flops(model: Model, sequences: int, scores: int) -> list[tuple[str, int]]:
+    """Return the FLOPs of a step, unit by unit, where each head computes `scores` scores of a sequence."""
     h, n = model.width, sequences * model.sequence
     block = 72 * n * h * h + 12 * sequences * scores * h
     match model.kind:
         case "linear":
-            return 6 * sequences * h
+            return [("linear", 6 * sequences * h)]
         case "block":
-            return block
+            return [("block.0", block)]
         case "gpt":
-            return model.layers * block + 6 * n * h * model.vocabulary
+            blocks = [(f"block.{index}", block) for index in range(model.layers)]
+            return [("embedding", 0), *blocks, ("head", 6 * n * h * model.vocabulary)]
 
 
 def activation_bytes(model: Model, sequences: int) -> int:
-    """Return what is kept between forward and backward of `sequences` sequences, the loss included.
+    """Return what is kept between forward and backward of `sequences` sequences, the loss included."""
+    return sum(size for _, size in unit_activation_bytes(model, sequences))
+
+
+def unit_activation_bytes(model: Model, sequences: int) -> list[tuple[str, int]]:
+    """Return the units in forward order with what each keeps; the last one's is that of the loss as well.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
     embedding keeps its tokens as 8-byte integers.
@@ -71,8 +82,26 @@ def activation_bytes(model: Model, sequences: int) -> int:
     block = 16 * n * h + scores + 4 * n
     match model.kind:
         case "linear":
-            return item * sequences * (h + 1)
+            return [("linear", item * sequences * (h + 1))]
         case "block":
-            return item * (block + n * h)
+            return [("block.0", item * (block + n * h))]
         case "gpt":
-            return item * (model.layers * block + 2 * n * h + 2 * n + n * model.vocabulary) + 8 * n
+            blocks = [(f"block.{index}", item * block) for index in range(model.layers)]
+            head = item * (2 * n * h + 2 * n + n * model.vocabulary)
+            return [("embedding", 8 * n), *blocks, ("head", head)]
+
+
+def unit_put_off_bytes(model: Model, sequences: int) -> list[tuple[str, int]]:
+    """Return the units in forward order with what each keeps for weight gradients that are put off.
+
+    That is the input of every matrix and the gradient of its output: 7 and 9 n h elements in a block.
+    """
+    h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
+    match model.kind:
+        case "linear":
+            return [("linear", item * sequences * (h + 1))]
+        case "block":
+            return [("block.0", item * 16 * n * h)]
+        case "gpt":
+            blocks = [(f"block.{index}", item * 16 * n * h) for index in range(model.layers)]
+            return [("embedding", 0), *blocks, ("head", item * n * (h + model.vocabulary))]

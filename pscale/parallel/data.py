@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
+from pscale.mesh.grid import axis_name, coordinates, spanned
 from pscale.nn import counts
 from pscale.nn.optim import make_optimizer, square_norm
 from pscale.nn.param import Arena, Param
+from pscale.parallel.pipeline import held_units
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import Call, Group, grouped
 
@@ -107,15 +109,23 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
+    cutting = spanned(case.plan.sizes, _CUTTING)
+    norm = [Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8)] if cutting else []
+    return [*_reduction(case, rank), *(norm if case.train.clip is not None else ())]
+
+
+def _reduction(case: Case, rank: int) -> list[Call]:
+    """Predict the calls that sum the gradients."""
     if case.plan.dp == 1:
         return []
     itemsize = np.dtype(case.model.dtype).itemsize
-    units = [size * itemsize for _, size in counts.unit_parameters(case.model)]
+    sizes = counts.unit_parameters(case.model)
+    units = [sizes[unit][1] * itemsize for unit in held_units(case, rank)]
     if case.plan.reduction == "gather-broadcast":
         total = sum(units)
         return [
             Call(axis="dp", verb="gather", sent_bytes=total),
-            Call(axis="dp", verb="broadcast", sent_bytes=total if rank == 0 else 0),
+            Call(axis="dp", verb="broadcast", sent_bytes=total if _is_root(case, rank) else 0),
         ]
     groups = (
         buckets(units, case.plan.bucket_bytes) if case.plan.reduction == "bucketed" else [range(len(units))]
@@ -128,6 +138,12 @@ def calls(case: Case, rank: int) -> list[Call]:
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.reduction != "gather-broadcast" or rank != 0:
+    if case.plan.reduction != "gather-broadcast" or not _is_root(case, rank):
         return 0
-    return case.plan.dp * counts.parameters(case.model) * np.dtype(case.model.dtype).itemsize
+    sizes = counts.unit_parameters(case.model)
+    held = sum(sizes[unit][1] for unit in held_units(case, rank))
+    return case.plan.dp * held * np.dtype(case.model.dtype).itemsize
+
+
+def _is_root(case: Case, rank: int) -> bool:
+    return coordinates(case.plan.sizes, rank)["dp"] == 0

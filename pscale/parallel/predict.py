@@ -8,8 +8,9 @@ import numpy as np
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import strategies
+from pscale.parallel import pipeline, strategies
 from pscale.parallel.replicas import Call
+from pscale.parallel.schedule import peak
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
 
@@ -18,7 +19,7 @@ _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the opti
 class Prediction:
     """Exact counts for one rank and step; `memory_bytes` by kind, as the job lays it out."""
 
-    parameters: int
+    parameters: int  # all ranks
     model_flops: int  # all ranks
     executed_flops: int  # all ranks
     calls: tuple[Call, ...]
@@ -34,19 +35,33 @@ def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds."""
     model, train = case.model, case.train
     itemsize = np.dtype(model.dtype).itemsize
-    parameters = counts.parameters(model)
+    sizes = counts.unit_parameters(model)
+    held = sum(sizes[unit][1] for unit in pipeline.held_units(case, rank)) * itemsize
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
-    micro_batch = train.batch // case.plan.dp // train.micro_batches
     return Prediction(
-        parameters=parameters,
+        parameters=counts.parameters(model),
         model_flops=counts.model_flops(model, train.batch),
         executed_flops=counts.executed_flops(model, train.batch),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes={
-            "parameters": parameters * itemsize,
-            "gradients": parameters * itemsize,
-            "optimizer": parameters * itemsize * states,
-            "activations": counts.activation_bytes(model, micro_batch),
+            "parameters": held,
+            "gradients": held,
+            "optimizer": held * states,
+            "activations": activation_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },
+    )
+
+
+def activation_bytes(case: Case, rank: int) -> int:
+    """Return the most that `rank` keeps for backward passes to come: of all micro-batches under way."""
+    plan, stage = case.plan, pipeline.stage_of(case.plan, rank)
+    sequences = case.train.batch // plan.batch_parts // case.train.micro_batches
+    kept = counts.unit_activation_bytes(case.model, sequences)
+    put_off = counts.unit_put_off_bytes(case.model, sequences)
+    parts = pipeline.stage_units(case.model, plan, stage)
+    return peak(
+        pipeline.timetable(plan, case.train.micro_batches).actions(stage),
+        kept=lambda part: sum(kept[unit][1] for unit in parts[part]),
+        put_off=lambda part: sum(put_off[unit][1] for unit in parts[part]),
     )

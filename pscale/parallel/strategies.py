@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import data
+from pscale.parallel import data, pipeline
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -38,7 +38,7 @@ GROUPS = (
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data}
+STRATEGIES: dict[str, Strategy] = {"data": data, "pipeline": pipeline}
 
 
 def check(case: Case) -> None:

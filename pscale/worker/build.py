@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
@@ -16,7 +17,8 @@ from pscale.nn.layer import Chain, First, Layer, Residual
 from pscale.nn.linear import Linear
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
-from pscale.nn.param import Draw, Param, constant, normal
+from pscale.nn.param import Deferred, Draw, Param, constant, normal
+from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.replicas import TOKENS
 
 DEVIATION = 0.02  # of initial weights, as in GPT-2
@@ -32,11 +34,17 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What one rank trains: units in forward order, with the memory they share."""
+    """What one rank trains: units in forward order, with the memory they share.
+
+    `parts` says which of `units` make up each part of the model that the rank holds, `deferred` where the
+    products for gradients of matrices are put off, if the plan does that.
+    """
 
     units: Sequence[Unit]
+    parts: Mapping[int, range]
     loss: Loss
     buffers: Buffers
+    deferred: Deferred
 
 
 def build(model: Model, plan: Plan, mesh: Mesh) -> Stage:
@@ -46,10 +54,28 @@ def build(model: Model, plan: Plan, mesh: Mesh) -> Stage:
     backward returns None. Targets are tokens (B, T) for `gpt`, else of the output's shape.
     """
     buffers = Buffers()
-    layers = _Builder(model, plan, mesh, buffers).units()
-    units = tuple(Unit(name=name, layer=layer) for name, layer in layers.items())
+    builder = _Builder(model, plan, mesh, buffers)
+    makers = list(builder.makers().items())
+    units: list[Unit] = []
+    parts: dict[int, range] = {}
+    for part, numbers in stage_units(model, plan, mesh.axis("pp").rank).items():
+        parts[part] = range(len(units), len(units) + len(numbers))
+        for builder.layer in numbers:
+            name, make = makers[builder.layer]
+            units.append(Unit(name=name, layer=make()))
     loss = CrossEntropy(buffers=buffers) if model.kind == "gpt" else MeanSquare(buffers=buffers)
-    return Stage(units=units, loss=loss, buffers=buffers)
+    return Stage(units=tuple(units), parts=parts, loss=loss, buffers=buffers, deferred=_deferred(plan, units))
+
+
+def _deferred(plan: Plan, units: Sequence[Unit]) -> Deferred:
+    """Put off the products of matrices if the plan says so; sums for biases and gains cost too little."""
+    deferred = Deferred()
+    if timetable(plan, micro_batches=1).splits:
+        for unit in units:
+            for param in unit.layer.params:
+                if len(param.shape) > 1:
+                    param.deferred = deferred
+    return deferred
 
 
 class _Builder:
@@ -57,23 +83,24 @@ class _Builder:
 
     def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers):
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
-        self.layer = 0  # of the parameters made next
+        self.layer = 0  # of the parameters made next: the number of their unit
 
-    def units(self) -> dict[str, Layer]:
-        """Return the units of the model by name, in forward order."""
+    def makers(self) -> dict[str, Callable[[], Layer]]:
+        """Return what makes the units of the model, by name, in forward order."""
         match self.model.kind:
             case "linear":
-                weight = self._param("weight", (self.model.width, 1), constant(0.0))
-                return {"linear": First(Linear(weight, buffers=self.buffers), self.buffers)}
+                return {"linear": self.linear}
             case "block":
-                return {"block.0": First(self.block(layers=1), self.buffers)}
+                return {"block.0": lambda: First(self.block(layers=1), self.buffers)}
             case "gpt":
-                units: dict[str, Layer] = {"embedding": self.embedding()}
-                for index in range(self.model.layers):
-                    self.layer = index + 1
-                    units[f"block.{index}"] = self.block(layers=self.model.layers)
-                self.layer = self.model.layers + 1
-                return units | {"head": self.head()}
+                block = partial(self.block, layers=self.model.layers)
+                blocks = {f"block.{index}": block for index in range(self.model.layers)}
+                return {"embedding": self.embedding, **blocks, "head": self.head}
+
+    def linear(self) -> Layer:
+        """Return the product with the only weights."""
+        weight = self._param("weight", (self.model.width, 1), constant(0.0))
+        return First(Linear(weight, buffers=self.buffers), self.buffers)
 
     def embedding(self) -> Layer:
         """Return the embedding of tokens and positions."""

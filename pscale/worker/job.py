@@ -14,6 +14,7 @@ from pscale.data import Batches, prepare
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
 from pscale.parallel.data import Replicated
+from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.replicas import Replicas
 from pscale.worker import observe
 from pscale.worker.build import build
@@ -87,8 +88,17 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     replicas = Replicated(params, mesh, case.plan, train, case.model.dtype)
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
+    sequences = train.batch // case.plan.batch_parts // train.micro_batches
+    boundary = Boundary(
+        mesh.axis("pp"),
+        timetable(case.plan, train.micro_batches),
+        activation_shape(case.model, case.plan, sequences),
+        dtype=case.model.dtype,
+        buffers=stage.buffers,
+    )
     return Trainer(
         stage=stage,
+        boundary=boundary,
         batches=batches,
         replicas=replicas,
         recorder=recorder,
@@ -123,7 +133,9 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
         scale = max(float(np.abs(high).max()), float(np.abs(low).max()))
         spread = float((high - low).max()) / scale if scale else 0.0
         worst = spread if np.isnan(spread) else max(worst, spread)
-    return worst
+    everywhere = np.array([worst])
+    mesh.world.all_reduce(everywhere, "max")  # ranks hold different parameters
+    return float(everywhere[0])
 
 
 def _used(measured: Measured) -> dict[str, Any]:
