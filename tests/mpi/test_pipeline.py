@@ -71,4 +71,9 @@ def test_a_pipeline_trains_as_one_process_does_with_the_messages_that_were_predi
         key: tuple(value) for key, value in predicted.items()
     }
     phases = {(row["verb"], row["phase"]) for row in read_table(data, "calls").to_pylist()}
-    assert {("send", "forward"), ("receive", "forward"), ("send", "backward"), ("receive", "backward")} <= phases
+    assert {
+        ("send", "forward"),
+        ("receive", "forward"),
+        ("send", "backward"),
+        ("receive", "backward"),
+    } <= phases

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pscale.nn.buffers import Buffers
-from pscale.nn.param import Arena, Param, constant, normal
+from pscale.nn.param import Arena, Deferred, Param, constant, normal
 
 
 def params() -> list[Param]:
