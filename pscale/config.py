@@ -22,6 +22,7 @@ Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Context = Literal["ring", "ulysses", "all-gather"]
 Placement = Literal["zigzag", "contiguous"]
+Embedding = Literal["row", "column"]
 ZeroStage = Literal[0, 1, 2, 3]
 Optimizer = Literal["sgd", "adamw"]
 LrScaling = Literal["none", "linear", "sqrt"]
@@ -85,6 +86,7 @@ class Plan:
     reduction: Reduction = "bucketed"
     bucket_bytes: int = 4 << 20
     sp: bool = False  # sequence parallel inside the tensor axis
+    embedding: Embedding = "row"  # how the tensor ranks cut the table of tokens: by tokens, or by features
     zero: ZeroStage = 0
     reshard_after_forward: bool = True
     schedule: Schedule = "1f1b"

@@ -66,42 +66,55 @@ def _unit_flops(model: Model, sequences: int, scores: int) -> list[tuple[str, in
             return [("embedding", 0), *blocks, ("head", 6 * n * h * model.vocabulary)]
 
 
-def activation_bytes(model: Model, sequences: int) -> int:
+def activation_bytes(
+    model: Model, sequences: int, *, inside: int = 1, outside: int = 1, columns: int | None = None
+) -> int:
     """Return what is kept between forward and backward of `sequences` sequences, the loss included."""
-    return sum(size for _, size in unit_activation_bytes(model, sequences))
+    units = unit_activation_bytes(model, sequences, inside=inside, outside=outside, columns=columns)
+    return sum(size for _, size in units)
 
 
-def unit_activation_bytes(model: Model, sequences: int) -> list[tuple[str, int]]:
+def unit_activation_bytes(
+    model: Model, sequences: int, *, inside: int = 1, outside: int = 1, columns: int | None = None
+) -> list[tuple[str, int]]:
     """Return the units in forward order with what each keeps; the last one's is that of the loss as well.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
-    embedding keeps its tokens as 8-byte integers.
+    embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
+    `inside` ranks; all else of a block and of the head's norm is over `outside`. `columns` are the logits of
+    a token, without it all.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
     scores = sequences * model.heads * (scores_per_head(model.sequence) + model.sequence)
-    block = 16 * n * h + scores + 4 * n
+    block = (12 * n * h + scores) // inside + (4 * n * h + 4 * n) // outside
     match model.kind:
         case "linear":
             return [("linear", item * sequences * (h + 1))]
         case "block":
-            return [("block.0", item * (block + n * h))]
+            return [("block.0", item * (block + n * h // outside))]
         case "gpt":
             blocks = [(f"block.{index}", item * block) for index in range(model.layers)]
-            head = item * (2 * n * h + 2 * n + n * model.vocabulary)
+            logits = n * (model.vocabulary if columns is None else columns)
+            head = item * ((2 * n * h + 2 * n) // outside + logits)
             return [("embedding", 8 * n), *blocks, ("head", head)]
 
 
-def unit_put_off_bytes(model: Model, sequences: int) -> list[tuple[str, int]]:
+def unit_put_off_bytes(
+    model: Model, sequences: int, *, inside: int = 1, columns: int | None = None
+) -> list[tuple[str, int]]:
     """Return the units in forward order with what each keeps for weight gradients that are put off.
 
-    That is the input of every matrix and the gradient of its output: 7 and 9 n h elements in a block.
+    That is the input of every matrix and the gradient of its output: 16 n h elements in a block, 12 of them
+    of cut dims. The others are whole even where tensor ranks split the tokens: products need them all.
     """
     h, n, item = model.width, sequences * model.sequence, 4 if model.dtype == "float32" else 8
+    block = item * (12 * n * h // inside + 4 * n * h)
     match model.kind:
         case "linear":
             return [("linear", item * sequences * (h + 1))]
         case "block":
-            return [("block.0", item * 16 * n * h)]
+            return [("block.0", block)]
         case "gpt":
-            blocks = [(f"block.{index}", item * 16 * n * h) for index in range(model.layers)]
-            return [("embedding", 0), *blocks, ("head", item * n * (h + model.vocabulary))]
+            blocks = [(f"block.{index}", block) for index in range(model.layers)]
+            logits = model.vocabulary if columns is None else columns
+            return [("embedding", 0), *blocks, ("head", item * n * (h + logits))]

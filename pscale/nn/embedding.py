@@ -1,61 +1,88 @@
-"""Tokens to vectors."""
+"""Tokens and their positions to vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.param import Param
-from pscale.nn.tile import ones
+from pscale.nn.tile import ones, rows_of
 
 
-class Embedding:
-    """Row of the token plus row of its position: integers (B, T) to (B, T, C)."""
+class Tokens:
+    """Row of each token: integers (B, T) to (B, T, C).
 
-    def __init__(self, token: Param, position: Param, *, buffers: Buffers):
-        self.token, self.position, self.buffers = token, position, buffers
-        self.params: Sequence[Param] = (token, position)
+    The table may hold a part of the vocabulary, from token `first` on; a token that is not here becomes zero,
+    so that the sum over all parts is the row.
+    """
+
+    def __init__(self, table: Param, *, first: int = 0, buffers: Buffers):
+        self.table, self.first, self.buffers = table, first, buffers
+        self.params: Sequence[Param] = (table,)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
-        """Look up; keeps a copy of the tokens, since they are data and stay the caller's."""
-        B, T = x.shape
-        tokens = self.buffers.take((B, T), np.intp)
-        np.copyto(tokens, x)
-        y = self.buffers.take((B, T, self.token.shape[1]), self.token.data.dtype)
-        _take_rows(self.token.data, tokens, y)
-        y += self.position.data[:T]
-        return y, tokens
+        """Look up; keeps the rows as a copy of the tokens, since they are data and stay the caller's."""
+        rows = self.buffers.take(x.shape, np.intp)
+        np.subtract(x, self.first, out=rows, dtype=np.intp, casting="unsafe")
+        y = self.buffers.take((*x.shape, self.table.shape[1]), self.table.data.dtype)
+        _take_rows(self.table.data, rows, y)
+        y[(rows < 0) | (rows >= len(self.table.data))] = 0
+        return y, rows
 
-    def backward(self, dy: Array, tokens: Array) -> None:
-        """Add each vector's gradient to its two rows."""
+    def backward(self, dy: Array, rows: Array) -> None:
+        """Add each vector's gradient to its row: sort, sum the runs, add; far faster than `np.add.at`."""
+        grad, take = self.table.accumulator(), self.buffers.take
+        dy_rows, flat = rows_of(dy), rows.ravel()
+        by_row, sums, before = (take(like.shape, dy.dtype) for like in (dy_rows, grad, grad))
+        order = np.argsort(flat, kind="stable")
+        here = slice(*np.searchsorted(flat, (0, len(grad)), sorter=order))
+        order = order[here]
+        if len(order):
+            _take_rows(dy_rows, order, by_row[: len(order)])
+            present, starts = np.unique(flat[order], return_index=True)
+            sums_here, before_here = sums[: len(present)], before[: len(present)]
+            np.add.reduceat(by_row[: len(order)], starts, axis=0, out=sums_here)
+            _take_rows(grad, present, before_here)
+            sums_here += before_here
+            grad[present] = sums_here
+        for array in (by_row, sums, before, rows, dy):
+            self.buffers.give(array)
+
+
+class Positions:
+    """x + row of its position: (B, T, C), the T positions being `runs`, one after another."""
+
+    def __init__(self, table: Param, *, runs: Sequence[slice], buffers: Buffers):
+        self.table, self.runs, self.buffers = table, runs, buffers
+        self.params: Sequence[Param] = (table,)
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Add; keeps nothing."""
+        y = self.buffers.reuse(x)
+        for run, here in self._pairs():
+            np.add(x[:, here], self.table.data[run], out=y[:, here])
+        return y, None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Add to the gradients of the positions; that of `x` is what came."""
         B, T, C = dy.shape
-        self._add_by_token(dy.reshape(B * T, C), tokens.reshape(B * T))
         by_position = self.buffers.take((T * C,), dy.dtype)
         np.matmul(ones(B, dy.dtype), dy.reshape(B, T * C), out=by_position)
-        self.position.accumulator()[:T] += by_position.reshape(T, C)
-        for array in (by_position, tokens, dy):
-            self.buffers.give(array)
+        grad, rows = self.table.accumulator(), by_position.reshape(T, C)
+        for run, here in self._pairs():
+            grad[run] += rows[here]
+        self.buffers.give(by_position)
+        return dy
 
-    def _add_by_token(self, dy: Array, tokens: Array) -> None:
-        """Sort by token, sum the runs, add the sums to their rows: many times faster than `np.add.at`."""
-        grad, take = self.token.accumulator(), self.buffers.take
-        by_token, sums, before = (
-            take(dy.shape, dy.dtype),
-            take(grad.shape, dy.dtype),
-            take(grad.shape, dy.dtype),
-        )
-        order = np.argsort(tokens, kind="stable")
-        _take_rows(dy, order, by_token)
-        present, starts = np.unique(tokens[order], return_index=True)
-        sums_here, before_here = sums[: len(present)], before[: len(present)]
-        np.add.reduceat(by_token, starts, axis=0, out=sums_here)
-        _take_rows(grad, present, before_here)
-        sums_here += before_here
-        grad[present] = sums_here
-        for array in (by_token, sums, before):
-            self.buffers.give(array)
+    def _pairs(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the runs of the sequence and where they are in T."""
+        start = 0
+        for run in self.runs:
+            stop = start + run.stop - run.start
+            yield run, slice(start, stop)
+            start = stop
 
 
 def _take_rows(table: Array, rows: Array, out: Array) -> None:

@@ -12,10 +12,9 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, coordinates, spanned
-from pscale.nn import counts
 from pscale.nn.optim import make_optimizer, square_norm
 from pscale.nn.param import Arena, Param
-from pscale.parallel.pipeline import held_units
+from pscale.parallel import division
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import Call, Group, grouped
 
@@ -109,41 +108,44 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
+    made = [call for part in division.parts(case, rank) if part.sync for call in _reduction(case, part, rank)]
     cutting = spanned(case.plan.sizes, _CUTTING)
-    norm = [Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8)] if cutting else []
-    return [*_reduction(case, rank), *(norm if case.train.clip is not None else ())]
+    if cutting and case.train.clip is not None:
+        made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8))
+    return made
 
 
-def _reduction(case: Case, rank: int) -> list[Call]:
-    """Predict the calls that sum the gradients."""
-    if case.plan.dp == 1:
-        return []
-    itemsize = np.dtype(case.model.dtype).itemsize
-    sizes = counts.unit_parameters(case.model)
-    units = [sizes[unit][1] * itemsize for unit in held_units(case, rank)]
+def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
+    """Predict the calls that sum the gradients of one group of parameters."""
+    axis = axis_name(part.sync)
+    units = [size * division.item_bytes(case) for size in part.units.values()]
     if case.plan.reduction == "gather-broadcast":
-        total = sum(units)
+        total, root = sum(units), _is_root(case, part, rank)
         return [
-            Call(axis="dp", verb="gather", sent_bytes=total),
-            Call(axis="dp", verb="broadcast", sent_bytes=total if _is_root(case, rank) else 0),
+            Call(axis=axis, verb="gather", sent_bytes=total),
+            Call(axis=axis, verb="broadcast", sent_bytes=total if root else 0),
         ]
     groups = (
         buckets(units, case.plan.bucket_bytes) if case.plan.reduction == "bucketed" else [range(len(units))]
     )
     return [
-        Call(axis="dp", verb="all_reduce", sent_bytes=sum(units[group.start : group.stop]))
+        Call(axis=axis, verb="all_reduce", sent_bytes=sum(units[group.start : group.stop]))
         for group in groups
     ]
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.reduction != "gather-broadcast" or not _is_root(case, rank):
+    if case.plan.reduction != "gather-broadcast":
         return 0
-    sizes = counts.unit_parameters(case.model)
-    held = sum(sizes[unit][1] for unit in held_units(case, rank))
-    return case.plan.dp * held * np.dtype(case.model.dtype).itemsize
+    sizes = case.plan.sizes
+    return sum(
+        math.prod(sizes[dim] for dim in part.sync) * part.parameters * division.item_bytes(case)
+        for part in division.parts(case, rank)
+        if _is_root(case, part, rank)
+    )
 
 
-def _is_root(case: Case, rank: int) -> bool:
-    return coordinates(case.plan.sizes, rank)["dp"] == 0
+def _is_root(case: Case, part: division.Part, rank: int) -> bool:
+    places = coordinates(case.plan.sizes, rank)
+    return bool(part.sync) and not any(places[dim] for dim in part.sync)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import pipeline, strategies
+from pscale.parallel import division, pipeline, strategies
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import peak
 
@@ -34,9 +32,7 @@ class Prediction:
 def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds."""
     model, train = case.model, case.train
-    itemsize = np.dtype(model.dtype).itemsize
-    sizes = counts.unit_parameters(model)
-    held = sum(sizes[unit][1] for unit in pipeline.held_units(case, rank)) * itemsize
+    held = division.parameters(case, rank) * division.item_bytes(case)
     states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
     return Prediction(
         parameters=counts.parameters(model),
@@ -47,18 +43,21 @@ def predict(case: Case, rank: int = 0) -> Prediction:
             "parameters": held,
             "gradients": held,
             "optimizer": held * states,
-            "activations": activation_bytes(case, rank),
+            "activations": kept_bytes(case, rank),
             "exchange": strategies.buffer_bytes(case, rank),
         },
     )
 
 
-def activation_bytes(case: Case, rank: int) -> int:
-    """Return the most that `rank` keeps for backward passes to come: of all micro-batches under way."""
+def kept_bytes(case: Case, rank: int) -> int:
+    """Predict the most that `rank` keeps for backward passes to come, of all micro-batches under way."""
     plan, stage = case.plan, pipeline.stage_of(case.plan, rank)
-    sequences = case.train.batch // plan.batch_parts // case.train.micro_batches
-    kept = counts.unit_activation_bytes(case.model, sequences)
-    put_off = counts.unit_put_off_bytes(case.model, sequences)
+    sequences, columns = division.sequences(case), division.vocabulary(case, rank)
+    outside = plan.tp if plan.sp else 1
+    kept = counts.unit_activation_bytes(
+        case.model, sequences, inside=plan.tp, outside=outside, columns=columns
+    )
+    put_off = counts.unit_put_off_bytes(case.model, sequences, inside=plan.tp, columns=columns)
     parts = pipeline.stage_units(case.model, plan, stage)
     return peak(
         pipeline.timetable(plan, case.train.micro_batches).actions(stage),

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.parallel import data, pipeline
+from pscale.parallel import data, pipeline, sequence, tensor
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -35,10 +35,16 @@ GROUPS = (
     ("dp", "ep"),  # who shares a batch
     TOKENS,
     (*TOKENS, "tp"),
+    ("dp", "cp", "tp"),
     ("pp", "ep", "tp"),  # who holds different parameters
 )
 
-STRATEGIES: dict[str, Strategy] = {"data": data, "pipeline": pipeline}
+STRATEGIES: dict[str, Strategy] = {
+    "data": data,
+    "tensor": tensor,
+    "sequence": sequence,
+    "pipeline": pipeline,
+}
 
 
 def check(case: Case) -> None:

@@ -11,15 +11,17 @@ from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
-from pscale.nn.embedding import Embedding
+from pscale.nn.embedding import Positions, Tokens
 from pscale.nn.gelu import BiasGelu
 from pscale.nn.layer import Chain, First, Layer, Residual
 from pscale.nn.linear import Linear
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
-from pscale.nn.param import Deferred, Draw, Param, constant, normal
+from pscale.nn.param import Deferred, Draw, Param, constant, normal, share
+from pscale.parallel import sequence, tensor
 from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.replicas import TOKENS
+from pscale.parallel.vocabulary import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 
 DEVIATION = 0.02  # of initial weights, as in GPT-2
 
@@ -63,8 +65,13 @@ def build(model: Model, plan: Plan, mesh: Mesh) -> Stage:
         for builder.layer in numbers:
             name, make = makers[builder.layer]
             units.append(Unit(name=name, layer=make()))
-    loss = CrossEntropy(buffers=buffers) if model.kind == "gpt" else MeanSquare(buffers=buffers)
-    return Stage(units=tuple(units), parts=parts, loss=loss, buffers=buffers, deferred=_deferred(plan, units))
+    return Stage(
+        units=tuple(units),
+        parts=parts,
+        loss=builder.loss(),
+        buffers=buffers,
+        deferred=_deferred(plan, units),
+    )
 
 
 def _deferred(plan: Plan, units: Sequence[Unit]) -> Deferred:
@@ -84,6 +91,8 @@ class _Builder:
     def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers):
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
         self.layer = 0  # of the parameters made next: the number of their unit
+        self.tensor = mesh.axis("tp")
+        self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
 
     def makers(self) -> dict[str, Callable[[], Layer]]:
         """Return what makes the units of the model, by name, in forward order."""
@@ -91,11 +100,16 @@ class _Builder:
             case "linear":
                 return {"linear": self.linear}
             case "block":
-                return {"block.0": lambda: First(self.block(layers=1), self.buffers)}
+                return {"block.0": self.only_block}
             case "gpt":
                 block = partial(self.block, layers=self.model.layers)
                 blocks = {f"block.{index}": block for index in range(self.model.layers)}
                 return {"embedding": self.embedding, **blocks, "head": self.head}
+
+    def only_block(self) -> Layer:
+        """Return a block that takes data."""
+        block = First(self.block(layers=1), self.buffers)
+        return sequence.Sliced(block, self.tensor) if self.sliced else block
 
     def linear(self) -> Layer:
         """Return the product with the only weights."""
@@ -103,27 +117,45 @@ class _Builder:
         return First(Linear(weight, buffers=self.buffers), self.buffers)
 
     def embedding(self) -> Layer:
-        """Return the embedding of tokens and positions."""
+        """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""
         C, draw = self.model.width, normal(DEVIATION)
-        token = self._param("token", (self.model.vocabulary, C), draw)
+        by_rows = self.plan.embedding == "row" or self.tensor.size == 1
+        token = self._param("token", (self.model.vocabulary, C), draw, split=0 if by_rows else 1)
         position = self._param("position", (self.model.sequence, C), draw)
-        return Embedding(token, position, buffers=self.buffers)
+        first = self._vocabulary().start if by_rows else 0
+        join = ColumnsToSlices if self.sliced else JoinColumns
+        runs: Sequence[slice] = (slice(0, self.model.sequence),)
+        return Chain(
+            Tokens(token, first=first, buffers=self.buffers),
+            self._leave() if by_rows else join(self.tensor, buffers=self.buffers),
+            Positions(
+                position,
+                runs=sequence.runs_of(runs, self.tensor) if self.sliced else runs,
+                buffers=self.buffers,
+            ),
+        )
 
     def block(self, layers: int) -> Layer:
         """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
         C, buffers = self.model.width, self.buffers
         last = DEVIATION / math.sqrt(2 * layers)
+        heads = self.model.heads // self.tensor.size
         attention = (
             self._norm("attention.norm"),
-            Linear(self._matrix("qkv.weight", C, 3 * C), self._bias("qkv.bias", 3 * C), buffers=buffers),
-            Attention(self.model.heads, buffers=buffers),
-            Linear(self._matrix("projection.weight", C, C, last), buffers=buffers),
+            self._columns(
+                self._matrix("qkv.weight", C, 3 * C, split=1, groups=3),
+                self._bias("qkv.bias", 3 * C, split=0, groups=3),
+            ),
+            Attention(heads, buffers=buffers),
+            Linear(self._matrix("projection.weight", C, C, last, split=0), buffers=buffers),
+            self._leave(),
         )
         mlp = (
             self._norm("mlp.norm"),
-            Linear(self._matrix("up.weight", C, 4 * C), buffers=buffers),
-            BiasGelu(self._bias("up.bias", 4 * C), buffers=buffers),
-            Linear(self._matrix("down.weight", 4 * C, C, last), buffers=buffers),
+            self._columns(self._matrix("up.weight", C, 4 * C, split=1)),
+            BiasGelu(self._bias("up.bias", 4 * C, split=0), buffers=buffers),
+            Linear(self._matrix("down.weight", 4 * C, C, last, split=0), buffers=buffers),
+            self._leave(),
         )
         return Chain(
             Residual(*attention, bias=self._bias("projection.bias", C), buffers=buffers),
@@ -132,18 +164,69 @@ class _Builder:
 
     def head(self) -> Layer:
         """Return the final norm and the product that makes logits."""
-        weight = self._matrix("head.weight", self.model.width, self.model.vocabulary)
-        return Chain(self._norm("norm"), Linear(weight, buffers=self.buffers))
+        weight = self._matrix("head.weight", self.model.width, self.model.vocabulary, split=1)
+        return Chain(self._norm("norm"), self._columns(weight))
+
+    def loss(self) -> Loss:
+        """Return the loss; where several tensor ranks compute the same, each reports its share."""
+        axis, buffers = self.tensor, self.buffers
+        if axis.size == 1:
+            return CrossEntropy(buffers=buffers) if self.model.kind == "gpt" else MeanSquare(buffers=buffers)
+        if self.model.kind == "gpt":
+            first = self._vocabulary().start
+            return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis.size)
+        loss = MeanSquare(buffers=buffers)
+        return sequence.SlicedTargets(loss, axis) if self.sliced else tensor.Shared(loss, axis.size)
+
+    def _vocabulary(self) -> slice:
+        """Return this rank's tokens of the vocabulary."""
+        return share(self.model.vocabulary, self.tensor.size, self.tensor.rank)
+
+    def _columns(self, weight: Param, bias: Param | None = None) -> Layer:
+        """Return a product with a weight cut by columns, of what tensor ranks have in common."""
+        linear = Linear(weight, bias, buffers=self.buffers)
+        if self.sliced:
+            return sequence.EnterLinear(linear, self.tensor, buffers=self.buffers)
+        return Chain(tensor.Enter(self.tensor, buffers=self.buffers), linear)
+
+    def _leave(self) -> Layer:
+        """Return the way from partial products of tensor ranks to what they have in common."""
+        leave = sequence.Leave if self.sliced else tensor.Leave
+        return leave(self.tensor, buffers=self.buffers)
 
     def _norm(self, name: str) -> LayerNorm:
         gain = self._param(f"{name}.gain", (self.model.width,), constant(1.0))
         return LayerNorm(gain, self._bias(f"{name}.bias", self.model.width), buffers=self.buffers)
 
-    def _matrix(self, name: str, inputs: int, outputs: int, deviation: float = DEVIATION) -> Param:
-        return self._param(name, (inputs, outputs), normal(deviation), decay=True)
+    def _matrix(
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        deviation: float = DEVIATION,
+        *,
+        split: int | None = None,
+        groups: int = 1,
+    ) -> Param:
+        draw = normal(deviation)
+        return self._param(name, (inputs, outputs), draw, decay=True, split=split, groups=groups)
 
-    def _bias(self, name: str, size: int) -> Param:
-        return self._param(name, (size,), constant(0.0))
+    def _bias(self, name: str, size: int, *, split: int | None = None, groups: int = 1) -> Param:
+        return self._param(name, (size,), constant(0.0), split=split, groups=groups)
 
-    def _param(self, name: str, shape: tuple[int, ...], draw: Draw, *, decay: bool = False) -> Param:
-        return Param(name, shape, layer=self.layer, draw=draw, sync=TOKENS, decay=decay)
+    def _param(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        draw: Draw,
+        *,
+        decay: bool = False,
+        split: int | None = None,
+        groups: int = 1,
+    ) -> Param:
+        """Make a parameter; tensor ranks cut dim `split` of it, or have it whole."""
+        if split is None:
+            sync = (*TOKENS, "tp") if self.sliced else TOKENS
+            return Param(name, shape, layer=self.layer, draw=draw, sync=sync, decay=decay)
+        cut, shape = tensor.cut(shape, split, self.tensor, groups=groups)
+        return Param(name, shape, layer=self.layer, draw=draw, sync=TOKENS, decay=decay, cut=cut)

@@ -13,6 +13,7 @@ from pscale.config import Case
 from pscale.data import Batches, prepare
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
+from pscale.nn.param import Param
 from pscale.parallel.data import Replicated
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.replicas import Replicas
@@ -126,7 +127,7 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     """Return the largest difference of a weight between replicas, relative to its tensor's largest value."""
     worst = 0.0
     for param, value in replicas.weights():
-        axis = mesh.axis(*param.sync)
+        axis = mesh.axis(*_holders(param))
         high, low = value.copy(), value.copy()
         axis.all_reduce(high, "max")
         axis.all_reduce(low, "min")
@@ -136,6 +137,12 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     everywhere = np.array([worst])
     mesh.world.all_reduce(everywhere, "max")  # ranks hold different parameters
     return float(everywhere[0])
+
+
+def _holders(param: Param) -> tuple[str, ...]:
+    """Return the dims whose ranks hold the same: also tensor ranks that see the same tokens."""
+    cut = param.cut.dims if param.cut else ()
+    return tuple(dict.fromkeys((*param.sync, *({"tp"} - set(cut)))))
 
 
 def _used(measured: Measured) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from nn.differences import check, param
+from nn.differences import check, hand, param
 
 from pscale.nn.attention import ROWS, Attention
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.embedding import Embedding
+from pscale.nn.embedding import Positions, Tokens
 from pscale.nn.gelu import BiasGelu
 from pscale.nn.layer import Chain, Layer, Residual
 from pscale.nn.linear import Linear
@@ -85,12 +85,15 @@ def test_gelu_is_right_far_from_zero_and_at_it():
 @pytest.mark.parametrize("tokens", [[[0, 3, 3], [3, 0, 1]], [[2, 2, 2], [2, 2, 2]]])
 def test_an_embedding_adds_each_gradient_to_the_rows_of_its_token_and_position(tokens):
     buffers = Buffers()
-    layer = Embedding(param(4, 2), param(5, 2, name="position"), buffers=buffers)
+    token, position = param(4, 2), param(5, 2, name="position")
+    layer = Chain(
+        Tokens(token, buffers=buffers), Positions(position, runs=[slice(0, 1), slice(1, 3)], buffers=buffers)
+    )
     arena = Arena(layer.params, np.float64)
     arena.data[:] = normal(arena.data.size)
     x, dy = np.array(tokens, np.uint8), normal(2, 3, 2)
     y, cache = layer.forward(x)
-    np.testing.assert_array_equal(y, layer.token.data[x] + layer.position.data[:3])
+    np.testing.assert_array_equal(y, token.data[x] + position.data[:3])
     expected = np.zeros((4, 2))
     np.add.at(expected, np.array(tokens), dy)
     buffers.give(y)
@@ -102,6 +105,22 @@ def test_an_embedding_adds_each_gradient_to_the_rows_of_its_token_and_position(t
         if times == 2:
             _, cache = layer.forward(np.array(tokens))
         layer.backward(mine, cache)
-        np.testing.assert_allclose(layer.token.grad, times * expected, rtol=1e-13, atol=1e-15)
-        np.testing.assert_allclose(layer.position.grad[:3], times * dy.sum(0), rtol=1e-13)
-        np.testing.assert_array_equal(layer.position.grad[3:], 0)
+        np.testing.assert_allclose(token.grad, times * expected, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(position.grad[:3], times * dy.sum(0), rtol=1e-13)
+        np.testing.assert_array_equal(position.grad[3:], 0)
+
+
+@pytest.mark.parametrize("first", [0, 2, 7])
+def test_a_part_of_the_vocabulary_knows_its_own_tokens_and_nothing_of_others(first):
+    buffers = Buffers()
+    layer = Tokens(param(3, 2), first=first, buffers=buffers)
+    arena = Arena(layer.params, np.float64)
+    arena.data[:] = normal(arena.data.size)
+    tokens, whole, expected = np.array([[0, 1, 4, 4], [5, 2, 3, 6]]), np.zeros((10, 2)), np.zeros((10, 2))
+    whole[first : first + 3] = layer.table.data
+    y, rows = layer.forward(tokens)
+    np.testing.assert_array_equal(y, whole[tokens])
+    np.add.at(expected, tokens, dy := normal(2, 4, 2))
+    arena.clear_grads()
+    layer.backward(hand(dy, buffers), rows)
+    np.testing.assert_allclose(layer.table.grad, expected[first : first + 3], rtol=1e-13)

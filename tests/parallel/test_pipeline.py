@@ -1,5 +1,5 @@
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_no_cut_has_a_cheaper_heaviest_part_or_is_as_cheap_and_more_even(parts):
 
         def loads(cuts, costs=costs):
             edges = (0, *cuts, len(costs))
-            return [sum(costs[start:stop]) for start, stop in zip(edges, edges[1:], strict=False)]
+            return [sum(costs[start:stop]) for start, stop in pairwise(edges)]
 
         def rank(loads):
             return max(loads), sum(load**2 for load in loads)

@@ -19,7 +19,7 @@ from pscale.config import Data, Model, Plan
 from pscale.errors import PlanError
 from pscale.parallel import check
 from pscale.parallel.pipeline import calls, timetable
-from pscale.parallel.predict import activation_bytes
+from pscale.parallel.predict import kept_bytes
 
 DEEP = replace(
     TEXT,
@@ -92,6 +92,10 @@ PRODUCTS = [
     plan("interleaved", 2, 2, dp=2, bucket_bytes=20_000),
     plan("zero-bubble", 2, dp=2, bucket_bytes=20_000),
     plan("zero-bubble", 4, dp=2, reduction="gather-broadcast"),
+    plan("gpipe", 2, tp=2, sp=True),
+    plan("1f1b", 2, tp=2, dp=2),
+    plan("interleaved", 2, 2, tp=2),
+    plan("zero-bubble", 2, tp=2, sp=True, dp=2),
 ]
 
 
@@ -113,6 +117,10 @@ MEASURED = [
     plan("interleaved", 4, 2),
     plan("1f1b", 2, dp=2, bucket_bytes=20_000),
     plan("zero-bubble", 4, dp=2, reduction="gather-broadcast"),
+    plan("interleaved", 2, 2, tp=2),
+    plan("1f1b", 2, tp=2, sp=True),
+    plan("zero-bubble", 2, tp=2),
+    plan("zero-bubble", 2, tp=2, sp=True, dp=2),
 ]
 
 
@@ -140,7 +148,7 @@ def test_stages_keep_the_activations_that_are_predicted(how, folder):
         return max(held)
 
     planned = replace(case, ranks=how.ranks, plan=how)
-    predicted = [activation_bytes(planned, rank) for rank in range(how.ranks)]
+    predicted = [kept_bytes(planned, rank) for rank in range(how.ranks)]
     assert each_rank(case, how, folder, most_held) == predicted
 
 
@@ -164,8 +172,10 @@ def test_all_messages_of_a_job_are_as_many_as_the_formula_says():
         table = timetable(how, 8)
         case = replace(with_micro_batches(DEEPER, 8), ranks=how.ranks, plan=how)
         made = [call for rank in range(how.ranks) for call in calls(case, rank) if call.verb == "send"]
-        assert sum(call.count for call in made) == 2 * 8 * (table.parts - 1) * how.dp
-        assert {call.sent_bytes for call in made} == {16 // how.dp // 8 * 8 * 16 * 8}
+        assert sum(call.count for call in made) == 2 * 8 * (table.parts - 1) * how.dp * how.tp
+        assert {call.sent_bytes for call in made} == {
+            16 // how.dp // 8 * 8 * 16 * 8 // (how.tp if how.sp else 1)
+        }
 
 
 @pytest.mark.parametrize("kind", ["forward", "backward", "weight"])

@@ -1,0 +1,170 @@
+"""Sequence parallelism inside the tensor axis (Korthikanti et al., 2022): norms, residuals see a slice of T.
+
+Between the cut layers every rank holds its slice of the tokens instead of all of them: what was a sum over
+ranks becomes a gather before and a scattered sum after, of the same volume together. What a layer keeps for
+backward is the slice as well; it is gathered once more there, which costs one gather per pair of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pscale.config import Case
+from pscale.errors import PlanError
+from pscale.mesh.axis import Axis
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.layer import Layer
+from pscale.nn.linear import Linear
+from pscale.nn.loss import Loss
+from pscale.nn.param import Param, share
+from pscale.parallel import division
+from pscale.parallel.replicas import Call
+from pscale.parallel.tensor import DIM, alternatives
+
+T_DIM = 1  # of activations (B, T, C)
+
+
+class EnterLinear:
+    """A product with all tokens of an input of which every rank has a slice of T."""
+
+    def __init__(self, linear: Linear, axis: Axis, *, buffers: Buffers):
+        self.linear, self.axis, self.buffers = linear, axis, buffers
+        self.params: Sequence[Param] = linear.params
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Gather the tokens and multiply; keeps the slice."""
+        whole = gathered(x, self.axis, self.buffers)
+        y, kept = self.linear.forward(whole)
+        self.buffers.give(kept)
+        return y, x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Gather the input again, which forward did not keep; sum the gradient and scatter it."""
+        whole = gathered(x, self.axis, self.buffers)
+        dx = scattered(self.linear.backward(dy, whole), self.axis, self.buffers)
+        self.buffers.give(x)
+        return dx
+
+
+class Leave:
+    """From a layer cut by rows to this rank's slice of the sum; backward gathers the slices' gradients."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, axis: Axis, *, buffers: Buffers):
+        self.axis, self.buffers = axis, buffers
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Sum and scatter."""
+        return scattered(x, self.axis, self.buffers), None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Gather."""
+        whole = gathered(dy, self.axis, self.buffers)
+        self.buffers.give(dy)
+        return whole
+
+
+def gathered(x: Array, axis: Axis, buffers: Buffers) -> Array:
+    """Return all slices of T side by side; `x` stays with the caller."""
+    B, T, C = x.shape
+    whole = buffers.take((B, T * axis.size, C), x.dtype)
+    axis.all_gather(x, whole, dim=T_DIM)
+    return whole
+
+
+def scattered(x: Array, axis: Axis, buffers: Buffers) -> Array:
+    """Take over `x` and return this rank's slice of T of its sum over the axis."""
+    B, T, C = x.shape
+    mine = buffers.take((B, T // axis.size, C), x.dtype)
+    axis.reduce_scatter(x, mine, dim=T_DIM)
+    buffers.give(x)
+    return mine
+
+
+class Sliced:
+    """A first layer that works on a slice of T, of data that every rank has whole."""
+
+    def __init__(self, layer: Layer, axis: Axis):
+        self.layer, self.axis = layer, axis
+        self.params: Sequence[Param] = layer.params
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Show the layer its slice."""
+        return self.layer.forward(slice_of(x, self.axis))
+
+    def backward(self, dy: Array, cache: Any) -> Array | None:
+        """Leave it to the layer."""
+        return self.layer.backward(dy, cache)
+
+
+class SlicedTargets:
+    """A loss of a slice of T, against targets that every rank has whole."""
+
+    def __init__(self, loss: Loss, axis: Axis):
+        self.loss, self.axis = loss, axis
+
+    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
+        """Show the loss its slice of the targets."""
+        return self.loss.forward(y, slice_of(targets, self.axis), weight)
+
+    def backward(self, cache: Array) -> Array:
+        """Return the gradient of this rank's outputs."""
+        return self.loss.backward(cache)
+
+
+def slice_of(x: Array, axis: Axis) -> Array:
+    """View this rank's slice of T of `x`."""
+    return x[:, share(x.shape[T_DIM], axis.size, axis.rank)]
+
+
+def runs_of(runs: Sequence[slice], axis: Axis) -> list[slice]:
+    """Return which positions this rank has of those that the ranks of the axis have together."""
+    mine = share(sum(run.stop - run.start for run in runs), axis.size, axis.rank)
+    found, start = [], 0
+    for run in runs:
+        offset = run.start - start
+        first, last = max(mine.start + offset, run.start), min(mine.stop + offset, run.stop)
+        if first < last:
+            found.append(slice(first, last))
+        start += run.stop - run.start
+    return found
+
+
+def check(case: Case) -> None:
+    """Raise PlanError if the tokens of a rank cannot be cut evenly."""
+    model, plan = case.model, case.plan
+    if not plan.sp or plan.tp == 1:
+        return
+    parts = plan.tp * plan.cp
+    if model.sequence % parts:
+        below = model.sequence - model.sequence % parts
+        fits = alternatives([length for length in (below, below + parts) if length])
+        split = f"tp {plan.tp}" if plan.cp == 1 else f"tp {plan.tp} × cp {plan.cp}"
+        raise PlanError(f"sp cuts sequence {model.sequence}, which does not divide by {split}; {fits} would")
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict gathers of n0 / tp elements and scattered sums of n0, for n0 = b s h."""
+    plan = case.plan
+    if not plan.sp or plan.tp == 1:
+        return []
+    names = division.units(case, rank)
+    blocks, head = sum(name.startswith("block.") for name in names), "head" in names
+    by_rows = "embedding" in names and plan.embedding == "row"
+    by_columns = "embedding" in names and plan.embedding == "column"
+    whole = division.activation_bytes(case)
+    made = [
+        Call(axis=DIM, verb="all_gather", sent_bytes=whole // plan.tp, count=6 * blocks + 2 * head + by_rows),
+        Call(axis=DIM, verb="reduce_scatter", sent_bytes=whole, count=4 * blocks + head + by_rows),
+        Call(axis=DIM, verb="all_to_all", sent_bytes=whole // plan.tp, count=2 * by_columns),
+    ]
+    return division.per_step(case, made)
+
+
+def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001
+    """Predict the memory for arranging slices: of several sequences they come rank by rank."""
+    if not case.plan.sp or case.plan.tp == 1 or division.sequences(case) == 1:
+        return 0
+    return division.activation_bytes(case)

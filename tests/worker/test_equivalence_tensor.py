@@ -1,0 +1,216 @@
+"""Tensor and sequence parallel runs are the serial run, and make and keep what is predicted."""
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from plans import (
+    BLOCK,
+    TEXT,
+    counted_calls,
+    difference,
+    each_rank,
+    largest_difference,
+    predicted_calls,
+    train,
+)
+
+from pscale.config import Plan
+from pscale.mesh.solo import Solo
+from pscale.nn import counts
+from pscale.parallel import sequence, tensor
+from pscale.parallel.predict import kept_bytes, predict
+from pscale.parallel.reduction import AllReduce
+
+# The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
+TRAIN = replace(TEXT.train, micro_batches=2, epsilon=1e-6)
+CASES = {
+    "gpt": replace(TEXT, model=replace(TEXT.model, vocabulary=257), train=TRAIN),
+    "three heads": replace(
+        TEXT, model=replace(TEXT.model, vocabulary=257, width=18, heads=3, sequence=15), train=TRAIN
+    ),
+    "single sequences": replace(TEXT, train=replace(TRAIN, micro_batches=8)),
+    "block": replace(BLOCK, model=replace(BLOCK.model, heads=4), train=replace(BLOCK.train, micro_batches=2)),
+}
+COMMON = [
+    Plan(tp=2),
+    Plan(tp=4),
+    Plan(tp=2, sp=True),
+    Plan(tp=4, sp=True),
+    Plan(dp=2, tp=2, bucket_bytes=20_000),
+    Plan(dp=2, tp=2, sp=True, bucket_bytes=20_000),
+    Plan(dp=2, tp=4, sp=True, reduction="gather-broadcast"),
+]
+RUNS = [
+    *(("gpt", plan) for plan in COMMON),
+    *(("block", plan) for plan in (Plan(tp=4), Plan(dp=2, tp=2), Plan(dp=2, tp=4, sp=True))),
+    ("gpt", Plan(tp=4, embedding="column")),
+    ("gpt", Plan(dp=2, tp=2, sp=True, embedding="column", reduction="all-reduce")),
+    ("single sequences", Plan(dp=2, tp=2, sp=True)),
+    ("three heads", Plan(tp=3)),
+    ("three heads", Plan(dp=2, tp=3, sp=True)),
+]
+
+
+def name(value):
+    if isinstance(value, str):
+        return value
+    changed = {key: each for key, each in vars(value).items() if each != getattr(Plan(), key)}
+    return " ".join(f"{key}={each}" for key, each in changed.items())
+
+
+@cache
+def serial(case, folder):
+    return train(CASES[case], Plan(), folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.mark.parametrize(("case", "plan"), RUNS, ids=name)
+def test_losses_and_weights_are_those_of_the_serial_run(case, plan, folder):
+    serial_losses, serial_weights, _ = serial(case, folder)
+    losses, weights, spread = train(CASES[case], plan, folder)
+    assert difference(losses, serial_losses) < 1e-12
+    assert largest_difference(weights, serial_weights) < 1e-12
+    assert spread == 0
+
+
+@pytest.mark.parametrize(("case", "plan"), RUNS, ids=name)
+def test_every_rank_makes_the_calls_that_are_predicted(case, plan, folder):
+    assert counted_calls(CASES[case], plan, folder) == predicted_calls(CASES[case], plan)
+
+
+@pytest.mark.parametrize("embedding", ["row", "column"])
+@pytest.mark.parametrize("sp", [False, True])
+def test_a_step_makes_the_calls_of_the_literature(sp, embedding, folder):
+    case, t, m = replace(CASES["gpt"], train=replace(TRAIN, clip=None)), 2, TRAIN.micro_batches
+    b, s, h, L = 16 // m, case.model.sequence, case.model.width, case.model.layers
+    n0, tokens, rows = b * s * h * 8, b * s * 8, embedding == "row"
+    expected = Counter({("tp", "all_reduce", tokens): 3 * m})
+    if sp:  # with inputs that are gathered again backward, and the sum of gradients of norms and row biases
+        expected["tp", "all_gather", n0 // t] = m * (6 * L + 2 + rows)
+        expected["tp", "reduce_scatter", n0] = m * (4 * L + 1 + rows)
+        expected["tp", "all_reduce", (6 * h * L + 2 * h + s * h) * 8] = 1
+        expected["tp", "all_to_all", n0 // t] = 2 * m * (not rows)
+    else:
+        expected["tp", "all_reduce", n0] = m * (4 * L + 1 + rows)
+        expected["tp", "all_gather", n0 // t] = m * (not rows)
+    for counted in counted_calls(case, Plan(tp=t, sp=sp, embedding=embedding), folder):
+        assert counted == +expected
+
+
+@pytest.mark.parametrize(("case", "plan"), RUNS, ids=name)
+def test_a_rank_holds_the_parameters_and_activations_that_are_predicted(case, plan, folder):
+    def forward(trainer):
+        x, targets = trainer.batches.fill(0, 0)
+        for unit in trainer.stage.units:
+            x, _ = unit.layer.forward(x)
+        trainer.stage.loss.forward(x, targets, 1.0)
+        weights = sum(value.nbytes for _, value in trainer.replicas.weights())
+        return weights, trainer.stage.buffers.held_bytes
+
+    planned = replace(CASES[case], ranks=plan.ranks, plan=plan)
+    for rank, (weights, held) in enumerate(each_rank(CASES[case], plan, folder, forward)):
+        assert held == kept_bytes(planned, rank)
+        assert weights == predict(planned, rank).memory_bytes["parameters"]
+
+
+@pytest.mark.parametrize("plan", [Plan(tp=4), Plan(dp=2, tp=2, sp=True)], ids=name)
+def test_the_ranks_together_multiply_what_the_serial_run_does(plan, folder, monkeypatch):
+    multiply, lock, total = np.matmul, threading.Lock(), 0
+
+    def counting(a, b, out=None):
+        nonlocal total
+        result = multiply(a, b, out=out)
+        if a.ndim > 1 and b.ndim > 1:
+            with lock:
+                total += 2 * result.size * a.shape[-1]
+        return result
+
+    monkeypatch.setattr(np, "matmul", counting)
+    each_rank(CASES["gpt"], plan, folder, lambda trainer: trainer.step(0))
+    assert total == counts.executed_flops(CASES["gpt"].model, TRAIN.batch)
+
+
+@pytest.mark.parametrize("plan", [Plan(tp=2), Plan(tp=2, sp=True)], ids=name)
+@pytest.mark.parametrize("embedding", ["row", "column"])
+def test_a_steady_step_takes_no_new_memory_and_gives_all_back(plan, embedding, folder):
+    def steps(trainer):
+        pool = trainer.stage.buffers
+        trainer.step(0)
+        first = pool.total_bytes
+        trainer.step(1)
+        return first, pool.total_bytes, pool.held_bytes
+
+    for first, second, held in each_rank(CASES["gpt"], replace(plan, embedding=embedding), folder, steps):
+        assert first == second
+        assert held == 0
+
+
+@pytest.mark.parametrize("plan", [Plan(dp=2, tp=2), Plan(tp=4, sp=True)], ids=name)
+def test_what_no_rank_cuts_is_the_same_on_all(plan, folder):
+    def steps(trainer):
+        for index in range(3):
+            trainer.step(index)
+        return {
+            (param.layer, param.name): value.copy()
+            for param, value in trainer.replicas.weights()
+            if param.cut is None
+        }
+
+    first, *others = each_rank(CASES["gpt"], plan, folder, steps)
+    assert len(first) == 6 * 2 + 3
+    for other in others:
+        for key, value in first.items():
+            np.testing.assert_array_equal(other[key], value)
+
+
+def forget_norms(trainer):
+    for held in trainer.replicas._held:
+        if "tp" in held.arena.params[0].sync:
+            held.reduction = AllReduce(np.zeros(1), Solo(""))
+    return trainer
+
+
+def test_tensor_ranks_that_disagree_on_what_none_cuts_are_noticed(folder):
+    def disagree(trainer):
+        for param, value in trainer.replicas.weights():
+            if param.name == "norm.gain":
+                value[0] += 1e-6 * trainer.stage.loss.loss.axis.rank
+        return trainer
+
+    assert train(CASES["gpt"], Plan(tp=2), folder, disagree)[2] > 1e-7
+
+
+@pytest.mark.parametrize(
+    ("layer", "verb", "unsummed"),
+    [(tensor.Enter, "backward", lambda _, dy, __: dy), (tensor.Leave, "forward", lambda _, x: (x, None))],
+)
+def test_a_missing_sum_of_activations_is_caught(layer, verb, unsummed, folder, monkeypatch):
+    monkeypatch.setattr(layer, verb, unsummed)
+    _, weights, _ = train(CASES["gpt"], Plan(tp=2), folder)
+    assert largest_difference(weights, serial("gpt", folder)[1]) > 1e-6
+
+
+def test_a_missing_sum_of_the_gradients_of_norms_is_caught(folder):
+    _, weights, spread = train(CASES["gpt"], Plan(tp=2, sp=True), folder, forget_norms)
+    assert largest_difference(weights, serial("gpt", folder)[1]) > 1e-6
+    assert spread > 1e-6
+
+
+def test_slices_of_runs_are_those_of_their_positions():
+    runs = [slice(3, 6), slice(12, 15)]
+
+    class Ranks:
+        size = 3
+
+    found = []
+    for Ranks.rank in range(3):
+        found.append(sequence.runs_of(runs, Ranks))
+    assert found == [[slice(3, 5)], [slice(5, 6), slice(12, 13)], [slice(13, 15)]]
