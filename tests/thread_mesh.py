@@ -6,10 +6,9 @@ barrier, so the others fail as well instead of waiting.
 
 from __future__ import annotations
 
-import itertools
 import math
-import queue
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,9 +32,8 @@ class Board:
     def __init__(self, size: int):
         self._slots: list[Any] = [None] * size
         self.gate = threading.Barrier(size, timeout=PATIENCE_S)
-        self._mail: dict[tuple[int, int], queue.Queue[Array]] = {
-            pair: queue.Queue() for pair in itertools.product(range(size), repeat=2)
-        }
+        self._lock = threading.Lock()
+        self._mail: dict[Any, deque[tuple[Array, threading.Event]]] = defaultdict(deque)
 
     def swap(self, rank: int, value: T) -> list[T]:
         self._slots[rank] = value
@@ -44,11 +42,18 @@ class Board:
         self.gate.wait()
         return everyone
 
-    def post(self, source: int, to: int, x: Array) -> None:
-        self._mail[source, to].put(x.copy())
-
-    def collect(self, source: int, to: int) -> Array:
-        return self._mail[source, to].get(timeout=PATIENCE_S)
+    def post(self, verb: str, source: int, to: int, x: Array) -> threading.Event:
+        """Move a message once both sides have come, so that memory that is given up too early is seen."""
+        done = threading.Event()
+        with self._lock:
+            self._mail[verb, source, to].append((x, done))
+            sends, receives = self._mail["send", source, to], self._mail["receive", source, to]
+            if sends and receives:
+                (x, sent), (out, received) = sends.popleft(), receives.popleft()
+                out[...] = x
+                sent.set()
+                received.set()
+        return done
 
 
 class Started:
@@ -64,6 +69,26 @@ class Started:
         enter = now()
         self._complete()
         self._recorder.completed(self._number, enter, now())
+
+
+class Message(Started):
+    """A message of the double: complete when sender and receiver have both come."""
+
+    def __init__(self, done: threading.Event, recorder: Recorder, number: int):
+        super().__init__(lambda: None, recorder, number)
+        self._done, self._noted = done, False
+
+    def poll(self) -> bool:
+        if self._done.is_set():
+            self.wait()
+        return self._noted
+
+    def wait(self) -> None:
+        if not self._noted:
+            enter = now()
+            assert self._done.wait(PATIENCE_S), "the other side never came"
+            self._recorder.completed(self._number, enter, now())
+            self._noted = True
 
 
 class ThreadAxis:
@@ -121,15 +146,13 @@ class ThreadAxis:
 
         self._call("all_to_all", x.nbytes, act)
 
-    def start_send(self, x: Array, to: int) -> Started:
-        self._board.post(self.rank, to, x)
-        return self._start("send", x.nbytes, lambda: None, to)
+    def start_send(self, x: Array, to: int) -> Message:
+        number = self._start("send", x.nbytes, lambda: None, to)._number
+        return Message(self._board.post("send", self.rank, to, x), self.recorder, number)
 
-    def start_receive(self, out: Array, source: int) -> Started:
-        def act() -> None:
-            out[...] = self._board.collect(source, self.rank)
-
-        return self._start("receive", 0, act, source)
+    def start_receive(self, out: Array, source: int) -> Message:
+        number = self._start("receive", 0, lambda: None, source)._number
+        return Message(self._board.post("receive", source, self.rank, out), self.recorder, number)
 
     def copy(self, x: Array, out: Array) -> None:
         enter = now()

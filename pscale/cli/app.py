@@ -74,11 +74,17 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(suite: SuitePath, overrides: Overrides = None, only: Only = None, as_json: AsJson = False) -> None:
+def show(
+    suite: SuitePath,
+    overrides: Overrides = None,
+    only: Only = None,
+    as_json: AsJson = False,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Draw the pipelines' schedules too.")] = False,
+) -> None:
     """Print the cases of a suite: plan, parameters, FLOPs, bytes and memory per rank. Starts nothing."""
     from pscale.cli import show as command
 
-    command.show(suite, overrides or [], only, as_json=as_json)
+    command.show(suite, overrides or [], only, as_json=as_json, schedule=schedule)
 
 
 @app.command()

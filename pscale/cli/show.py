@@ -14,6 +14,8 @@ from rich.table import Table
 
 from pscale.config import Case, to_dict
 from pscale.launch import machine
+from pscale.parallel.dry_run import bubble, dry_run, table
+from pscale.parallel.pipeline import timetable
 from pscale.parallel.predict import Prediction, predict
 from pscale.suite import Suite, expand, load_suite
 
@@ -23,8 +25,8 @@ _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool) -> None:
-    """Print the cases of the suite at `path`."""
+def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool, schedule: bool) -> None:
+    """Print the cases of the suite at `path`, with `schedule` also what the stages of pipelines do."""
     suite = load_suite(path, overrides)
     cases = expand(suite, machine.inspect().names(), only).cases
     predictions = [predict(case) for case in cases]
@@ -37,6 +39,20 @@ def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: boo
     console.print(_heading(suite, cases), highlight=False)
     console.print(_fitted(cases, predictions, console))
     console.print("Per rank and step; FLOPs over all ranks, attention counted causal.", style="dim")
+    if schedule:
+        for text in _schedules(cases):
+            console.print(f"\n{text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _schedules(cases: Sequence[Case]) -> list[str]:
+    """Return a picture of every different pipeline, with the share of time that its stages are idle."""
+    tables = {timetable(case.plan, case.train.micro_batches): case for case in reversed(cases)}
+    texts = []
+    for drawn, case in reversed(tables.items()):
+        if drawn.stages > 1:
+            idle = f"bubble {bubble(dry_run(drawn)):.1%} of the work if all parts cost the same"
+            texts.append(f"{case.label}: {drawn.schedule}, {idle}\n{table(drawn)}")
+    return texts or ["No case has more than one pipeline stage."]
 
 
 def _document(case: Case, prediction: Prediction) -> dict[str, Any]:

@@ -21,13 +21,8 @@ def unit_parameters(model: Model) -> list[tuple[str, int]]:
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":
-            mlp = 8 * h * h + 5 * h
-            blocks = [
-                (f"block.{index}", block - mlp + expert_parameters(model) + h * model.experts)
-                if has_experts(model, index)
-                else (f"block.{index}", block)
-                for index in range(model.layers)
-            ]
+            mlp, router = 8 * h * h + 5 * h, h * model.experts
+            blocks = _blocks(model, block, expert_parameters(model) + router - mlp)
             embedding, head = (model.vocabulary + model.sequence) * h, 2 * h + h * model.vocabulary
             return [("embedding", embedding), *blocks, ("head", head)]
 
@@ -36,11 +31,6 @@ def expert_parameters(model: Model) -> int:
     """Return the number of parameters of all experts of a block, without the router."""
     h = model.width
     return model.experts * (8 * h * h + 5 * h)
-
-
-def mixtures(model: Model) -> int:
-    """Return how many blocks have experts."""
-    return sum(has_experts(model, block) for block in range(model.layers))
 
 
 def parameters(model: Model) -> int:
@@ -54,8 +44,13 @@ def model_flops(model: Model, sequences: int) -> int:
     Matrix products only; attention exactly causal: a query meets (s + 1) / 2 keys on average. With experts
     every choice of a token counts for which there can be a place.
     """
+    return sum(flops for _, flops in unit_flops(model, sequences))
+
+
+def unit_flops(model: Model, sequences: int = 1) -> list[tuple[str, int]]:
+    """Return the units in forward order with their parts of `model_flops`; looking up needs none."""
     visits = min(model.top_k * model.sequence, model.experts * capacity(model))
-    return _flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
+    return _unit_flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
 
 
 def executed_flops(model: Model, sequences: int, *, scores: int | None = None, copies: int = 1) -> int:
@@ -66,24 +61,34 @@ def executed_flops(model: Model, sequences: int, *, scores: int | None = None, c
     not counted.
     """
     computed = scores_per_head(model.sequence) if scores is None else scores
-    return _flops(model, sequences, computed, model.experts * capacity(model), copies)
+    places = model.experts * capacity(model)
+    return sum(flops for _, flops in _unit_flops(model, sequences, computed, places, copies))
 
 
-def _flops(model: Model, sequences: int, scores: int, visits: int, copies: int = 1) -> int:
-    """Return the FLOPs of a step where, of a sequence, a head computes `scores`, experts `visits` rows."""
+def _unit_flops(
+    model: Model, sequences: int, scores: int, visits: int, copies: int = 1
+) -> list[tuple[str, int]]:
+    """Return the FLOPs of a step, unit by unit.
+
+    Of a sequence, a head computes `scores` scores and the experts of a block see `visits` rows.
+    """
     h, n = model.width, sequences * model.sequence
     block = 72 * n * h * h + 12 * sequences * scores * h
     match model.kind:
         case "linear":
-            return 6 * sequences * h
+            return [("linear", 6 * sequences * h)]
         case "block":
-            return block
-        case "gpt":
-            return model.layers * block + 6 * n * h * model.vocabulary
-        case "moe":
+            return [("block.0", block)]
+        case "gpt" | "moe":
             mixture = 48 * sequences * visits * h * h + 6 * n * h * model.experts
             beyond = copies * mixture - 48 * n * h * h  # an MLP
-            return model.layers * block + mixtures(model) * beyond + 6 * n * h * model.vocabulary
+            blocks = _blocks(model, block, beyond)
+            return [("embedding", 0), *blocks, ("head", 6 * n * h * model.vocabulary)]
+
+
+def _blocks(model: Model, dense: int, beyond: int) -> list[tuple[str, int]]:
+    """Return the blocks with a number each: `dense`, and `beyond` that for one with experts."""
+    return [(f"block.{index}", dense + beyond * has_experts(model, index)) for index in range(model.layers)]
 
 
 def activation_bytes(
@@ -96,7 +101,24 @@ def activation_bytes(
     tokens: int | None = None,
     kept: int | None = None,
 ) -> int:
-    """Return what is kept between forward and backward of `sequences` sequences, the loss included.
+    """Return what is kept between forward and backward of `sequences` sequences, the loss included."""
+    units = unit_activation_bytes(
+        model, sequences, inside=inside, outside=outside, columns=columns, tokens=tokens, kept=kept
+    )
+    return sum(size for _, size in units)
+
+
+def unit_activation_bytes(
+    model: Model,
+    sequences: int,
+    *,
+    inside: int = 1,
+    outside: int = 1,
+    columns: int | None = None,
+    tokens: int | None = None,
+    kept: int | None = None,
+) -> list[tuple[str, int]]:
+    """Return the units in forward order with what each keeps; the last one's is that of the loss as well.
 
     A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
     embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
@@ -112,14 +134,15 @@ def activation_bytes(
     block = (12 * n * h + scores) // inside + (4 * n * h + 4 * n) // outside
     match model.kind:
         case "linear":
-            return item * sequences * (h + 1)
+            return [("linear", item * sequences * (h + 1))]
         case "block":
-            return item * (block + n * h // outside)
+            return [("block.0", item * (block + n * h // outside))]
         case "gpt" | "moe":
-            logits = n * (model.vocabulary if columns is None else columns)
-            ends = item * ((2 * n * h + 2 * n) // outside + logits) + 8 * n
             mixture = _mixture_bytes(model, sequences, item) - item * (n * h + 8 * n * h // inside)
-            return item * model.layers * block + mixtures(model) * mixture + ends
+            blocks = _blocks(model, item * block, mixture)
+            logits = n * (model.vocabulary if columns is None else columns)
+            head = item * ((2 * n * h + 2 * n) // outside + logits)
+            return [("embedding", 8 * n), *blocks, ("head", head)]
 
 
 def _mixture_bytes(model: Model, sequences: int, item: int) -> int:
@@ -127,3 +150,34 @@ def _mixture_bytes(model: Model, sequences: int, item: int) -> int:
     h, n = model.width, sequences * model.sequence
     places, choices = sequences * model.experts * capacity(model), n * model.top_k
     return item * (n * h + 10 * places * h + n * model.experts + choices) + 17 * choices + 9 * places
+
+
+def unit_put_off_bytes(
+    model: Model,
+    sequences: int,
+    *,
+    inside: int = 1,
+    columns: int | None = None,
+    tokens: int | None = None,
+) -> list[tuple[str, int]]:
+    """Return the units in forward order with what each keeps for weight gradients that are put off.
+
+    That is the input of every matrix and the gradient of its output: 16 n h elements in a block, 12 of them
+    of cut dims. The others are whole even where tensor ranks split the tokens: products need them all. Of a
+    mixture it is the inputs of its experts and router and the gradients of their outputs, 10 h a place.
+    """
+    n = sequences * (model.sequence if tokens is None else tokens)
+    h, item = model.width, 4 if model.dtype == "float32" else 8
+    block = item * (12 * n * h // inside + 4 * n * h)
+    match model.kind:
+        case "linear":
+            return [("linear", item * sequences * (h + 1))]
+        case "block":
+            return [("block.0", block)]
+        case "gpt" | "moe":
+            places = sequences * model.experts * capacity(model)
+            mlp = item * (8 * n * h // inside + 2 * n * h)
+            mixture = item * (10 * places * h + n * (h + model.experts)) - mlp
+            blocks = _blocks(model, block, mixture)
+            logits = model.vocabulary if columns is None else columns
+            return [("embedding", 0), *blocks, ("head", item * n * (h + logits))]

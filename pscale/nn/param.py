@@ -55,6 +55,33 @@ def share(total: int, parts: int, part: int) -> slice:
     return slice(start, start + each + (part < more))
 
 
+class Deferred:
+    """Products for gradients that are put off, so that gradients of inputs come first.
+
+    Their factors stay held until they are multiplied.
+    """
+
+    def __init__(self) -> None:
+        self._products: list[Callable[[], None]] = []
+
+    def put_off(self, param: Param, a: Array, b: Array, buffers: Buffers) -> None:
+        """Add `a @ b` to the gradient of `param` later; `a` and `b` are whole arrays of the pool."""
+        buffers.share(a)
+        buffers.share(b)
+
+        def multiply() -> None:
+            param.multiply_add(a, b, buffers)
+            buffers.give(a)
+            buffers.give(b)
+
+        self._products.append(multiply)
+
+    def collect(self) -> list[Callable[[], None]]:
+        """Return what was put off since the last time."""
+        products, self._products = self._products, []
+        return products
+
+
 class Param:
     """A weight and its gradient, both views into an arena once bound.
 
@@ -82,6 +109,7 @@ class Param:
         self.size = math.prod(shape)
         self.stale = False  # the gradient belongs to an earlier step
         self.claim: Callable[[], None] | None = None  # gives a stale gradient memory, if it has none
+        self.deferred: Deferred | None = None  # where products for the gradient are put off, if at all
 
     def initial(self, seed: int) -> Array:
         """Draw the whole value in float64, the same for every plan, dtype and order; return this part."""
@@ -99,7 +127,14 @@ class Param:
             self.grad += values
 
     def add_product(self, a: Array, b: Array, buffers: Buffers) -> None:
-        """Add `a @ b` to the gradient; the first of a step is written in place, which saves a pass."""
+        """Add `a @ b` to the gradient, now or when whoever put it off says."""
+        if self.deferred is None:
+            self.multiply_add(a, b, buffers)
+        else:
+            self.deferred.put_off(self, a, b, buffers)
+
+    def multiply_add(self, a: Array, b: Array, buffers: Buffers) -> None:
+        """Add `a @ b` to the gradient now; the first of a step is written in place, which saves a pass."""
         if self.stale:
             self._begin()
             np.matmul(a, b, out=self.grad)

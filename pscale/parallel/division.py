@@ -15,6 +15,7 @@ from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
 from pscale.nn.param import share
 from pscale.nn.routing import has_experts
+from pscale.parallel import pipeline
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -47,9 +48,10 @@ def activation_bytes(case: Case) -> int:
     return sequences(case) * (case.model.sequence // case.plan.cp) * case.model.width * item_bytes(case)
 
 
-def units(case: Case, rank: int) -> list[str]:  # noqa: ARG001
+def units(case: Case, rank: int) -> list[str]:
     """Return the names of the units of `rank`, in forward order."""
-    return [name for name, _ in counts.unit_parameters(case.model)]
+    names = [name for name, _ in counts.unit_parameters(case.model)]
+    return [names[number] for number in pipeline.held_units(case, rank)]
 
 
 def with_experts(case: Case, name: str) -> bool:

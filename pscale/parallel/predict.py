@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import context, division, strategies, zero_plan
+from pscale.parallel import context, division, pipeline, strategies, zero_plan
 from pscale.parallel.replicas import Call
+from pscale.parallel.schedule import peak
 
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
 
@@ -55,14 +56,23 @@ def executed_flops(case: Case) -> int:
 
 
 def kept_bytes(case: Case, rank: int) -> int:
-    """Predict the activations that `rank` keeps of one micro-batch."""
-    plan = case.plan
-    return counts.activation_bytes(
-        case.model,
-        division.sequences(case),
+    """Predict the most that `rank` keeps for backward passes to come, of all micro-batches under way."""
+    model, plan, stage = case.model, case.plan, pipeline.stage_of(case.plan, rank)
+    sequences, columns = division.sequences(case), division.vocabulary(case, rank)
+    tokens = model.sequence // plan.cp
+    kept = counts.unit_activation_bytes(
+        model,
+        sequences,
         inside=plan.tp,
         outside=plan.tp if plan.sp else 1,
-        tokens=case.model.sequence // plan.cp,
+        columns=columns,
+        tokens=tokens,
         kept=context.kept_numbers(case, rank),
-        columns=division.vocabulary(case, rank),
+    )
+    put_off = counts.unit_put_off_bytes(model, sequences, inside=plan.tp, columns=columns, tokens=tokens)
+    parts = pipeline.stage_units(model, plan, stage)
+    return peak(
+        pipeline.timetable(plan, case.train.micro_batches).actions(stage),
+        kept=lambda part: sum(kept[unit][1] for unit in parts[part]),
+        put_off=lambda part: sum(put_off[unit][1] for unit in parts[part]),
     )

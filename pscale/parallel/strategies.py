@@ -9,7 +9,7 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import Param
-from pscale.parallel import context, data, expert, sequence, tensor, zero_plan
+from pscale.parallel import context, data, expert, pipeline, sequence, tensor, zero_plan
 from pscale.parallel.data import Replicated
 from pscale.parallel.replicas import EVERYWHERE, SETS, TOKENS, Call, Replicas
 from pscale.parallel.zero import Sharded
@@ -57,6 +57,7 @@ STRATEGIES: dict[str, Strategy] = {
     "sequence": sequence,
     "context": context,
     "expert": expert,
+    "pipeline": pipeline,
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,10 +19,11 @@ from pscale.nn.layer import Chain, First, Layer, Residual
 from pscale.nn.linear import Linear
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
-from pscale.nn.param import Draw, Param, constant, normal, share
+from pscale.nn.param import Deferred, Draw, Param, constant, normal, share
 from pscale.nn.routing import Router, Tally, capacity, has_experts
 from pscale.parallel import context, expert, sequence, tensor
 from pscale.parallel.layout import layout_of
+from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.replicas import TOKENS
 from pscale.parallel.vocabulary import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 
@@ -38,11 +40,17 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What one rank trains: units in forward order, with the memory they share."""
+    """What one rank trains: units in forward order, with the memory they share.
+
+    `parts` says which of `units` make up each part of the model that the rank holds, `deferred` where the
+    products for gradients of matrices are put off, if the plan does that.
+    """
 
     units: Sequence[Unit]
+    parts: Mapping[int, range]
     loss: Loss
     buffers: Buffers
+    deferred: Deferred
     tallies: Sequence[Tally] = ()  # of the routers, if there are any
 
 
@@ -55,8 +63,33 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
     """
     buffers = Buffers()
     builder = _Builder(model, plan, mesh, buffers, sequences)
-    units = tuple(Unit(name=name, layer=layer) for name, layer in builder.units().items())
-    return Stage(units=units, loss=builder.loss(), buffers=buffers, tallies=builder.tallies)
+    makers = list(builder.makers().items())
+    units: list[Unit] = []
+    parts: dict[int, range] = {}
+    for part, numbers in stage_units(model, plan, mesh.axis("pp").rank).items():
+        parts[part] = range(len(units), len(units) + len(numbers))
+        for builder.layer in numbers:
+            name, make = makers[builder.layer]
+            units.append(Unit(name=name, layer=make()))
+    return Stage(
+        units=tuple(units),
+        parts=parts,
+        loss=builder.loss(),
+        buffers=buffers,
+        deferred=_deferred(plan, units),
+        tallies=builder.tallies,
+    )
+
+
+def _deferred(plan: Plan, units: Sequence[Unit]) -> Deferred:
+    """Put off the products of matrices if the plan says so; sums for biases and gains cost too little."""
+    deferred = Deferred()
+    if timetable(plan, micro_batches=1).splits:
+        for unit in units:
+            for param in unit.layer.params:
+                if len(param.shape) > 1:
+                    param.deferred = deferred
+    return deferred
 
 
 class _Builder:
@@ -66,27 +99,32 @@ class _Builder:
         self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
         self.sequences = sequences
         self.tallies: list[Tally] = []
-        self.layer = 0  # of the parameters made next
+        self.layer = 0  # of the parameters made next: the number of their unit
         self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
         self.tensor = mesh.axis("tp")
         self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
 
-    def units(self) -> dict[str, Layer]:
-        """Return the units of the model by name, in forward order."""
+    def makers(self) -> dict[str, Callable[[], Layer]]:
+        """Return what makes the units of the model, by name, in forward order."""
         match self.model.kind:
             case "linear":
-                weight = self._param("weight", (self.model.width, 1), constant(0.0))
-                return {"linear": First(Linear(weight, buffers=self.buffers), self.buffers)}
+                return {"linear": self.linear}
             case "block":
-                block = First(self.block(layers=1), self.buffers)
-                return {"block.0": sequence.Sliced(block, self.tensor) if self.sliced else block}
+                return {"block.0": self.only_block}
             case "gpt" | "moe":
-                units: dict[str, Layer] = {"embedding": self.embedding()}
-                for index in range(self.model.layers):
-                    self.layer = index + 1
-                    units[f"block.{index}"] = self.block(layers=self.model.layers)
-                self.layer = self.model.layers + 1
-                return units | {"head": self.head()}
+                block = partial(self.block, layers=self.model.layers)
+                blocks = {f"block.{index}": block for index in range(self.model.layers)}
+                return {"embedding": self.embedding, **blocks, "head": self.head}
+
+    def only_block(self) -> Layer:
+        """Return a block that takes data."""
+        block = First(self.block(layers=1), self.buffers)
+        return sequence.Sliced(block, self.tensor) if self.sliced else block
+
+    def linear(self) -> Layer:
+        """Return the product with the only weights."""
+        weight = self._param("weight", (self.model.width, 1), constant(0.0))
+        return First(Linear(weight, buffers=self.buffers), self.buffers)
 
     def embedding(self) -> Layer:
         """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""

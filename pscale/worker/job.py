@@ -16,6 +16,7 @@ from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
 from pscale.nn.param import Param
 from pscale.parallel.layout import layout_of
+from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.predict import executed_flops
 from pscale.parallel.replicas import Replicas
 from pscale.parallel.strategies import make_replicas
@@ -95,8 +96,17 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps
+    sequences = train.batch // case.plan.batch_parts // train.micro_batches
+    boundary = Boundary(
+        mesh.axis("pp"),
+        timetable(case.plan, train.micro_batches),
+        activation_shape(case.model, case.plan, sequences),
+        dtype=case.model.dtype,
+        buffers=stage.buffers,
+    )
     return Trainer(
         stage=stage,
+        boundary=boundary,
         batches=sequence_share(batches, layout.runs(mesh.axis("cp").rank), layout.sequence),
         replicas=replicas,
         recorder=recorder,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from pscale.config import Train
 from pscale.data import Batches
+from pscale.parallel.pipeline import Boundary
 from pscale.parallel.replicas import Replicas
+from pscale.parallel.schedule import Action
 from pscale.worker.build import Stage
 from pscale.worker.recorder import Recorder
 from pscale.worker.routed import Routed
@@ -22,6 +24,7 @@ class Trainer:
     """One rank's part of the job. `losses` holds this rank's share of every step's loss."""
 
     stage: Stage
+    boundary: Boundary
     batches: Batches
     replicas: Replicas
     recorder: Recorder
@@ -30,6 +33,7 @@ class Trainer:
     lr: float
     losses: NDArray[np.float64]
     routed: Routed
+    under_way: dict[tuple[int, int], list[Any]] = field(default_factory=dict)  # by micro-batch and part
 
     def step(self, index: int) -> None:
         """Run one optimizer step on this rank's samples of global batch `index`."""
@@ -39,13 +43,13 @@ class Trainer:
 
     def differentiate(self, index: int) -> None:
         """Bring the gradients of global batch `index` together."""
-        record, micro_batches = self.recorder, self.train.micro_batches
         self.replicas.start_step()
-        for micro in range(micro_batches):
-            with record.phase("data"):
-                inputs, targets = self.batches.fill(index, micro)
-            self.losses[index] += self._micro_batch(inputs, targets, last=micro == micro_batches - 1)
-        with record.phase("sync"):
+        self.boundary.start_step()
+        for action in self.boundary.actions:
+            self._act(index, action)
+        with self.recorder.phase("backward"):
+            self.boundary.finish()
+        with self.recorder.phase("sync"):
             self.replicas.finish()
         self.losses[index] += self.routed.note(index)
 
@@ -58,26 +62,68 @@ class Trainer:
                 scale = min(1.0, self.train.clip / norm) if norm else 1.0
             self.replicas.update(self.lr, scale)
 
-    def _micro_batch(self, inputs: NDArray[Any], targets: NDArray[Any], *, last: bool) -> float:
-        """Run forward and backward; tell the replicas of every unit whose gradients are final."""
-        units, loss = self.stage.units, self.stage.loss
+    def _act(self, index: int, action: Action) -> None:
+        match action.kind:
+            case "forward":
+                self._forward(index, action)
+            case "backward" | "input":
+                with self.recorder.phase("backward"):
+                    self._backward(action)
+            case "weight":
+                with self.recorder.phase("backward"):
+                    self._multiply(action)
+
+    def _forward(self, index: int, action: Action) -> None:
+        """Take the data or what the stage before has sent; end in the loss or at the next stage."""
+        edge, units, caches = self.boundary, self.stage.units, []
+        first, last = not edge.receives(action), not edge.sends(action)
+        if first or last:
+            with self.recorder.phase("data"):
+                inputs, targets = self.batches.fill(index, action.micro)
         with self.recorder.phase("forward"):
-            caches = []
-            x = inputs
-            for number, unit in enumerate(units):
+            x = inputs if first else edge.receive(action)
+            for number in self.stage.parts[action.part]:
                 self.replicas.gather(number)
-                x, cache = unit.layer.forward(x)
+                x, cache = units[number].layer.forward(x)
                 self.replicas.release(number)
                 caches.append(cache)
-            value, loss_cache = loss.forward(x, targets, self.target_weight)
-        with self.recorder.phase("backward"):
-            dx: NDArray[Any] | None = loss.backward(loss_cache)
-            for number in reversed(range(len(units))):
-                assert dx is not None, "only the first unit ends the backward pass"
-                self.replicas.gather(number)
-                dx = units[number].layer.backward(dx, caches.pop())
-                self.replicas.ready(number, last=last)
-        return value
+            if last:
+                value, cache = self.stage.loss.forward(x, targets, self.target_weight)
+                self.losses[index] += value
+                caches.append(cache)
+            else:
+                edge.send(action, x)
+        self.under_way[action.micro, action.part] = caches
+
+    def _backward(self, action: Action) -> None:
+        """Find the gradients; tell the replicas of every unit, unless products for it are put off."""
+        edge, caches = self.boundary, self.under_way.pop((action.micro, action.part))
+        begins = not edge.receives(action)
+        dx: NDArray[Any] | None = self.stage.loss.backward(caches.pop()) if begins else edge.receive(action)
+        put_off = []
+        for number in reversed(self.stage.parts[action.part]):
+            assert dx is not None, "only the first unit ends the backward pass"
+            self.replicas.gather(number)
+            dx = self.stage.units[number].layer.backward(dx, caches.pop())
+            if action.kind == "backward":
+                self.replicas.ready(number, last=self._is_last(action))
+            else:
+                put_off.append((number, self.stage.deferred.collect()))
+                self.replicas.release(number)
+        if dx is not None:
+            edge.send(action, dx)
+        if put_off:
+            self.under_way[action.micro, action.part] = put_off
+
+    def _multiply(self, action: Action) -> None:
+        """Do the products for gradients of weights that the backward of the same part has put off."""
+        for number, products in self.under_way.pop((action.micro, action.part)):
+            for multiply in products:
+                multiply()
+            self.replicas.ready(number, last=self._is_last(action))
+
+    def _is_last(self, action: Action) -> bool:
+        return action.micro == self.train.micro_batches - 1
 
 
 def effective_lr(train: Train, dp: int) -> float:

@@ -1,0 +1,81 @@
+"""A pipeline schedule run on paper: when actions would start, how long stages idle, and a picture of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pscale.parallel.schedule import Action, Timetable
+
+# In units of a forward: a product of matrices costs as much in each of its two gradients.
+UNITS = {"forward": 1, "backward": 2, "input": 1, "weight": 1}
+_LETTERS = {"forward": "F", "backward": "B", "input": "B", "weight": "W"}
+
+
+class Slot(NamedTuple):
+    """An action and when it runs."""
+
+    action: Action
+    start: float
+    stop: float
+
+
+def in_units(action: Action) -> int:
+    """Return the time of an action where all parts cost the same, in units of a forward."""
+    return UNITS[action.kind]
+
+
+def dry_run(timetable: Timetable, time: Callable[[Action], float] = in_units) -> list[list[Slot]]:
+    """Return when each stage does what, if `time` says how long actions take and messages take none."""
+    waiting = [deque(timetable.actions(stage)) for stage in range(timetable.stages)]
+    slots: list[list[Slot]] = [[] for _ in waiting]
+    done: dict[Action, float] = {}
+    while any(waiting):
+        moved = False
+        for stage, actions in enumerate(waiting):
+            while actions:
+                source = timetable.source(actions[0])
+                if source is not None and source not in done:
+                    break
+                action = actions.popleft()
+                free = slots[stage][-1].stop if slots[stage] else 0.0
+                start = free if source is None else max(free, done[source])
+                slots[stage].append(Slot(action, start, start + time(action)))
+                done[action] = start + time(action)
+                moved = True
+        assert moved, f"the stages wait for each other: {[actions[0] for actions in waiting if actions]}"
+    return slots
+
+
+def bubble(slots: Sequence[Sequence[Slot]]) -> float:
+    """Return the idle time over that of the busiest stage's work: (wall - ideal) / ideal."""
+    wall = max(stage[-1].stop for stage in slots)
+    ideal = max(sum(slot.stop - slot.start for slot in stage) for stage in slots)
+    return wall / ideal - 1
+
+
+def table(timetable: Timetable) -> str:
+    """Draw the schedule as text: a row for each stage, time to the right in units of a forward.
+
+    F is a forward, B a backward, W the gradients of matrices where they are put off; the number is that of
+    the micro-batch, the letter that of the chunk.
+    """
+    slots = dry_run(timetable)
+    width = max(len(_label(timetable, slot.action)) for stage in slots for slot in stage)
+    wall = int(max(stage[-1].stop for stage in slots))
+    names = [f"stage {stage}" for stage in range(timetable.stages)]
+    rows = []
+    for name, stage in zip(names, slots, strict=True):
+        cells = ["·".ljust(width)] * wall
+        for slot in stage:
+            cells[int(slot.start)] = _label(timetable, slot.action).ljust(width)
+            for rest in range(int(slot.start) + 1, int(slot.stop)):
+                cells[rest] = "─" * width
+        rows.append(f"{name:{len(names[-1])}}  {' '.join(cells)}".rstrip())
+    return "\n".join(rows)
+
+
+def _label(timetable: Timetable, action: Action) -> str:
+    chunk = chr(ord("a") + action.part // timetable.stages) if timetable.chunks > 1 else ""
+    return f"{_LETTERS[action.kind]}{action.micro}{chunk}"

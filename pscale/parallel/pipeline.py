@@ -1,0 +1,226 @@
+"""Pipeline parallelism: consecutive units on different ranks, micro-batches on their way through them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pscale.config import Case, Model, Plan
+from pscale.errors import PlanError
+from pscale.mesh.axis import Array, Axis, Pending
+from pscale.mesh.grid import coordinates
+from pscale.nn import counts
+from pscale.nn.buffers import Buffers
+from pscale.parallel.replicas import Call
+from pscale.parallel.schedule import Action, Timetable
+
+
+def timetable(plan: Plan, micro_batches: int) -> Timetable:
+    """Return who does what in a step. A stage alone holds the model in one part: it has nobody to send to."""
+    return Timetable(
+        schedule=plan.schedule,
+        stages=plan.pp,
+        micro_batches=micro_batches,
+        chunks=plan.virtual_stages if plan.pp > 1 else 1,
+    )
+
+
+def partition(costs: Sequence[float], parts: int) -> list[range]:
+    """Cut a row of units into consecutive parts of at least one each.
+
+    The most expensive part, for which all others wait, is as cheap as can be; among such cuts the costs are
+    as even as can be.
+    """
+    assert 0 < parts <= len(costs), f"{len(costs)} units do not make {parts} parts"
+    heaviest, _ = _cut(tuple(costs), parts, limit=None)
+    _, cuts = _cut(tuple(costs), parts, limit=heaviest)
+    return [range(start, stop) for start, stop in zip((0, *cuts), (*cuts, len(costs)), strict=True)]
+
+
+@lru_cache(maxsize=64)
+def _cut(costs: tuple[float, ...], parts: int, limit: float | None) -> tuple[float, tuple[int, ...]]:
+    """Return the smallest largest cost of a part or, with a `limit` on it, the smallest sum of squares.
+
+    And after which units to cut for it.
+    """
+    sums = [sum(costs[:stop]) for stop in range(len(costs) + 1)]
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0, ())}
+    for part in range(parts):
+        found: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for start, (value, cuts) in best.items():
+            for stop in range(start + 1, len(costs) + 1):
+                cost = sums[stop] - sums[start]
+                if limit is not None and cost > limit:
+                    break
+                total = max(value, cost) if limit is None else value + cost * cost
+                if stop not in found or total < found[stop][0]:
+                    found[stop] = total, (*cuts, start) if part else ()
+        best = found
+    return best[len(costs)]
+
+
+def stage_units(model: Model, plan: Plan, stage: int) -> dict[int, range]:
+    """Return the numbers of the model's units that `stage` holds, by part, in forward order."""
+    table = timetable(plan, micro_batches=plan.pp)
+    cuts = partition([flops for _, flops in counts.unit_flops(model)], table.parts)
+    return {part: cuts[part] for part in range(stage, table.parts, table.stages)}
+
+
+def stage_of(plan: Plan, rank: int) -> int:
+    """Return the stage of a rank of the world."""
+    return coordinates(plan.sizes, rank)["pp"]
+
+
+def held_units(case: Case, rank: int) -> list[int]:
+    """Return the numbers of the model's units that `rank` holds, in forward order."""
+    parts = stage_units(case.model, case.plan, stage_of(case.plan, rank))
+    return [number for part in parts.values() for number in part]
+
+
+def activation_shape(model: Model, plan: Plan, sequences: int) -> tuple[int, int, int]:
+    """Return the shape of what one rank sends to the next stage for `sequences` sequences."""
+    tokens = model.sequence // plan.cp // (plan.tp if plan.sp else 1)
+    return sequences, tokens, model.width
+
+
+class Boundary:
+    """Both ends of a stage: what comes in is received ahead, what goes out is on its way while it computes.
+
+    Messages have no names: a stage receives from each neighbour in the order in which that one sends.
+    """
+
+    def __init__(
+        self,
+        axis: Axis,
+        table: Timetable,
+        shape: tuple[int, ...],
+        *,
+        dtype: DTypeLike,
+        buffers: Buffers,
+    ):
+        self.actions = table.actions(axis.rank)
+        self._axis, self._table, self._shape, self._dtype = axis, table, shape, dtype
+        self._buffers = buffers
+        self._neighbours = range(table.stages) if table.stages > 1 else range(0)
+        self._needs: deque[Action] = deque()
+        self._arriving: dict[int, deque[Action]] = {}
+        self._receiving: dict[Action, tuple[Array, Pending]] = {}
+        self._sending: deque[tuple[Array, Pending]] = deque()
+
+    def start_step(self) -> None:
+        """Expect the messages of one step."""
+        assert not any((self._needs, self._receiving, self._sending)), "the last step is not over"
+        self._needs.extend(action for action in self.actions if self.receives(action))
+        for neighbour in self._neighbours:
+            self._arriving[neighbour] = deque(self._table.arriving(self._axis.rank, neighbour))
+
+    def receives(self, action: Action) -> bool:
+        """Tell whether the input of `action` comes from another stage."""
+        return self._table.source(action) is not None
+
+    def sends(self, action: Action) -> bool:
+        """Tell whether the output of `action` goes to another stage."""
+        return self._table.target(action) is not None
+
+    def receive(self, action: Action) -> Array:
+        """Return the input of `action` when it is there, handed over to the caller."""
+        self._start(self._needs.popleft())
+        self._look_ahead()
+        array, pending = self._receiving.pop(action)
+        pending.wait()
+        return array
+
+    def send(self, action: Action, output: Array) -> None:
+        """Take over the output of `action` and send it; its memory is free when it is gone."""
+        target = self._table.target(action)
+        assert target is not None, "the output stays here"
+        pending = self._axis.start_send(output, self._table.stage_of(target))
+        self._sending.append((output, pending))
+        self._look_ahead()
+
+    def finish(self) -> None:
+        """Return when all that was sent is gone."""
+        while self._sending:
+            self._sending[0][1].wait()
+            self._buffers.give(self._sending.popleft()[0])
+
+    def _look_ahead(self) -> None:
+        """Start receiving what is needed next, and free what is gone."""
+        if self._needs:
+            self._start(self._needs[0])
+        while self._sending and self._sending[0][1].poll():
+            self._buffers.give(self._sending.popleft()[0])
+
+    def _start(self, action: Action) -> None:
+        """Start receiving the input of `action`, and before it whatever its sender sends before it."""
+        source = self._table.source(action)
+        assert source is not None
+        neighbour = self._table.stage_of(source)
+        while action not in self._receiving:
+            coming = self._arriving[neighbour].popleft()
+            array = self._buffers.take(self._shape, self._dtype)
+            self._receiving[coming] = array, self._axis.start_receive(array, neighbour)
+
+
+def check(case: Case) -> None:
+    """Raise PlanError if the model or the micro-batches cannot be cut as the plan says."""
+    plan, model, micro = case.plan, case.model, case.train.micro_batches
+    pp, chunks = plan.pp, plan.virtual_stages
+    if chunks > 1 and plan.schedule != "interleaved":
+        raise PlanError(f"virtual_stages {chunks} needs schedule interleaved; {plan.schedule} works with 1")
+    if pp == 1:
+        return
+    if plan.schedule == "interleaved" and chunks == 1:
+        raise PlanError("schedule interleaved needs virtual_stages of at least 2; 1f1b works with 1")
+    if model.kind in ("linear", "block"):
+        raise PlanError(f"model.kind {model.kind} is one unit, which pp {pp} cannot cut; pp 1 works")
+    if pp * chunks > model.layers:
+        parts = f"pp {pp} × virtual_stages {chunks} = {pp * chunks} parts" if chunks > 1 else f"pp {pp}"
+        raise PlanError(f"{parts} are more than layers {model.layers}; {_fitting(model, plan)}")
+    if plan.schedule == "interleaved" and micro % pp:
+        fits = " or ".join(str(value) for value in (micro - micro % pp, micro - micro % pp + pp) if value)
+        raise PlanError(
+            f"schedule interleaved: micro_batches {micro} does not divide by pp {pp}; "
+            f"micro_batches {fits} would"
+        )
+
+
+def _fitting(model: Model, plan: Plan) -> str:
+    """Say which of the numbers that clash would fit."""
+    fits = [f"layers {plan.pp * plan.virtual_stages}"]
+    if model.layers // plan.virtual_stages > 1:
+        fits.append(f"pp {model.layers // plan.virtual_stages}")
+    if plan.virtual_stages > 1 and model.layers // plan.pp > 1:
+        fits.append(f"virtual_stages {model.layers // plan.pp}")
+    if plan.virtual_stages > 1 and model.layers >= plan.pp:
+        fits.append("schedule 1f1b with virtual_stages 1")
+    return f"{', or '.join(fits)} would work"
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the messages of `rank` in one step."""
+    table = timetable(case.plan, case.train.micro_batches)
+    actions = table.actions(stage_of(case.plan, rank))
+    sends = sum(table.target(action) is not None for action in actions)
+    receives = sum(table.source(action) is not None for action in actions)
+    return [
+        Call(axis="pp", verb=verb, sent_bytes=sent_bytes, count=count)
+        for verb, sent_bytes, count in (("send", message_bytes(case), sends), ("receive", 0, receives))
+        if count
+    ]
+
+
+def message_bytes(case: Case) -> int:
+    """Return the size of every message: the activations of a micro-batch between two units."""
+    sequences = case.train.batch // case.plan.batch_parts // case.train.micro_batches
+    shape = activation_shape(case.model, case.plan, sequences)
+    return int(np.prod(shape)) * np.dtype(case.model.dtype).itemsize
+
+
+def buffer_bytes(case: Case, rank: int) -> int:
+    """Predict the memory of messages under way: one that is received ahead and one that is being sent."""
+    return message_bytes(case) * len(calls(case, rank))
