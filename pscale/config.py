@@ -23,6 +23,11 @@ Optimizer = Literal["sgd", "adamw"]
 LrScaling = Literal["none", "linear", "sqrt"]
 Dtype = Literal["float32", "float64"]
 Bind = Literal["core", "socket", "numa", "none"]
+ProcBind = Literal["close", "spread"]
+Places = Literal["threads", "cores", "ll_caches", "numa_domains", "sockets"]
+WaitPolicy = Literal["active", "passive"]
+Blas = Literal["openblas", "mkl", "blis"]
+BlasThreading = Literal["openmp", "pthreads"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +102,23 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Omp:
+    """Where the OpenMP threads of a rank run and how they wait for work; None: as the runtime likes."""
+
+    proc_bind: ProcBind | None = None
+    places: Places | None = None
+    wait_policy: WaitPolicy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Require:
+    """The BLAS without which a measurement is not what was asked for; None: any."""
+
+    blas: Blas | None = None
+    blas_threading: BlasThreading | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """How processes are started."""
 
@@ -104,6 +126,7 @@ class Launch:
     bind: Bind = "core"
     time_limit_s: float = 600.0
     oversubscribe: bool = False
+    omp: Omp = Omp()
     env: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
 
@@ -125,12 +148,13 @@ class Case:
     plan: Plan = Plan()
     timing: Timing = Timing()
     launch: Launch = Launch()
+    require: Require = Require()
 
     @property
     def id(self) -> str:
         """Ten hexadecimal digits of the content: the same work has the same id in every suite."""
         content = dataclasses.asdict(self)
-        for name in ("suite", "label", "series", "base"):
+        for name in ("suite", "label", "series", "base", "require"):
             del content[name]
         del content["launch"]["time_limit_s"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from pscale.cli.report import publish
 from pscale.config import Case, to_dict
 from pscale.errors import FAILED, INTERRUPTED, LaunchError, UsageError
-from pscale.launch import campaign, machine, mpi
+from pscale.launch import campaign, machine, mpi, requirements
 from pscale.launch.campaign import Job
 from pscale.launch.command import check
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
@@ -82,6 +83,7 @@ def _prepare(path: Path, overrides: Sequence[str], only: str | None, here: Machi
     expansion = expand(suite, here.names(), only)
     for case in expansion.cases:
         check(case, here)
+    requirements.check(expansion.cases, os.environ)
     document = {
         "suite": {
             "name": suite.name,

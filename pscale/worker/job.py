@@ -17,7 +17,7 @@ from pscale.nn.optim import make_optimizer
 from pscale.parallel.data import replicas
 from pscale.worker import observe
 from pscale.worker.build import Stage, build
-from pscale.worker.gemm import gemm_gflops
+from pscale.worker.gemm import measure_gemm
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
@@ -77,7 +77,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     batches.close()
     losses = trainer.losses[:stop].copy()
     mesh.world.all_reduce(losses)
-    rank = {"gemm_peak_gflops": peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured)}
+    rank = {**peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured)}
     return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
 
 
@@ -99,12 +99,13 @@ def make_trainer(case: Case, dp: Axis, batches: Batches, recorder: Recorder) -> 
     )
 
 
-def _gemm_peak(case: Case, world: Axis) -> float | None:
+def _gemm_peak(case: Case, world: Axis) -> dict[str, float | None]:
     """Measure this rank's matrix product while all ranks do the same, as they will in a step."""
     if not case.timing.gemm_peak:
-        return None
+        return {"gemm_peak_gflops": None, "gemm_cores": None}
     world.barrier()
-    return gemm_gflops(_GEMM_SIZE, case.model.dtype, _GEMM_SECONDS)
+    gemm = measure_gemm(_GEMM_SIZE, case.model.dtype, _GEMM_SECONDS)
+    return {"gemm_peak_gflops": gemm.gflops, "gemm_cores": gemm.cores}
 
 
 def replica_spread(stage: Stage, axis: Axis) -> float:
