@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from pscale.launch.openmp import OpenBlas
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 _SETTINGS = ("-Csetup-args=-Dblas=openblas", "-Csetup-args=-Dlapack=openblas")
 _OLDEST_PIP = (23, 1)  # the first that passes on a setting given twice
-_LOG = "build.log"
+_LOG, _FAILED = "build.log", "failed.log"
 
 
 def main(arguments: list[str]) -> int:
@@ -60,9 +61,10 @@ def described(found: Mapping[str, Any]) -> str:
 def ensure(found: dict[str, Any], wheels: Path, *, again: bool) -> dict[str, Any]:
     """Install a NumPy with OpenMP threads unless `found`, what a probe says of this one, has them.
 
-    `again` repeats a build that has failed before. Raises LaunchError where it cannot be.
+    Unless the user asks for it, with `again`, a build that has failed is not repeated and another BLAS than
+    OpenBLAS, as of a site, is left alone. Raises LaunchError where there can be no such NumPy.
     """
-    if found.get("openmp"):
+    if found.get("openmp") or not (again or found.get("blas") == "openblas"):
         return found
     library = openmp.find(os.environ)
     if library is None:
@@ -108,13 +110,16 @@ def _wheel(library: OpenBlas, version: str, wheels: Path, *, again: bool) -> Pat
     kept = next(folder.glob("*.whl"), None)
     if kept:
         return kept
-    if (folder / _LOG).exists() and not again:
-        raise LaunchError(f"building NumPy has failed, see {folder / _LOG}; again: make openmp")
+    failed = folder / _FAILED
+    reason = f"building NumPy has failed, see {failed}; again: make openmp"
+    if failed.exists() and not again:
+        raise LaunchError(reason)
     folder.mkdir(parents=True, exist_ok=True)
     sys.stderr.write(
         f"building NumPy {version} for the OpenBLAS in {library.folder} (once, some minutes) …\n"
     )
-    if tuple(map(int, importlib.metadata.version("pip").split(".")[:2])) < _OLDEST_PIP:
+    numbers = re.findall(r"\d+", importlib.metadata.version("pip"))
+    if tuple(map(int, numbers[:2])) < _OLDEST_PIP:
         _pip("install", "--quiet", "--upgrade", "pip")
     with tempfile.TemporaryDirectory(dir=folder) as scratch, (folder / _LOG).open("wb") as log:
         # pip's cache does not tell wheels of other settings apart
@@ -124,7 +129,8 @@ def _wheel(library: OpenBlas, version: str, wheels: Path, *, again: bool) -> Pat
         done = subprocess.run(order, env=env, stdout=log, stderr=subprocess.STDOUT, check=False)
         built = next(Path(scratch).glob("*.whl"), None)
         if done.returncode or built is None:
-            raise LaunchError(f"building NumPy has failed, see {folder / _LOG}; again: make openmp")
+            (folder / _LOG).replace(failed)
+            raise LaunchError(reason)
         return built.rename(folder / built.name)
 
 

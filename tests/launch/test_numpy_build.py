@@ -99,7 +99,7 @@ def test_a_build_that_failed_is_told_with_its_log_and_repeated_only_when_asked_f
     workshop.pip(fails=True)
     assert workshop.make("--if-possible") == 0
     assert workshop.make("--if-possible") == 0
-    (log,) = workshop.wheels.glob("*/build.log")
+    (log,) = workshop.wheels.glob("*/failed.log")
     assert log.read_text() == "compiling\n"
     assert [line.split()[0] for line in workshop.notes] == ["wheel"]
     said = capfd.readouterr().out
@@ -118,6 +118,16 @@ def test_a_numpy_that_comes_out_with_other_threads_is_taken_back_and_told_loudly
     assert workshop.notes[-1].startswith(f"install numpy=={version} ")
     assert not list(workshop.wheels.glob("*/*.whl"))
     assert "yet came out as BLAS: openblas 0.3.31" in capfd.readouterr().out
+
+
+def test_the_blas_of_a_site_is_left_alone_unless_the_user_asks_for_another(workshop, monkeypatch, capfd):
+    site = {**PTHREADS, "blas": "mkl", "blas_threading": "tbb"}
+    monkeypatch.setattr(numpy_build.blas, "ask", lambda *_: OPENMP if workshop.notes else site)
+    assert workshop.make("--if-possible") == 0
+    assert capfd.readouterr().out.startswith("BLAS: mkl 0.3.31")
+    assert workshop.notes == []
+    assert workshop.make() == 0
+    assert workshop.notes
 
 
 @pytest.mark.parametrize("missing", ["library", "compiler"])
