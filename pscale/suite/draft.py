@@ -83,7 +83,7 @@ def _draft(suite: Suite, point: Point, machine: Mapping[str, float]) -> Draft | 
 
 def _values(suite: Suite, point: Point) -> dict[str, Any]:
     """Return what the suite says of all cases, with the settings of one."""
-    names = ("name", "scaling", *VARIABLE)
+    names = ("name", "scaling", "require", *VARIABLE)
     values = {name: copy.deepcopy(suite.values[name]) for name in names if suite.values.get(name) is not None}
     for setting in point:
         *groups, last = setting.field.split(".")

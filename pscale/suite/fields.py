@@ -13,12 +13,18 @@ VARIABLE = ("ranks", "threads", "model", "data", "train", "plan", "timing", "lau
 
 
 def groups(field: str) -> dict[str, type[Group]]:
-    """Return the classes that a field of the file may hold, by kind; "" where there is only one."""
-    found: dict[str, type[Group]] = {}
-    for kind in _classes(File.model_fields[field].annotation):
-        tags = get_args(kind.model_fields["kind"].annotation) if "kind" in kind.model_fields else ("",)
-        found[tags[0]] = kind
+    """Return the classes that a field, named with dots, may hold, by kind; "" where there is only one."""
+    found: dict[str, type[Group]] = {"": File}
+    for name in field.split("."):
+        holders = [
+            group.model_fields[name].annotation for group in found.values() if name in group.model_fields
+        ]
+        found = {_kind(group): group for annotation in holders for group in _classes(annotation)}
     return found
+
+
+def _kind(group: type[Group]) -> str:
+    return str(get_args(group.model_fields["kind"].annotation)[0]) if "kind" in group.model_fields else ""
 
 
 def _classes(annotation: Any) -> Iterator[type[Group]]:
@@ -28,13 +34,15 @@ def _classes(annotation: Any) -> Iterator[type[Group]]:
         yield from _classes(part)
 
 
-def _leaves() -> Iterator[str]:
-    for field in VARIABLE:
-        members = {name: None for group in groups(field).values() for name in group.model_fields}
-        yield from (f"{field}.{name}" for name in members) if members else (field,)
+def _leaves(field: str) -> Iterator[str]:
+    members = {name: None for group in groups(field).values() for name in group.model_fields}
+    if not members:
+        yield field
+    for name in members:
+        yield from _leaves(f"{field}.{name}")
 
 
-LEAVES = tuple(_leaves())  # every field that may vary, with dots
+LEAVES = tuple(leaf for field in VARIABLE for leaf in _leaves(field))  # every field that may vary, with dots
 _LAST = Counter(leaf.rpartition(".")[2] for leaf in LEAVES)
 SHORT = {last: leaf for leaf in LEAVES if _LAST[last := leaf.rpartition(".")[2]] == 1}  # clear alone
 

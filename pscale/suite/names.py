@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +19,9 @@ def names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[st
     """Return the machine, the fields with their groups (`model.width`), and clear ones without (`width`)."""
     short = {}
     for name, full in SHORT.items():
-        group, _, member = full.partition(".")
-        if member and member in fields[group]:
-            short[name] = fields[group][member]
+        holder, member = _holder(fields, full)
+        if holder is not fields and member in holder:
+            short[name] = holder[member]
     return {**short, **{name: fields[name] for name in VARIABLE}, **machine}
 
 
@@ -46,20 +48,22 @@ def _compute(field: str, text: Formula, fields: dict[str, Any], names: Mapping[s
         return Problem(_path(field), str(error))
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Problem(_path(field), f"expression '{text[1:]}' gives {value!r}, not a number")
-    group, _, member = field.rpartition(".")
-    holder = fields[group] if group else fields
+    holder, member = _holder(fields, field)
     holder[member] = int(value) if value == int(value) else value
     return None
 
 
 def _formulas(fields: Mapping[str, Any]) -> dict[str, Formula]:
     """Return the fields that are still formulas, by dotted name."""
-    members = {
-        leaf: fields[group].get(member) if member else fields[group]
-        for leaf in LEAVES
-        for group, _, member in [leaf.partition(".")]
-    }
-    return {leaf: value for leaf, value in members.items() if isinstance(value, Formula)}
+    holders = {leaf: _holder(fields, leaf) for leaf in LEAVES}
+    values = {leaf: holder.get(member) for leaf, (holder, member) in holders.items()}
+    return {leaf: value for leaf, value in values.items() if isinstance(value, Formula)}
+
+
+def _holder(fields: Mapping[str, Any], field: str) -> tuple[Any, str]:
+    """Return the group that a dotted field is in, and what it is called there."""
+    *groups, member = field.split(".")
+    return functools.reduce(operator.getitem, groups, fields), member
 
 
 def _reads(text: str) -> set[str]:

@@ -103,9 +103,10 @@ def _unknown_field(path: Path_, values: Any) -> str:
     if path[0] == "expect":
         holder, known = "'expect'", list(Expect.model_fields)
     elif len(path) > 1:
-        kinds = groups(str(path[0]))
+        group = dotted(path[:-1])
         kind = values[path[0]].get("kind", "")
-        holder, known = f"'{path[0]}'" + (f" of kind {kind}" if kind else ""), list(kinds[kind].model_fields)
+        known = list(groups(group)[kind].model_fields)
+        holder = f"'{group}'" + (f" of kind {kind}" if kind else "")
     return f"{holder} has no such field; {nearest(str(path[-1]), known)}"
 
 

@@ -197,6 +197,21 @@ def _variables(values: dict[str, str]) -> dict[str, str]:
     return values
 
 
+class Omp(Group):
+    """Where the OpenMP threads of a rank run, and how they wait for work."""
+
+    proc_bind: config.ProcBind | None = config.Omp.proc_bind
+    places: config.Places | None = config.Omp.places
+    wait_policy: config.WaitPolicy | None = config.Omp.wait_policy
+
+
+class Require(Group):
+    """The BLAS without which nothing shall be measured."""
+
+    blas: config.Blas | None = config.Require.blas
+    blas_threading: config.BlasThreading | None = config.Require.blas_threading
+
+
 class Launch(Group):
     """How processes are started."""
 
@@ -204,6 +219,7 @@ class Launch(Group):
     bind: config.Bind = config.Launch.bind
     time_limit: Seconds = config.Launch.time_limit_s
     oversubscribe: bool = config.Launch.oversubscribe
+    omp: Omp = Omp()
     env: Annotated[dict[str, str], AfterValidator(_variables)] = {}
     extra: list[str] = []
 
@@ -260,6 +276,7 @@ class File(Group):
     plan: Plan = Plan()
     timing: Timing = Timing()
     launch: Launch = Launch()
+    require: Require = Require()
     sweep: Sweep = Sweep()
     exclude: list[str] = []
     base: str | None = None

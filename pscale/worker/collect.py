@@ -17,6 +17,7 @@ from pscale.results.store import write_columns, write_part
 from pscale.worker.job import JobResult, work
 from pscale.worker.observe import identity
 from pscale.worker.order import Order
+from pscale.worker.require import unmet
 from pscale.worker.waits import call_table, phase_table, waits
 
 Columns = dict[str, Any]
@@ -101,6 +102,9 @@ def trouble(case: Case, ranks: Sequence[Mapping[str, Any]], result: JobResult) -
     spread, limit = result.columns["replica_spread"], _SPREAD_LIMIT[case.model.dtype]
     if not spread <= limit:
         return f"replicas disagree by {spread:.1e} of the largest weight, over the limit of {limit:.0e}"
+    for rank in ranks:
+        if reason := unmet(case.require, case.launch.omp, rank):
+            return f"rank {rank['rank']}: {reason}"
     wrong = [rank for rank in ranks if rank["threads"] not in (None, case.threads)]
     if wrong:
         got = wrong[0]

@@ -22,7 +22,7 @@ from pscale.parallel.replicas import Replicas
 from pscale.parallel.strategies import make_replicas
 from pscale.worker import observe
 from pscale.worker.build import build
-from pscale.worker.gemm import gemm_gflops
+from pscale.worker.gemm import measure_gemm
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
@@ -83,7 +83,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     batches.close()
     losses = trainer.losses[:stop].copy()
     mesh.world.all_reduce(losses)
-    rank = {"gemm_peak_gflops": peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured)}
+    rank = {**peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured)}
     return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
 
 
@@ -123,12 +123,13 @@ def learned(replicas: Replicas) -> list[float]:
     return [float(weight) for _, value in replicas.weights() for weight in value.ravel()]
 
 
-def _gemm_peak(case: Case, world: Axis) -> float | None:
+def _gemm_peak(case: Case, world: Axis) -> dict[str, float | None]:
     """Measure this rank's matrix product while all ranks do the same, as they will in a step."""
     if not case.timing.gemm_peak:
-        return None
+        return {"gemm_peak_gflops": None, "gemm_cores": None}
     world.barrier()
-    return gemm_gflops(_GEMM_SIZE, case.model.dtype, _GEMM_SECONDS)
+    gemm = measure_gemm(_GEMM_SIZE, case.model.dtype, _GEMM_SECONDS)
+    return {"gemm_peak_gflops": gemm.gflops, "gemm_cores": gemm.cores}
 
 
 def replica_spread(replicas: Replicas, mesh: Mesh) -> float:

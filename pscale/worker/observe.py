@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -77,8 +78,15 @@ def peak_resident_bytes() -> int:
 
 
 def affinity() -> list[int]:
-    """Return the CPUs that this process may run on."""
-    return sorted(os.sched_getaffinity(0))
+    """Return the CPUs that the threads of this process may run on.
+
+    OpenMP may give each thread a place of its own, the main thread included, whose CPUs alone are then fewer.
+    """
+    cpus: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+            cpus |= os.sched_getaffinity(int(task.name))
+    return sorted(cpus)
 
 
 def as_ranges(numbers: list[int]) -> str:

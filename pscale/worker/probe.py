@@ -1,6 +1,7 @@
-"""What `pscale doctor` asks, in processes of its own: each answer is one line of JSON on standard output.
+"""What the launcher asks, in processes of its own: each answer is one line of JSON on standard output.
 
 python -m pscale.worker.probe blas --threads N    which BLAS, and how fast with N threads
+python -m pscale.worker.probe unmet               whether that BLAS will do for the case on standard input
 mpiexec -n N python -m pscale.worker.probe world  which MPI, and where its ranks may run
 """
 
@@ -13,8 +14,10 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from pscale.config import Case, from_dict
 from pscale.worker import observe
-from pscale.worker.gemm import gemm_gflops
+from pscale.worker.gemm import measure_gemm
+from pscale.worker.require import has_openmp, unmet
 
 _SECONDS = 0.3
 
@@ -27,15 +30,28 @@ def main(arguments: list[str]) -> None:
     blas = questions.add_parser("blas")
     blas.add_argument("--threads", type=int, default=1)
     blas.add_argument("--size", type=int, default=1024)
+    questions.add_parser("unmet")
     asked = parser.parse_args(arguments)
-    answer = _world() if asked.question == "world" else _blas(asked.threads, asked.size)
+    match asked.question:
+        case "world":
+            answer = _world()
+        case "blas":
+            answer = _blas(asked.threads, asked.size)
+        case _:
+            answer = _unmet(from_dict(Case, json.load(sys.stdin)))
     if answer is not None:
         sys.stdout.write(json.dumps(answer) + "\n")
 
 
 def _blas(threads: int, size: int) -> dict[str, Any]:
     with threadpool_limits(threads, user_api="blas"):
-        return {**observe.blas(), "gflops": gemm_gflops(size, "float32", _SECONDS)}
+        gemm = measure_gemm(size, "float32", _SECONDS)
+        found = observe.blas()
+        return {**found, "openmp": has_openmp(found), "gflops": gemm.gflops, "cores": gemm.cores}
+
+
+def _unmet(case: Case) -> dict[str, Any]:
+    return {"unmet": unmet(case.require, case.launch.omp, observe.blas())}
 
 
 def _world() -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ FLAWS = {
     "replicas": ({"row": {"replica_spread": 1e-3}}, "1.0e-03"),
     "loss": ({"losses": [3.0, 2.0, float("nan")]}, "from step 2 of 3"),
     "threads": ({"rank_row": {"threads": 4}}, "4 threads where 1 were asked for"),
+    "idle": ({"threads": 2, "rank_row": {"gemm_cores": 1.02}}, "2 threads of a rank kept 1.0 cores busy"),
     "unaccounted": ({"rank_row": {"unaccounted_s": 0.1, "wall_s": 2.0}}, "5.0% of the steps"),
     "steal": ({"rank_row": {"steal_s": 0.4, "wall_s": 2.0}}, "20% of the time"),
     "switches": ({"rank_row": {"involuntary_switches": 100, "wall_s": 2.0}}, "50 times a second"),

@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from pscale.config import Case, Launch, Plan
+from pscale.config import Case, Launch, Omp, Plan
 from pscale.errors import LaunchError, PlanError
 from pscale.launch.command import command
 from pscale.launch.machine import Machine
@@ -113,6 +113,31 @@ def test_threads_come_from_the_case_and_nothing_of_the_login_shell_gets_in_their
     env = command(case(2, 3), HYDRA, ["JOB"], machine(), environ=inherited, root=False).env
     kept = {"PATH": "/bin", "OPENBLAS_CORETYPE": "Haswell", "UCX_TLS": "sm"}
     assert env == {**kept, **dict.fromkeys(THREADS.split(), "3")}
+
+
+@pytest.mark.parametrize(
+    ("omp", "variables"),
+    [
+        (Omp(), {}),
+        (Omp(proc_bind="spread"), {"OMP_PROC_BIND": "spread"}),
+        (
+            Omp(proc_bind="close", places="cores", wait_policy="passive"),
+            {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_WAIT_POLICY": "passive"},
+        ),
+        (Omp(places="cores"), {"OMP_PROC_BIND": "false", "OMP_PLACES": "cores"}),  # places alone would bind
+    ],
+)
+def test_openmp_is_told_what_the_case_says_and_nothing_that_was_inherited(omp, variables):
+    inherited = {
+        "OMP_WAIT_POLICY": "active",
+        "GOMP_SPINCOUNT": "infinite",
+        "KMP_BLOCKTIME": "infinite",
+        "OMP_DYNAMIC": "true",
+    }
+    env = command(case(1, 2, omp=omp), HYDRA, ["JOB"], machine(), environ=inherited, root=False).env
+    assert env == {**dict.fromkeys(THREADS.split(), "2"), **variables}
+    last = command(case(1, omp=omp, env={"OMP_PLACES": "{0}"}), HYDRA, [], machine(), environ={}, root=False)
+    assert last.env["OMP_PLACES"] == "{0}"
 
 
 def test_variables_of_the_case_have_the_last_word():

@@ -10,7 +10,7 @@ from pscale.launch.mpi import Launcher
 
 HYDRA = Launcher(path="/opt/mpiexec", flavour="mpich", version="5.0.2")
 HERE = Machine(host="host", cpu_model="CPU", core_cpus=((0, 2), (1, 3)), memory_bytes=2**34)
-SLOW = {"blas": "openblas", "blas_architecture": "Nehalem", "gflops": 30.0, "threads": 1}
+SLOW = {"blas": "openblas", "blas_architecture": "Nehalem", "gflops": 30.0, "threads": 1, "cores": 1.0}
 FAST = {**SLOW, "blas_architecture": "SkylakeX", "gflops": 100.0}
 
 
@@ -91,7 +91,7 @@ def test_a_forced_kernel_is_what_the_probe_computes_with():
 
 
 def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(monkeypatch):
-    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads"}
+    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False}
     monkeypatch.setattr(
         blas, "ask", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
     )
@@ -103,9 +103,18 @@ def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(mo
     assert (found.level, found.remedy.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
 
 
+def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do():
+    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False}
+    found = blas.library(here)
+    assert (found.level, "threads by pthreads" in found.text) == ("ok", True)
+    assert "make openmp" in found.remedy
+    assert not blas.library({**here, "blas_threading": "intel", "openmp": True}).remedy
+
+
 def test_threads_that_bring_nothing_are_reported():
-    twice = {**SLOW, "gflops": 59.0, "threads": 2}
+    twice = {**SLOW, "gflops": 59.0, "threads": 2, "cores": 1.96}
     assert blas.threads(SLOW, twice, 2).level == "ok"
+    assert "kept 2.0 cores busy" in blas.threads(SLOW, twice, 2).text
     assert "other work" in blas.threads(SLOW, {**twice, "gflops": 31.0}, 2).remedy
     assert "more than one thread" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).remedy
 

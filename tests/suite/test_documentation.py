@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from types import NoneType
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -14,7 +15,7 @@ from pscale import expressions
 from pscale.errors import PscaleError
 from pscale.suite import expand, load_suite, quantities
 from pscale.suite.document import read_value
-from pscale.suite.schema import File, Metric
+from pscale.suite.schema import File, Metric, Omp
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
@@ -83,6 +84,7 @@ def models(annotation):
 def schema():
     """Return field and type of all that the schema has, by group, kind and name."""
     groups = {"": [File]} | {name: models(hint) for name, hint in get_type_hints(File).items()}
+    groups |= {"launch.omp": [Omp]}
     found = {}
     for group, classes in groups.items():
         for model in classes:
@@ -98,8 +100,9 @@ FIELDS = schema()
 
 def test_the_fields_of_the_document_are_those_of_the_schema():
     assert documented().keys() == FIELDS.keys()
-    top = {group for group, _, _ in FIELDS}
-    assert top == {"", "model", "data", "train", "plan", "timing", "launch", "sweep", "expect"}
+    groups = {group for group, _, _ in FIELDS}
+    top = {"", "model", "data", "train", "plan", "timing", "launch", "require", "sweep", "expect"}
+    assert groups == top | {"launch.omp"}
 
 
 @pytest.mark.parametrize("place", FIELDS, ids=lambda place: ".".join(filter(None, place)))
@@ -120,8 +123,10 @@ def test_the_type_of_a_field_is_documented(place):
     plain = text.removesuffix(" or null")
     if name == "kind":  # all kinds share one row
         assert quoted(text) == [kind for other, kind, last in FIELDS if (other, last) == (group, name)]
-    elif get_origin(hint) is Literal and name != "metric":
-        assert quoted(text) == list(get_args(hint))
+    elif any(get_origin(part) is Literal for part in (hint, *get_args(hint))) and name != "metric":
+        choice, *null = get_args(hint) if plain != text else (hint,)
+        assert quoted(plain) == list(get_args(choice))
+        assert null in ([], [NoneType])
     elif plain in TYPES and name != "name":  # which has a rule of its own
         assert hint == (TYPES[plain] if plain == text else TYPES[plain] | None)
     else:

@@ -373,3 +373,17 @@ def test_the_models_that_have_fewer_fields_get_sizes_that_fit(write):
     assert (block.model.layers, block.model.vocabulary, block.data.kind) == (1, 0, "synthetic")
     linear, *_ = expand(load_suite(write(data, (model, "{kind: linear}"))), machine).cases
     assert (linear.model.width, linear.model.dtype, linear.data.samples) == (5, "float64", 10_000)
+
+
+def test_what_openmp_is_told_can_vary_and_what_is_required_is_no_part_of_the_work(cases):
+    launch = ("launch: {bind: core,", "launch: {omp: {places: cores}, bind: core,")
+    made = cases(launch, (SWEEP, "  proc_bind: [null, close]\n  launch.omp.wait_policy: [active, passive]"))
+    assert labels(made)[1:3] == ["proc_bind none · passive", "close · active"]
+    assert [case.launch.omp.proc_bind for case in made] == [None, None, "close", "close"]
+    assert {case.launch.omp.places for case in made} == {"cores"}
+    assert len({case.id for case in made}) == 4
+    bound = cases(launch, (SWEEP, "  proc_bind: [null, close]"), ("repeat: 2", "base: proc_bind == 'close'"))
+    assert [case.base for case in bound] == [False, True]
+    required = cases(("repeat: 2", "require: {blas: openblas, blas_threading: openmp}"))
+    assert (required[0].require.blas, required[0].require.blas_threading) == ("openblas", "openmp")
+    assert required[0].id == cases()[0].id

@@ -57,6 +57,16 @@ def test_a_suite_is_read_with_its_defaults(suite):
             "kind: gpt, experts: 8",
             ["weak.yaml:4: model.experts: ", "of kind gpt has no such field"],
         ),
+        (
+            "launch: {",
+            "launch: {omp: {proc_bnd: close}, ",
+            ["launch.omp.proc_bnd: 'launch.omp' has no such field; did you mean 'proc_bind'?"],
+        ),
+        (
+            "repeat: 2",
+            "require: {blas_threading: openm}",
+            ["require.blas_threading: 'openm' is not possible; did you mean 'openmp'?"],
+        ),
         ("kind: gpt", "kind: block", ["weak.yaml:4: model.layers: ", "of kind block has no such field"]),
         ("kind: text", "kind: linear", ["weak.yaml:5: data.source: ", "expected one of kind, samples"]),
         # types

@@ -66,11 +66,13 @@ def library(one: Mapping[str, Any]) -> Finding:
         text = f"of an unknown kind, {one['gflops']:.0f} GFLOP/s with one thread (float32)"
         remedy = "its threads cannot be set or seen by pscale: measure with `threads: [1]`"
         return Finding(topic="BLAS", level="warn", text=text, remedy=remedy)
+    layer = one["blas_threading"]
     text = (
         f"{one['blas']} {one['blas_version']}, {one['blas_architecture']} kernels, threads by "
-        f"{one['blas_threading']}; {one['gflops']:.0f} GFLOP/s with one thread (float32)"
+        f"{layer}; {one['gflops']:.0f} GFLOP/s with one thread (float32)"
     )
-    return Finding(topic="BLAS", level="ok", text=text)
+    remedy = "" if one["openmp"] else "for OpenMP threads, which can be bound: make openmp (docs/blas.md)"
+    return Finding(topic="BLAS", level="ok", text=text, remedy=remedy)
 
 
 def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Finding:
@@ -78,7 +80,10 @@ def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Find
     if "error" in many:
         return Finding(topic="BLAS threads", level="fail", text=str(many["error"]))
     ratio = many["gflops"] / one["gflops"]
-    text = f"{many['gflops']:.0f} GFLOP/s with {cores} threads, {ratio:.2f} times those of one"
+    text = (
+        f"{many['gflops']:.0f} GFLOP/s with {cores} threads, {ratio:.2f} times those of one; "
+        f"they kept {many['cores']:.1f} cores busy"
+    )
     if ratio >= _GAIN:
         return Finding(topic="BLAS threads", level="ok", text=text)
     remedy = (

@@ -1,0 +1,98 @@
+"""Under a real MPI: the threads that a case asks for are those that it gets, or the case is invalid."""
+
+import os
+import subprocess
+
+import pytest
+from whole_runs import TINY
+
+from pscale.launch import machine
+from pscale.launch.doctor import blas
+
+CORES = machine.inspect().usable_cores
+FOUND = blas.ask(1, os.environ)
+SWEEP = "sweep: {ranks: [1, 2, 4]}"
+THREADS = TINY.replace(SWEEP, "sweep: {threads: [1, 2]}").replace("oversubscribe: true, ", "")
+LAYER = "openmp" if FOUND["openmp"] else "pthreads"
+OTHER_LAYER = "pthreads" if FOUND["openmp"] else "openmp"
+
+needs_openblas = pytest.mark.skipif(
+    FOUND["blas"] != "openblas", reason="NumPy here is not linked to OpenBLAS"
+)
+needs_cores = pytest.mark.skipif(CORES < 2, reason="one core")
+needs_openmp = pytest.mark.skipif(not FOUND["openmp"], reason="NumPy here has no OpenMP threads")
+
+# What NumPy has where pscale is started is not what its ranks find.
+OTHER_BLAS_IN_RANKS = """
+import os
+if {"PMI_RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys():
+    import pscale.worker.observe as observe
+    found = observe.blas
+    observe.blas = lambda: {**found(), "blas_threading": "tbb"}
+"""
+
+
+def cpus(ranges):
+    spans = [part.partition("-") for part in ranges.split(",")]
+    return {cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)}
+
+
+@needs_openblas
+@needs_cores
+def test_a_rank_gets_the_threads_of_its_case_and_cpus_for_them_and_its_row_names_the_blas(cli):
+    required = f"require: {{blas: openblas, blas_threading: {LAYER}}}\n"
+    results = cli.run(cli.suite(THREADS.replace("gemm_peak: false", "gemm_peak: true") + required))
+    threads = {row["case"]: row["threads"] for row in results.rows("cases")}
+    for row in results.rows("ranks"):
+        assert row["threads"] == threads[row["case"]]
+        assert len(cpus(row["cpus"])) >= row["threads"]
+        assert (row["blas"], row["blas_threading"]) == ("openblas", LAYER)
+        assert row["gemm_cores"] > 0
+
+
+@needs_openblas
+def test_a_suite_that_requires_other_threads_is_refused_before_anything_starts(cli):
+    suite = cli.suite(f"{TINY}require: {{blas_threading: {OTHER_LAYER}}}\n")
+    command = cli.command("run", suite, "--reports", cli.reports)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert f"requires blas_threading: {OTHER_LAYER}, but NumPy here multiplies with openblas" in done.stderr
+    assert not cli.reports.exists()
+
+
+@needs_openblas
+def test_ranks_that_find_another_blas_than_is_required_make_the_launch_invalid(cli, monkeypatch):
+    (cli.folder / "sitecustomize.py").write_text(OTHER_BLAS_IN_RANKS)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+    suite = cli.suite(f"{TINY.replace(SWEEP, 'ranks: 2')}require: {{blas_threading: {LAYER}}}\n")
+    (row,) = cli.run(suite, code=1).cases.values()
+    assert row["status"] == "invalid"
+    assert f"rank 0: the suite requires blas_threading: {LAYER}" in row["reason"]
+    assert "threads by tbb" in row["reason"]
+
+
+@needs_openblas
+@needs_cores
+def test_two_threads_on_one_core_are_invalid_however_the_blas_counts_them(cli):
+    bound = THREADS.replace("threads: [1, 2]", "threads: [2]").replace(
+        "launch: {", "launch: {extra: [--bind-to, core], "
+    )
+    (row,) = cli.run(cli.suite(bound), code=1).cases.values()
+    assert row["status"] == "invalid"
+    assert "got 1 BLAS threads" in row["reason"] or "share 1 CPUs" in row["reason"]
+
+
+@needs_openmp
+@needs_cores
+def test_openmp_threads_are_bound_to_a_core_each_and_all_to_one_is_invalid(cli):
+    spread = "sweep: {threads: [2], launch.omp.proc_bind: [close, spread]}"
+    bound = THREADS.replace("sweep: {threads: [1, 2]}", spread)
+    bound = bound.replace("launch: {", "launch: {omp: {places: cores, wait_policy: passive}, ")
+    results = cli.run(cli.suite(bound))
+    assert set(results.cases) == {"close", "spread"}
+    assert all(len(cpus(row["cpus"])) == 2 for row in results.rows("ranks"))
+    crowded = cli.suite(bound.replace("launch: {", "launch: {env: {OMP_PROC_BIND: master}, "))
+    for row in cli.run(crowded, code=1).cases.values():
+        assert row["status"] == "invalid"
+        assert "2 threads of the ranks" in row["reason"]
+        assert "share 1 CPUs" in row["reason"]
