@@ -12,6 +12,7 @@ from pscale.mesh.grid import axis_name, groups
 from pscale.parallel import strategies
 from pscale.worker.job import make_trainer, replica_spread
 from pscale.worker.recorder import VERBS, Kind, Recorder
+from pscale.worker.verify import assembled, outcome
 
 STEPS = 10
 TEXT = Case(
@@ -41,36 +42,26 @@ def as_it_is(trainer):
 
 
 def train(case, plan, folder, change=as_it_is):
-    """Return losses, whole weights by layer and name, and how far replicas differ after STEPS steps."""
+    """Return losses, whole tensors by kind, layer and name, and how far replicas differ after STEPS steps.
+
+    The tensors are the weights at the end and the gradients of the first step.
+    """
     case = replace(case, ranks=plan.ranks, plan=plan)
 
     def one(mesh):
         batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
         trainer = change(make_trainer(case, mesh, batches, Recorder([])))
-        for step in range(STEPS):
-            trainer.step(step)
+        result = outcome(trainer, mesh)
         batches.close()
-        losses = trainer.losses.copy()
-        mesh.world.all_reduce(losses)
-        parts = [(param, value.copy()) for param, value in trainer.replicas.weights()]
-        return losses, parts, replica_spread(trainer.replicas, mesh)
+        return result, replica_spread(trainer.replicas, mesh)
 
     ranks = run_ranks(plan.sizes, one)
-    return ranks[0][0], assembled([parts for _, parts, _ in ranks]), max(spread for _, _, spread in ranks)
-
-
-def assembled(ranks):
-    """Put the parts of all ranks together: every element of every whole weight is held by some rank."""
-    wholes = {}
-    for parts in ranks:
-        for param, value in parts:
-            shape = param.cut.whole if param.cut else param.shape
-            whole = wholes.setdefault((param.layer, param.name), np.full(shape, np.nan))
-            if param.cut:
-                param.cut.put(value, whole)
-            else:
-                whole[...] = value
-    return wholes
+    tensors = {
+        (kind, *name): whole
+        for kind in ("weights", "gradients")
+        for name, whole in assembled([part for result, _ in ranks for part in getattr(result, kind)]).items()
+    }
+    return ranks[0][0].losses, tensors, max(spread for _, spread in ranks)
 
 
 def difference(found, expected):

@@ -21,6 +21,7 @@ from pscale.results.files import write_json
 from pscale.worker.job import make_trainer
 from pscale.worker.order import Order
 from pscale.worker.recorder import VERBS, Kind, Recorder
+from pscale.worker.trainer import Trainer
 
 LIMIT = 1e-12  # of a tensor's largest value
 
@@ -41,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a program ends with: the loss of every step, the last step's gradients, the weights."""
+    """What a program gives: the loss of every step, the first step's gradients, the weights at the end."""
 
     losses: Array
     gradients: list[Part]
@@ -51,13 +52,13 @@ class Trained:
 def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     """Run the ordered case both ways and leave what differs in `result.json`; collective."""
     case = order.case
-    trained = _train(case, mesh, recorder, order.folder)
+    parallel = trained(case, mesh, recorder, order.folder)
     counted = _counted(recorder, mesh, case.train.steps)
-    everyone = mesh.world.gather_objects((trained, counted))
+    everyone = mesh.world.gather_objects((parallel, counted))
     if not everyone:
         return
     whole = replace(case, ranks=1, plan=Plan())
-    serial = _train(whole, SoloMesh(), Recorder([]), order.folder)
+    serial = trained(whole, SoloMesh(), Recorder([]), order.folder)
     errors = {
         "loss": [["every step", _error(everyone[0][0].losses, serial.losses)]],
         "gradient": _errors([part for rank, _ in everyone for part in rank.gradients], serial.gradients),
@@ -77,21 +78,32 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     write_json(order.folder / "result.json", document)
 
 
-def _train(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Trained:
-    """Train all steps of the case; gradients are those that the last update used, before clipping."""
+def trained(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Trained:
+    """Train all steps of the case, with `recorder` noting all of them."""
     batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
-    trainer = make_trainer(case, mesh, batches, recorder)
     recorder.enabled = True
-    for step in range(case.train.steps - 1):
-        trainer.step(step)
-    trainer.differentiate(case.train.steps - 1)
-    recorder.enabled = False
-    gradients = _parts(trainer.replicas.gradients())
-    recorder.enabled = True
-    trainer.update()
-    recorder.enabled = False
-    weights = _parts(trainer.replicas.weights())
+    result = outcome(make_trainer(case, mesh, batches, recorder), mesh)
     batches.close()
+    return result
+
+
+def outcome(trainer: Trainer, mesh: Mesh) -> Trained:
+    """Run all steps of `trainer`.
+
+    Gradients are those of the first step, before clipping: both programs have the very same weights there, so
+    that a gradient wrong by a factor, which Adam does not feel, shows at once.
+    """
+    record = trainer.recorder
+    enabled = record.enabled
+    trainer.differentiate(0)
+    record.enabled = False
+    gradients = _parts(trainer.replicas.gradients())
+    record.enabled = enabled
+    trainer.update()
+    for step in range(1, trainer.train.steps):
+        trainer.step(step)
+    record.enabled = False
+    weights = _parts(trainer.replicas.weights())
     losses = trainer.losses.copy()
     mesh.world.all_reduce(losses)
     return Trained(losses=losses, gradients=gradients, weights=weights)
