@@ -121,7 +121,7 @@ def test_the_type_of_a_field_is_documented(place):
     if name == "kind":  # all kinds share one row
         assert quoted(text) == [kind for other, kind, last in FIELDS if (other, last) == (group, name)]
     elif get_origin(hint) is Literal and name != "metric":
-        assert quoted(text) == list(get_args(hint))
+        assert quoted(text) == [str(choice) for choice in get_args(hint)]
     elif plain in TYPES and name != "name":  # which has a rule of its own
         assert hint == (TYPES[plain] if plain == text else TYPES[plain] | None)
     else:
