@@ -64,9 +64,10 @@ def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
 
 
 def _said(names: Sequence[str], values: Values) -> list[str]:
-    """Return those of the names that say something of this case, as `sp` does where `tp` is not 1."""
+    """Return the names without those of a plan that say nothing, as long as others of the plan remain."""
     meant = [name for name in names if not (_AXIS.get(name) in names and values[_AXIS[name]] == 1)]
-    return [name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]] or meant
+    said = [name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]]
+    return said if any(name in _PLAN for name in said) else meant
 
 
 def _label(varying: Sequence[str], series: Sequence[str], said: Sequence[str], values: Values) -> str:
@@ -79,13 +80,12 @@ def _text(names: Sequence[str], values: Values) -> str:
 
 
 def _part(name: str, value: Any) -> str:
-    group, _, last = name.rpartition(".")
+    last = name.rpartition(".")[2]
     if name in ("ranks", "threads"):
         return f"{value} {name if value != 1 else name.removesuffix('s')}"
     if isinstance(value, bool):
-        if group == "plan":
-            return last if value else f"no {last}"
-        return f"{last} {'on' if value else 'off'}"
+        on, off = (last, f"no {last}") if name in _PLAN else (f"{last} on", f"{last} off")
+        return on if value else off
     if isinstance(value, float):
         return f"{last} {value:g}"
     if isinstance(value, str) and value != "none" and not _needs_its_name(name):

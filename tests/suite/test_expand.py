@@ -119,10 +119,13 @@ def test_every_choice_of_a_plan_reaches_the_job(cases):
         ("pp: [1, 2], tp: [1, 2]", ["dp 4", "dp 2 · tp 2", "dp 2 · pp 2", "tp 2 · pp 2"]),
         ("sp: [false, true], tp: [2, 4]", ["dp 2 · tp 2", "tp 4", "dp 2 · tp 2 · sp", "tp 4 · sp"]),
         ("sp: [false, true]", ["no sp", "sp"]),
-        ("zero: [0, 1], lr: [0.1, 0.2]", ["zero 0 · lr 0.1", "zero 0 · lr 0.2", "zero 1 · lr 0.1", "zero 1 · lr 0.2"]),
         (
-            "cases: [{zero: 1}, {tp: 4}, {tp: 2, sp: true}, {cp: 4, context: ulysses}, {pp: 2, schedule: gpipe}]",
-            ["dp 4 · zero 1", "tp 4", "dp 2 · tp 2 · sp", "cp 4 · ulysses", "dp 2 · pp 2 · gpipe"],
+            "zero: [0, 1], lr: [0.1, 0.2]",
+            ["zero 0 · lr 0.1", "zero 0 · lr 0.2", "zero 1 · lr 0.1", "zero 1 · lr 0.2"],
+        ),
+        (
+            "cases: [{zero: 1}, {tp: 2, sp: true}, {cp: 4, context: ulysses}, {pp: 2, schedule: gpipe}]",
+            ["dp 4 · zero 1", "dp 2 · tp 2 · sp", "cp 4 · ulysses", "dp 2 · pp 2 · gpipe"],
         ),
         # An option that an axis of one rank ignores, where nothing else tells two cases apart:
         ("tp: [1, 4], sp: [false, true]", ["dp 4 · tp 1 · no sp", "dp 4 · tp 1 · sp", "tp 4", "tp 4 · sp"]),
@@ -379,8 +382,12 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
             "1 rank: the plan needs 2 ranks (dp 2), the case has 1; degrees whose product is 1 would do",
         ),
         (
-            [("dp: ranks", "tp: 2, pp: 2"), ("[1, 2, 4]", "[4, 6]"), ("bind: core", "oversubscribe: true")],
-            "6 ranks: the plan needs 4 ranks (tp 2 × pp 2), the case has 6; degrees whose product is 6 would do",
+            [("dp: ranks", "dp: rest, tp: 2"), ("[1, 2, 4]", "[2, 3]")],
+            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; degrees whose product is 3 would do",
+        ),
+        (
+            [("dp: ranks", "tp: 2, cp: 2"), ("[1, 2, 4]", "[4, 2]")],
+            "2 ranks: the plan needs 4 ranks (tp 2 × cp 2), the case has 2; degrees whose product is 2",
         ),
         (
             [("dp: ranks", "tp: ranks"), ("[1, 2, 4]", "[1, 3]")],
