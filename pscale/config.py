@@ -132,6 +132,12 @@ class Plan:
         """Processes that the plan needs."""
         return math.prod(self.sizes.values())
 
+    @property
+    def product(self) -> str:
+        """The degrees that are not 1, as people write them: dp 2 × tp 4."""
+        degrees = {"dp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp, "ep": self.ep}
+        return " × ".join(f"{axis} {degree}" for axis, degree in degrees.items() if degree > 1) or "dp 1"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:

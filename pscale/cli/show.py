@@ -109,7 +109,7 @@ def _row(case: Case, prediction: Prediction) -> dict[str, str]:
 
 
 def _plan(case: Case) -> str:
-    return f"dp {case.plan.dp} × {case.threads} threads" if case.threads > 1 else f"dp {case.plan.dp}"
+    return f"{case.plan.product} × {case.threads} threads" if case.threads > 1 else case.plan.product
 
 
 def size(count: float) -> str:

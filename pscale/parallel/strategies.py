@@ -71,9 +71,12 @@ def make_replicas(
 
 def check(case: Case) -> None:
     """Raise PlanError if the case cannot run on any machine."""
-    if case.plan.ranks != case.ranks:
+    plan = case.plan
+    if plan.ranks != case.ranks:
+        needed = f"{plan.ranks} rank" + ("s" if plan.ranks > 1 else "")
         raise PlanError(
-            f"the plan needs {case.plan.ranks} ranks (dp {case.plan.dp}), the case has {case.ranks}"
+            f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; "
+            f"degrees whose product is {case.ranks} would do"
         )
     for strategy in STRATEGIES.values():
         strategy.check(case)

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pscale.suite.schema import AXES, Plan
+
 Values = Mapping[str, Any]  # of one case, by the dotted names of the fields that a sweep sets
+
+DEGREES = tuple(f"plan.{axis}" for axis in AXES)
+_PLAN = tuple(f"plan.{name}" for name in Plan.model_fields)  # in the order in which a plan reads well
+_NEUTRAL = {  # what goes without saying
+    **dict.fromkeys(DEGREES, 1),
+    "plan.zero": 0,
+    "plan.reshard_after_forward": True,
+    "plan.sp": False,
+    "plan.virtual_stages": 1,
+}
+_AXIS = {  # options that mean nothing where the axis has one rank
+    **dict.fromkeys(("plan.sp", "plan.embedding"), "plan.tp"),
+    **dict.fromkeys(("plan.schedule", "plan.virtual_stages"), "plan.pp"),
+    **dict.fromkeys(("plan.context", "plan.placement"), "plan.cp"),
+}
 
 
 def labels(cases: Sequence[Values]) -> list[tuple[str, str]]:
@@ -15,9 +33,26 @@ def labels(cases: Sequence[Values]) -> list[tuple[str, str]]:
     the numbers that grow with them. `ranks` and `threads` must be among the values.
     """
     varying = [name for name in cases[0] if len({values[name] for values in cases}) > 1]
+    varying = _with_plans_in_order(varying)
     size = "threads" if "ranks" not in varying and "threads" in varying else "ranks"
     series = [name for name in varying if name != size and not _follows(name, size, cases)]
-    return [(_text(varying or ["ranks"], values), _text(series, values)) for values in cases]
+    said = [_said(series, values) for values in cases]
+    texts = [_label(varying, series, names, values) for names, values in zip(said, cases, strict=True)]
+    different = {(text, *values.values()) for text, values in zip(texts, cases, strict=True)}
+    called = Counter(text for text, *_ in different)
+    said = [series if called[text] > 1 else names for text, names in zip(texts, said, strict=True)]
+    return [
+        (_label(varying, series, names, values), _text(names, values))
+        for names, values in zip(said, cases, strict=True)
+    ]
+
+
+def _with_plans_in_order(names: Sequence[str]) -> list[str]:
+    """Return the names with those of the plan together where the first is, an axis before its options."""
+    plan = [name for name in _PLAN if name in names]
+    place = min((names.index(name) for name in plan), default=0)
+    others = [name for name in names if name not in plan]
+    return [*others[:place], *plan, *others[place:]]
 
 
 def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
@@ -26,6 +61,18 @@ def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
         return False
     pairs = {(values[size], values[name]) for values in cases}
     return len(pairs) == len({values[size] for values in cases})
+
+
+def _said(names: Sequence[str], values: Values) -> list[str]:
+    """Return the names without those of a plan that say nothing, as long as others of the plan remain."""
+    meant = [name for name in names if not (_AXIS.get(name) in names and values[_AXIS[name]] == 1)]
+    said = [name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]]
+    return said if any(name in _PLAN for name in said) else meant
+
+
+def _label(varying: Sequence[str], series: Sequence[str], said: Sequence[str], values: Values) -> str:
+    names = [name for name in varying if name in said or name not in series]
+    return _text(names or ["ranks"], values)
 
 
 def _text(names: Sequence[str], values: Values) -> str:
@@ -37,11 +84,16 @@ def _part(name: str, value: Any) -> str:
     if name in ("ranks", "threads"):
         return f"{value} {name if value != 1 else name.removesuffix('s')}"
     if isinstance(value, bool):
-        return f"{last} {'on' if value else 'off'}"
+        on, off = (last, f"no {last}") if name in _PLAN else (f"{last} on", f"{last} off")
+        return on if value else off
     if isinstance(value, float):
         return f"{last} {value:g}"
-    if isinstance(value, str) and value != "none" and not name.startswith("launch.env."):
+    if isinstance(value, str) and value != "none" and not _needs_its_name(name):
         return value  # such as a reduction or a loading mode: clear without the name of its field
     if name == "plan.bucket" and value % 1024 == 0:
         return f"bucket {value >> 10} KiB" if value % (1 << 20) else f"bucket {value >> 20} MiB"
     return f"{last} {'none' if value is None else value}"
+
+
+def _needs_its_name(name: str) -> bool:
+    return name == "plan.embedding" or name.startswith("launch.env.")

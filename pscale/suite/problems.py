@@ -124,7 +124,8 @@ def _unknown_kind(_got: Any, context: Any, path: Path_) -> str:
 
 def _unknown_choice(got: Any, context: Any, _path: Path_) -> str:
     choices = re.findall("'([^']*)'", context["expected"])
-    return f"{_shown(got)} is not possible; {nearest(str(got), choices)}"
+    hint = nearest(str(got), choices) if choices else f"expected {context['expected']}"  # of numbers
+    return f"{_shown(got)} is not possible; {hint}"
 
 
 _SAY: dict[str, Callable[[Any, Any, Path_], str]] = {

@@ -145,39 +145,46 @@ class Train(Group):
     seed: Seed = config.Train.seed
 
 
-_AXES = ("dp", "tp", "pp", "cp", "ep")
+AXES = ("dp", "tp", "pp", "cp", "ep")
 _REST = Formula("=rest")
 
 
 class Plan(Group):
     """How the work is cut over ranks: their number is dp x tp x pp x cp x ep.
 
-    One degree may be `ranks`, or `rest`: what the others leave of the ranks.
+    One degree may be `ranks`, or `rest`: what the others leave of the ranks. Without a word, that is dp.
     """
 
-    dp: Degree = Field(default_factory=lambda: cast(int, _REST))
-    tp: Degree = config.Plan.tp
-    pp: Degree = config.Plan.pp
-    cp: Degree = config.Plan.cp
-    ep: Degree = config.Plan.ep
+    dp: Degree = Field(
+        default_factory=lambda: cast(int, _REST), json_schema_extra={"default": _REST.removeprefix("=")}
+    )
     reduction: config.Reduction = config.Plan.reduction
     bucket: Bytes = config.Plan.bucket_bytes
-    sp: bool = config.Plan.sp
-    embedding: config.Embedding = config.Plan.embedding
     zero: config.ZeroStage = config.Plan.zero
     shard: CountOrNone = config.Plan.shard
     reshard_after_forward: bool = config.Plan.reshard_after_forward
+    tp: Degree = config.Plan.tp
+    sp: bool = config.Plan.sp
+    embedding: config.Embedding = config.Plan.embedding
+    pp: Degree = config.Plan.pp
     schedule: config.Schedule = config.Plan.schedule
     virtual_stages: Count = config.Plan.virtual_stages
+    cp: Degree = config.Plan.cp
     context: config.Context = config.Plan.context
     placement: config.Placement = config.Plan.placement
+    ep: Degree = config.Plan.ep
 
     @model_validator(mode="after")
     def _rest_of_the_ranks(self) -> Self:
-        for axis in _AXES:
-            if getattr(self, axis) == _REST:
-                others = " * ".join(other for other in _AXES if other != axis)
-                setattr(self, axis, Formula(f"=max(1, ranks // ({others}))"))
+        open_ = [axis for axis in AXES if getattr(self, axis) == _REST]
+        if len(open_) > 1 and "dp" not in self.model_fields_set:
+            self.dp = 1
+            open_.remove("dp")
+        if len(open_) > 1:
+            raise ValueError(f"{' and '.join(open_)} cannot both be rest, what the others leave of the ranks")
+        for axis in open_:
+            others = " * ".join(other for other in AXES if other != axis)
+            setattr(self, axis, Formula(f"=max(1, ranks // ({others}))"))
         return self
 
 

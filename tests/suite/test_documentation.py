@@ -125,7 +125,7 @@ def test_the_type_of_a_field_is_documented(place):
         assert quoted(text) == [kind for other, kind, last in FIELDS if (other, last) == (group, name)]
     elif any(get_origin(part) is Literal for part in (hint, *get_args(hint))) and name != "metric":
         choice, *null = get_args(hint) if plain != text else (hint,)
-        assert quoted(plain) == list(get_args(choice))
+        assert quoted(plain) == [str(value) for value in get_args(choice)]
         assert null in ([], [NoneType])
     elif plain in TYPES and name != "name":  # which has a rule of its own
         assert hint == (TYPES[plain] if plain == text else TYPES[plain] | None)

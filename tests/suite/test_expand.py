@@ -78,6 +78,70 @@ def test_a_sweep_may_set_fields_of_groups_that_the_suite_leaves_out(cases):
     assert [case.data.loading for case in made] == ["memory", "files"]
 
 
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ("bucket: 4MiB", {"dp": 8}),
+        ("dp: rest", {"dp": 8}),
+        ("dp: 4, tp: 2", {"dp": 4, "tp": 2}),
+        ("tp: 2, cp: 2", {"dp": 2, "tp": 2, "cp": 2}),
+        ("pp: ranks", {"pp": 8}),
+        ("tp: rest", {"tp": 8}),
+        ("dp: 4, cp: rest", {"dp": 4, "cp": 2}),
+        ('tp: "=ranks // 2", pp: rest', {"tp": 4, "pp": 2}),
+    ],
+)
+def test_one_degree_is_what_the_others_leave_of_the_ranks(cases, plan, expected):
+    changes = [("dp: ranks, bucket: 4MiB", plan), ("layers: 2", "layers: 8"), ("heads: 4", "heads: 8")]
+    (case,) = cases(*changes, ("[1, 2, 4]", "[8]"), cores=8.0)
+    degrees = {"dp": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1} | expected
+    assert {axis: getattr(case.plan, axis) for axis in degrees} == degrees
+
+
+def test_every_choice_of_a_plan_reaches_the_job(cases):
+    choices = {
+        "sp": True,
+        "embedding": "column",
+        "zero": 2,
+        "schedule": "gpipe",
+        "context": "ulysses",
+        "placement": "contiguous",
+    }
+    text = ", ".join(f"{name}: {str(value).lower()}" for name, value in choices.items())
+    plan = cases(("bucket: 4MiB", text))[0].plan
+    assert {name: getattr(plan, name) for name in choices} == choices
+
+
+@pytest.mark.parametrize(
+    ("sweep", "expected"),
+    [
+        ("tp: [1, 2, 4]", ["dp 4", "dp 2 · tp 2", "tp 4"]),
+        ("pp: [1, 2], tp: [1, 2]", ["dp 4", "dp 2 · tp 2", "dp 2 · pp 2", "tp 2 · pp 2"]),
+        ("sp: [false, true], tp: [2, 4]", ["dp 2 · tp 2", "tp 4", "dp 2 · tp 2 · sp", "tp 4 · sp"]),
+        ("sp: [false, true]", ["no sp", "sp"]),
+        (
+            "zero: [0, 1], lr: [0.1, 0.2]",
+            ["zero 0 · lr 0.1", "zero 0 · lr 0.2", "zero 1 · lr 0.1", "zero 1 · lr 0.2"],
+        ),
+        (
+            "cases: [{zero: 1}, {tp: 2, sp: true}, {cp: 4, context: ulysses}, {pp: 2, schedule: gpipe}]",
+            ["dp 4 · zero 1", "dp 2 · tp 2 · sp", "cp 4 · ulysses", "dp 2 · pp 2 · gpipe"],
+        ),
+        # An option that an axis of one rank ignores, where nothing else tells two cases apart:
+        ("tp: [1, 4], sp: [false, true]", ["dp 4 · tp 1 · no sp", "dp 4 · tp 1 · sp", "tp 4", "tp 4 · sp"]),
+        (
+            "ranks: [2, 4], tp: [1, 2]",
+            ["2 ranks · tp 1", "2 ranks · tp 2", "4 ranks · tp 1", "4 ranks · tp 2"],
+        ),
+    ],
+)
+def test_a_plan_is_called_after_what_it_does(cases, sweep, expected):
+    ranks = () if "ranks" in sweep else (("scaling: weak", "ranks: 4\nscaling: weak"),)
+    made = cases(("dp: ranks, ", ""), (f"sweep:\n{SWEEP}", f"sweep: {{{sweep}}}"), *ranks)
+    assert labels(made) == expected
+    assert [case.series for case in made] == [re.sub(r"^\d ranks · ", "", label) for label in expected]
+
+
 def test_a_suite_without_a_sweep_is_one_case(cases):
     assert labels(cases(("sweep:\n" + SWEEP + "\n", ""))) == ["1 rank"]
 
@@ -313,7 +377,22 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ([("dp: ranks", "dp: 2")], "1 rank: the plan needs 2 ranks (dp 2), the case has 1"),
+        (
+            [("dp: ranks", "dp: 2")],
+            "1 rank: the plan needs 2 ranks (dp 2), the case has 1; degrees whose product is 1 would do",
+        ),
+        (
+            [("dp: ranks", "dp: rest, tp: 2"), ("[1, 2, 4]", "[2, 3]")],
+            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; degrees whose product is 3 would do",
+        ),
+        (
+            [("dp: ranks", "tp: 2, cp: 2"), ("[1, 2, 4]", "[4, 2]")],
+            "2 ranks: the plan needs 4 ranks (tp 2 × cp 2), the case has 2; degrees whose product is 2",
+        ),
+        (
+            [("dp: ranks", "tp: ranks"), ("[1, 2, 4]", "[1, 3]")],
+            "3 ranks: heads 4 do not divide by tp 3; tp 1, 2 or 4 would, or heads 6",
+        ),
         (
             [("scaling: weak", "scaling: strong"), ("batch: 4", "batch: 6")],
             "4 ranks: batch 6 does not divide by dp 4; batch 4 or 8 would",

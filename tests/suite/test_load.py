@@ -18,7 +18,9 @@ def message(load, *arguments, **options):
 def test_a_suite_is_read_with_its_defaults(suite):
     loaded = suite()
     assert (loaded.name, loaded.title, loaded.scaling, loaded.repeat) == ("weak", "Weak scaling", "weak", 2)
-    assert loaded.resolved["plan"] == {"dp": "=ranks", "reduction": "bucketed", "bucket": 4 << 20}
+    assert loaded.resolved["plan"]["dp"] == "=ranks"
+    assert loaded.resolved["plan"]["bucket"] == 4 << 20
+    assert loaded.resolved["plan"]["tp"] == 1
     assert loaded.resolved["launch"]["time_limit"] == 600.0
     assert loaded.resolved["train"]["optimizer"] == "adamw"
     assert loaded.given == loaded.file.read_text()
@@ -132,7 +134,15 @@ def test_a_suite_is_read_with_its_defaults(suite):
             "time_limit: 10:00",
             ["launch.time_limit: expected a time such as 90s", "got '10:00'"],
         ),
-        ("dp: ranks", "dp: all", ["plan.dp: expected a whole number, an expression, or ranks, got 'all'"]),
+        (
+            "dp: ranks",
+            "dp: all",
+            ["plan.dp: expected a whole number, an expression, ranks or rest, got 'all'"],
+        ),
+        ("dp: ranks", "tp: 0", ["weak.yaml:11: plan.tp: expected at least 1, got 0"]),
+        ("dp: ranks", "zero: 4", ["weak.yaml:11: plan.zero: 4 is not possible; expected 0, 1, 2 or 3"]),
+        ("dp: ranks", "schedule: 1fb1", ["plan.schedule: '1fb1' is not possible; did you mean '1f1b'?"]),
+        ("dp: ranks", "dp: rest, cp: rest", ["weak.yaml:11: plan: dp and cp cannot both be rest"]),
         ("repeat: 2", "repeat: 0", ["weak.yaml:16: repeat: expected at least 1, got 0"]),
         ("name: weak", "name: ../weak", ["weak.yaml:1: name: expected letters", "got '../weak'"]),
         # the sweep and what is expected
