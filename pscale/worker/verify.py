@@ -81,8 +81,9 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
 def trained(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Trained:
     """Train all steps of the case, with `recorder` noting all of them."""
     batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+    trainer = make_trainer(case, mesh, batches, recorder)
     recorder.enabled = True
-    result = outcome(make_trainer(case, mesh, batches, recorder), mesh)
+    result = outcome(trainer, mesh)
     batches.close()
     return result
 
