@@ -84,7 +84,8 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int = 0) -> list[Call]:
     """Predict all calls that `rank` makes in one step, whatever the strategies of the plan."""
-    return [call for strategy in STRATEGIES.values() for call in strategy.calls(case, rank)]
+    predicted = (call for strategy in STRATEGIES.values() for call in strategy.calls(case, rank))
+    return [call for call in predicted if call.count]
 
 
 def buffer_bytes(case: Case, rank: int = 0) -> int:
