@@ -53,6 +53,12 @@ def test_show_prints_every_case_with_its_cost_and_starts_nothing(pscale, on, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_show_writes_a_plan_as_the_product_of_its_degrees(pscale, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    _, out, _ = pscale("show", SUITES / "3d.yaml", "--only", "tp <= 2 and pp <= 2")
+    assert all(plan in out for plan in ("dp 8", "dp 4 × tp 2", "dp 4 × pp 2", "dp 2 × tp 2 × pp 2"))
+
+
 MANY = """
 name: many
 scaling: weak
