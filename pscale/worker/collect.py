@@ -64,14 +64,10 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
 
 
 def _stacked(tables: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> Columns:
-    """Put the tables of all ranks below each other, with a column that says whose rows they are.
-
-    Columns are lists: given arrays, pyarrow would import pandas, which takes longer than all else here.
-    """
-    columns: Columns = {
-        name: np.concatenate([table[name] for table in tables]).tolist() for name in tables[0]
-    }
-    columns["rank"] = np.repeat(np.arange(len(tables)), [len(table["step"]) for table in tables]).tolist()
+    """Put the tables of all ranks below each other, with a column that says whose rows they are."""
+    lengths = [len(table["step"]) for table in tables]
+    columns: Columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    columns["rank"] = np.repeat(np.arange(len(tables)), lengths)
     return columns
 
 

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,19 +64,6 @@ def test_a_part_cut_in_half_is_refused_by_name(tmp_path, content):
     with pytest.raises(ResultsError, match="not a readable Parquet file") as caught:
         read_table(tmp_path, "steps")
     assert str(path) in str(caught.value)
-
-
-def test_a_job_writes_its_tables_without_pandas(tmp_path):
-    program = (
-        "import sys, pathlib\n"
-        "from pscale.results.store import write_columns, write_part\n"
-        "import pscale.worker.__main__\n"
-        "folder = pathlib.Path(sys.argv[1])\n"
-        "write_columns(folder, 'steps', 'a', 0, {'rank': [0], 'phase': ['data'], 'wall_s': [0.5]})\n"
-        "write_part(folder, 'ranks', 'a', 0, [{'rank': 0, 'thread_cpu_s': [0.5]}])\n"
-        "sys.exit('pandas' in sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
 CASE = Case(suite="s", label="l", launch=Launch(oversubscribe=True))
