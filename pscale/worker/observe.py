@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
 import platform
 import resource
@@ -123,7 +122,7 @@ def software() -> dict[str, Any]:
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "packages": {name: sys.modules[name].__version__ for name in _PACKAGES if name in sys.modules},
         "environment": {
             name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)
         },

@@ -1,0 +1,29 @@
+"""Keep a library out of this process that another one would import only because it is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+
+class _Forbidden:
+    """A finder that answers for one library: it is not here."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> None:
+        """Raise for the forbidden library; leave all others to the next finder."""
+        if name == self._name:
+            raise ModuleNotFoundError(f"{name} is kept out of this process", name=name)
+
+
+def forbid(name: str) -> None:
+    """Let imports of library `name` fail from now on."""
+    sys.meta_path.insert(0, _Forbidden(name))
