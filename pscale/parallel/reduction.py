@@ -94,6 +94,8 @@ class Bucketed:
 
 def make_reduction(plan: Plan, grad: Array, units: Mapping[int, slice], axis: Axis) -> Reduction:
     """Return the reduction that the plan asks for; `units` are slices of `grad` by number of the unit."""
+    if axis.size == 1:
+        return AllReduce(grad, axis)  # of one: there is nothing to arrange
     match plan.reduction:
         case "bucketed":
             return Bucketed(grad, axis, units, plan.bucket_bytes)

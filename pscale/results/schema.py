@@ -39,8 +39,12 @@ CASES = _schema(
     *((name, _whole) for name in ("dp", "tp", "pp", "cp", "ep")),
     ("sp", pa.bool_()),
     ("zero", _whole),
+    ("shard", _whole),  # ranks of dp that share a set of shards; 0: all
+    ("virtual_stages", _whole),
+    ("context", _text),  # null without context parallelism
+    ("placement", _text),
     ("micro_batches", _whole),
-    ("schedule", _text),
+    ("schedule", _text),  # null without a pipeline
     ("reduction", _text),
     ("bucket_bytes", _whole),
     ("model", _text),  # kind
@@ -124,6 +128,8 @@ RANKS = _schema(
     ("gemm_cores", _real),  # kept busy meanwhile: CPU time of all threads over wall time
     ("peak_rss_bytes", _whole),
     ("empty_rss_bytes", _whole),  # after the imports, before the model
+    *((f"{kind}_bytes", _whole) for kind in ("parameters", "gradients", "optimizer", "exchange")),  # counted
+    ("buffers_bytes", _whole),  # of the pool that activations lie in
     ("clock_bound_s", _real),
     ("t_ideal_s", _real),
     ("wall_s", _real),  # of the measured steps

@@ -83,7 +83,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     batches.close()
     losses = trainer.losses[:stop].copy()
     mesh.world.all_reduce(losses)
-    rank = {**peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured)}
+    rank = {**peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured), **_held(trainer)}
     return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
 
 
@@ -165,6 +165,12 @@ def _used(measured: Measured) -> dict[str, Any]:
         "steal_s": after.steal_s - before.steal_s,
         "peak_rss_bytes": observe.peak_resident_bytes(),
     }
+
+
+def _held(trainer: Trainer) -> dict[str, int]:
+    """Return what this rank holds by kind, as columns of the `ranks` table."""
+    state = {f"{kind}_bytes": size for kind, size in trainer.replicas.memory_bytes().items()}
+    return {**state, "buffers_bytes": trainer.stage.buffers.total_bytes}
 
 
 def work(case: Case) -> dict[str, Any]:

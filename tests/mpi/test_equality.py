@@ -11,6 +11,7 @@ import pytest
 from whole_runs import LIMIT_S, TINY, Cli
 
 from pscale.data.linear import WEIGHTS
+from pscale.parallel.predict import predict
 from pscale.parallel.strategies import calls
 
 SUITES = Path(__file__).parents[2] / "suites"
@@ -64,6 +65,15 @@ def test_the_calls_and_bytes_of_every_step_are_those_predicted(reductions):
     assert {key: tuple(value) for key, value in counted.items()} == {
         key: tuple(value) for key, value in predicted.items()
     }
+
+
+def test_every_rank_holds_the_model_state_that_is_predicted(reductions):
+    planned = {case.id: case for case in reductions.planned()}
+    for row in reductions.rows("ranks"):
+        predicted = predict(planned[row["case"]], row["rank"]).memory_bytes
+        for kind in ("parameters", "gradients", "optimizer", "exchange"):
+            assert row[f"{kind}_bytes"] == predicted[kind]
+        assert row["buffers_bytes"] >= predicted["activations"]
 
 
 def test_the_kinds_of_time_of_every_phase_add_up_to_its_wall_time(reductions):
