@@ -37,6 +37,8 @@ def start(cli, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Whoever runs the tests in the background ignores Ctrl-C, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -104,9 +106,9 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on_with_the_res
 
 
 def test_singletons_instead_of_one_world_are_invalid_and_say_what_is_wrong(cli, tiny):
-    launcher = cli.folder / "mpiexec"
-    launcher.write_text(
-        f"#!{sys.executable}\n"
+    script, launcher = cli.folder / "launcher.py", cli.folder / "mpiexec"
+    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$(dirname "$0")/launcher.py" "$@"\n')
+    script.write_text(
         "import subprocess, sys\n"
         "if '--version' in sys.argv: print('HYDRA build details:\\n    Version: 4.0'); sys.exit()\n"
         f"command = sys.argv[sys.argv.index({sys.executable!r}):]\n"
