@@ -89,13 +89,13 @@ def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on_with_the_rest(cli, tiny):
     options = ("--set", "sweep.ranks=[2]", "--set", "repeat=3", "--set", "train.steps=100")
     process = start(cli, tiny, *options)
-    wait_for(lambda: list(cli.reports.glob("*/*/data/cases-*")))
+    wait_for(lambda: any('"ended"' in path.read_text() for path in cli.reports.glob("*/*/journal.jsonl")))
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, output
     assert "go on with" in output
     folder = cli.newest().folder
-    kept = {path: path.stat().st_mtime_ns for path in (folder / "data").glob("cases-*")}
+    kept = {path: path.stat().st_mtime_ns for path in (folder / "data").glob("cases-*.parquet")}
     assert kept
 
     results = cli.run(tiny, *options)
