@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -7,3 +9,11 @@ def one_blas_thread():
     """Ranks that are threads have small matrices and each other to share the cores with."""
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_work():
+    """Let Ctrl-C work here and in child processes also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -37,8 +37,6 @@ def start(cli, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # Whoever runs the tests in the background ignores Ctrl-C, and so would their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
     )
 
 
