@@ -17,12 +17,12 @@ from pscale.launch import machine
 from pscale.parallel.dry_run import bubble, dry_run, table
 from pscale.parallel.pipeline import timetable
 from pscale.parallel.predict import Prediction, predict
+from pscale.report.text import size_of
 from pscale.suite import Suite, expand, load_suite
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool, schedule: bool) -> None:
@@ -103,19 +103,10 @@ def _row(case: Case, prediction: Prediction) -> dict[str, str]:
         "parameters": f"{prediction.parameters:,}",
         "GFLOP": f"{prediction.model_flops * 1e-9:,.3g}",
         "calls": str(sum(call.count for call in prediction.calls)),
-        "sent": size(prediction.sent_bytes),
-        "memory": size(sum(prediction.memory_bytes.values())),
+        "sent": size_of(prediction.sent_bytes),
+        "memory": size_of(sum(prediction.memory_bytes.values())),
     }
 
 
 def _plan(case: Case) -> str:
     return f"{case.plan.product} × {case.threads} threads" if case.threads > 1 else case.plan.product
-
-
-def size(count: float) -> str:
-    """Write a number of bytes as a person would: 3.2 MiB."""
-    for unit in _BINARY:
-        if count < 1024 or unit == _BINARY[-1]:
-            break
-        count /= 1024
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"

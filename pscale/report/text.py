@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pscale.analysis.scaling import Point
-from pscale.analysis.stats import Estimate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
+    from pscale.analysis.scaling import Point
+    from pscale.analysis.stats import Estimate
 
 MISSING = "-"
 _SECONDS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
-_BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
