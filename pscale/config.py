@@ -171,6 +171,7 @@ class Launch:
     launcher: str = "auto"
     bind: Bind = "core"
     time_limit_s: float = 600.0
+    hang_after_s: float | None = 60.0  # without progress; None: nobody watches
     oversubscribe: bool = False
     omp: Omp = Omp()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -202,7 +203,8 @@ class Case:
         content = _unlike_default(self)
         for name in ("suite", "label", "series", "base", "require"):
             content.pop(name, None)
-        content.get("launch", {}).pop("time_limit_s", None)
+        for name in ("time_limit_s", "hang_after_s"):
+            content.get("launch", {}).pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 
@@ -31,3 +32,13 @@ def coordinates(sizes: Mapping[str, int], rank: int) -> dict[str, int]:
     for dim in reversed(list(sizes)):
         rank, places[dim] = divmod(rank, sizes[dim])
     return {dim: places[dim] for dim in sizes}
+
+
+def members(sizes: Mapping[str, int], span: Sequence[str], rank: int) -> list[int]:
+    """Return the ranks of the group over `span` that `rank` belongs to: they agree in all other dims."""
+
+    def elsewhere(other: int) -> dict[str, int]:
+        return {dim: place for dim, place in coordinates(sizes, other).items() if dim not in span}
+
+    mine = elsewhere(rank)
+    return [other for other in range(math.prod(sizes.values())) if elsewhere(other) == mine]

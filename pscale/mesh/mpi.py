@@ -189,7 +189,7 @@ class MpiPending:
     """A started collective; the library may move nothing until it is asked, so `poll` between layers."""
 
     def __init__(self, request: MPI.Request, number: int, recorder: Recorder):
-        self._request, self._number, self._recorder = request, number, recorder
+        self._request, self.number, self._recorder = request, number, recorder
         self._complete = False
 
     def poll(self) -> bool:
@@ -198,7 +198,7 @@ class MpiPending:
             enter = now()
             self._complete = self._request.Test()
             note = self._recorder.completed if self._complete else self._recorder.polled
-            note(self._number, enter, now())
+            note(self.number, enter, now())
         return self._complete
 
     def wait(self) -> None:
@@ -207,7 +207,7 @@ class MpiPending:
             enter = now()
             self._request.Wait()
             self._complete = True
-            self._recorder.completed(self._number, enter, now())
+            self._recorder.completed(self.number, enter, now())
 
 
 class MpiFile:

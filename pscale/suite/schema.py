@@ -225,6 +225,7 @@ class Launch(Group):
     launcher: str = Field(default=config.Launch.launcher, min_length=1)
     bind: config.Bind = config.Launch.bind
     time_limit: Seconds = config.Launch.time_limit_s
+    hang_after: Seconds | None = config.Launch.hang_after_s
     oversubscribe: bool = config.Launch.oversubscribe
     omp: Omp = Omp()
     env: Annotated[dict[str, str], AfterValidator(_variables)] = {}

@@ -27,6 +27,7 @@ from pscale.worker.recorder import Recorder  # noqa: E402
 _imported = time.perf_counter()
 
 from pscale.mesh import mpi  # noqa: E402 - importing mpi4py.MPI calls MPI_Init, timed apart
+from pscale.worker.watch import watching  # noqa: E402 - knows the calls of MPI
 
 
 class WrongWorldError(PscaleError):
@@ -48,12 +49,13 @@ def main(folder: Path) -> None:
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     recorder = Recorder([grid.axis_name(span) for span in spans])
     mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder)
-    if order.task == "verify":
-        verify.verify(order, mesh, recorder)
-        return
-    result = job.run(order, mesh, recorder, timeline)
-    axes = [mesh.axis(*span) for span in spans]
-    collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})
+    with watching(recorder, mesh, order.folder, order.case.launch.hang_after_s):
+        if order.task == "verify":
+            verify.verify(order, mesh, recorder)
+            return
+        result = job.run(order, mesh, recorder, timeline)
+        axes = [mesh.axis(*span) for span in spans]
+        collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})
 
 
 def _report_and_abort(folder: Path) -> None:

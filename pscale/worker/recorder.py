@@ -6,7 +6,9 @@ rows mean is worked out after the last step (`worker.waits`).
 
 from __future__ import annotations
 
+import statistics
 import struct
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -34,6 +36,7 @@ VERBS = (
 
 _ROW = struct.Struct(f"{len(FIELDS)}q")
 _OUTSIDE = -1
+_RECENT_STEPS = 32
 _VERB = {name: number for number, name in enumerate(VERBS)}
 
 
@@ -61,6 +64,8 @@ class Recorder:
         self._end = 0
         self._step = self._phase = _OUTSIDE
         self._requests: list[tuple[int, int]] = []  # axis and verb of every started call
+        self._durations_ns: deque[int] = deque(maxlen=_RECENT_STEPS)
+        self._in_step = False
 
     def reserve(self, rows: int) -> None:
         """Forget all rows and set memory aside for `rows` of them."""
@@ -83,11 +88,41 @@ class Recorder:
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         """Note one step, from the first line of the block to its last."""
-        self._step = index
+        self._step, self._in_step = index, True
         enter = now()
         yield
+        leave = now()
         if self.enabled:
-            self._write(Kind.STEP, _OUTSIDE, 0, enter, now())
+            self._write(Kind.STEP, _OUTSIDE, 0, enter, leave)
+        self._durations_ns.append(leave - enter)
+        self._in_step = False
+
+    def progress(self) -> tuple[int, ...]:
+        """Return numbers that stay the same only while this rank gets nowhere."""
+        return self._step, self._phase, self._end, len(self._requests), self._in_step
+
+    def place(self) -> tuple[int | None, str]:
+        """Return the step and phase that are under way; None outside the steps."""
+        phase = self._phase  # read once: another thread asks
+        return (self._step if self._in_step else None), ("" if phase == _OUTSIDE else PHASES[phase])
+
+    def median_step_s(self) -> float | None:
+        """Return the median duration of the latest steps; None before the first has ended."""
+        durations = list(self._durations_ns)
+        return statistics.median(durations) * 1e-9 if durations else None
+
+    def started(self, request: int) -> tuple[str, str]:
+        """Return axis and verb of a started call."""
+        axis, verb = self._requests[request]
+        return self.axes[axis], VERBS[verb]
+
+    def last_call(self) -> dict[str, int | str] | None:
+        """Return step, axis and verb of the last call that was noted; None if there is none."""
+        for end in range(self._end, 0, -_ROW.size):
+            kind, step, _, axis, verb, *_ = _ROW.unpack_from(self._rows, end - _ROW.size)
+            if kind in {Kind.CALL, Kind.ROOT, Kind.POSTED, Kind.COMPLETED}:
+                return {"step": step, "axis": self.axes[axis], "verb": VERBS[verb]}
+        return None
 
     def phase(self, name: str) -> Phase:
         """Return the block of code that makes up a phase; phases do not nest."""

@@ -1,5 +1,7 @@
 """Whatever ends a job, the suite goes on, the reason is told, and what is finished is kept."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +22,21 @@ if rank == "1":
     def fail(*_):
         raise ValueError("a wrong turn")
     pscale.nn.loss.CrossEntropy.forward = fail
+"""
+
+
+NEVER_JOINS = """
+import os
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+if rank == "1":
+    import time
+    import pscale.worker.trainer as trainer
+    finish = trainer.Trainer.update
+    def late(self):
+        if self.losses[5]:
+            time.sleep(1000)
+        finish(self)
+    trainer.Trainer.update = late
 """
 
 
@@ -54,7 +71,7 @@ def workers(process):
 
 def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(SABOTAGE)
-    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
     results = cli.run(tiny, code=1)
     endings = {row["ranks"]: row["status"] for row in results.cases.values()}
     assert endings == {1: "ok", 2: "failed", 4: "failed"}
@@ -82,6 +99,21 @@ def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
     row = next(iter(results.cases.values()))
     assert row["status"] == "timeout"
     assert "3 s" in row["reason"]
+
+
+def test_ranks_that_wait_for_one_that_never_joins_are_called_hung_with_a_roll_call(cli, tiny, monkeypatch):
+    (cli.folder / "sitecustomize.py").write_text(NEVER_JOINS)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+    options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=1s")
+    results = cli.run(tiny, "--only", "ranks == 2", *options, code=1)
+    row = next(iter(results.cases.values()))
+    assert row["status"] == "hung"
+    assert "rank 0 in all_reduce over dp (step 6, sync), rank 1 missing" in row["reason"]
+    assert "late: time.sleep(1000)" in row["reason"]
+    (evidence,) = results.folder.glob("cases/*/hang-*.jsonl")
+    ranks = {report["rank"]: report for report in map(json.loads, evidence.read_text().splitlines())}
+    assert ranks[0]["last_call"] == {"step": 5, "axis": "dp", "verb": "all_reduce"}
+    assert any("all_reduce" in line for line in ranks[0]["stack"])
 
 
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on_with_the_rest(cli, tiny):
