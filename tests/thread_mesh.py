@@ -19,6 +19,7 @@ import numpy as np
 
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Recorder
+from pscale.mesh.silent import Silent
 from pscale.mesh.solo import PlainFile, Solo
 
 T = TypeVar("T")
@@ -199,18 +200,6 @@ class ThreadAxis:
         return everyone if self.rank == 0 else []
 
 
-class Silent:
-    """A recorder that notes nothing."""
-
-    def call(self, *_: Any, **__: Any) -> None: ...
-    def posted(self, *_: Any, **__: Any) -> int:
-        return 0
-
-    def polled(self, *_: Any) -> None: ...
-    def completed(self, *_: Any) -> None: ...
-    def copied(self, *_: Any) -> None: ...
-
-
 class Switchboard:
     """The boards of all groups of a grid, made when first asked for."""
 
@@ -233,8 +222,9 @@ class Switchboard:
 
 
 class ThreadMesh:
-    def __init__(self, switchboard: Switchboard, rank: int, recorder: Recorder):
+    def __init__(self, switchboard: Switchboard, rank: int, recorder: Recorder, nodes: Sequence[int] = ()):
         self.sizes = switchboard.sizes
+        self.nodes = nodes or [0] * math.prod(self.sizes.values())
         places = np.unravel_index(rank, tuple(self.sizes.values()))
         self.coordinates = {dim: int(place) for dim, place in zip(self.sizes, places, strict=True)}
         self._switchboard, self._recorder = switchboard, recorder
@@ -257,17 +247,18 @@ def run_ranks(
     sizes: int | Mapping[str, int],
     function: Callable[[ThreadMesh], T],
     recorders: Sequence[Recorder] | None = None,
+    nodes: Sequence[int] = (),
 ) -> list[T]:
     """Call `function` once a rank of the grid (a number is that of dp ranks), each in a thread of its own.
 
-    Returns the results in rank order.
+    `nodes` says where each rank pretends to be. Returns the results in rank order.
     """
     grid_sizes = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
     count = math.prod(grid_sizes.values())
     switchboard = Switchboard(grid_sizes)
 
     def one(rank: int) -> T:
-        mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else Silent())
+        mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else Silent(), nodes)
         try:
             return function(mesh)
         except BaseException:

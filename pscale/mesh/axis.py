@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -128,6 +128,7 @@ class Mesh(Protocol):
     sizes: Mapping[str, int]
     coordinates: Mapping[str, int]
     world: Axis  # untimed: for exchanges outside the steps
+    nodes: Sequence[int]  # of every rank of the world: which node it is on, numbered as they first appear
 
     def axis(self, *dims: str) -> Axis:
         """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
@@ -135,7 +136,12 @@ class Mesh(Protocol):
 
 
 class Recorder(Protocol):
-    """Told of every communication call by the axes; times are `perf_counter_ns`."""
+    """Told of every communication call by the axes; times are what `now` said, in ns."""
+
+    @property
+    def now(self) -> Callable[[], int]:
+        """The clock of this rank."""
+        ...
 
     def call(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False

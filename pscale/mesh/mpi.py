@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter_ns as now
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from mpi4py import MPI
 
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, lies_in
+from pscale.mesh.silent import Silent
 from pscale.mesh.solo import Solo
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class MpiMesh:
     """The ranks of `comm` as a grid, row-major over `sizes`: the last dim varies fastest.
 
     Creating a sub-communicator is collective, so every group that a plan can need is made here, in one
-    order on every rank, never lazily.
+    order on every rank, never lazily. `nodes` says on which node each rank is.
     """
 
     def __init__(
@@ -35,9 +35,11 @@ class MpiMesh:
         sizes: Mapping[str, int],
         wanted: Sequence[Sequence[str]],
         recorder: Recorder,
+        nodes: Sequence[int],
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
-        self.world: Axis = MpiAxis("world", comm.Dup(), None)
+        self.nodes: Sequence[int] = nodes
+        self.world: Axis = MpiAxis("world", comm.Dup(), Silent())
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
         self.coordinates: Mapping[str, int] = dict(zip(sizes, places, strict=True))
@@ -52,21 +54,20 @@ class MpiMesh:
 
 
 class MpiAxis:
-    """A communicator as an axis. Without a recorder, calls are not timed."""
+    """A communicator as an axis."""
 
-    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder | None):
+    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder):
         self.name = name
         self.size, self.rank = comm.size, comm.rank
-        self._comm, self._recorder = comm, recorder
+        self._comm, self._recorder, self._now = comm, recorder, recorder.now
         self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
 
     def _note(self, verb: str, sent_bytes: int, enter: int, *, root: bool = False) -> None:
-        if self._recorder is not None:
-            self._recorder.call(self.name, verb, sent_bytes, enter, now(), root=root)
+        self._recorder.call(self.name, verb, sent_bytes, enter, self._now(), root=root)
 
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Replace `x` on every rank by the reduction over all ranks."""
-        enter = now()
+        enter = self._now()
         self._comm.Allreduce(MPI.IN_PLACE, x, _OPS[op])
         self._note("all_reduce", x.nbytes, enter)
 
@@ -77,7 +78,7 @@ class MpiAxis:
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         """Put `x` of every rank side by side along `dim` of `out`."""
         whole = out if _leads(out, dim) else self._scratch((self.size, *x.shape), x)
-        enter = now()
+        enter = self._now()
         self._comm.Allgather(x, whole)
         self._note("all_gather", x.nbytes, enter)
         if whole is not out:
@@ -94,7 +95,7 @@ class MpiAxis:
         if not _leads(x, dim):
             parts = self._scratch((self.size, *out.shape), x)
             self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
-        enter = now()
+        enter = self._now()
         self._comm.Reduce_scatter_block(parts, out, MPI.SUM)
         self._note("reduce_scatter", x.nbytes, enter)
 
@@ -106,7 +107,7 @@ class MpiAxis:
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
-        enter = now()
+        enter = self._now()
         self._comm.Alltoall(x, out)
         self._note("all_to_all", x.nbytes, enter)
 
@@ -120,18 +121,16 @@ class MpiAxis:
 
     def copy(self, x: Array, out: Array) -> None:
         """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
-        enter = now()
+        enter = self._now()
         np.copyto(out, x)
-        if self._recorder is not None:
-            self._recorder.copied(self.name, enter, now())
+        self._recorder.copied(self.name, enter, self._now())
 
     def _started(
         self, verb: str, sent_bytes: int, call: Callable[..., MPI.Request], *arguments: Any, partner: int = -1
     ) -> Pending:
-        enter = now()
+        enter = self._now()
         request = call(*arguments)
-        assert self._recorder is not None, "started calls belong to a step"
-        number = self._recorder.posted(self.name, verb, sent_bytes, enter, now(), partner=partner)
+        number = self._recorder.posted(self.name, verb, sent_bytes, enter, self._now(), partner=partner)
         return MpiPending(request, number, self._recorder)
 
     def _scratch(self, shape: tuple[int, ...], like: Array) -> Array:
@@ -143,26 +142,26 @@ class MpiAxis:
 
     def broadcast(self, x: Array, root: int = 0) -> None:
         """Replace `x` on every rank by that of `root`."""
-        enter = now()
+        enter = self._now()
         self._comm.Bcast(x, root)
         is_root = self.rank == root
         self._note("broadcast", x.nbytes if is_root else 0, enter, root=is_root)
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
-        enter = now()
+        enter = self._now()
         self._comm.Gather(x, out, root)
         self._note("gather", x.nbytes, enter, root=self.rank == root)
 
     def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
         """Give rank i `parts[i]` of `root`; others pass None."""
-        enter = now()
+        enter = self._now()
         self._comm.Scatter(parts, out, root)
         self._note("scatter", 0 if parts is None else parts.nbytes, enter, root=self.rank == root)
 
     def barrier(self) -> None:
         """Return when every rank has come here."""
-        enter = now()
+        enter = self._now()
         self._comm.Barrier()
         self._note("barrier", 0, enter)
 
@@ -190,24 +189,24 @@ class MpiPending:
 
     def __init__(self, request: MPI.Request, number: int, recorder: Recorder):
         self._request, self.number, self._recorder = request, number, recorder
-        self._complete = False
+        self._now, self._complete = recorder.now, False
 
     def poll(self) -> bool:
         """Give the library a chance to make progress; true once the result is there."""
         if not self._complete:
-            enter = now()
+            enter = self._now()
             self._complete = self._request.Test()
             note = self._recorder.completed if self._complete else self._recorder.polled
-            note(self.number, enter, now())
+            note(self.number, enter, self._now())
         return self._complete
 
     def wait(self) -> None:
         """Return when the result is there."""
         if not self._complete:
-            enter = now()
+            enter = self._now()
             self._request.Wait()
             self._complete = True
-            self._recorder.completed(self.number, enter, now())
+            self._recorder.completed(self.number, enter, self._now())
 
 
 class MpiFile:
@@ -235,7 +234,19 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, None)
+    return MpiAxis("world", MPI.COMM_WORLD, Silent())
+
+
+def nodes(comm: MPI.Intracomm) -> list[int]:
+    """Return on which node each rank of `comm` is, numbered as they first appear; collective.
+
+    Ranks of a node are those that can share memory; host names may be equal on different nodes.
+    """
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    firsts = comm.allgather(here.allreduce(comm.rank, MPI.MIN))
+    here.Free()
+    numbers = {first: number for number, first in enumerate(dict.fromkeys(firsts))}
+    return [numbers[first] for first in firsts]
 
 
 def abort() -> NoReturn:

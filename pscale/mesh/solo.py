@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -105,6 +105,7 @@ class SoloMesh:
         self.sizes: Mapping[str, int] = {}
         self.coordinates: Mapping[str, int] = {}
         self.world: Axis = Solo("world")
+        self.nodes: Sequence[int] = (0,)
 
     def axis(self, *dims: str) -> Axis:
         """Return the axis of this process alone."""

@@ -110,6 +110,7 @@ CALLS = _schema(
     ("transfer_s", _real),
     ("wait_s", _real),
     ("hidden_s", _real),
+    ("clock_bound_s", _real),  # how far the wait of one of these calls may be off; 0 within a node
 )
 
 # One row per rank.
@@ -117,6 +118,7 @@ RANKS = _schema(
     *_key,
     ("rank", _whole),
     ("host", _text),
+    ("node", _whole),  # of ranks that share memory, and so a clock; numbered as they first appear
     ("pid", _whole),
     ("cpus", _text),  # affinity, as "0-3,8"
     ("threads", _whole),  # BLAS threads got
@@ -130,7 +132,9 @@ RANKS = _schema(
     ("empty_rss_bytes", _whole),  # after the imports, before the model
     *((f"{kind}_bytes", _whole) for kind in ("parameters", "gradients", "optimizer", "exchange")),  # counted
     ("buffers_bytes", _whole),  # of the pool that activations lie in
-    ("clock_bound_s", _real),
+    ("clock_bound_s", _real),  # how far this rank's times may be off from those of rank 0's clock
+    ("clock_drift", _real),  # by how much faster rank 0's clock runs, as a fraction
+    ("clock_backwards_s", _real),  # by which this rank's own clock fell, at most; the launch is invalid then
     ("t_ideal_s", _real),
     ("wall_s", _real),  # of the measured steps
     ("unaccounted_s", _real),

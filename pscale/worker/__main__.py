@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
         )
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     recorder = Recorder([grid.axis_name(span) for span in spans])
-    mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder)
+    mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder, mpi.nodes(comm))
     with watching(recorder, mesh, order.folder, order.case.launch.hang_after_s):
         if order.task == "verify":
             verify.verify(order, mesh, recorder)

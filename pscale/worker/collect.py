@@ -14,6 +14,7 @@ from pscale.config import Case
 from pscale.mesh.axis import Axis, Mesh
 from pscale.results.files import write_json
 from pscale.results.store import write_columns, write_part
+from pscale.worker.clock import axis_bounds_ns
 from pscale.worker.job import JobResult, work
 from pscale.worker.observe import identity
 from pscale.worker.order import Order
@@ -33,12 +34,18 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
     names = [axis.name for axis in axes]
     wait = waits(measured.rows, axes)
     phases, calls = phase_table(measured.rows, wait), call_table(measured.rows, wait, names)
+    bounds_ns = axis_bounds_ns(mesh, measured.clock, axes)
+    calls["clock_bound_s"] = np.array([bounds_ns[name] * 1e-9 for name in calls["axis"].tolist()])
     phases["end_s"] = phases["end_s"] - measured.start_ns * 1e-9
     ends = phases["end_s"][:: len(set(phases["phase"]))]
     rank_row = {
         **identity(),
         **result.rank,
         "rank": mesh.world.rank,
+        "node": mesh.nodes[mesh.world.rank],
+        "clock_bound_s": measured.clock.bound_ns * 1e-9,
+        "clock_drift": measured.clock.drift,
+        "clock_backwards_s": measured.backwards_ns * 1e-9,
         "wall_s": measured.wall_s,
         "unaccounted_s": measured.wall_s - float(np.sum(phases["wall_s"])),
     }
@@ -86,7 +93,7 @@ def _summary(case: Case, step_s: float, ranks: Sequence[Mapping[str, Any]], resu
         "step_s": step_s,
         "gflops": figures["model_flops"] / step_s * 1e-9,
         "gemm_peak_gflops": sum(peaks) if None not in peaks else None,
-        "nodes": len({rank["host"] for rank in ranks}),
+        "nodes": len({rank["node"] for rank in ranks}),
         "loss_first": losses[0],
         "loss_last": losses[-1],
         "losses": losses,
@@ -103,6 +110,8 @@ def trouble(case: Case, ranks: Sequence[Mapping[str, Any]], result: JobResult) -
     if not spread <= limit:
         return f"replicas disagree by {spread:.1e} of the largest weight, over the limit of {limit:.0e}"
     for rank in ranks:
+        if (fell_s := rank["clock_backwards_s"]) > 0:
+            return f"the clock of rank {rank['rank']} went backwards by {fell_s * 1e6:.3g} µs"
         if reason := unmet(case.require, case.launch.omp, rank):
             return f"rank {rank['rank']}: {reason}"
     wrong = [rank for rank in ranks if rank["threads"] not in (None, case.threads)]
@@ -113,16 +122,17 @@ def trouble(case: Case, ranks: Sequence[Mapping[str, Any]], result: JobResult) -
 
 
 def _shared_cores(case: Case, ranks: Sequence[Mapping[str, Any]]) -> str:
-    """Return which host has fewer CPUs in its ranks' affinity masks than the ranks have threads."""
-    cpus: dict[str, set[int]] = defaultdict(set)
-    needed: dict[str, int] = defaultdict(int)
+    """Return which node has fewer CPUs in its ranks' affinity masks than the ranks have threads."""
+    cpus: dict[int, set[int]] = defaultdict(set)
+    needed: dict[int, int] = defaultdict(int)
     for rank in ranks:
-        cpus[rank["host"]] |= _numbers(rank["cpus"])
-        needed[rank["host"]] += case.threads
-    for host, need in needed.items():
-        if len(cpus[host]) < need:
+        cpus[rank["node"]] |= _numbers(rank["cpus"])
+        needed[rank["node"]] += case.threads
+    for node, need in needed.items():
+        if len(cpus[node]) < need:
+            host = next(rank["host"] for rank in ranks if rank["node"] == node)
             return (
-                f"{need} threads of the ranks on {host} share {len(cpus[host])} CPUs; "
+                f"{need} threads of the ranks on {host} share {len(cpus[node])} CPUs; "
                 "bind ranks to different cores, or say launch: {oversubscribe: true}"
             )
     return ""

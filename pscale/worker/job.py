@@ -67,8 +67,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     startup_s = time.time() - order.launched_unix_s
     warm_up(trainer, case.train.warmup)
     timeline.mark("warmup_s")
-    mesh.world.barrier()
-    measured = measure(trainer, case.train.warmup, case.train.steps)
+    measured = measure(trainer, mesh, case.train.warmup, case.train.steps)
     stop = case.train.warmup + case.train.steps
     columns = {
         "weights": learned(trainer.replicas) if case.model.kind == "linear" else None,

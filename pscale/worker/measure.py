@@ -6,6 +6,9 @@ import statistics
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
 
+from pscale.mesh.axis import Mesh
+from pscale.worker import clock
+from pscale.worker.clock import Clock
 from pscale.worker.observe import Usage, usage
 from pscale.worker.recorder import Recorder
 from pscale.worker.trainer import Trainer
@@ -16,9 +19,14 @@ _CALIBRATION_CALLS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The recorder's rows of the measured steps, and what the process used meanwhile."""
+    """The recorder's rows of the measured steps, and what the process used meanwhile.
+
+    All times are rank 0's: `clock` has turned this rank's into them.
+    """
 
     rows: Rows
+    clock: Clock
+    backwards_ns: int  # by which this rank's own clock fell
     start_ns: int
     wall_s: float
     before: Usage
@@ -34,19 +42,35 @@ def warm_up(trainer: Trainer, steps: int) -> None:
         trainer.step(index)
 
 
-def measure(trainer: Trainer, first: int, steps: int) -> Measured:
+def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int) -> Measured:
     """Run and record `steps` steps from index `first`; steps are numbered from 0 in the rows."""
     record = trainer.recorder
     record.reserve(2 * max(len(record), 16) * steps)
+    mesh.world.barrier()
+    opening = clock.meet(mesh, record.now)
+    mesh.world.barrier()
     record.enabled = True
-    before, start_ns = usage(), perf_counter_ns()
+    before, start_ns = usage(), record.now()
     for index in range(first, first + steps):
         trainer.step(index)
-    wall_s, after = (perf_counter_ns() - start_ns) * 1e-9, usage()
+    end_ns, after = record.now(), usage()
     record.enabled = False
+    common = clock.agree(mesh, opening, clock.meet(mesh, record.now, last=True))
     rows = record.rows()
     rows["step"] -= first
-    return Measured(rows=rows, start_ns=start_ns, wall_s=wall_s, before=before, after=after)
+    backwards_ns = clock.backwards_ns(rows)
+    for times in (rows["enter"], rows["leave"]):
+        times[:] = common(times)
+    start_ns, end_ns = common.at(start_ns), common.at(end_ns)
+    return Measured(
+        rows=rows,
+        clock=common,
+        backwards_ns=backwards_ns,
+        start_ns=start_ns,
+        wall_s=(end_ns - start_ns) * 1e-9,
+        before=before,
+        after=after,
+    )
 
 
 def recording_ratio(trainer: Trainer, first: int, pairs: int) -> float | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import statistics
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from time import perf_counter_ns as now
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,14 @@ class Kind(IntEnum):
 
 
 class Recorder:
-    """The notes of one rank on calls over the named `axes`. Switched off, it notes nothing."""
+    """The notes of one rank on calls over the named `axes`. Switched off, it notes nothing.
 
-    def __init__(self, axes: Sequence[str]) -> None:
+    `now` is the clock of the rank in ns; every time in the rows is what it said.
+    """
+
+    def __init__(self, axes: Sequence[str], *, now: Callable[[], int] = perf_counter_ns) -> None:
         self.enabled = False
-        self.axes = axes
+        self.axes, self.now = axes, now
         self._axis_numbers = {name: number for number, name in enumerate(axes)}
         self._rows = bytearray(_ROW.size * 1024)
         self._end = 0
@@ -89,9 +92,9 @@ class Recorder:
     def step(self, index: int) -> Iterator[None]:
         """Note one step, from the first line of the block to its last."""
         self._step, self._in_step = index, True
-        enter = now()
+        enter = self.now()
         yield
-        leave = now()
+        leave = self.now()
         if self.enabled:
             self._write(Kind.STEP, _OUTSIDE, 0, enter, leave)
         self._durations_ns.append(leave - enter)
@@ -190,9 +193,9 @@ class Phase:
 
     def __enter__(self) -> None:
         self._recorder._phase = self._number
-        self._enter = now()
+        self._enter = self._recorder.now()
 
     def __exit__(self, *_: Any) -> None:
         if self._recorder.enabled:
-            self._recorder._write(Kind.PHASE, _OUTSIDE, 0, self._enter, now())
+            self._recorder._write(Kind.PHASE, _OUTSIDE, 0, self._enter, self._recorder.now())
         self._recorder._phase = _OUTSIDE

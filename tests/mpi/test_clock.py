@@ -1,0 +1,84 @@
+"""Under a real MPI: ranks whose clocks are shifted on purpose find the waits that they would find without."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from whole_runs import LIMIT_S, TINY, Cli
+
+from pscale.config import Case, Launch
+from pscale.launch import machine, mpi
+from pscale.launch.command import command
+
+PROGRAM = Path(__file__).parent / "shifted_waits.py"
+
+# Two ranks say that each is on a node of its own, and the clock of rank 1 is 5 s behind and slow. Of four
+# ranks, it goes wrong now and then.
+CLOCKS = """
+import itertools, os, time
+rank, size = (
+    int(os.environ.get(mpich, os.environ.get(openmpi, -1)))
+    for mpich, openmpi in (("PMI_RANK", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
+)
+readings = itertools.count()
+def behind():
+    now = time.perf_counter_ns()
+    return now - 5_000_000_000 - now // 10_000
+def falls():
+    return time.perf_counter_ns() - (3_000_000_000 if next(readings) % 50 == 49 else 0)
+if rank >= 0:
+    import pscale.mesh.mpi as mpi
+    from pscale.worker.recorder import Recorder
+    mpi.nodes = lambda comm: list(range(comm.size)) if size == 2 else [0] * comm.size
+if rank == 1:
+    Recorder.__init__.__kwdefaults__["now"] = behind if size == 2 else falls
+"""
+
+
+def test_waits_of_ranks_with_shifted_clocks_are_those_of_true_clocks_within_the_bound():
+    case = Case(suite="clock", label="shifted", ranks=4, launch=Launch(bind="none", oversubscribe=True))
+    argv = (sys.executable, str(PROGRAM))
+    root = os.geteuid() == 0
+    order = command(case, mpi.find(), argv, machine.inspect(), environ=os.environ, root=root)
+    done = subprocess.run(
+        order.argv, env=dict(order.env), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    reports = json.loads(done.stdout)
+    assert len(reports) == 4
+    for report in reports:
+        assert report["error_ns"] <= report["bound_ns"]
+        assert 0 < report["bound_ns"] < 1e9
+        assert report["uncorrected_ns"] > 1_000_000
+        assert report["backwards_ns"] == 0
+    assert sum(report["seen_ns"] for report in reports) > 10_000_000
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    cli = Cli(tmp_path_factory.mktemp("clocks"))
+    (cli.folder / "sitecustomize.py").write_text(CLOCKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+        return cli.run(cli.suite(TINY.replace("[1, 2, 4]", "[2, 4]")), code=1)
+
+
+def test_a_job_over_two_nodes_is_measured_on_one_clock_whose_bound_is_stored(results):
+    case = results.cases["2 ranks"]
+    assert (case["status"], case["nodes"]) == ("ok", 2)
+    first, second = (row for row in results.rows("ranks") if row["case"] == case["case"])
+    assert (first["node"], first["clock_bound_s"], first["clock_drift"]) == (0, 0.0, 0.0)
+    assert second["node"] == 1
+    assert 0 < second["clock_bound_s"] < 1
+    assert abs(first["wall_s"] - second["wall_s"]) < 1
+    calls = [row for row in results.rows("calls") if row["case"] == case["case"]]
+    assert {row["clock_bound_s"] for row in calls if row["rank"] == 1} == {2 * second["clock_bound_s"]}
+
+
+def test_a_clock_that_went_backwards_makes_the_launch_invalid(results):
+    case = results.cases["4 ranks"]
+    assert case["status"] == "invalid"
+    assert "the clock of rank 1 went backwards by 3e+06 µs" in case["reason"]
