@@ -17,3 +17,9 @@ def interrupts_work():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """Return where the data of runs on threads are kept: made once for all of them."""
+    return tmp_path_factory.mktemp("files")

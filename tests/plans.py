@@ -2,14 +2,16 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from thread_mesh import run_ranks
 
-from pscale.config import Case, Data, Model, Timing, Train
+from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.mesh.grid import axis_name, groups
-from pscale.parallel import strategies
+from pscale.parallel import data, strategies, zero_plan
+from pscale.parallel.predict import predict
 from pscale.worker.job import make_trainer, replica_spread
 from pscale.worker.recorder import VERBS, Kind, Recorder
 from pscale.worker.verify import assembled, outcome
@@ -41,27 +43,69 @@ def as_it_is(trainer):
     return trainer
 
 
+class Run(NamedTuple):
+    """What a program of STEPS steps gives; the tensors are first gradients and last weights, whole."""
+
+    losses: np.ndarray
+    tensors: dict  # by kind, layer and name
+    spread: float  # of replicas
+    counted: list[Counter]  # by rank: (axis, verb, payload) of a step
+    memory: list[dict]  # by rank: bytes of model state and its exchange
+
+
+def on_plan(case, plan, micro_batches=None):
+    train = case.train if micro_batches is None else replace(case.train, micro_batches=micro_batches)
+    return replace(case, ranks=plan.ranks, plan=plan, train=train)
+
+
 def train(case, plan, folder, change=as_it_is):
-    """Return losses, whole tensors by kind, layer and name, and how far replicas differ after STEPS steps.
+    """Run all steps on threads, with what `change` makes of every rank's trainer."""
 
-    The tensors are the weights at the end and the gradients of the first step.
-    """
-    case = replace(case, ranks=plan.ranks, plan=plan)
-
-    def one(mesh):
-        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
-        trainer = change(make_trainer(case, mesh, batches, Recorder([])))
+    def one(trainer, mesh):
         result = outcome(trainer, mesh)
-        batches.close()
-        return result, replica_spread(trainer.replicas, mesh)
+        calls = counted(trainer.recorder, case.train.steps)
+        return result, calls, trainer.replicas.memory_bytes(), replica_spread(trainer.replicas, mesh)
 
-    ranks = run_ranks(plan.sizes, one)
+    ranks = each_rank(case, plan, folder, lambda trainer, mesh: one(change(trainer), mesh), record=True)
     tensors = {
         (kind, *name): whole
         for kind in ("weights", "gradients")
-        for name, whole in assembled([part for result, _ in ranks for part in getattr(result, kind)]).items()
+        for name, whole in assembled([part for result, *_ in ranks for part in getattr(result, kind)]).items()
     }
-    return ranks[0][0].losses, tensors, max(spread for _, spread in ranks)
+    return Run(
+        losses=ranks[0][0].losses,
+        tensors=tensors,
+        spread=max(spread for *_, spread in ranks),
+        counted=[calls for _, calls, _, _ in ranks],
+        memory=[memory for _, _, memory, _ in ranks],
+    )
+
+
+_SERIAL = {}
+
+
+def serial(case, folder):
+    """Return the run on one rank, of the whole batch at once; each is done once."""
+    whole = on_plan(case, Plan(), micro_batches=1)
+    if whole.id not in _SERIAL:
+        _SERIAL[whole.id] = train(whole, whole.plan, folder)
+    return _SERIAL[whole.id]
+
+
+def assert_is_serial(case, plan, folder, limit=1e-12):
+    """Run the plan: the results are the serial ones, and what it calls and holds is what was predicted."""
+    run, expected = train(case, plan, folder), serial(case, folder)
+    assert difference(run.losses, expected.losses) <= limit
+    assert largest_difference(run.tensors, expected.tensors) <= limit
+    assert run.spread == 0
+    assert run.counted == predicted_calls(case, plan)
+    assert run.memory == predicted_state(case, plan)
+
+
+def error_of(case, plan, folder, change=as_it_is):
+    """Return how far a run with a mistake is from the serial one, and its replicas from each other."""
+    run = train(case, plan, folder, change)
+    return largest_difference(run.tensors, serial(case, folder).tensors), run.spread
 
 
 def difference(found, expected):
@@ -73,39 +117,69 @@ def largest_difference(found, expected):
     return max(difference(found[name], expected[name]) for name in expected)
 
 
-def each_rank(case, plan, folder, act):
-    """Return what `act(trainer)` gives on every rank; recorders know the axes and are off."""
-    case = replace(case, ranks=plan.ranks, plan=plan)
+def each_rank(case, plan, folder, act, *, record=False):
+    """Return what `act(trainer, mesh)` gives on every rank; recorders know the axes."""
+    case = on_plan(case, plan)
     names = [axis_name(span) for span in groups(plan.sizes, strategies.GROUPS)]
     recorders = [Recorder(names) for _ in range(plan.ranks)]
 
     def one(mesh):
         batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
-        return act(make_trainer(case, mesh, batches, recorders[mesh.world.rank]))
+        recorder = recorders[mesh.world.rank]
+        trainer = make_trainer(case, mesh, batches, recorder)
+        recorder.clear()
+        recorder.enabled = record
+        result = act(trainer, mesh)
+        batches.close()
+        return result
 
     return run_ranks(plan.sizes, one, recorders)
+
+
+def counted(recorder, steps):
+    """Return how often a rank makes each (axis, verb, payload) in a step."""
+    rows = recorder.rows()
+    made = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
+    calls = zip(rows["axis"][made], rows["verb"][made], rows["bytes"][made], strict=True)
+    counts = Counter((recorder.axes[axis], VERBS[verb], int(size)) for axis, verb, size in calls)
+    assert all(count % steps == 0 for count in counts.values()), "every step makes the same calls"
+    return Counter({call: count // steps for call, count in counts.items()})
 
 
 def counted_calls(case, plan, folder):
     """Return how often every rank makes each (axis, verb, payload) in one step."""
 
-    def step(trainer):
-        recorder = trainer.recorder
-        recorder.enabled = True
+    def step(trainer, _):
         trainer.step(0)
-        rows = recorder.rows()
-        made = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
-        calls = zip(rows["axis"][made], rows["verb"][made], rows["bytes"][made], strict=True)
-        return Counter((recorder.axes[axis], VERBS[verb], int(size)) for axis, verb, size in calls)
+        return counted(trainer.recorder, 1)
 
-    return each_rank(case, plan, folder, step)
+    return each_rank(case, plan, folder, step, record=True)
 
 
 def predicted_calls(case, plan):
     """Return what `counted_calls` should."""
-    case = replace(case, ranks=plan.ranks, plan=plan)
     counters = [Counter() for _ in range(plan.ranks)]
     for rank, counter in enumerate(counters):
-        for call in strategies.calls(case, rank):
+        for call in strategies.calls(on_plan(case, plan), rank):
             counter[call.axis, call.verb, call.sent_bytes] += call.count
     return counters
+
+
+def predicted_state(case, plan):
+    """Return what `memory_bytes` of every rank's replicas should."""
+    case = on_plan(case, plan)
+    found = []
+    for rank in range(plan.ranks):
+        state = predict(case, rank).memory_bytes
+        exchange = zero_plan.buffer_bytes(case, rank) + data.buffer_bytes(case, rank)
+        kinds = ("parameters", "gradients", "optimizer")
+        found.append({kind: state[kind] for kind in kinds} | {"exchange": exchange})
+    return found
+
+
+def name(value):
+    """Return an id for a plan: what it does not leave as it is."""
+    if not isinstance(value, Plan):
+        return str(value)
+    changed = {key: each for key, each in vars(value).items() if each != getattr(Plan(), key)}
+    return " ".join(f"{key}={each}" for key, each in changed.items()) or "serial"

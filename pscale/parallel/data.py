@@ -49,6 +49,9 @@ class Replicated:
     def release(self, unit: int) -> None:
         """Keep the weights."""
 
+    def drop(self, unit: int) -> None:
+        """Keep the weights."""
+
     def start_step(self) -> None:
         """Let the first contribution to each gradient replace what is there."""
         for held in self._held:

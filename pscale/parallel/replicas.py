@@ -29,12 +29,16 @@ class Replicas(Protocol):
         """Be told that the weights of unit `unit` are not needed for now: its forward is done."""
         ...
 
+    def drop(self, unit: int) -> None:
+        """Be told that the micro-batch does not need the weights of unit `unit` again: backward used them."""
+        ...
+
     def start_step(self) -> None:
         """Begin a step: gradients are those of earlier steps."""
         ...
 
     def ready(self, unit: int, *, last: bool) -> None:
-        """Be told that unit `unit` ran backward, for the last micro-batch of the step if `last`."""
+        """Be told that gradients of unit `unit` are final for a micro-batch, the step's last if `last`."""
         ...
 
     def finish(self) -> None:

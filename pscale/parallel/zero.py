@@ -105,6 +105,13 @@ class Sharded:
         self._progress()
         self._prefetch()
 
+    def drop(self, unit: int) -> None:
+        """Free the weights of unit `unit`, which backward has used, unless another micro-batch needs them."""
+        for piece in self._units[unit]:
+            piece.weights.drop()
+        self._progress()
+        self._prefetch()
+
     def start_step(self) -> None:
         """Let the first contribution to each gradient replace what is there."""
         self._place = 0
@@ -112,16 +119,14 @@ class Sharded:
             piece.gradients.start_step()
 
     def ready(self, unit: int, *, last: bool) -> None:
-        """Begin to sum the gradients of unit `unit`, and free what backward does not need."""
+        """Begin to sum the gradients of unit `unit`; those of the unit before are there now."""
         for gradients in self._reducing:
             gradients.settle()
         self._reducing = [piece.gradients for piece in self._units[unit]]
         for piece in self._units[unit]:
             piece.gradients.reduce(last=last)
-            piece.weights.drop()
             self._moving.append(piece.gradients)
         self._progress()
-        self._prefetch()
 
     def finish(self) -> None:
         """Return when this rank has its shards of all sums, and no weights but those that stay."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name, coordinates, spanned
-from pscale.parallel import division
+from pscale.parallel import division, zero_walk
 from pscale.parallel.replicas import EVERYWHERE, SETS, Call
 from pscale.parallel.shards import Shards
+from pscale.parallel.zero_walk import Event
 
 
 def check(case: Case) -> None:
@@ -26,16 +26,6 @@ def check(case: Case) -> None:
     if not plan.reshard_after_forward and plan.zero != 3:
         raise PlanError(
             f"reshard_after_forward is for zero 3, which gathers weights; the plan has zero {plan.zero}"
-        )
-    if not plan.reshard_after_forward and plan.pp > 1:
-        raise PlanError(
-            f"reshard_after_forward: false keeps weights from forward to backward; with pp {plan.pp} that is "
-            "most of the step: use zero 2, which keeps them for all of it, or leave it true"
-        )
-    if plan.zero == 3 and plan.schedule == "zero-bubble" and plan.pp > 1:
-        raise PlanError(
-            "zero 3 with schedule zero-bubble would gather weights in an order that cannot be foreseen; use "
-            "zero 2, or schedule 1f1b"
         )
     if not plan.shard:
         return
@@ -53,37 +43,39 @@ def calls(case: Case, rank: int) -> list[Call]:
     plan, train = case.plan, case.train
     if not plan.zero:
         return []
-    made = [call for dealt in _dealt(case, rank) if dealt.shared for call in _exchange(case, dealt)]
+    told = zero_walk.events(case, rank)
+    made = [call for dealt in _dealt(case, rank) if dealt.shared for call in _exchange(case, dealt, told)]
     if train.clip is not None and plan.ranks > 1:
         made.append(Call(axis=axis_name(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8))
     return made
 
 
-def _exchange(case: Case, dealt: _Dealt) -> Iterator[Call]:
+def _exchange(case: Case, dealt: _Dealt, told: Sequence[Event]) -> Iterator[Call]:
     """Yield the calls for one group of parameters: a unit is summed and gathered as a whole."""
-    plan, micro_batches, item = case.plan, case.train.micro_batches, division.item_bytes(case)
-    name = axis_name(dealt.shared)
-    sums = micro_batches if plan.zero >= 2 else 1
-    uses = micro_batches * (2 if plan.reshard_after_forward else 1)
-    gathers = uses if plan.zero == 3 else 1
-    for layout in dealt.layouts.values():
-        shard_bytes = layout.shard * item
+    plan, item, name = case.plan, division.item_bytes(case), axis_name(dealt.shared)
+    sums = case.train.micro_batches if plan.zero >= 2 else 1
+    gathers, _ = zero_walk.gathered(told, dealt.layouts, keep=not plan.reshard_after_forward)
+    for unit, layout in dealt.layouts.items():
+        shard_bytes, times = layout.shard * item, gathers[unit] if plan.zero == 3 else 1
         yield Call(axis=name, verb="reduce_scatter", sent_bytes=layout.padded * item, count=sums)
-        yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=gathers)
+        yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=times)
         if dealt.sets:
             yield Call(axis=SETS, verb="all_reduce", sent_bytes=shard_bytes)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory for padding and for what is here for a while."""
-    zero, elements = case.plan.zero, 0
+    zero, elements, told = case.plan.zero, 0, zero_walk.events(case, rank)
     for dealt in _dealt(case, rank):
         if not dealt.shared:
             continue
         for layout in dealt.layouts.values():
             whole, shard = layout.padded - layout.size, layout.shard - layout.count(dealt.part)
             elements += (shard if zero == 3 else whole) + (shard if zero >= 2 else whole)
-        elements += _pool_elements(case, rank, dealt.layouts)
+        if zero == 3:
+            elements += zero_walk.gathered(told, dealt.layouts, keep=not case.plan.reshard_after_forward)[1]
+        if zero >= 2:
+            elements += zero_walk.contributed(told, dealt.layouts)
     return elements * division.item_bytes(case)
 
 
@@ -119,20 +111,3 @@ def _dealt(case: Case, rank: int) -> Iterator[_Dealt]:
         parts = math.prod(sizes[dim] for dim in shared)
         layouts = {unit: Shards(size=size, parts=parts) for unit, size in group.units.items()}
         yield _Dealt(shared=shared, sets=SETS in group.sync, layouts=layouts, part=part)
-
-
-def _pool_elements(case: Case, rank: int, layouts: Mapping[int, Shards]) -> int:
-    """Return the most that is here for a while.
-
-    That is a unit in use and the next one fetched, and gradients that fill while those of the unit before
-    travel; where micro-batches follow each other the last unit comes after the first.
-    """
-    plan, there = case.plan, [unit in layouts for unit in range(len(division.units(case, rank)))]
-    slot = max(layout.padded for layout in layouts.values())
-    neighbours = max((a + b for a, b in pairwise(there)), default=1)
-    gathered = slot * neighbours
-    if not plan.reshard_after_forward:
-        gathered = sum(layout.padded for layout in layouts.values())
-    around = there[0] + there[-1] if case.train.micro_batches > 1 else 0
-    contributed = slot * max(neighbours, around)
-    return (gathered if plan.zero == 3 else 0) + (contributed if plan.zero >= 2 else 0)

@@ -105,11 +105,11 @@ class Trainer:
             assert dx is not None, "only the first unit ends the backward pass"
             self.replicas.gather(number)
             dx = self.stage.units[number].layer.backward(dx, caches.pop())
+            self.replicas.drop(number)
             if action.kind == "backward":
                 self.replicas.ready(number, last=self._is_last(action))
             else:
                 put_off.append((number, self.stage.deferred.collect()))
-                self.replicas.release(number)
         if dx is not None:
             edge.send(action, dx)
         if put_off:

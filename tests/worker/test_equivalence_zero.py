@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -10,19 +9,17 @@ from plans import (
     BLOCK,
     LINEAR,
     TEXT,
+    assert_is_serial,
     counted_calls,
-    difference,
     each_rank,
-    largest_difference,
-    predicted_calls,
-    train,
+    error_of,
+    name,
+    on_plan,
 )
 from thread_mesh import ThreadAxis
 
 from pscale.config import Model, Plan
 from pscale.nn import counts
-from pscale.parallel import zero_plan
-from pscale.parallel.predict import predict
 from pscale.parallel.weights import WholeWeights
 
 # The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
@@ -51,58 +48,11 @@ RUNS = [
 ]  # fmt: skip
 
 
-def name(value):
-    if not isinstance(value, Plan):
-        return str(value)
-    changed = {key: each for key, each in vars(value).items() if each != getattr(Plan(), key)}
-    return " ".join(f"{key}={each}" for key, each in changed.items())
-
-
-def case_of(kind, micro_batches):
-    case = CASES[kind]
-    return replace(case, train=replace(case.train, micro_batches=micro_batches))
-
-
-@cache
-def serial(kind, folder):
-    return train(CASES[kind], Plan(), folder)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("files")
-
-
 @pytest.mark.parametrize(("kind", "plan", "micro_batches"), RUNS, ids=name)
-def test_losses_and_weights_are_those_of_the_serial_run(kind, plan, micro_batches, folder):
-    serial_losses, serial_weights, _ = serial(kind, folder)
-    losses, weights, spread = train(case_of(kind, micro_batches), plan, folder)
-    assert difference(losses, serial_losses) < 1e-12
-    assert largest_difference(weights, serial_weights) < 1e-12
-    assert spread == 0
-
-
-@pytest.mark.parametrize(("kind", "plan", "micro_batches"), RUNS, ids=name)
-def test_every_rank_makes_the_calls_that_are_predicted(kind, plan, micro_batches, folder):
-    case = case_of(kind, micro_batches)
-    assert counted_calls(case, plan, folder) == predicted_calls(case, plan)
-
-
-@pytest.mark.parametrize(("kind", "plan", "micro_batches"), RUNS, ids=name)
-def test_every_rank_holds_what_is_predicted_and_no_more_with_every_step(kind, plan, micro_batches, folder):
-    case = replace(case_of(kind, micro_batches), ranks=plan.ranks, plan=plan)
-
-    def steps(trainer):
-        held = []
-        for index in range(3):
-            trainer.step(index)
-            held.append(trainer.replicas.memory_bytes())
-        return held
-
-    for rank, (_, second, third) in enumerate(each_rank(case, plan, folder, steps)):
-        kinds = ("parameters", "gradients", "optimizer")
-        predicted = {kind: predict(case, rank).memory_bytes[kind] for kind in kinds}
-        assert second == third == {**predicted, "exchange": zero_plan.buffer_bytes(case, rank)}
+def test_every_way_to_share_is_the_serial_run_and_holds_and_calls_what_is_predicted(
+    kind, plan, micro_batches, folder
+):
+    assert_is_serial(on_plan(CASES[kind], plan, micro_batches), plan, folder)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -132,7 +82,7 @@ def test_model_state_is_that_of_the_literature(stage, parts, folder):
     model = replace(SIZES, width=24, sequence=16)
     case = replace(CASES["gpt"], model=model)
     whole = counts.parameters(model) * 8
-    held = each_rank(case, Plan(dp=4, zero=stage), folder, lambda trainer: trainer.replicas.memory_bytes())
+    held = each_rank(case, Plan(dp=4, zero=stage), folder, lambda trainer, _: trainer.replicas.memory_bytes())
     for each in held:
         found = [each[kind] for kind in ("parameters", "gradients", "optimizer")]
         assert found == [whole * copies // part for part, copies in zip(parts, (1, 1, 2), strict=True)]
@@ -149,21 +99,21 @@ def keep_own_part(axis, x, out):
 @pytest.mark.parametrize("stage", STAGES[:3], ids=str)
 def test_a_missing_sum_of_gradients_is_caught(stage, folder, monkeypatch):
     monkeypatch.setattr(ThreadAxis, "start_reduce_scatter", keep_own_part)
-    _, weights, _ = train(CASES["gpt"], Plan(dp=2, **stage), folder)
-    assert largest_difference(weights, serial("gpt", folder)[1]) > 1e-6
+    error, _ = error_of(CASES["gpt"], Plan(dp=2, **stage), folder)
+    assert error > 1e-6
 
 
 def test_a_missing_sum_over_the_sets_of_shards_is_caught(folder, monkeypatch):
     monkeypatch.setattr(
         ThreadAxis, "start_all_reduce", lambda axis, x: axis._start("all_reduce", x.nbytes, lambda: None)
     )
-    _, weights, spread = train(CASES["gpt"], Plan(dp=4, shard=2, zero=2), folder)
-    assert largest_difference(weights, serial("gpt", folder)[1]) > 1e-6
+    error, spread = error_of(CASES["gpt"], Plan(dp=4, shard=2, zero=2), folder)
+    assert error > 1e-6
     assert spread > 1e-6
 
 
 def test_weights_that_are_not_published_are_caught(folder, monkeypatch):
     monkeypatch.setattr(WholeWeights, "publish", lambda _: None)
-    _, weights, spread = train(CASES["gpt"], Plan(dp=2, zero=1), folder)
-    assert largest_difference(weights, serial("gpt", folder)[1]) > 1e-6
+    error, spread = error_of(CASES["gpt"], Plan(dp=2, zero=1), folder)
+    assert error > 1e-6
     assert spread > 1e-6
