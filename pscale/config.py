@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_type_hints
 
+from pscale.lateness import NO_DELAY, NO_JITTER, Inject, Jitter, in_words
+
 Scaling = Literal["weak", "strong", "throughput"]
 ModelKind = Literal["gpt", "moe", "block", "linear"]
 DataKind = Literal["text", "synthetic", "linear"]
@@ -196,6 +198,13 @@ class Case:
     timing: Timing = Timing()
     launch: Launch = Launch()
     require: Require = Require()
+    inject: Inject = NO_DELAY
+    jitter: Jitter = NO_JITTER
+
+    @property
+    def injected(self) -> str:
+        """What makes ranks late on purpose, in words; empty for a healthy case."""
+        return in_words(self.inject, self.jitter)
 
     @property
     def id(self) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {"config", "errors", "expressions"}
+EVERYONE = {"config", "errors", "expressions", "lateness"}
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "expressions": {"errors"},
+    "lateness": set(),
     "mesh": set(),
     "nn": set(),
     "data": {"mesh"},

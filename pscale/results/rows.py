@@ -19,6 +19,7 @@ def planned_columns(case: Case) -> dict[str, Any]:
         "series": case.series,
         "base": case.base,
         "scaling": case.scaling,
+        "injected": case.injected or None,
         "ranks": case.ranks,
         "threads": case.threads,
         "oversubscribed": case.launch.oversubscribe,

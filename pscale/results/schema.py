@@ -30,6 +30,7 @@ CASES = _schema(
     ("series", _text),  # cases of a series differ in size alone
     ("base", pa.bool_()),
     ("scaling", _text),
+    ("injected", _text),  # what makes ranks late on purpose; null for a healthy case
     ("status", _text),  # ok failed timeout hung invalid skipped
     ("reason", _text),
     ("ranks", _whole),
@@ -94,6 +95,7 @@ STEPS = _schema(
     ("phase", _text),  # data forward backward sync update
     ("wall_s", _real),
     *((name, _real) for name in ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")),
+    ("injected_s", _real),  # of compute_s: burnt on purpose
     ("end_s", _real),  # when the step ended, since the first measured step began; same for its phases
 )
 

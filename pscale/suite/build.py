@@ -7,8 +7,8 @@ import glob
 import os
 from pathlib import Path
 
-from pscale import config
-from pscale.suite.schema import Block, File, Gpt, Linear, LinearData, Moe, Text
+from pscale import config, lateness
+from pscale.suite.schema import Block, File, Gpt, Inject, Jitter, Linear, LinearData, Moe, Text
 
 _STDLIB = config.Data.source
 _LINEAR_WEIGHTS = 5
@@ -36,6 +36,8 @@ def build(file: File, folder: Path) -> config.Case:
             omp=config.Omp(**file.launch.omp.model_dump()),
         ),
         require=config.Require(**file.require.model_dump()),
+        inject=_inject(file.inject),
+        jitter=_jitter(file.jitter),
     )
 
 
@@ -73,3 +75,14 @@ def _train(file: File) -> config.Train:
     fields = file.train.model_dump()
     replicas = file.plan.dp * file.plan.ep if file.scaling == "weak" else 1
     return config.Train(**{**fields, "batch": fields["batch"] * replicas})
+
+
+def _inject(inject: Inject) -> lateness.Inject:
+    """Return the delay; without one, nothing, so that healthy cases are equal."""
+    fields = inject.model_dump(exclude={"delay"})
+    return lateness.Inject(**fields, delay_s=inject.delay) if inject.delay else lateness.Inject()
+
+
+def _jitter(jitter: Jitter) -> lateness.Jitter:
+    fields = {**jitter.model_dump(exclude={"mean"}), "ranks": tuple(sorted({*jitter.ranks}))}
+    return lateness.Jitter(**fields, mean_s=jitter.mean) if jitter.mean else lateness.Jitter()

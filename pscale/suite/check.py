@@ -12,6 +12,7 @@ from pscale.errors import PlanError, UsageError
 from pscale.parallel import check as check_plan
 from pscale.suite.document import Path_, dotted
 from pscale.suite.draft import Draft, written
+from pscale.suite.late import lateness_problems
 from pscale.suite.problems import Problem, suite_error
 from pscale.suite.suite import Suite
 
@@ -30,6 +31,10 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
         for problem in _model_problems(draft.case.model) + _data_problems(draft.case):
             path = written(draft.point, problem.path)
             problems.setdefault(path, Problem(path, problem.message))
+    for draft in drafts:
+        for problem in lateness_problems(draft.case):
+            path = written(draft.point, problem.path)
+            problems.setdefault(path, Problem(path, f"{draft.case.label}: {problem.message}"))
     if problems:
         raise suite_error(problems.values(), suite.places)
     shortages = [text for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]

@@ -11,7 +11,8 @@ from pscale.expressions import condition
 from pscale.suite.check import check
 from pscale.suite.document import Path_
 from pscale.suite.draft import Draft, drafts_of
-from pscale.suite.label import DEGREES, labels
+from pscale.suite.fields import INJECTED
+from pscale.suite.label import DEGREES, labels, with_injected
 from pscale.suite.problems import Problem, suite_error
 from pscale.suite.suite import Expansion, Expectation, Suite
 
@@ -34,13 +35,15 @@ def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) 
 
 def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
     """Name every case by what varies over the whole sweep, so that a label is the same on every machine."""
-    fields = dict.fromkeys(["ranks", "threads", *(s.field for draft in drafts for s in draft.point)])
+    swept = [s.field for draft in drafts for s in draft.point if not s.field.startswith(INJECTED)]
+    fields = dict.fromkeys(["ranks", "threads", *swept])
     if fields.keys() & {*DEGREES} and len({draft.case.ranks for draft in drafts}) == 1:
         fields |= dict.fromkeys(DEGREES)  # those that are the rest tell products of so many ranks apart too
     texts = labels([{field: draft.value(field) for field in fields} for draft in drafts])
+    said = with_injected(texts, [draft.case.injected for draft in drafts])
     named = [
         replace(draft, case=replace(draft.case, label=label, series=series))
-        for draft, (label, series) in zip(drafts, texts, strict=True)
+        for draft, (label, series) in zip(drafts, said, strict=True)
     ]
     unique: dict[str, Draft] = {}
     for draft in named:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pscale.suite.schema import File, Group
 
-VARIABLE = ("ranks", "threads", "model", "data", "train", "plan", "timing", "launch")
+VARIABLE = ("ranks", "threads", "model", "data", "train", "plan", "timing", "launch", "inject", "jitter")
 
 
 def groups(field: str) -> dict[str, type[Group]]:
@@ -43,8 +43,10 @@ def _leaves(field: str) -> Iterator[str]:
 
 
 LEAVES = tuple(leaf for field in VARIABLE for leaf in _leaves(field))  # every field that may vary, with dots
-_LAST = Counter(leaf.rpartition(".")[2] for leaf in LEAVES)
-SHORT = {last: leaf for leaf in LEAVES if _LAST[last := leaf.rpartition(".")[2]] == 1}  # clear alone
+INJECTED = ("inject.", "jitter.")  # goes by its full name alone, so that nobody injects by mistake
+_CALLED = [leaf for leaf in LEAVES if not leaf.startswith(INJECTED)]
+_LAST = Counter(leaf.rpartition(".")[2] for leaf in _CALLED)
+SHORT = {last: leaf for leaf in _CALLED if _LAST[last := leaf.rpartition(".")[2]] == 1}  # clear alone
 
 
 def full_name(name: str) -> str | None:

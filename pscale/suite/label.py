@@ -47,6 +47,19 @@ def labels(cases: Sequence[Values]) -> list[tuple[str, str]]:
     ]
 
 
+def with_injected(texts: Sequence[tuple[str, str]], injected: Sequence[str]) -> list[tuple[str, str]]:
+    """Add what is injected to label and series, also where it does not vary: it is never overlooked."""
+    healthy = "healthy" if any(injected) else ""
+    return [
+        (_joined(label, words), _joined(series, words or ("" if series else healthy)))
+        for (label, series), words in zip(texts, injected, strict=True)
+    ]
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
+
+
 def _with_plans_in_order(names: Sequence[str]) -> list[str]:
     """Return the names with those of the plan together where the first is, an axis before its options."""
     plan = [name for name in _PLAN if name in names]

@@ -12,9 +12,9 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZE = re.compile(r"([0-9]+) ?(B|KiB|MiB|GiB)")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])")
 
 
 class Formula(str):
@@ -58,7 +58,7 @@ def duration_s(text: str) -> float:
     """Read a time such as 90s or 1h30m."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"expected a time such as 90s, 10m or 1h30m, or a number of seconds, got '{text}'")
+        raise ValueError(f"expected a time such as 10ms, 90s or 1h30m, or a number of seconds, got '{text}'")
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
@@ -79,4 +79,6 @@ Positive = Annotated[float, Gt(0), Computed()]
 NotNegative = Annotated[float, Ge(0), Computed()]
 Fraction = Annotated[float, Ge(0), Lt(1), Computed()]
 Bytes = Annotated[int, Ge(1), Le(1 << 40), Computed(size_bytes, "^(=|[0-9]+ ?(B|KiB|MiB|GiB)$)")]
-Seconds = Annotated[float, Gt(0), Computed(duration_s, r"^(=|([0-9]+(\.[0-9]+)?[smhd])+$)")]
+_TIME = r"^(=|([0-9]+(\.[0-9]+)?(ms|[smhd]))+$)"
+Seconds = Annotated[float, Gt(0), Computed(duration_s, _TIME)]
+SecondsOrNone = Annotated[float, Ge(0), Computed(duration_s, _TIME)]

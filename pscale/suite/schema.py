@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from pscale import config
+from pscale import config, lateness
 from pscale.suite.quantities import (
     Bytes,
     Count,
@@ -25,6 +25,7 @@ from pscale.suite.quantities import (
     OneOrTwo,
     Positive,
     Seconds,
+    SecondsOrNone,
     Seed,
 )
 from pscale.suite.sweep import Sweep
@@ -232,6 +233,24 @@ class Launch(Group):
     extra: list[str] = []
 
 
+class Inject(Group):
+    """One rank that is made late, to ask what that would cost."""
+
+    rank: CountOrNone = lateness.Inject.rank
+    phase: lateness.Phase = lateness.Inject.phase
+    delay: SecondsOrNone = lateness.Inject.delay_s
+    every: Count = lateness.Inject.every
+
+
+class Jitter(Group):
+    """Ranks that are made late at random."""
+
+    distribution: lateness.Distribution = lateness.Jitter.distribution
+    mean: SecondsOrNone = lateness.Jitter.mean_s
+    phase: lateness.Phase = lateness.Jitter.phase
+    ranks: list[Annotated[int, Field(ge=0)]] = []
+
+
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError(
@@ -285,6 +304,8 @@ class File(Group):
     timing: Timing = Timing()
     launch: Launch = Launch()
     require: Require = Require()
+    inject: Inject = Inject()
+    jitter: Jitter = Jitter()
     sweep: Sweep = Sweep()
     exclude: list[str] = []
     base: str | None = None

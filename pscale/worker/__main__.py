@@ -20,7 +20,7 @@ from pscale.errors import PscaleError  # noqa: E402
 from pscale.mesh import grid  # noqa: E402
 from pscale.parallel.strategies import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
-from pscale.worker import collect, job, observe, verify  # noqa: E402
+from pscale.worker import collect, job, late, observe, verify  # noqa: E402
 from pscale.worker.order import Order  # noqa: E402
 from pscale.worker.recorder import Recorder  # noqa: E402
 
@@ -47,10 +47,11 @@ def main(folder: Path) -> None:
             "`pscale doctor` says which are found"
         )
     spans = grid.groups(order.case.plan.sizes, GROUPS)
-    recorder = Recorder([grid.axis_name(span) for span in spans])
+    names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"
+    recorder = late.recorder(order.case, names, comm.rank, order.repeat) if measures else Recorder(names)
     mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder, mpi.nodes(comm))
     with watching(recorder, mesh, order.folder, order.case.launch.hang_after_s):
-        if order.task == "verify":
+        if not measures:
             verify.verify(order, mesh, recorder)
             return
         result = job.run(order, mesh, recorder, timeline)

@@ -51,6 +51,7 @@ class Kind(IntEnum):
     POLLED = 5
     COMPLETED = 6
     COPIED = 7
+    INJECTED = 8
 
 
 class Recorder:
@@ -143,6 +144,11 @@ class Recorder:
         """Note that data were arranged for an exchange."""
         if self.enabled:
             self._write(Kind.COPIED, self._axis_numbers[axis], _VERB["copy"], enter, leave)
+
+    def injected(self, enter: int, leave: int) -> None:
+        """Note time that was burnt on purpose."""
+        if self.enabled:
+            self._write(Kind.INJECTED, _OUTSIDE, 0, enter, leave)
 
     def posted(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = _OUTSIDE

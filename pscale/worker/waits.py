@@ -124,6 +124,7 @@ def phase_table(rows: Rows, wait: Column) -> Table:
         "wait_s": waited,
         "copy_s": copied,
         "hidden_s": total(inside, hidden(rows)),
+        "injected_s": total(rows["kind"] == Kind.INJECTED, time),
         "end_s": np.repeat(ends, len(PHASES)),
     }
 

@@ -33,6 +33,7 @@ TYPES = {
     "number ≥ 0, < 1": quantities.Fraction,
     "size ≥ 1": quantities.Bytes,
     "time > 0": quantities.Seconds,
+    "time ≥ 0": quantities.SecondsOrNone,
     "number": float,
     "text": str,
     "true or false": bool,
@@ -40,7 +41,7 @@ TYPES = {
 }
 OTHER_TYPES = {
     *("text", "group", "group or null", "list of groups", "list of groups or null"),
-    *("lists of equal length", "texts by name", "whole number, 1 to 1000", "a metric"),
+    *("list of ranks", "lists of equal length", "texts by name", "whole number, 1 to 1000", "a metric"),
 }
 
 
@@ -101,7 +102,20 @@ FIELDS = schema()
 def test_the_fields_of_the_document_are_those_of_the_schema():
     assert documented().keys() == FIELDS.keys()
     groups = {group for group, _, _ in FIELDS}
-    top = {"", "model", "data", "train", "plan", "timing", "launch", "require", "sweep", "expect"}
+    top = {
+        "",
+        "model",
+        "data",
+        "train",
+        "plan",
+        "timing",
+        "launch",
+        "require",
+        "inject",
+        "jitter",
+        "sweep",
+        "expect",
+    }
     assert groups == top | {"launch.omp"}
 
 

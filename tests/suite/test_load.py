@@ -132,7 +132,7 @@ def test_a_suite_is_read_with_its_defaults(suite):
         (
             "time_limit: 10m",
             "time_limit: 10:00",
-            ["launch.time_limit: expected a time such as 90s", "got '10:00'"],
+            ["launch.time_limit: expected a time such as 10ms, 90s", "got '10:00'"],
         ),
         (
             "dp: ranks",
