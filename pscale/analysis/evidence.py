@@ -94,6 +94,12 @@ def _of_times(point: Point, sample: Sample | None) -> Iterator[tuple[str, str]]:
             f"slowest {sample.slowest * 1e3:.4g} ms, mean {sample.mean * 1e3:.4g} ms. "
             "Look at the heat map for the rank that was late.",
         )
+    if sample.unsteady > sample.launches / 2:
+        yield (
+            "unsteady",
+            f"Steps were still getting faster or slower in the second half of {sample.unsteady} of "
+            f"{sample.launches} launches. Raise `train.warmup`, or take more `train.steps`.",
+        )
     width = point.step_s.half_width if point.step_s else None
     if width is not None and width > HALF_WIDTH:
         yield (

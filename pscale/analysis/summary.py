@@ -122,13 +122,14 @@ def _notes(points: tuple[Point, ...]) -> tuple[str, ...]:
     good = [point for point in points if point.step_s]
     if any(point.launches == 1 for point in good):
         notes.append(
-            "Cases with one launch: the interval is from the scatter of steps alone and does not hold what "
-            "differs between launches; it is too narrow. Set `repeat: 3` or more."
+            "Cases with one launch have no interval: what differs between launches is not known from one. "
+            "Set `repeat: 3` or more."
         )
-    if dropped := sum(point.dropped for point in good):
+    if dropped := [point for point in good if point.dropped]:
+        counts = [f"{point.label}: {point.dropped} of {point.dropped + point.steps}" for point in dropped]
         notes.append(
-            f"{dropped} measured steps were left out of the step times as further warm-up, "
-            "because they were outside the spread of the second half of their launch."
+            "Further warm-up, found after the steps of `warmup` and left out of the step times "
+            f"(all other steps count, however slow): {_listed(counts, most=8)}."
         )
     if any(point.peak_fraction for point in good):
         notes.append(

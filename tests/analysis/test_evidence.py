@@ -5,6 +5,10 @@ FLAWS = {
     "deviation": ({"noise": 0.25}, "% of the mean"),
     "extreme": ({"spikes_s": {7: 0.2}}, "slowest 300 ms, mean 110 ms"),
     "interval": ({"launch_noise": 0.1}, "is known to ±"),
+    "unsteady": (
+        {"spikes_s": {step: 0.001 * (20 - step) for step in range(20)}, "noise": 0.002},
+        "second half of 3 of 3 launches",
+    ),
     "recording": ({"row": {"recording_ratio": 1.034}}, "3.4% longer"),
     "replicas": ({"row": {"replica_spread": 1e-3}}, "1.0e-03"),
     "loss": ({"losses": [3.0, 2.0, float("nan")]}, "from step 2 of 3"),

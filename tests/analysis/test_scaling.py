@@ -113,12 +113,13 @@ def test_strong_efficiency_needs_no_count_of_flops(tmp_path):
     assert by_ranks(summary_of(tmp_path / "run", points))[4].efficiency.value == pytest.approx(1.0)
 
 
-def test_a_single_launch_says_that_its_interval_is_from_steps_alone(tmp_path):
+def test_single_launches_have_no_interval_and_the_report_says_why(tmp_path):
     summary = summary_of(
         tmp_path / "run", [Point(ranks=1, noise=0.01), Point(ranks=2, noise=0.01)], repeats=1
     )
-    assert by_ranks(summary)[2].efficiency.low < by_ranks(summary)[2].efficiency.high
-    assert any("scatter of steps alone" in note for note in summary.notes)
+    assert by_ranks(summary)[2].efficiency.value == pytest.approx(1, rel=0.05)
+    assert by_ranks(summary)[2].efficiency.low is None
+    assert any("one launch" in note and "repeat: 3" in note for note in summary.notes)
 
 
 def test_a_launch_without_rows_of_steps_counts_with_the_step_time_it_states(tmp_path):
