@@ -130,6 +130,16 @@ class Plan:
         return self.dp * self.ep
 
     @property
+    def sequence_parts(self) -> int:
+        """Into how many parts a sequence is cut between the layers."""
+        return self.cp * (self.tp if self.sp else 1)
+
+    @property
+    def mixture_copies(self) -> int:
+        """How many ranks route the same tokens, and multiply them with the same experts."""
+        return 1 if self.sp else self.tp
+
+    @property
     def ranks(self) -> int:
         """Processes that the plan needs."""
         return math.prod(self.sizes.values())

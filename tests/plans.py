@@ -178,7 +178,9 @@ def predicted_state(case, plan):
 
 
 def name(value):
-    """Return an id for a plan: what it does not leave as it is."""
+    """Return an id: of a plan what it does not leave as it is, of a case its kind of model."""
+    if isinstance(value, Case):
+        return value.model.kind
     if not isinstance(value, Plan):
         return str(value)
     changed = {key: each for key, each in vars(value).items() if each != getattr(Plan(), key)}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pscale.config import Model
 from pscale.nn.attention import scores_per_head
-from pscale.nn.routing import capacity, has_experts
+from pscale.nn.queue import capacity, room
+from pscale.nn.routing import has_experts
 
 
 def unit_parameters(model: Model) -> list[tuple[str, int]]:
@@ -53,15 +54,17 @@ def unit_flops(model: Model, sequences: int = 1) -> list[tuple[str, int]]:
     return _unit_flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
 
 
-def executed_flops(model: Model, sequences: int, *, scores: int | None = None, copies: int = 1) -> int:
-    """Return the FLOPs of the matrix products that one training step does, mixtures on `copies` ranks alike.
+def executed_flops(
+    model: Model, sequences: int, *, scores: int | None = None, copies: int = 1, parts: int = 1
+) -> int:
+    """Return the FLOPs of the matrix products that one training step does.
 
     More than `model_flops` by the scores that are computed and masked (of a head and sequence `scores` are,
-    or those of one rank's blocks) and by the empty places of experts. Sums and products with a vector are
-    not counted.
+    or those of one rank's blocks) and by the empty places of experts. These come with mixtures: `parts` ranks
+    share a sequence, and `copies` do alike. Sums and products with a vector are not counted.
     """
     computed = scores_per_head(model.sequence) if scores is None else scores
-    places = model.experts * capacity(model)
+    places = parts * model.experts * room(model, parts)
     return sum(flops for _, flops in _unit_flops(model, sequences, computed, places, copies))
 
 
@@ -138,18 +141,23 @@ def unit_activation_bytes(
         case "block":
             return [("block.0", item * (block + n * h // outside))]
         case "gpt" | "moe":
-            mixture = _mixture_bytes(model, sequences, item) - item * (n * h + 8 * n * h // inside)
+            mlp = item * (n * h // outside + 8 * n * h // inside)
+            mixture = _mixture_bytes(model, sequences, n // sequences // outside, item) - mlp
             blocks = _blocks(model, item * block, mixture)
             logits = n * (model.vocabulary if columns is None else columns)
             head = item * ((2 * n * h + 2 * n) // outside + logits)
             return [("embedding", 8 * n), *blocks, ("head", head)]
 
 
-def _mixture_bytes(model: Model, sequences: int, item: int) -> int:
-    """Return what the experts and the router of a block keep: numbers, 8-byte integers, truth values."""
-    h, n = model.width, sequences * model.sequence
-    places, choices = sequences * model.experts * capacity(model), n * model.top_k
-    return item * (n * h + 10 * places * h + n * model.experts + choices) + 17 * choices + 9 * places
+def _mixture_bytes(model: Model, sequences: int, tokens: int, item: int) -> int:
+    """Return what the experts and the router of a block keep: numbers, 8-byte integers, truth values.
+
+    That is for `tokens` of each sequence.
+    """
+    h, n, E = model.width, sequences * tokens, model.experts
+    places, choices = sequences * E * room(model, model.sequence // tokens), n * model.top_k
+    numbers = n * h + 10 * places * h + (n + sequences) * E + choices
+    return item * numbers + 17 * choices + 9 * places
 
 
 def unit_put_off_bytes(
@@ -157,6 +165,7 @@ def unit_put_off_bytes(
     sequences: int,
     *,
     inside: int = 1,
+    outside: int = 1,
     columns: int | None = None,
     tokens: int | None = None,
 ) -> list[tuple[str, int]]:
@@ -164,7 +173,8 @@ def unit_put_off_bytes(
 
     That is the input of every matrix and the gradient of its output: 16 n h elements in a block, 12 of them
     of cut dims. The others are whole even where tensor ranks split the tokens: products need them all. Of a
-    mixture it is the inputs of its experts and router and the gradients of their outputs, 10 h a place.
+    mixture it is the inputs of its experts and router and the gradients of their outputs, 10 h a place; its
+    tokens are those of a rank outside of cut layers.
     """
     n = sequences * (model.sequence if tokens is None else tokens)
     h, item = model.width, 4 if model.dtype == "float32" else 8
@@ -175,9 +185,10 @@ def unit_put_off_bytes(
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":
-            places = sequences * model.experts * capacity(model)
+            mine = n // outside
+            places = sequences * model.experts * room(model, model.sequence * sequences // mine)
             mlp = item * (8 * n * h // inside + 2 * n * h)
-            mixture = item * (10 * places * h + n * (h + model.experts)) - mlp
+            mixture = item * (10 * places * h + mine * (h + model.experts)) - mlp
             blocks = _blocks(model, block, mixture)
             logits = model.vocabulary if columns is None else columns
             return [("embedding", 0), *blocks, ("head", item * n * (h + logits))]

@@ -56,7 +56,7 @@ class Cache:
 class Mixture:
     """Sum over a token's choices of gate times expert: (B, T, C) to (B, T, C).
 
-    `experts` maps the slots of all experts, (experts, sequences capacity, C), to their outputs; that empty
+    `experts` maps the slots of all experts, (experts, sequences room, C), to their outputs; that empty
     slots are computed too, from zeros, makes all sizes constant. Nobody reads what comes of them.
     """
 

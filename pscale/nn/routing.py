@@ -2,8 +2,9 @@
 
 Everything is decided within one sequence of the batch: the choice of a token by its own probabilities, the
 capacity of an expert and who finds no place by the tokens of that sequence alone, the auxiliary loss as a
-mean over sequences. A sequence is never cut by the dims that split a batch, so the result does not depend
-on how many ranks, micro-batches or stages there are, with or without dropping.
+mean over sequences. Ranks that share a sequence tell each other how often they choose whom (`queue`), so
+that a token stands where it would if one rank had them all: the result does not depend on how many ranks,
+micro-batches or stages there are, with or without dropping.
 
 * p = softmax(x W). Top 1 (Switch, Fedus et al., 2021): the expert of the largest p, weighted by that p.
   Top 2 (GShard, Lepikhin et al., 2020): the two of the largest p, each weighted by its p over the sum of
@@ -20,7 +21,6 @@ on how many ranks, micro-batches or stages there are, with or without dropping.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,18 +29,13 @@ from numpy.typing import NDArray
 from pscale.config import Model
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.param import Param
+from pscale.nn.queue import Standing, choices, places
 from pscale.nn.tile import rows_of
 
 
 def has_experts(model: Model, block: int) -> bool:
     """Tell whether block `block`, counted from 0, has experts in place of its MLP."""
     return model.kind == "moe" and (block + 1) % model.every == 0
-
-
-def capacity(model: Model) -> int:
-    """Return how many tokens of one sequence an expert takes."""
-    fair = model.top_k * model.capacity_factor * model.sequence / model.experts
-    return min(model.sequence, math.ceil(round(fair, 9)))  # 1.1 x 10 is 11.000000000000002
 
 
 @dataclass(kw_only=True)
@@ -60,7 +55,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """Where n tokens go. Slots are the places of the experts: (experts, sequences, capacity), flat.
+    """Where n tokens go. Slots are the places of the experts: (experts, sequences, room), flat.
 
     Choices and slots point to each other: `slots` and `tokens` are 0 where `kept` and `filled` are false.
     """
@@ -72,6 +67,7 @@ class Routing:
     slots: Array  # (n, top_k)
     tokens: Array  # (slots,)
     filled: Array  # (slots,)
+    pull: Array  # (sequences, experts) derivative of the weighted auxiliary loss by every p of a sequence
 
     def slot_gates(self) -> Array:
         """Return the weight of what lies in each slot, 0 in empty ones."""
@@ -86,7 +82,10 @@ class Routing:
 
 
 class Router:
-    """Chooses `top_k` experts for every token of x (B, T, C). `loss_weight` is that of one sequence."""
+    """Chooses `top_k` experts for every token of x (B, T, C), all of a sequence or those `standing` says.
+
+    `capacity` and `loss_weight` are of one sequence, which has `sequence` tokens.
+    """
 
     def __init__(
         self,
@@ -94,11 +93,14 @@ class Router:
         *,
         top_k: int,
         capacity: int,
+        sequence: int,
+        standing: Standing,
         loss_weight: float,
         tally: Tally,
         buffers: Buffers,
     ):
         self.weight, self.top_k, self.capacity = weight, top_k, capacity
+        self.sequence, self.standing = sequence, standing
         self.loss_weight, self.tally, self.buffers = loss_weight, tally, buffers
         self.experts = weight.shape[1]
 
@@ -111,15 +113,25 @@ class Router:
         np.exp(p, out=p)
         p /= np.add.reduce(p, axis=1, keepdims=True)
         chosen, gates = self._choose(p)
-        places, lengths = _queue(chosen, B, self.experts)
-        kept = np.less(places, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
-        self.tally.loads += lengths.sum(0)
-        self.tally.dropped += int(np.maximum(lengths - self.capacity, 0).sum())
-        means = np.mean(p.reshape(B, T, -1), axis=1, dtype=np.float64)
-        self.tally.loss += float(np.vdot(self._pull(chosen, B), means)) * T
-        slots, tokens, filled = self._seat(chosen, places, kept, B)
+        counts = choices(chosen, B, self.experts, self.standing.runs)
+        ahead, firsts = self.standing.tell(counts)
+        here, place = places(chosen, B, self.experts, self.standing.runs, ahead)
+        kept = np.less(place, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
+        pull = self.buffers.take(firsts.shape, p.dtype)
+        np.multiply(firsts, self.loss_weight * self.experts / self.sequence**2, out=pull)
+        self.tally.loads += counts.sum((0, 1, 2))
+        self.tally.dropped += kept.size - int(np.count_nonzero(kept))
+        self.tally.loss += float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64)))
+        slots, tokens, filled = self._seat(chosen, here, kept, B)
         return Routing(
-            probabilities=p, chosen=chosen, gates=gates, kept=kept, slots=slots, tokens=tokens, filled=filled
+            probabilities=p,
+            chosen=chosen,
+            gates=gates,
+            kept=kept,
+            slots=slots,
+            tokens=tokens,
+            filled=filled,
+            pull=pull,
         )
 
     def backward(self, dgates: Array, routing: Routing, x: Array) -> Array:
@@ -128,10 +140,9 @@ class Router:
         `dgates` (n, top_k) is the gradient of the gates, 0 where a choice was dropped.
         """
         p, chosen, gates = routing.probabilities, routing.chosen, routing.gates
-        n, B = len(p), len(x)
-        everyone = np.arange(n)
+        everyone = np.arange(len(p))
         dp = self.buffers.take(p.shape, p.dtype)
-        dp.reshape(B, -1, self.experts)[...] = self._pull(chosen, B)[:, None]
+        dp.reshape(len(x), -1, self.experts)[...] = routing.pull[:, None]
         if self.top_k > 1:  # of g = p / (sum of the chosen p)
             total = np.add.reduce(p[everyone[:, None], chosen], axis=1, keepdims=True)
             dgates = (dgates - np.vecdot(dgates, gates)[:, None]) / total
@@ -156,42 +167,24 @@ class Router:
             gates /= np.add.reduce(gates, axis=1, keepdims=True)
         return chosen, gates
 
-    def _seat(self, chosen: Array, places: Array, kept: Array, B: int) -> tuple[Array, Array, Array]:
-        """Return the slots of the choices, and the tokens of the slots with whether there is one."""
+    def _seat(self, chosen: Array, here: Array, kept: Array, B: int) -> tuple[Array, Array, Array]:
+        """Return the slots of the choices, and the tokens of the slots with whether there is one.
+
+        Who is kept of the tokens here stands before those who are not, so the first places here will do.
+        """
         n, take = len(chosen), self.buffers.take
+        room = min(self.capacity, n // B)
         slots = take(chosen.shape, np.intp)
         sequences = np.arange(n)[:, None] // (n // B)
         np.multiply(chosen, B, out=slots)
         slots += sequences
-        slots *= self.capacity
-        slots += places
+        slots *= room
+        slots += here
         slots *= kept
-        tokens, filled = (take((self.experts * B * self.capacity,), kind) for kind in (np.intp, np.bool_))
+        tokens, filled = (take((self.experts * B * room,), kind) for kind in (np.intp, np.bool_))
         tokens.fill(0)
         filled.fill(False)
         taken = slots[kept]
         tokens[taken] = np.nonzero(kept)[0]
         filled[taken] = True
         return slots, tokens, filled
-
-    def _pull(self, chosen: Array, B: int) -> Array:
-        """Return the derivative of the weighted auxiliary loss by every p of a sequence, (B, experts)."""
-        T = len(chosen) // B
-        first = np.bincount(_queues(chosen[:, :1], B, self.experts).ravel(), minlength=B * self.experts)
-        return first.reshape(B, self.experts) * (self.loss_weight * self.experts / T**2)
-
-
-def _queues(chosen: Array, sequences: int, experts: int) -> Array:
-    """Return the queue of every choice: each expert has one for each sequence."""
-    n = len(chosen)
-    return np.arange(n)[:, None] // (n // sequences) * experts + chosen
-
-
-def _queue(chosen: Array, sequences: int, experts: int) -> tuple[Array, Array]:
-    """Return how many stand before each choice, shape (n, top_k), and the lengths (sequences, experts)."""
-    queues = _queues(chosen, sequences, experts).ravel()
-    order = np.argsort(queues, kind="stable")
-    lengths = np.bincount(queues, minlength=sequences * experts)
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return places.reshape(chosen.shape), lengths.reshape(sequences, experts)

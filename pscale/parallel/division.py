@@ -104,7 +104,7 @@ def _pieces(name: str, case: Case, rank: int) -> Iterator[tuple[tuple[str, ...],
             yield whole, (), 5 * h + h * model.experts
             yield TOKENS, ("tp",), columns * (4 * h + 3)
             experts = counts.expert_parameters(model) // case.plan.ep
-            yield tuple(dim for dim in TOKENS if dim != "ep"), ("ep",), experts
+            yield tuple(dim for dim in whole if dim != "ep"), ("ep",), experts
         case "block":
             yield whole, (), 6 * h
             yield TOKENS, ("tp",), columns * (12 * h + 7)

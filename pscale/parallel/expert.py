@@ -1,8 +1,10 @@
 """Expert parallelism: every rank of the axis has a share of the experts, and tokens travel to theirs.
 
 The ranks split the batch as well. Routing is decided where a token is, from whole router weights, and the
-number of slots is fixed, so every exchange moves the same: experts x sequences x capacity vectors.
-Tensor ranks do not cut experts: all of them route, exchange and multiply alike.
+number of slots is fixed, so every exchange moves the same: experts x sequences x room vectors, room for as
+many tokens of a sequence as a rank may have to send to one expert.
+Tensor ranks do not cut experts: they route, exchange and multiply alike or, with sequence parallelism, each
+the tokens of its slice.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from pscale.mesh.axis import Array, Axis
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
-from pscale.nn.routing import capacity
-from pscale.parallel import division
+from pscale.nn.queue import room
+from pscale.parallel import division, standing
 from pscale.parallel.replicas import TOKENS, Call
 
 SYNC = tuple(dim for dim in TOKENS if dim != "ep")  # over which the gradients of experts are partial sums
@@ -83,7 +85,7 @@ def cut(whole: tuple[int, ...], axis: Axis) -> Cut | None:
 
 
 def check(case: Case) -> None:
-    """Raise PlanError if experts cannot be dealt out evenly or the plan cuts what routing needs whole."""
+    """Raise PlanError if experts cannot be dealt out evenly."""
     model, plan = case.model, case.plan
     if model.kind != "moe":
         if plan.ep > 1:
@@ -98,21 +100,17 @@ def check(case: Case) -> None:
             f"experts {model.experts} do not divide by ep {plan.ep}; ep {' or '.join(degrees)} would, or "
             f"experts {model.experts + -model.experts % plan.ep}"
         )
-    cuts = [f"cp {plan.cp}"] * (plan.cp > 1) + [f"sp with tp {plan.tp}"] * (plan.sp and plan.tp > 1)
-    if cuts:
-        raise PlanError(
-            f"{cuts[0]} cuts sequences, and model.kind moe routes tokens by whole ones; "
-            "use more of dp, ep, pp, or tp without sp"
-        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:
-    """Predict the exchanges of slots: two forward and two backward for each mixture and micro-batch."""
-    if case.plan.ep == 1:
-        return []
+    """Predict two exchanges of slots forward and two backward for each mixture, and the news of choices."""
     mixtures = sum(division.with_experts(case, name) for name in division.units(case, rank))
-    count = 4 * mixtures * case.train.micro_batches
-    return [Call(axis="ep", verb="all_to_all", sent_bytes=_slot_bytes(case), count=count)]
+    made = []
+    if case.plan.ep > 1:
+        made.append(Call(axis="ep", verb="all_to_all", sent_bytes=_slot_bytes(case), count=4 * mixtures))
+    if case.plan.sequence_parts > 1:
+        made.append(standing.call(case, mixtures))
+    return division.per_step(case, made)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001 - all ranks do the same
@@ -122,5 +120,5 @@ def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001 - all ranks do t
 
 def _slot_bytes(case: Case) -> int:
     model = case.model
-    slots = model.experts * capacity(model) * division.sequences(case)
+    slots = model.experts * room(model, case.plan.sequence_parts) * division.sequences(case)
     return slots * model.width * division.item_bytes(case)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pscale.config import Model, Placement, Plan
 from pscale.nn.buffers import Array
 from pscale.nn.online import Piece
+from pscale.nn.param import share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +73,16 @@ class Layout:
 def layout_of(model: Model, plan: Plan) -> Layout:
     """Return how the plan cuts the sequences of the model."""
     return Layout(sequence=model.sequence, parts=plan.cp, placement=plan.placement)
+
+
+def runs_of(runs: Sequence[slice], parts: int, part: int) -> list[slice]:
+    """Return which positions part `part` of `parts` equal ones has of those in `runs`."""
+    mine = share(sum(run.stop - run.start for run in runs), parts, part)
+    found, start = [], 0
+    for run in runs:
+        offset = run.start - start
+        first, last = max(mine.start + offset, run.start), min(mine.stop + offset, run.stop)
+        if first < last:
+            found.append(slice(first, last))
+        start += run.stop - run.start
+    return found

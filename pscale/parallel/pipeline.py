@@ -83,8 +83,7 @@ def held_units(case: Case, rank: int) -> list[int]:
 
 def activation_shape(model: Model, plan: Plan, sequences: int) -> tuple[int, int, int]:
     """Return the shape of what one rank sends to the next stage for `sequences` sequences."""
-    tokens = model.sequence // plan.cp // (plan.tp if plan.sp else 1)
-    return sequences, tokens, model.width
+    return sequences, model.sequence // plan.sequence_parts, model.width
 
 
 class Boundary:

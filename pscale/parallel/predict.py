@@ -52,24 +52,27 @@ def predict(case: Case, rank: int = 0) -> Prediction:
 def executed_flops(case: Case) -> int:
     """Count the FLOPs of the matrix products of a step, on all ranks."""
     scores = context.computed_scores(case)
-    return counts.executed_flops(case.model, case.train.batch, scores=scores, copies=case.plan.tp)
+    copies, parts = case.plan.mixture_copies, case.plan.sequence_parts
+    return counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)
 
 
 def kept_bytes(case: Case, rank: int) -> int:
     """Predict the most that `rank` keeps for backward passes to come, of all micro-batches under way."""
     model, plan, stage = case.model, case.plan, pipeline.stage_of(case.plan, rank)
     sequences, columns = division.sequences(case), division.vocabulary(case, rank)
-    tokens = model.sequence // plan.cp
+    tokens, outside = model.sequence // plan.cp, plan.tp if plan.sp else 1
     kept = counts.unit_activation_bytes(
         model,
         sequences,
         inside=plan.tp,
-        outside=plan.tp if plan.sp else 1,
+        outside=outside,
         columns=columns,
         tokens=tokens,
         kept=context.kept_numbers(case, rank),
     )
-    put_off = counts.unit_put_off_bytes(model, sequences, inside=plan.tp, columns=columns, tokens=tokens)
+    put_off = counts.unit_put_off_bytes(
+        model, sequences, inside=plan.tp, outside=outside, columns=columns, tokens=tokens
+    )
     parts = pipeline.stage_units(model, plan, stage)
     return peak(
         pipeline.timetable(plan, case.train.micro_batches).actions(stage),

@@ -119,19 +119,6 @@ def slice_of(x: Array, axis: Axis) -> Array:
     return x[:, share(x.shape[T_DIM], axis.size, axis.rank)]
 
 
-def runs_of(runs: Sequence[slice], axis: Axis) -> list[slice]:
-    """Return which positions this rank has of those that the ranks of the axis have together."""
-    mine = share(sum(run.stop - run.start for run in runs), axis.size, axis.rank)
-    found, start = [], 0
-    for run in runs:
-        offset = run.start - start
-        first, last = max(mine.start + offset, run.start), min(mine.stop + offset, run.stop)
-        if first < last:
-            found.append(slice(first, last))
-        start += run.stop - run.start
-    return found
-
-
 def check(case: Case) -> None:
     """Raise PlanError if the tokens of a rank cannot be cut evenly."""
     model, plan = case.model, case.plan
@@ -151,13 +138,15 @@ def calls(case: Case, rank: int) -> list[Call]:
     if not plan.sp or plan.tp == 1:
         return []
     names = division.units(case, rank)
-    blocks, head = sum(name.startswith("block.") for name in names), "head" in names
+    pairs = 2 * sum(name.startswith("block.") for name in names)
+    pairs -= sum(division.with_experts(case, name) for name in names)  # of layers that are cut
+    head = "head" in names
     by_rows = "embedding" in names and plan.embedding == "row"
     by_columns = "embedding" in names and plan.embedding == "column"
     whole = division.activation_bytes(case)
     made = [
-        Call(axis=DIM, verb="all_gather", sent_bytes=whole // plan.tp, count=6 * blocks + 2 * head + by_rows),
-        Call(axis=DIM, verb="reduce_scatter", sent_bytes=whole, count=4 * blocks + head + by_rows),
+        Call(axis=DIM, verb="all_gather", sent_bytes=whole // plan.tp, count=3 * pairs + 2 * head + by_rows),
+        Call(axis=DIM, verb="reduce_scatter", sent_bytes=whole, count=2 * pairs + head + by_rows),
         Call(axis=DIM, verb="all_to_all", sent_bytes=whole // plan.tp, count=2 * by_columns),
     ]
     return division.per_step(case, made)

@@ -36,6 +36,7 @@ GROUPS = (
     ("pp",),
     ("tp",),
     ("cp",),
+    ("cp", "tp"),  # who shares a sequence
     ("ep",),
     ("dp", "ep"),  # who shares a batch
     expert.SYNC,
@@ -46,6 +47,7 @@ GROUPS = (
     ("shard", "ep", "cp"),  # who shares a set of shards
     ("shard", "ep", "cp", "tp"),
     ("shard", "cp"),
+    ("shard", "cp", "tp"),
     (SETS,),  # who has the same shard of another set
     EVERYWHERE,  # who has different shards
 )

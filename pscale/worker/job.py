@@ -113,7 +113,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
         target_weight=1 / (train.batch * case.model.sequence),
         lr=effective_lr(train, case.plan.batch_parts),
         losses=np.zeros(steps),
-        routed=Routed(stage.tallies, case.model, steps, copies=case.plan.tp),
+        routed=Routed(stage.tallies, case.model, steps, copies=case.plan.mixture_copies),
     )
 
 

@@ -9,7 +9,8 @@ from pscale.nn.gelu import BiasGelu
 from pscale.nn.layer import Chain
 from pscale.nn.linear import Linear
 from pscale.nn.param import Arena
-from pscale.nn.routing import Router, Tally, capacity
+from pscale.nn.queue import Whole, capacity
+from pscale.nn.routing import Router, Tally
 
 B, T, C = 3, 7, 6
 
@@ -22,10 +23,19 @@ def experts_of(count: int, buffers: Buffers) -> Chain:
     )
 
 
-def mixture(buffers: Buffers, count: int, top_k: int, places: int, loss_weight: float = 0.0) -> Mixture:
+def mixture(
+    buffers: Buffers, count: int, top_k: int, places: int, *, loss_weight: float = 0.0, sequence: int = T
+) -> Mixture:
     tally = Tally(block=0, loads=np.zeros(count, np.int64))
     router = Router(
-        param(C, count), top_k=top_k, capacity=places, loss_weight=loss_weight, tally=tally, buffers=buffers
+        param(C, count),
+        top_k=top_k,
+        capacity=places,
+        sequence=sequence,
+        standing=Whole(sequence),
+        loss_weight=loss_weight,
+        tally=tally,
+        buffers=buffers,
     )
     return Mixture(router, experts_of(count, buffers), buffers=buffers)
 
@@ -103,7 +113,7 @@ def test_one_expert_with_room_for_all_is_an_mlp_times_its_gate_which_is_one():
 
 def test_the_auxiliary_loss_is_its_weight_a_sequence_where_all_experts_are_chosen_alike():
     buffers = Buffers()
-    layer = mixture(buffers, 2, 1, T, loss_weight=0.25)
+    layer = mixture(buffers, 2, 1, T, loss_weight=0.25, sequence=8)
     randomize(Arena(layer.params, np.float64))
     layer.router.weight.data[:, 1] = -layer.router.weight.data[:, 0]
     x = np.concatenate([half := tokens(B, 4, C), -half], axis=1)  # as many like the one as the other

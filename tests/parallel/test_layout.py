@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pscale.parallel.layout import Layout
+from pscale.parallel.layout import Layout, runs_of
 
 LAYOUTS = [
     Layout(sequence=24, parts=parts, placement=placement)
@@ -54,3 +54,9 @@ def test_zigzag_is_even_and_contiguous_leaves_ranks_idle(parts):
 
     assert utilisation("zigzag") == 1
     assert utilisation("contiguous") == (parts + 1) / (2 * parts)
+
+
+def test_parts_of_runs_are_those_of_their_positions():
+    runs = [slice(3, 6), slice(12, 15)]
+    found = [runs_of(runs, 3, part) for part in range(3)]
+    assert found == [[slice(3, 5)], [slice(5, 6), slice(12, 13)], [slice(13, 15)]]

@@ -8,7 +8,7 @@ from plans import BLOCK, TEXT, assert_is_serial, error_of, serial
 from pscale.config import Plan
 from pscale.parallel.layout import Layout
 from pscale.parallel.ring import RingAttention
-from pscale.worker import build
+from pscale.worker import units
 
 CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
 SEQUENCE = 24
@@ -58,7 +58,7 @@ def keep_to_oneself(self, rank):
     [
         (RingAttention, "_sum", forget_to_add),
         (Layout, "pieces", keep_to_oneself),
-        (build, "layout_of", lambda *_: Layout(sequence=SEQUENCE, parts=2, placement="contiguous")),
+        (units, "layout_of", lambda *_: Layout(sequence=SEQUENCE, parts=2, placement="contiguous")),
     ],
     ids=["gradients of keys lost", "keys of others unused", "tokens taken for those of other positions"],
 )

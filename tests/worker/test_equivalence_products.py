@@ -15,21 +15,35 @@ GPT = replace(
     train=Train(batch=12, steps=4, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-6),
     data=Data(kind="synthetic"),
 )
+MOE = replace(
+    GPT,
+    model=replace(
+        GPT.model, kind="moe", experts=4, top_k=2, capacity_factor=0.75, every=1, balance_weight=0.1
+    ),
+)
 ZB = {"schedule": "zero-bubble"}
 KEPT = {"zero": 3, "reshard_after_forward": False}
 
-# Plan, micro-batches
+# Model, plan, micro-batches
 TABLE = [
-    (Plan(dp=2, pp=2, zero=3, **ZB), 3),
-    (Plan(dp=2, pp=3, zero=2, **ZB), 3),
-    (Plan(dp=2, pp=3, zero=3, **ZB), 6),
-    (Plan(dp=2, pp=2, **KEPT), 3),
-    (Plan(dp=2, pp=2, **KEPT, **ZB), 6),
-    (Plan(dp=2, pp=2, zero=3), 6),
-    (Plan(dp=2, pp=3, zero=3, schedule="gpipe"), 3),
+    (MOE, Plan(cp=2), 1),
+    (MOE, Plan(cp=2, placement="contiguous", context="all-gather"), 2),
+    (MOE, Plan(tp=2, sp=True), 1),
+    (MOE, Plan(tp=2), 1),
+    (MOE, Plan(cp=4, context="ulysses", ep=2), 1),
+    (MOE, Plan(cp=2, tp=2, sp=True), 1),
+    (MOE, Plan(cp=3, tp=2, sp=True, ep=2, zero=3), 1),
+    (MOE, Plan(pp=2, tp=2, sp=True, ep=2, zero=1, **ZB), 2),
+    (GPT, Plan(dp=2, pp=2, zero=3, **ZB), 3),
+    (GPT, Plan(dp=2, pp=3, zero=2, **ZB), 3),
+    (GPT, Plan(dp=2, pp=3, zero=3, **ZB), 6),
+    (GPT, Plan(dp=2, pp=2, **KEPT), 3),
+    (GPT, Plan(dp=2, pp=2, **KEPT, **ZB), 6),
+    (GPT, Plan(dp=2, pp=2, zero=3), 6),
+    (GPT, Plan(dp=2, pp=3, zero=3, schedule="gpipe"), 3),
 ]
 
 
-@pytest.mark.parametrize(("plan", "micro_batches"), TABLE, ids=name)
-def test_every_product_is_the_serial_run(plan, micro_batches, folder):
-    assert_is_serial(on_plan(GPT, plan, micro_batches), plan, folder)
+@pytest.mark.parametrize(("case", "plan", "micro_batches"), TABLE, ids=name)
+def test_every_product_is_the_serial_run(case, plan, micro_batches, folder):
+    assert_is_serial(on_plan(case, plan, micro_batches), plan, folder)

@@ -20,7 +20,7 @@ from plans import (
 from pscale.config import Plan
 from pscale.mesh.solo import Solo
 from pscale.nn import counts
-from pscale.parallel import sequence, tensor
+from pscale.parallel import tensor
 from pscale.parallel.predict import kept_bytes, predict
 from pscale.parallel.reduction import AllReduce
 
@@ -176,15 +176,3 @@ def test_a_missing_sum_of_the_gradients_of_norms_is_caught(folder):
     error, spread = error_of(CASES["gpt"], Plan(tp=2, sp=True), folder, forget_norms)
     assert error > 1e-6
     assert spread > 1e-6
-
-
-def test_slices_of_runs_are_those_of_their_positions():
-    runs = [slice(3, 6), slice(12, 15)]
-
-    class Ranks:
-        size = 3
-
-    found = []
-    for Ranks.rank in range(3):
-        found.append(sequence.runs_of(runs, Ranks))
-    assert found == [[slice(3, 5)], [slice(5, 6), slice(12, 13)], [slice(13, 15)]]
