@@ -12,7 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter_ns as now
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +26,28 @@ PATIENCE_S = 60
 _OPS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
+class Simulated:
+    """The clock of a rank on which time passes by being read, by burning and by waiting for others."""
+
+    TICK_NS = 1000
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        self.ns += self.TICK_NS
+        return self.ns
+
+    def catch_up(self, ns: int) -> None:
+        self.ns = max(self.ns, ns)
+
+
+class Delivery(threading.Event):
+    """That both sides of a message have come, and when the later one did."""
+
+    at_ns = 0
+
+
 class Board:
     """Where the ranks of one axis lay things out for each other."""
 
@@ -34,7 +55,7 @@ class Board:
         self._slots: list[Any] = [None] * size
         self.gate = threading.Barrier(size, timeout=PATIENCE_S)
         self._lock = threading.Lock()
-        self._mail: dict[Any, deque[tuple[Array, threading.Event]]] = defaultdict(deque)
+        self._mail: dict[Any, deque[tuple[Array, Delivery, int]]] = defaultdict(deque)
 
     def swap(self, rank: int, value: T) -> list[T]:
         self._slots[rank] = value
@@ -43,17 +64,18 @@ class Board:
         self.gate.wait()
         return everyone
 
-    def post(self, verb: str, source: int, to: int, x: Array) -> threading.Event:
+    def post(self, verb: str, source: int, to: int, x: Array, at_ns: int) -> Delivery:
         """Move a message once both sides have come, so that memory that is given up too early is seen."""
-        done = threading.Event()
+        done = Delivery()
         with self._lock:
-            self._mail[verb, source, to].append((x, done))
+            self._mail[verb, source, to].append((x, done, at_ns))
             sends, receives = self._mail["send", source, to], self._mail["receive", source, to]
             if sends and receives:
-                (x, sent), (out, received) = sends.popleft(), receives.popleft()
+                (x, sent, sent_ns), (out, received, received_ns) = sends.popleft(), receives.popleft()
                 out[...] = x
-                sent.set()
-                received.set()
+                for delivery in (sent, received):
+                    delivery.at_ns = max(sent_ns, received_ns)
+                    delivery.set()
         return done
 
 
@@ -67,15 +89,15 @@ class Started:
         return False
 
     def wait(self) -> None:
-        enter = now()
+        enter = self._recorder.now()
         self._complete()
-        self._recorder.completed(self._number, enter, now())
+        self._recorder.completed(self._number, enter, self._recorder.now())
 
 
 class Message(Started):
     """A message of the double: complete when sender and receiver have both come."""
 
-    def __init__(self, done: threading.Event, recorder: Recorder, number: int):
+    def __init__(self, done: Delivery, recorder: Recorder, number: int):
         super().__init__(lambda: None, recorder, number)
         self._done, self._noted = done, False
 
@@ -86,9 +108,11 @@ class Message(Started):
 
     def wait(self) -> None:
         if not self._noted:
-            enter = now()
+            enter = self._recorder.now()
             assert self._done.wait(PATIENCE_S), "the other side never came"
-            self._recorder.completed(self._number, enter, now())
+            if isinstance(self._recorder.now, Simulated):
+                self._recorder.now.catch_up(self._done.at_ns)
+            self._recorder.completed(self._number, enter, self._recorder.now())
             self._noted = True
 
 
@@ -98,27 +122,35 @@ class ThreadAxis:
         self._board = board
 
     def _call(self, verb: str, sent_bytes: int, act: Callable[[], None], *, root: bool = False) -> None:
-        enter = now()
+        enter = self.recorder.now()
         act()
-        self.recorder.call(self.name, verb, sent_bytes, enter, now(), root=root)
+        self.recorder.call(self.name, verb, sent_bytes, enter, self.recorder.now(), root=root)
+
+    def _swap(self, value: T) -> list[T]:
+        """Learn what everyone has; simulated clocks stand where the last of them came."""
+        clock = self.recorder.now
+        if isinstance(clock, Simulated):
+            clock.catch_up(max(self._board.swap(self.rank, clock.ns)))
+        return self._board.swap(self.rank, value)
 
     def _start(self, verb: str, sent_bytes: int, act: Callable[[], None], partner: int = -1) -> Started:
-        enter = now()
-        number = self.recorder.posted(self.name, verb, sent_bytes, enter, now(), partner=partner)
+        enter = self.recorder.now()
+        leave = self.recorder.now()
+        number = self.recorder.posted(self.name, verb, sent_bytes, enter, leave, partner=partner)
         return Started(act, self.recorder, number)
 
     def _reduce(self, x: Array, op: Op) -> None:
-        total = _OPS[op].reduce(np.stack(self._board.swap(self.rank, x)))
+        total = _OPS[op].reduce(np.stack(self._swap(x)))
         self._board.gate.wait()  # nobody overwrites what another still reads
         x[...] = total
 
     def _gather_all(self, x: Array, out: Array, dim: int) -> None:
-        whole = np.concatenate(self._board.swap(self.rank, x), axis=dim)
+        whole = np.concatenate(self._swap(x), axis=dim)
         self._board.gate.wait()  # nobody overwrites what another still reads
         out[...] = whole
 
     def _reduce_part(self, x: Array, out: Array, dim: int) -> None:
-        total = np.add.reduce(np.stack(self._board.swap(self.rank, x)))
+        total = np.add.reduce(np.stack(self._swap(x)))
         self._board.gate.wait()
         out[...] = np.split(total, self.size, axis=dim)[self.rank]
 
@@ -142,27 +174,29 @@ class ThreadAxis:
 
     def all_to_all(self, x: Array, out: Array) -> None:
         def act() -> None:
-            out[...] = np.stack([theirs[self.rank] for theirs in self._board.swap(self.rank, x)])
+            out[...] = np.stack([theirs[self.rank] for theirs in self._swap(x)])
             self._board.gate.wait()
 
         self._call("all_to_all", x.nbytes, act)
 
     def start_send(self, x: Array, to: int) -> Message:
         number = self._start("send", x.nbytes, lambda: None, to)._number
-        return Message(self._board.post("send", self.rank, to, x), self.recorder, number)
+        done = self._board.post("send", self.rank, to, x, self.recorder.now())
+        return Message(done, self.recorder, number)
 
     def start_receive(self, out: Array, source: int) -> Message:
         number = self._start("receive", 0, lambda: None, source)._number
-        return Message(self._board.post("receive", source, self.rank, out), self.recorder, number)
+        done = self._board.post("receive", source, self.rank, out, self.recorder.now())
+        return Message(done, self.recorder, number)
 
     def copy(self, x: Array, out: Array) -> None:
-        enter = now()
+        enter = self.recorder.now()
         out[...] = x
-        self.recorder.copied(self.name, enter, now())
+        self.recorder.copied(self.name, enter, self.recorder.now())
 
     def broadcast(self, x: Array, root: int = 0) -> None:
         def act() -> None:
-            source = self._board.swap(self.rank, x)[root]
+            source = self._swap(x)[root]
             if self.rank != root:
                 x[...] = source
             self._board.gate.wait()
@@ -172,7 +206,7 @@ class ThreadAxis:
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         def act() -> None:
-            everyone = self._board.swap(self.rank, x)
+            everyone = self._swap(x)
             if self.rank == root:
                 assert out is not None
                 out[...] = np.stack(everyone)
@@ -182,7 +216,7 @@ class ThreadAxis:
 
     def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
         def act() -> None:
-            source = self._board.swap(self.rank, parts)[root]
+            source = self._swap(parts)[root]
             assert source is not None
             out[...] = source[self.rank]
             self._board.gate.wait()
@@ -196,7 +230,7 @@ class ThreadAxis:
         return PlainFile(path)
 
     def gather_objects(self, value: T) -> list[T]:
-        everyone = self._board.swap(self.rank, value)
+        everyone = self._swap(value)
         return everyone if self.rank == 0 else []
 
 
