@@ -135,12 +135,14 @@ def verify(
     overrides: Overrides = None,
     only: Only = None,
     reports: Reports = REPORTS,
+    every_tensor: Annotated[bool, typer.Option("--all", help="Print every tensor and call too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prove every plan of a suite equal to the serial program: losses, gradients, weights, calls, bytes."""
     from pscale.cli import verify as command
 
-    raise typer.Exit(command.verify(suite, overrides or [], only, reports, as_json=as_json))
+    options = {"every_tensor": every_tensor, "as_json": as_json}
+    raise typer.Exit(command.verify(suite, overrides or [], only, reports, **options))
 
 
 @app.command()

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from pscale.cli import verdicts as tables
 from pscale.cli.work import prepare
 from pscale.config import Case, Timing
 from pscale.errors import FAILED
@@ -21,11 +21,24 @@ from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
 
 STEPS, EPSILON = 10, 1e-6
+_HEADING = (
+    "Largest differences from the serial program, relative to the largest value of the tensor: losses of all "
+    f"steps, gradients of the first, weights after {STEPS}. Calls, bytes, and messages from rank to rank are "
+    "those of all ranks in a step; = as predicted."
+)
 
 Verdict = dict[str, Any]
 
 
-def verify(path: Path, overrides: Sequence[str], only: str | None, reports: Path, *, as_json: bool) -> int:
+def verify(
+    path: Path,
+    overrides: Sequence[str],
+    only: str | None,
+    reports: Path,
+    *,
+    every_tensor: bool,
+    as_json: bool,
+) -> int:
     """Run each case and the serial program for STEPS steps in float64; return 1 if any differs."""
     here = machine.inspect()
     work = prepare(path, overrides, only, here)
@@ -46,7 +59,10 @@ def verify(path: Path, overrides: Sequence[str], only: str | None, reports: Path
     if as_json:
         print(json.dumps(verdicts, indent=1))
     else:
-        console.print(_table(verdicts))
+        for verdict in verdicts if every_tensor else ():
+            console.print(*tables.details(verdict), sep="\n")
+        console.print(tables.summary(verdicts))
+        console.print(_HEADING, style="dim")
         for verdict in verdicts:
             if not verdict["passed"]:
                 console.print(f"[red]{escape(verdict['label'])}[/red]: {escape(verdict['reason'])}")
@@ -73,40 +89,5 @@ def _verdict(journal: Journal, job: Job, outcome: Outcome) -> Verdict:
         return {**verdict, "passed": False, "reason": outcome.reason, "errors": {}}
     path = journal.case_folder(job.key) / "result.json"
     result = json.loads(path.read_text(encoding="utf-8"))["verified"]
-    return {**verdict, **result, "reason": "" if result["passed"] else _reason(result)}
-
-
-def _reason(result: dict[str, Any]) -> str:
-    """Say what differs most, or which calls were not predicted."""
-    if result["counted"] != result["predicted"]:
-        counted, predicted = ({tuple(row) for row in result[name]} for name in ("counted", "predicted"))
-        differing = sorted(counted ^ predicted)[0]
-        side = "made" if differing in counted else "predicted"
-        rank, axis, verb, calls, size = differing
-        return f"calls differ: {side} on rank {rank}: {calls} × {verb} over {axis}, {size} bytes"
-    kind, (name, error) = max(
-        ((kind, rows[0]) for kind, rows in result["errors"].items()), key=lambda worst: worst[1][1]
-    )
-    limit = f"over the limit of {result['limit']:.0e}"
-    return f"{kind} {name} differs by {error:.1e} of its largest value, {limit}"
-
-
-def _table(verdicts: Sequence[Verdict]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("case", overflow="fold")
-    for name in ("ranks", "loss", "gradient", "weight", "calls", "bytes"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for verdict in verdicts:
-        counted = verdict.get("counted", [])
-        worst = [f"{rows[0][1]:.1e}" for rows in verdict["errors"].values()] or ["", "", ""]
-        agrees = "=" if counted == verdict.get("predicted") else "≠"
-        table.add_row(
-            escape(verdict["label"]),
-            str(verdict["ranks"]),
-            *worst,
-            f"{agrees} {sum(row[3] for row in counted)}",
-            f"{agrees} {sum(row[4] for row in counted):,}",
-            "[green]equal[/green]" if verdict["passed"] else "[red]differs[/red]",
-        )
-    return table
+    reason = "" if result["passed"] else tables.reason(result)
+    return {**verdict, **result, "totals": tables.totals(result), "reason": reason}

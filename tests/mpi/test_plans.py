@@ -25,6 +25,7 @@ sweep:
   - {pp: 4, schedule: 1f1b, micro_batches: 4}
   - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1}
   - {pp: 2, schedule: zero-bubble, cp: 2}
+  - {pp: 2, schedule: zero-bubble, zero: 3}
   - {pp: 2, tp: 2, sp: true, ranks: 8}
 """
 
@@ -41,6 +42,8 @@ sweep:
   - {ep: 2, zero: 3}
   - {ep: 2, tp: 2}
   - {ep: 2, pp: 2}
+  - {ep: 2, cp: 2}
+  - {tp: 2, sp: true, zero: 2}
 """
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from plans import TEXT, assert_is_serial, error_of
+from plans import TEXT, assert_is_serial, error_of, name
 
 from pscale.config import Model, Plan
 
@@ -25,15 +25,11 @@ def case_of(top_k, capacity_factor, micro_batches=1):
 @pytest.mark.parametrize(
     ("plan", "micro_batches"),
     [
-        (Plan(ep=2), 1),
-        (Plan(ep=4, reduction="gather-broadcast"), 2),
         (Plan(ep=2, dp=2, bucket_bytes=20_000), 2),
         (Plan(ep=4, dp=2, reduction="all-reduce"), 1),
         (Plan(dp=2), 4),
-        (Plan(ep=2, tp=2), 1),
-        (Plan(ep=2, tp=2, dp=2), 2),
     ],
-    ids=lambda value: f"dp{value.dp}-ep{value.ep}-tp{value.tp}" if isinstance(value, Plan) else f"m{value}",
+    ids=name,
 )
 def test_losses_and_weights_do_not_depend_on_where_the_experts_are(
     top_k, capacity_factor, plan, micro_batches, folder

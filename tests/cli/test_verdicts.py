@@ -1,0 +1,56 @@
+"""What `pscale verify` prints: every tensor and call, what differs, and by how much."""
+
+import pytest
+from rich.console import Console
+
+from pscale.cli import verdicts
+
+ROWS = [[0, "dp", "all_reduce", 3, 1200], [0, "pp", "send", 2, 64], [1, "dp", "all_reduce", 3, 1200]]
+EQUAL = {
+    "label": "dp 2 [red]",
+    "ranks": 2,
+    "passed": True,
+    "reason": "",
+    "limit": 1e-12,
+    "errors": {
+        "loss": [["every step", 1e-16]],
+        "gradient": [["10/norm.gain", 3e-14], ["2/qkv.weight", 2e-15]],
+        "weight": [["2/qkv.weight", 5e-14], ["10/norm.gain", 4e-15]],
+    },
+    "counted": ROWS,
+    "predicted": ROWS,
+}
+WRONG = {**EQUAL, "passed": False, "errors": {**EQUAL["errors"], "gradient": [["2/qkv.weight", 0.5]]}}
+UNFORESEEN = {**EQUAL, "passed": False, "predicted": ROWS[:-1]}
+FAILED = {"label": "dp 4", "ranks": 4, "passed": False, "reason": "rank 1 died", "errors": {}}
+
+
+@pytest.fixture
+def printed(capsys):
+    def of(*tables):
+        Console(width=200).print(*tables, sep="\n")
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    return of
+
+
+def test_a_line_of_the_summary_has_the_worst_of_each_kind_and_all_that_was_counted(printed):
+    _, equal, unforeseen, failed = printed(verdicts.summary([EQUAL, UNFORESEEN, FAILED]))
+    assert " ".join(equal) == "dp 2 [red] 2 1.0e-16 3.0e-14 5.0e-14 = 8 = 2,464 = 2 equal"
+    assert " ".join(unforeseen).endswith("8 ≠ 5 2,464 ≠ 1,264 = 2 differs")
+    assert failed == ["dp", "4", "4", "differs"]
+
+
+def test_details_have_every_tensor_in_the_order_of_the_model_and_every_call(printed):
+    lines = [" ".join(line) for line in printed(*verdicts.details(UNFORESEEN))]
+    assert lines[0] == "dp 2 [red]: loss 1.0e-16, limit 1e-12 of the largest value"
+    assert lines[2:4] == ["2/qkv.weight 2.0e-15 5.0e-14 equal", "10/norm.gain 3.0e-14 4.0e-15 equal"]
+    assert lines[-2:] == ["dp all_reduce 6 ≠ 3 2,400 ≠ 1,200", "pp send = 2 = 64"]
+    assert list(verdicts.details(FAILED)) == []
+
+
+def test_the_reason_names_the_worst_tensor_or_the_call_that_was_not_foreseen():
+    assert verdicts.reason(WRONG) == (
+        "gradient 2/qkv.weight differs by 5.0e-01 of its largest value, over the limit of 1e-12"
+    )
+    assert verdicts.reason(UNFORESEEN) == ("calls differ: made on rank 1: 3 × all_reduce over dp, 1200 bytes")
