@@ -44,6 +44,7 @@ class Point:
     label: str = ""
     hosts: Sequence[str] = ("node",)
     losses: Sequence[float] = ()
+    clock_bound_s: float = 0.0  # of every call
     row: Mapping[str, Any] = field(default_factory=dict)  # columns of the cases table to set otherwise
     rank_row: Mapping[str, Any] = field(default_factory=dict)
     only_repeats: Sequence[int] | None = None  # those that have run; None: all
@@ -144,6 +145,7 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
             if point.ranks > 1:
                 call = {"phase": "sync", "axis": "dp", "verb": "all_reduce", "count": 1, "bytes": BYTES}
                 moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": point.hidden_s}
+                moved["clock_bound_s"] = point.clock_bound_s
                 calls.append(cell | call | moved)
     return {
         "steps": rows,

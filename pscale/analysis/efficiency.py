@@ -15,7 +15,7 @@ import pandas as pd
 
 from pscale.analysis.frames import Run, records
 
-KINDS = ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")
+KINDS = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s")
 _LAUNCH = ["case", "repeat"]
 
 
@@ -44,6 +44,7 @@ class Losses:
     imbalance: float  # compute of the slowest rank beyond a typical one's (the lower median)
     waiting: float  # other wait: ranks that are late by turns
     transfer: float
+    together: float  # other wait, and transfer, where clocks of several nodes do not tell them apart
     copy: float
     unaccounted: float
 
@@ -114,12 +115,14 @@ def _shares(case: str, of_wall: Mapping[str, Any], computation: float | None) ->
     mean, largest = of_wall["mean_compute_s"], of_wall["max_compute_s"]
     useful = mean * min(1.0, 1.0 if computation is None else computation)
     typical = max(of_wall["typical_compute_s"], useful)
-    beyond_imbalance = of_wall["mean_wait_s"] - (largest - mean)
+    together = of_wall["mean_together_s"]
+    beyond_imbalance = of_wall["mean_wait_s"] + together - (largest - mean)
     parts = {
         "useful": useful,
         "scaling": typical - useful,
         "imbalance": largest - typical + min(0.0, beyond_imbalance),
-        "waiting": max(0.0, beyond_imbalance),
+        "waiting": max(0.0, beyond_imbalance - together),
+        "together": min(max(0.0, beyond_imbalance), together),
         "transfer": of_wall["mean_transfer_s"],
         "copy": of_wall["mean_copy_s"],
     }

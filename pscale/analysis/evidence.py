@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from pscale.analysis.clocks import LIMIT, Unclear
 from pscale.analysis.frames import Run
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Sample
@@ -20,7 +21,6 @@ UNACCOUNTED = 0.01  # of the wall
 STEAL = 0.01  # of the wall
 SWITCHES_PER_S = 20.0  # of one rank
 BUSY = 0.75  # of the cores that the threads of a rank are to use
-CLOCK = 0.10  # bound over the mean wait of a call
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 
 
@@ -37,7 +37,6 @@ class Remark:
 def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) -> tuple[Remark, ...]:
     """Return all warnings: those about the whole run first, then case by case."""
     ranks = {str(case): rows for case, rows in run.ranks.groupby("case", observed=True)}
-    calls = {str(case): rows for case, rows in run.calls.groupby("case", observed=True)}
     good = run.cases[run.cases["status"] == "ok"]
     rows = {str(case): group for case, group in good.groupby("case")}
     found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
@@ -47,8 +46,7 @@ def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) ->
         said = [*_of_times(point, times.get(point.case)), *_of_launches(rows[point.case])]
         if point.case in ranks:
             said += _of_ranks(ranks[point.case], point)
-            if point.case in calls:
-                said += _of_clock(ranks[point.case], calls[point.case])
+        said += _of_clock([call for call in run.unclear if call.case == point.case])
         found += [Remark(kind=kind, case=point.case, label=point.label, text=text) for kind, text in said]
     return tuple(found)
 
@@ -186,16 +184,13 @@ def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_clock(ranks: pd.DataFrame, calls: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    bound, count = ranks["clock_bound_s"].max(), calls["count"].sum()
-    if not bound > 0 or not count:
-        return
-    wait = calls["wait_s"].sum() / count
-    if bound > CLOCK * wait:
+def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
+    for call in unclear:
         yield (
             "clock",
-            f"Clocks agree to {bound * 1e6:.4g} µs only, while a call waits {wait * 1e6:.4g} µs on average: "
-            "read wait and transfer of this case as one.",
+            f"An {call.verb.replace('_', '-')} on {call.axis} waits {call.wait_s * 1e3:.3g} ms on average, "
+            f"known to {call.bound_s * 1e3:.3g} ms by the clocks of the nodes. That is over {LIMIT:.0%} of "
+            "it, so wait and transfer of these calls are shown as one.",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pscale.analysis.clocks import Unclear, joined, unclear
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.schema import Table
@@ -29,7 +30,8 @@ _SMALL = ("repeat", "rank", "step")  # these keys are never null and fit in 32 b
 class Run:
     """One run as stored. `document` is run.json; `pending` are launches planned and without a row.
 
-    `cases` has every launch that ended; steps, calls and ranks are those of launches that ended well.
+    `cases` has every launch that ended; steps, calls and ranks are those of launches that ended well. Steps
+    and calls have a further kind of time, `together_s`: wait and transfer of the `unclear` calls.
     """
 
     path: Path
@@ -38,6 +40,7 @@ class Run:
     steps: pd.DataFrame
     calls: pd.DataFrame
     ranks: pd.DataFrame
+    unclear: tuple[Unclear, ...]
     pending: tuple[tuple[str, int], ...]
 
     @property
@@ -59,13 +62,17 @@ def load(path: Path) -> Run:
     if not data.is_dir():
         raise ResultsError(f"{path}: has no folder 'data', so nothing was measured; run the suite again")
     cases = _frame(data, "cases").sort_values(["case", "repeat"], ignore_index=True)
+    calls = _of_good(_frame(data, "calls"), cases)
+    blurred = unclear(calls)
+    steps, calls = joined(_of_good(_frame(data, "steps"), cases), calls, blurred)
     return Run(
         path=path,
         document=document,
         cases=cases,
-        steps=_of_good(_frame(data, "steps"), cases),
-        calls=_of_good(_frame(data, "calls"), cases),
+        steps=steps,
+        calls=calls,
         ranks=_of_good(_frame(data, "ranks"), cases),
+        unclear=blurred,
         pending=_pending(document, cases),
     )
 

@@ -23,6 +23,7 @@ class PhaseTime:
     compute_s: float
     transfer_s: float
     wait_s: float
+    together_s: float  # wait and transfer of calls where clocks do not tell them apart
     copy_s: float
     hidden_s: float  # communication under way while the rank computed; beside the others, not added
     largest_rank: int
@@ -40,6 +41,7 @@ class RankTime:
     compute_s: float
     wait_s: float
     transfer_s: float
+    together_s: float
     excess: float  # compute over that of the typical rank (the lower median), minus one
     phase: str  # where its compute exceeds the mean most
     phase_excess_s: float
@@ -59,16 +61,18 @@ class CallTime:
     bytes: float
     transfer_s: float
     wait_s: float
+    together_s: float
     hidden_s: float
-    bytes_per_s: float | None  # payload over the time under way: transfer and hidden
+    bytes_per_s: float | None  # payload over the time under way: transfer and hidden; None if that is unclear
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitMap:
-    """Wait in seconds by rank (rows) and step (columns) of one launch."""
+    """Wait in seconds by rank (rows) and step (columns) of one launch; `together`: with unclear transfer."""
 
     case: str
     repeat: int
+    together: bool
     wait_s: tuple[tuple[float, ...], ...]
 
 
@@ -94,7 +98,7 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
     in_phase = means.groupby(["case", "phase"], observed=True)["compute_s"]
     means["phase_excess_s"] = means["compute_s"] - in_phase.transform("mean")
     by_rank = means.groupby(["case", "rank"], observed=True)
-    table = by_rank[["compute_s", "wait_s", "transfer_s"]].sum()
+    table = by_rank[["compute_s", "wait_s", "transfer_s", "together_s"]].sum()
     worst = means.loc[by_rank["phase_excess_s"].idxmax()].set_index(["case", "rank"])
     table = table.join(worst[["phase", "phase_excess_s"]])
     table["host"] = run.ranks.groupby(["case", "rank"], observed=True)["host"].first()
@@ -109,13 +113,13 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
 
 def calls(run: Run) -> tuple[CallTime, ...]:
     """Return the communication of every measured case by axis and verb."""
-    columns = ["count", "bytes", "transfer_s", "wait_s", "hidden_s"]
+    columns = ["count", "bytes", "transfer_s", "wait_s", "together_s", "hidden_s"]
     groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
     steps = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(steps, axis=0)
     under_way = means["transfer_s"] + means["hidden_s"]
-    means["bytes_per_s"] = (means["bytes"] / under_way).where(under_way > 0)
+    means["bytes_per_s"] = (means["bytes"] / under_way).where((under_way > 0) & (means["together_s"] == 0))
     return tuple(CallTime(**row) for row in records(means))
 
 
@@ -127,8 +131,14 @@ def wait_map(run: Run, case: str) -> WaitMap | None:
         return None
     repeat = int(rows["repeat"].min())
     rows = rows[rows["repeat"] == repeat]
+    rows = rows.assign(wait_s=rows["wait_s"] + rows["together_s"])
     matrix = rows.pivot_table(index="rank", columns="step", values="wait_s", aggfunc="sum", fill_value=0.0)
-    return WaitMap(case=case, repeat=repeat, wait_s=tuple(map(tuple, matrix.to_numpy(np.float64).tolist())))
+    return WaitMap(
+        case=case,
+        repeat=repeat,
+        together=bool(rows["together_s"].any()),
+        wait_s=tuple(map(tuple, matrix.to_numpy(np.float64).tolist())),
+    )
 
 
 def _rank_means(run: Run) -> pd.DataFrame:

@@ -106,7 +106,7 @@ def summarise(run: Run) -> Summary:
         remarks=evidence.remarks(run, points, times),
         expectations=expect.expectations(run, points, trees),
         failures=scaling.failures(run),
-        notes=_notes(points),
+        notes=_notes(points, run.ranks["clock_bound_s"].max()),
     )
 
 
@@ -117,8 +117,13 @@ def _largest_wait(run: Run, points: tuple[Point, ...]) -> WaitMap | None:
     return phases.wait_map(run, max(measured, key=lambda point: (point.ranks, point.cores)).case)
 
 
-def _notes(points: tuple[Point, ...]) -> tuple[str, ...]:
+def _notes(points: tuple[Point, ...], clock_bound_s: float) -> tuple[str, ...]:
     notes = []
+    if clock_bound_s > 0:
+        notes.append(
+            "The clocks of the nodes were brought together: the times of a rank are off by "
+            f"{clock_bound_s * 1e3:.3g} ms from those of rank 0 at most."
+        )
     good = [point for point in points if point.step_s]
     if any(point.launches == 1 for point in good):
         notes.append(

@@ -13,6 +13,17 @@ _VAGUE = 0.30  # an interval of an efficiency wider than this
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
 
 
+_EVERYWHERE = {  # losses that are in no phase more than in others
+    "scaling": (
+        "computation scaling",
+        ": the same work takes more core time than in the base case, "
+        "as when cores share memory bandwidth, caches or clock",
+    ),
+    "copy": ("copying", " into and out of communication buffers"),
+    "unaccounted": ("unaccounted time", ", which belongs to no phase"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What to read first about one series."""
@@ -21,7 +32,7 @@ class Verdict:
     case: str  # the largest that was measured; empty without any
     efficiency: str
     loss: str
-    cause: str  # scaling imbalance waiting transfer copy unaccounted, or empty
+    cause: str  # scaling imbalance waiting transfer together copy unaccounted, or empty
 
 
 def verdict(
@@ -96,7 +107,7 @@ def _largest_loss(
         return "", "The steps have no breakdown, so the cause is not known."
     shares = {
         name: getattr(losses, name)
-        for name in ("scaling", "imbalance", "waiting", "transfer", "copy", "unaccounted")
+        for name in ("scaling", "imbalance", "waiting", "transfer", "together", "copy", "unaccounted")
     }
     cause = max(shares, key=lambda name: shares[name])
     if shares[cause] < _SMALL:
@@ -116,14 +127,10 @@ def _explained(cause: str, phases: Sequence[PhaseTime], ranks: Sequence[RankTime
         case "transfer":
             phase = max(phases, key=lambda phase: phase.transfer_s).phase
             return f"transfer in {phase}", ": communication itself, when every rank has come to it"
-        case "scaling":
-            return "computation scaling", (
-                ": the same work takes more core time than in the base case, "
-                "as when cores share memory bandwidth, caches or clock"
-            )
-        case "copy":
-            return "copying", " into and out of communication buffers"
-    return "unaccounted time", ", which belongs to no phase"
+        case "together":
+            phase = max(phases, key=lambda phase: phase.together_s).phase
+            return f"communication in {phase}", ": waiting or transfer, which the clocks cannot tell apart"
+    return _EVERYWHERE[cause]
 
 
 def _slowest(ranks: Sequence[RankTime]) -> str:

@@ -17,7 +17,7 @@ from pscale.analysis.summary import Summary
 from pscale.report import style, text
 
 MOST = 48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
-_KINDS = ("compute", "transfer", "wait", "copy")
+_KINDS = ("compute", "transfer", "together", "wait", "copy")
 _BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
 _COLUMN = 0.13  # of the width: a column of the legend
 _VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
@@ -113,7 +113,7 @@ def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
             axes,
             [Patch(color=colours[part]) for part in parts],
             [phase for _, phase in parts],
-            title=kind,
+            title=text.KINDS.get(kind, kind),
             title_fontproperties={"weight": "bold"},
             alignment="left",
             loc="upper left",

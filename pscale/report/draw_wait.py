@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pscale.analysis.summary import Summary
-from pscale.report import style
+from pscale.report import style, text
 
 _LABELS = 16  # on an axis, at most
 _LINED, _VECTORS = 512, 2048  # cells: up to these they are parted by lines, and drawn one by one
@@ -21,6 +21,7 @@ def wait(summary: Summary) -> Figure | None:
     if summary.wait is None or len(summary.wait.wait_s) < 2:
         return None
     waits = np.array(summary.wait.wait_s)
+    kind = text.KINDS["together"] if summary.wait.together else "wait"
     ranks, steps = waits.shape
     _, factor, unit = next(scale for scale in _UNITS if waits.max() >= scale[0])
     figure = style.canvas(9.2, min(6.0, max(2.0, 1.1 + 0.22 * ranks)), summary.title)
@@ -34,7 +35,7 @@ def wait(summary: Summary) -> Figure | None:
         linewidths=0.4 if waits.size <= _LINED else 0,
         rasterized=waits.size > _VECTORS,
         cbar_kws={
-            "label": f"wait ({unit})",
+            "label": f"{kind} ({unit})",
             "pad": 0.015,
             "fraction": 0.05,
             "aspect": 24,

@@ -105,11 +105,11 @@ def _phase_rows(summary: Summary, points: Sequence[Point]) -> Iterator[Row]:
     times = {(time.case, time.phase): time for time in summary.phases}
     for phase in dict.fromkeys(phase for _, phase in times):
         name = phase
-        for kind in ("compute", "transfer", "wait", "copy", "hidden"):
+        for kind in ("compute", "transfer", "wait", "together", "copy", "hidden"):
             cells = [times.get((point.case, phase)) for point in points]
             values = [getattr(cell, f"{kind}_s") if cell else None for cell in cells]
             if any(values):
-                yield "", (name, kind, *(text.duration(value, 3) for value in values))
+                yield "", (name, text.KINDS.get(kind, kind), *(text.duration(value, 3) for value in values))
                 name = ""
 
 
@@ -119,17 +119,17 @@ def ranks(summary: Summary) -> Iterator[Grid]:
     for points in summary.series.values():
         measured = [point for point in points if any(rank.case == point.case for rank in summary.ranks)]
         for point in measured[-1:]:
-            rows += [_rank_row(point, rank) for rank in summary.ranks if rank.case == point.case]
+            rows += [_rank_row(summary, point, rank) for rank in summary.ranks if rank.case == point.case]
     columns = (
         *(Column("case", right=False, fold=True), Column("rank"), Column("host", right=False, fold=True)),
         *(Column("compute"), Column("beyond typical"), Column("most in", right=False)),
-        *(Column("wait"), Column("transfer", wide=True)),
+        *(Column("wait"), Column("transfer", wide=True), *_together(summary.ranks)),
     )
     if rows:
         yield Grid(title="Slowest ranks (per step)", columns=columns, rows=tuple(rows))
 
 
-def _rank_row(point: Point, rank: RankTime) -> Row:
+def _rank_row(summary: Summary, point: Point, rank: RankTime) -> Row:
     return "", (
         text.clean(point.label),
         f"{rank.rank}",
@@ -137,8 +137,11 @@ def _rank_row(point: Point, rank: RankTime) -> Row:
         text.duration(rank.compute_s),
         f"{rank.excess:+.1%}",
         rank.phase,
-        text.duration(rank.wait_s),
-        text.duration(rank.transfer_s),
+        *(
+            text.duration(known or (None if rank.together_s else 0))
+            for known in (rank.wait_s, rank.transfer_s)
+        ),
+        *(text.duration(rank.together_s) for _ in _together(summary.ranks)),
     )
 
 
@@ -148,29 +151,35 @@ def calls(summary: Summary) -> Iterator[Grid]:
     columns = (
         *(Column("case", right=False, fold=True), Column("axis", right=False), Column("verb", right=False)),
         *(Column("calls"), Column("bytes"), Column("transfer"), Column("wait")),
-        *(Column("hidden"), Column("B/s")),
+        *(*_together(summary.calls), Column("hidden"), Column("B/s")),
     )
     if found:
         yield Grid(
             title="Communication (per rank and step)",
             columns=columns,
-            rows=tuple(_call_row(point, call) for point, call in found),
+            rows=tuple(_call_row(summary, point, call) for point, call in found),
             caption="B/s: payload over the time under way once all have come (transfer + hidden)",
         )
 
 
-def _call_row(point: Point, call: CallTime) -> Row:
+def _call_row(summary: Summary, point: Point, call: CallTime) -> Row:
     return "", (
         text.clean(point.label),
         call.axis,
         call.verb.replace("_", "-"),
         text.number(call.count, 3),
         text.size_of(call.bytes),
-        text.duration(call.transfer_s, 3),
-        text.duration(call.wait_s, 3),
+        text.duration(None if call.together_s else call.transfer_s, 3),
+        text.duration(None if call.together_s else call.wait_s, 3),
+        *(text.duration(call.together_s or None, 3) for _ in _together(summary.calls)),
         text.duration(call.hidden_s, 3),
         text.rate(call.bytes_per_s),
     )
+
+
+def _together(times: Sequence[RankTime] | Sequence[CallTime]) -> tuple[Column, ...]:
+    """Return the column for wait and transfer as one, if clocks could not always tell them apart."""
+    return (Column(text.KINDS["together"]),) if any(time.together_s for time in times) else ()
 
 
 def expectations(summary: Summary) -> Iterator[Grid]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
     from pscale.analysis.stats import Estimate
 
 MISSING = "-"
+KINDS = {"together": "wait + transfer"}  # kinds of time that are written otherwise than they are called
 _SECONDS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))

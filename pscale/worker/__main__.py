@@ -21,6 +21,7 @@ from pscale.mesh import grid  # noqa: E402
 from pscale.parallel.strategies import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
 from pscale.worker import collect, job, late, observe, verify  # noqa: E402
+from pscale.worker.clock import ClockError  # noqa: E402
 from pscale.worker.order import Order  # noqa: E402
 from pscale.worker.recorder import Recorder  # noqa: E402
 
@@ -68,7 +69,7 @@ def _report_and_abort(folder: Path) -> None:
         mistake = isinstance(error, PscaleError)
         failure = {
             "rank": rank,
-            "status": "invalid" if isinstance(error, WrongWorldError) else "failed",
+            "status": "invalid" if isinstance(error, (WrongWorldError, ClockError)) else "failed",
             "message": str(error) if mistake else traceback.format_exception_only(kind, error)[-1].strip(),
             "traceback": "" if mistake else text,
             "unix_s": time.time(),

@@ -18,7 +18,7 @@ FLAWS = {
     "steal": ({"rank_row": {"steal_s": 0.4, "wall_s": 2.0}}, "20% of the time"),
     "switches": ({"rank_row": {"involuntary_switches": 100, "wall_s": 2.0}}, "50 times a second"),
     "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 threads share 1 CPUs"),
-    "clock": ({"transfer_s": 0.01, "rank_row": {"clock_bound_s": 1e-3}}, "agree to 1000 µs"),
+    "clock": ({"transfer_s": 0.01, "clock_bound_s": 1e-3}, "known to 1 ms by the clocks"),
 }
 
 

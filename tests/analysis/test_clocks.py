@@ -1,0 +1,59 @@
+"""Where the clocks of nodes are too far apart for a wait, it is shown as one with transfer."""
+
+import numpy as np
+import pytest
+from synthetic import Point, summary_of
+
+from pscale.report.markdown import render_markdown
+
+UNCLEAR = Point(ranks=4, transfer_s=0.010, late_s={3: 0.020}, clock_bound_s=2e-3)  # waits 15 ms on average
+CLEAR = Point(ranks=4, series="clear", transfer_s=0.010, late_s={3: 0.020}, clock_bound_s=1.4e-3)
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory):
+    ranks = {"clock_bound_s": 0.7e-3}
+    points = [Point(ranks=1), UNCLEAR, CLEAR]
+    points[2] = Point(**{**CLEAR.__dict__, "rank_row": ranks})
+    return summary_of(tmp_path_factory.mktemp("nodes") / "run", points)
+
+
+def of(point, found):
+    return [time for time in found if time.case == point.case.id]
+
+
+def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(summary):
+    (call,) = of(UNCLEAR, summary.calls)
+    assert (call.wait_s, call.transfer_s, call.bytes_per_s) == (0, 0, None)
+    assert call.together_s == pytest.approx(0.025)
+    (sync,) = [time for time in of(UNCLEAR, summary.phases) if time.phase == "sync"]
+    assert (sync.wait_s, sync.transfer_s) == (0, 0)
+    assert sync.together_s == pytest.approx(0.025)
+    slowest, *others = of(UNCLEAR, summary.ranks)
+    assert slowest.together_s == pytest.approx(0.010)
+    assert others[0].together_s == pytest.approx(0.030)
+    (losses,) = of(UNCLEAR, summary.losses)
+    assert losses.transfer == losses.waiting == 0
+    assert losses.imbalance == pytest.approx(0.020 / 0.130)  # known from compute alone
+    assert losses.together == pytest.approx(0.010 / 0.130)
+    assert summary.wait.together
+    assert np.array(summary.wait.wait_s)[3] == pytest.approx(0.010)
+
+
+def test_a_bound_of_less_than_a_tenth_of_the_wait_leaves_them_apart(summary):
+    (call,) = of(CLEAR, summary.calls)
+    assert call.together_s == 0
+    assert (call.wait_s, call.transfer_s) == pytest.approx((0.015, 0.010))
+    assert all(time.together_s == 0 for time in of(CLEAR, summary.phases))
+    assert [remark.case for remark in summary.remarks if remark.kind == "clock"] == [UNCLEAR.case.id]
+
+
+def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_tell_apart(summary):
+    text = render_markdown(summary)
+    assert "off by 0.7 ms" in text
+    assert "An all-reduce on dp waits 15 ms on average, known to 2 ms" in text
+    assert "| sync | wait + transfer | 0 | 25 ms |" in text
+    header, _, *rows = text[text.index("## Communication") :].splitlines()[2:6]
+    assert "| transfer | wait | wait + transfer |" in header
+    assert "| - | - | 25 ms |" in rows[0]
+    assert "| 10 ms | 15 ms | - |" in rows[1]
