@@ -12,8 +12,9 @@ from pscale.data import prepare
 from pscale.mesh.grid import axis_name, groups
 from pscale.parallel import data, strategies, zero_plan
 from pscale.parallel.predict import predict
+from pscale.results.events import VERBS, Kind
 from pscale.worker.job import make_trainer, replica_spread
-from pscale.worker.recorder import VERBS, Kind, Recorder
+from pscale.worker.recorder import Recorder
 from pscale.worker.verify import assembled, outcome
 
 STEPS = 10

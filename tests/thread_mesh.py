@@ -99,21 +99,25 @@ class Message(Started):
 
     def __init__(self, done: Delivery, recorder: Recorder, number: int):
         super().__init__(lambda: None, recorder, number)
-        self._done, self._noted = done, False
+        self._done, self._found = done, False
 
     def poll(self) -> bool:
-        if self._done.is_set():
-            self.wait()
-        return self._noted
+        if not self._found:
+            enter = self._recorder.now()
+            simulated = isinstance(self._recorder.now, Simulated)
+            self._found = self._done.is_set() and not (simulated and self._done.at_ns > enter)
+            note = self._recorder.found if self._found else self._recorder.polled
+            note(self._number, enter, self._recorder.now())
+        return self._found
 
     def wait(self) -> None:
-        if not self._noted:
-            enter = self._recorder.now()
+        enter = leave = self._recorder.now()
+        if not self._found:
             assert self._done.wait(PATIENCE_S), "the other side never came"
             if isinstance(self._recorder.now, Simulated):
                 self._recorder.now.catch_up(self._done.at_ns)
-            self._recorder.completed(self._number, enter, self._recorder.now())
-            self._noted = True
+            self._found, leave = True, self._recorder.now()
+        self._recorder.completed(self._number, enter, leave)
 
 
 class ThreadAxis:
@@ -157,8 +161,8 @@ class ThreadAxis:
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         self._call("all_reduce", x.nbytes, lambda: self._reduce(x, op))
 
-    def start_all_reduce(self, x: Array) -> Started:
-        return self._start("all_reduce", x.nbytes, lambda: self._reduce(x, "sum"))
+    def start_all_reduce(self, x: Array, op: Op = "sum") -> Started:
+        return self._start("all_reduce", x.nbytes, lambda: self._reduce(x, op))
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         self._call("all_gather", x.nbytes, lambda: self._gather_all(x, out, dim))

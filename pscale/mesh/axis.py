@@ -46,8 +46,8 @@ class Axis(Protocol):
         """Replace `x` on every rank by the reduction over all ranks."""
         ...
 
-    def start_all_reduce(self, x: Array) -> Pending:
-        """Begin replacing `x` by the sum over all ranks; leave `x` alone until complete."""
+    def start_all_reduce(self, x: Array, op: Op = "sum") -> Pending:
+        """Begin replacing `x` by the reduction over all ranks; leave `x` alone until complete."""
         ...
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
@@ -163,6 +163,10 @@ class Recorder(Protocol):
         """Note time spent asking whether a started call is complete."""
         ...
 
+    def found(self, request: int, enter: int, leave: int) -> None:
+        """Note the question whose answer was that a started call is complete."""
+        ...
+
     def completed(self, request: int, enter: int, leave: int) -> None:
-        """Note the call in which a started one was found or made complete."""
+        """Note the call from which on the rank relies on a started one."""
         ...

@@ -71,9 +71,9 @@ class MpiAxis:
         self._comm.Allreduce(MPI.IN_PLACE, x, _OPS[op])
         self._note("all_reduce", x.nbytes, enter)
 
-    def start_all_reduce(self, x: Array) -> Pending:
-        """Begin replacing `x` by the sum over all ranks; leave `x` alone until complete."""
-        return self._started("all_reduce", x.nbytes, self._comm.Iallreduce, MPI.IN_PLACE, x, MPI.SUM)
+    def start_all_reduce(self, x: Array, op: Op = "sum") -> Pending:
+        """Begin replacing `x` by the reduction over all ranks; leave `x` alone until complete."""
+        return self._started("all_reduce", x.nbytes, self._comm.Iallreduce, MPI.IN_PLACE, x, _OPS[op])
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         """Put `x` of every rank side by side along `dim` of `out`."""
@@ -196,17 +196,17 @@ class MpiPending:
         if not self._complete:
             enter = self._now()
             self._complete = self._request.Test()
-            note = self._recorder.completed if self._complete else self._recorder.polled
+            note = self._recorder.found if self._complete else self._recorder.polled
             note(self.number, enter, self._now())
         return self._complete
 
     def wait(self) -> None:
         """Return when the result is there."""
+        enter = leave = self._now()
         if not self._complete:
-            enter = self._now()
             self._request.Wait()
-            self._complete = True
-            self._recorder.completed(self.number, enter, self._now())
+            self._complete, leave = True, self._now()
+        self._recorder.completed(self.number, enter, leave)
 
 
 class MpiFile:

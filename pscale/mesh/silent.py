@@ -28,5 +28,8 @@ class Silent:
     def polled(self, request: int, enter: int, leave: int) -> None:
         """Forget a question."""
 
+    def found(self, request: int, enter: int, leave: int) -> None:
+        """Forget that a started call was found complete."""
+
     def completed(self, request: int, enter: int, leave: int) -> None:
-        """Forget that a started call is complete."""
+        """Forget that a started call is relied on."""

@@ -33,7 +33,7 @@ class Solo:
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Leave `x` as it is."""
 
-    def start_all_reduce(self, x: Array) -> Done:  # noqa: ARG002
+    def start_all_reduce(self, x: Array, op: Op = "sum") -> Done:  # noqa: ARG002
         """Leave `x` as it is."""
         return Done()
 

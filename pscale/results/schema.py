@@ -87,7 +87,8 @@ CASES = _schema(
     ("provenance", _text),  # JSON: what the job found: MPI, BLAS, packages, variables
 )
 
-# One row per rank, step and phase. compute + wait + transfer + copy = the phase's wall.
+# One row per rank, step and phase. compute + wait + transfer + copy = the phase's wall. What belongs to the
+# whole step is the same for its phases: their walls and what is unaccounted are its wall, end to end.
 STEPS = _schema(
     *_key,
     ("rank", _whole),
@@ -95,8 +96,11 @@ STEPS = _schema(
     ("phase", _text),  # data forward backward sync update
     ("wall_s", _real),
     *((name, _real) for name in ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")),
+    ("ideal_wait_s", _real),  # the wait that is left on a network that costs nothing
     ("injected_s", _real),  # of compute_s: burnt on purpose
-    ("end_s", _real),  # when the step ended, since the first measured step began; same for its phases
+    ("unaccounted_s", _real),  # of the step: outside its phases
+    ("end_s", _real),  # when the step ended, since the first measured step began
+    ("ideal_end_s", _real),  # the same, on a network that costs nothing
 )
 
 # One row per rank, step, phase, axis and verb: sums over the calls.
@@ -111,7 +115,9 @@ CALLS = _schema(
     ("bytes", _whole),  # payload handed to the call by this rank
     ("transfer_s", _real),
     ("wait_s", _real),
-    ("hidden_s", _real),
+    ("hidden_s", _real),  # of started calls: under way while the rank did something else
+    ("exposed_s", _real),  # of started calls: inside the calls that start, ask for and complete them
+    ("ideal_wait_s", _real),  # the wait that is left on a network that costs nothing
     ("clock_bound_s", _real),  # how far the wait of one of these calls may be off; 0 within a node
 )
 
@@ -137,7 +143,7 @@ RANKS = _schema(
     ("clock_bound_s", _real),  # how far this rank's times may be off from those of rank 0's clock
     ("clock_drift", _real),  # by how much faster rank 0's clock runs, as a fraction
     ("clock_backwards_s", _real),  # by which this rank's own clock fell, at most; the launch is invalid then
-    ("t_ideal_s", _real),
+    ("t_ideal_s", _real),  # the measured steps on a network that costs nothing
     ("wall_s", _real),  # of the measured steps
     ("unaccounted_s", _real),
     ("cpu_s", _real),  # CPU time of all threads over the measured steps

@@ -12,14 +12,17 @@ import numpy as np
 
 from pscale.config import Case
 from pscale.mesh.axis import Axis, Mesh
+from pscale.results.events import PHASES
 from pscale.results.files import write_json
 from pscale.results.store import write_columns, write_part
 from pscale.worker.clock import axis_bounds_ns
 from pscale.worker.job import JobResult, work
 from pscale.worker.observe import identity
 from pscale.worker.order import Order
+from pscale.worker.replay import ideal
 from pscale.worker.require import unmet
-from pscale.worker.waits import call_table, phase_table, waits
+from pscale.worker.tables import call_table, phase_table
+from pscale.worker.waits import waits
 
 Columns = dict[str, Any]
 
@@ -33,11 +36,14 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
     measured = result.measured
     names = [axis.name for axis in axes]
     wait = waits(measured.rows, axes)
-    phases, calls = phase_table(measured.rows, wait), call_table(measured.rows, wait, names)
+    start_ns = _first_start_ns(mesh.world, measured.start_ns)
+    ideal_wait, ideal_s = ideal(measured.rows, wait, axes, start_ns)
+    phases = phase_table(measured.rows, wait, ideal_wait, start_ns)
+    phases["ideal_end_s"] = np.repeat(ideal_s, len(PHASES))
+    calls = call_table(measured.rows, wait, ideal_wait, names)
     bounds_ns = axis_bounds_ns(mesh, measured.clock, axes)
     calls["clock_bound_s"] = np.array([bounds_ns[name] * 1e-9 for name in calls["axis"].tolist()])
-    phases["end_s"] = phases["end_s"] - measured.start_ns * 1e-9
-    ends = phases["end_s"][:: len(set(phases["phase"]))]
+    ends = phases["end_s"][:: len(PHASES)]
     rank_row = {
         **identity(),
         **result.rank,
@@ -47,6 +53,7 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
         "clock_drift": measured.clock.drift,
         "clock_backwards_s": measured.backwards_ns * 1e-9,
         "wall_s": measured.wall_s,
+        "t_ideal_s": ideal_s[-1],
         "unaccounted_s": measured.wall_s - float(np.sum(phases["wall_s"])),
     }
     reports = mesh.world.gather_objects((phases, calls, rank_row, ends))
@@ -68,6 +75,13 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
         order.folder / "result.json",
         {"status": "invalid" if problem else "ok", "reason": problem, "columns": columns},
     )
+
+
+def _first_start_ns(world: Axis, start_ns: int) -> int:
+    """Return when the first rank began to measure; the others came later out of the barrier before."""
+    first = np.array([start_ns])
+    world.all_reduce(first, "min")
+    return int(first[0])
 
 
 def _stacked(tables: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> Columns:

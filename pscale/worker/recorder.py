@@ -11,47 +11,19 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
-PHASES = ("data", "forward", "backward", "sync", "update")
-VERBS = (
-    *(
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter",
-        "all_to_all",
-        "broadcast",
-        "gather",
-        "scatter",
-        "barrier",
-    ),
-    *("send", "receive", "copy"),
-)
+from pscale.results.events import PHASES, VERBS, Kind
 
+FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
 _ROW = struct.Struct(f"{len(FIELDS)}q")
 _OUTSIDE = -1
 _RECENT_STEPS = 32
 _VERB = {name: number for number, name in enumerate(VERBS)}
-
-
-class Kind(IntEnum):
-    """What a row tells of."""
-
-    STEP = 0
-    PHASE = 1
-    CALL = 2
-    ROOT = 3  # a call on the rank that the others depend on
-    POSTED = 4
-    POLLED = 5
-    COMPLETED = 6
-    COPIED = 7
-    INJECTED = 8
 
 
 class Recorder:
@@ -124,7 +96,7 @@ class Recorder:
         """Return step, axis and verb of the last call that was noted; None if there is none."""
         for end in range(self._end, 0, -_ROW.size):
             kind, step, _, axis, verb, *_ = _ROW.unpack_from(self._rows, end - _ROW.size)
-            if kind in {Kind.CALL, Kind.ROOT, Kind.POSTED, Kind.COMPLETED}:
+            if kind in {Kind.CALL, Kind.ROOT, Kind.POSTED, Kind.FOUND, Kind.COMPLETED}:
                 return {"step": step, "axis": self.axes[axis], "verb": VERBS[verb]}
         return None
 
@@ -166,8 +138,13 @@ class Recorder:
         if self.enabled:
             self._write(Kind.POLLED, *self._requests[request], enter, leave, 0, request)
 
+    def found(self, request: int, enter: int, leave: int) -> None:
+        """Note the question whose answer was that a started call is complete."""
+        if self.enabled:
+            self._write(Kind.FOUND, *self._requests[request], enter, leave, 0, request)
+
     def completed(self, request: int, enter: int, leave: int) -> None:
-        """Note the call in which a started one was found or made complete."""
+        """Note the call from which on the rank relies on a started one."""
         if self.enabled:
             self._write(Kind.COMPLETED, *self._requests[request], enter, leave, 0, request)
 

@@ -17,10 +17,11 @@ from pscale.mesh.axis import Mesh
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.param import Cut, Param
 from pscale.parallel.strategies import calls
+from pscale.results.events import VERBS, Kind
 from pscale.results.files import write_json
 from pscale.worker.job import make_trainer
 from pscale.worker.order import Order
-from pscale.worker.recorder import VERBS, Kind, Recorder
+from pscale.worker.recorder import Recorder
 from pscale.worker.trainer import Trainer
 
 LIMIT = 1e-12  # of a tensor's largest value

@@ -17,8 +17,9 @@ from pscale.nn.buffers import Buffers
 from pscale.parallel import check, context, strategies
 from pscale.parallel.layout import Layout
 from pscale.parallel.predict import executed_flops, kept_bytes
+from pscale.results.events import Kind
 from pscale.worker.job import make_trainer
-from pscale.worker.recorder import Kind, Recorder
+from pscale.worker.recorder import Recorder
 
 CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
 HEADS, WIDTH = 12, 48  # the scale of scores, 1/2, is exact

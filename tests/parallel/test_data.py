@@ -7,8 +7,9 @@ from pscale.errors import PlanError
 from pscale.parallel import check
 from pscale.parallel.data import Replicated, calls
 from pscale.parallel.reduction import buckets, make_reduction
+from pscale.results.events import Kind
 from pscale.worker.build import build
-from pscale.worker.recorder import Kind, Recorder
+from pscale.worker.recorder import Recorder
 
 REDUCTIONS = ["bucketed", "all-reduce", "gather-broadcast"]
 MODEL = Model(layers=3, width=16, heads=2, sequence=8, dtype="float64")

@@ -1,4 +1,5 @@
-from pscale.worker.recorder import PHASES, VERBS, Kind, Recorder
+from pscale.results.events import PHASES, VERBS, Kind
+from pscale.worker.recorder import Recorder
 
 
 def test_a_call_is_noted_with_its_step_phase_axis_verb_and_bytes():

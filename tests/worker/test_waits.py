@@ -1,13 +1,10 @@
 """Every rule of waiting, on two or three ranks with times that a person can follow (in ns)."""
 
-import numpy as np
 import pytest
 from thread_mesh import run_ranks
 
 from pscale.worker.recorder import Recorder
-from pscale.worker.waits import call_table, hidden, phase_table, waits
-
-MS = 1_000_000
+from pscale.worker.waits import waits
 
 
 def waits_of(*notes):
@@ -105,69 +102,3 @@ def test_messages_of_a_pair_are_matched_in_their_order_in_each_direction():
 
     waits = waits_of(both(1, 40, 45), both(0, 60, 65))
     assert [w[4:] for w in waits] == [[15, 10, 40, 15], [0, 0, 20, 0]]
-
-
-def test_copies_are_neither_compute_nor_communication():
-    record = Recorder(["dp"])
-    record.enabled = True
-    with record.step(0), record.phase("sync"):
-        record.copied("dp", 11 * MS, 13 * MS)
-    rows = {name: column.copy() for name, column in record.rows().items()}
-    rows["enter"][1:], rows["leave"][1:] = [10 * MS, 0], [16 * MS, 17 * MS]
-    table = phase_table(rows, np.zeros_like(rows["enter"]))
-    assert table["copy_s"].sum() == pytest.approx(2e-3)
-    assert table["compute_s"].sum() == pytest.approx(4e-3)
-    assert table["transfer_s"].sum() == 0
-
-
-def test_time_under_way_outside_its_calls_is_hidden():
-    record = Recorder(["dp"])
-    record.enabled = True
-    with record.step(0), record.phase("backward"):
-        number = record.posted("dp", "all_reduce", 8, 100, 110)
-        record.polled(number, 150, 155)
-        record.completed(number, 190, 200)
-    assert hidden(record.rows())[0] == 100 - 10 - 5 - 10
-
-
-def recorded_step():
-    """Return the rows of one step: forward 10 ms, sync 6 ms of which 4 in a call."""
-    record = Recorder(["dp"])
-    record.enabled = True
-    with record.step(0), record.phase("sync"):
-        record.call("dp", "all_reduce", 8, 11 * MS, 15 * MS)
-    rows = {name: column.copy() for name, column in record.rows().items()}
-    rows["enter"][1:], rows["leave"][1:] = [10 * MS, 0], [16 * MS, 17 * MS]
-    return rows
-
-
-def test_the_kinds_of_time_of_a_phase_add_up_to_its_wall_time():
-    rows = recorded_step()
-    table = phase_table(rows, np.array([3 * MS, 0, 0]))
-    sync = list(table["phase"]).index("sync")
-    assert table["wall_s"][sync] == pytest.approx(6e-3)
-    assert table["compute_s"][sync] == pytest.approx(2e-3)
-    assert table["wait_s"][sync] == pytest.approx(3e-3)
-    assert table["transfer_s"][sync] == pytest.approx(1e-3)
-    assert table["end_s"][sync] == pytest.approx(17e-3)
-    assert table["wall_s"].sum() == pytest.approx(6e-3)
-
-
-def test_calls_are_summed_by_step_phase_axis_and_verb():
-    record = Recorder(["dp"])
-    record.enabled = True
-    for step in range(2):
-        with record.step(step), record.phase("sync"):
-            record.call("dp", "gather", 100, 0, 2 * MS)
-            record.call("dp", "gather", 50, 2 * MS, 3 * MS)
-            record.call("dp", "broadcast", 7, 3 * MS, 4 * MS)
-    rows = record.rows()
-    table = call_table(rows, np.zeros_like(rows["enter"]), ["dp"])
-    found = sorted(zip(table["step"], table["verb"], table["count"], table["bytes"], strict=True))
-    assert found == [
-        (0, "broadcast", 1, 7),
-        (0, "gather", 2, 150),
-        (1, "broadcast", 1, 7),
-        (1, "gather", 2, 150),
-    ]
-    assert table["transfer_s"].sum() == pytest.approx(8e-3)
