@@ -1,8 +1,13 @@
 """One rank's notes added up, with times that a person can follow."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from plans import TEXT, each_rank
 
+from pscale.config import Plan
+from pscale.results.events import Kind
 from pscale.worker.recorder import Recorder
 from pscale.worker.tables import call_table, hidden, phase_table
 
@@ -77,3 +82,35 @@ def test_calls_are_summed_by_step_phase_axis_and_verb():
         (1, "gather", 2, 150),
     ]
     assert table["transfer_s"].sum() == pytest.approx(8e-3)
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(dp=2, zero=3), Plan(pp=2, dp=2, schedule="1f1b")], ids=["zero", "1f1b"]
+)
+def test_phases_hold_their_calls_and_steps_their_phases_and_nothing_overlaps(tmp_path, plan):
+    def steps(trainer, _mesh):
+        for index in range(3):
+            trainer.step(index)
+        return trainer.recorder.rows()
+
+    def spans(rows, *kinds):
+        chosen = np.isin(rows["kind"], kinds)
+        order = np.argsort(rows["enter"][chosen], kind="stable")
+        return np.stack([rows[end][chosen] for end in ("enter", "leave")], axis=1)[order]
+
+    case = replace(TEXT, train=replace(TEXT.train, micro_batches=2))
+    for rows in each_rank(case, plan, tmp_path, steps, record=True):
+        calls = spans(rows, *set(Kind) - {Kind.STEP, Kind.PHASE})
+        phases = spans(rows, Kind.PHASE)
+        whole = spans(rows, Kind.STEP)
+        for inner, outer in ((calls, phases), (phases, whole)):
+            holder = np.searchsorted(outer[:, 0], inner[:, 0], side="right") - 1
+            assert (inner[:, 0] >= outer[holder, 0]).all()
+            assert (inner[:, 1] <= outer[holder, 1]).all()
+            assert (inner[1:, 0] >= inner[:-1, 1]).all()
+        start_ns = int(whole[0, 0]) - 5
+        table = phase_table(rows, *no_wait(rows), start_ns)
+        inside = sum(table[name].sum() for name in ("compute_s", "transfer_s", "copy_s"))
+        between = table["unaccounted_s"][:: len(table["step"]) // 3].sum()
+        assert inside + between == pytest.approx((whole[-1, 1] - start_ns) * 1e-9, abs=1e-9)
+        assert table["unaccounted_s"].min() > 0
