@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from pscale.config import Case
 from pscale.lateness import Jitter
-from pscale.worker.recorder import PHASES, Phase, Recorder
+from pscale.results.events import PHASES
+from pscale.worker.recorder import Phase, Recorder
 
 Delays = Mapping[str, NDArray[np.int64]]  # ns, by phase: one for each measured step
 
