@@ -25,6 +25,7 @@ def aligned(size_bytes: int) -> NDArray[np.uint8]:
 class _Lease:
     memory: NDArray[np.uint8]
     holders: int
+    under_way: bool = False
 
 
 class Buffers:
@@ -39,6 +40,8 @@ class Buffers:
         self._leases: dict[int, _Lease] = {}  # by address
         self.total_bytes = 0  # ever allocated
         self.held_bytes = 0
+        self.exchange_bytes = 0  # the most that was for exchanges at once
+        self._exchanged_bytes = 0
 
     def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an uninitialised C-contiguous array, held once."""
@@ -63,6 +66,7 @@ class Buffers:
         lease = self._lease(array)
         lease.holders -= 1
         if not lease.holders:
+            self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
             del self._leases[_address(array)]
             self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
             self.held_bytes -= lease.memory.nbytes
@@ -77,6 +81,24 @@ class Buffers:
             return array
         lease.holders -= 1
         return self.take(array.shape, array.dtype)
+
+    def take_exchange(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return an array, as `take` does, that is for an exchange alone: what leaves, or arrives."""
+        return self.begin_exchange(self.take(shape, dtype))
+
+    def begin_exchange(self, array: Array) -> Array:
+        """Count `array` among the memory of exchanges until its exchange ends or it is given back."""
+        lease = self._lease(array)
+        lease.under_way = True
+        self._exchanged_bytes += lease.memory.nbytes
+        self.exchange_bytes = max(self.exchange_bytes, self._exchanged_bytes)
+        return array
+
+    def end_exchange(self, array: Array) -> None:
+        """Count `array`, which has arrived, no longer."""
+        lease = self._lease(array)
+        self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
+        lease.under_way = False
 
     def _lease(self, array: Array) -> _Lease:
         lease = self._leases.get(_address(array))

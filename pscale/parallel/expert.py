@@ -60,8 +60,9 @@ class Exchange:
 
     def _exchanged(self, x: Array) -> Array:
         """Return what the other ranks send for `x`, which is given back."""
-        arrived = self.buffers.take(x.shape, x.dtype)
+        arrived = self.buffers.take_exchange(x.shape, x.dtype)
         self.axis.all_to_all(x, arrived)
+        self.buffers.end_exchange(arrived)
         self.buffers.give(x)
         return arrived
 

@@ -37,7 +37,7 @@ class GatheredAttention:
         """Return the gradient of the packed q, k and v of this rank's tokens."""
         gradients, scored = Backward(dy, cache, self.heads, self.buffers), iter(cache.scored)
         B, T, width = cache.qkv.shape
-        whole = self.buffers.take((self.axis.size, B, T, 2, width // 3), dy.dtype)
+        whole = self.buffers.take_exchange((self.axis.size, B, T, 2, width // 3), dy.dtype)
         for piece, source, kv, progress in self._met(cache.qkv):
             dkv = whole[source]
             if piece is None:
@@ -45,7 +45,7 @@ class GatheredAttention:
                 continue
             dkv[:, piece.keys.stop :] = 0
             gradients.meet(next(scored), kv, dkv, progress)
-        mine = self.buffers.take(whole.shape[1:], dy.dtype)
+        mine = self.buffers.take_exchange(whole.shape[1:], dy.dtype)
         self.axis.reduce_scatter(whole, mine[None])
         self.axis.copy(mine, packed(gradients.dqkv, 3)[:, :, 1:])
         self.buffers.give(whole)
@@ -56,7 +56,7 @@ class GatheredAttention:
         """Yield the piece with each rank, the rank, its keys and values: own first, while all arrive."""
         axis = self.axis
         mine = own_keys_and_values(qkv, axis, self.buffers)
-        every = self.buffers.take((axis.size, *mine.shape), mine.dtype)
+        every = self.buffers.take_exchange((axis.size, *mine.shape), mine.dtype)
         gathering = axis.start_all_gather(mine[None], every)
         own, *others = self._pieces
         yield own, axis.rank, mine, gathering.poll

@@ -131,6 +131,7 @@ class Boundary:
         self._look_ahead()
         array, pending = self._receiving.pop(action)
         pending.wait()
+        self._buffers.end_exchange(array)
         return array
 
     def send(self, action: Action, output: Array) -> None:
@@ -138,7 +139,7 @@ class Boundary:
         target = self._table.target(action)
         assert target is not None, "the output stays here"
         pending = self._axis.start_send(output, self._table.stage_of(target))
-        self._sending.append((output, pending))
+        self._sending.append((self._buffers.begin_exchange(output), pending))
         self._look_ahead()
 
     def finish(self) -> None:
@@ -161,7 +162,7 @@ class Boundary:
         neighbour = self._table.stage_of(source)
         while action not in self._receiving:
             coming = self._arriving[neighbour].popleft()
-            array = self._buffers.take(self._shape, self._dtype)
+            array = self._buffers.take_exchange(self._shape, self._dtype)
             self._receiving[coming] = array, self._axis.start_receive(array, neighbour)
 
 

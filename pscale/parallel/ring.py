@@ -42,7 +42,7 @@ class RingAttention:
         for piece, (kv, progress) in self._met(cache.qkv):
             mine = None
             if piece is not None:
-                mine = self.buffers.take(kv.shape, kv.dtype)
+                mine = self.buffers.take_exchange(kv.shape, kv.dtype)
                 gradients.meet(next(scored), kv, mine, _both(progress, travelling))
             travelling = Hop(self.axis, self._sum(travelling, mine, piece), self.buffers)
         assert travelling is not None
@@ -81,7 +81,7 @@ class Hop:
 
     def __init__(self, axis: Axis, outgoing: Array, buffers: Buffers):
         self._outgoing, self._buffers = outgoing, buffers
-        self._incoming = buffers.take(outgoing.shape, outgoing.dtype)
+        self._incoming = buffers.take_exchange(outgoing.shape, outgoing.dtype)
         self._pending = (
             axis.start_receive(self._incoming, (axis.rank - 1) % axis.size),
             axis.start_send(outgoing, (axis.rank + 1) % axis.size),
@@ -103,7 +103,7 @@ class Hop:
 def own_keys_and_values(qkv: Array, axis: Axis, buffers: Buffers) -> Array:
     """Return keys and values of packed (B, T/P, 3C) in one piece, (B, T/P, 2, C), fit to be sent."""
     kv = packed(qkv, 3)[:, :, 1:]
-    mine = buffers.take(kv.shape, kv.dtype)
+    mine = buffers.take_exchange(kv.shape, kv.dtype)
     axis.copy(kv, mine)
     return mine
 

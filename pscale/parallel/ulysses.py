@@ -39,7 +39,7 @@ class UlyssesAttention:
     def _to_heads(self, x: Array, kinds: int) -> Array:
         """Give up (B, T/P, kinds C) for (B, T, kinds C/P) in natural order."""
         mine = self._by_rank(x, kinds)
-        parts = self.buffers.take(mine.shape, x.dtype)
+        parts = self.buffers.take_exchange(mine.shape, x.dtype)
         self.axis.copy(mine, parts)
         self.buffers.give(x)
         received = self._exchanged(parts)
@@ -54,7 +54,7 @@ class UlyssesAttention:
         """Give up (B, T, kinds C/P) in natural order for (B, T/P, kinds C)."""
         B, T, width = x.shape
         P = self.axis.size
-        parts = self.buffers.take((P, B, T // P, kinds, width // kinds), x.dtype)
+        parts = self.buffers.take_exchange((P, B, T // P, kinds, width // kinds), x.dtype)
         for natural, of_ranks in self.layout.matching(packed(x, kinds), parts):
             self.axis.copy(natural, of_ranks)
         self.buffers.give(x)
@@ -65,7 +65,7 @@ class UlyssesAttention:
         return mine
 
     def _exchanged(self, parts: Array) -> Array:
-        received = self.buffers.take(parts.shape, parts.dtype)
+        received = self.buffers.take_exchange(parts.shape, parts.dtype)
         self.axis.all_to_all(parts, received)
         self.buffers.give(parts)
         return received

@@ -70,7 +70,7 @@ class ColumnsToSlices:
         return dx
 
     def _exchange(self, x: Array, out: Array) -> None:
-        sent, received = (self.buffers.take(x.shape, x.dtype) for _ in range(2))
+        sent, received = (self.buffers.take_exchange(x.shape, x.dtype) for _ in range(2))
         self.axis.copy(x, sent)
         self.axis.all_to_all(sent, received)
         self.axis.copy(received, out)

@@ -1,0 +1,311 @@
+"""One rank's step on paper: how much its pool of activations will hold, exactly, before a process starts.
+
+`nn.rehearsal` has the layers of one process; here are those that exchange, and the order of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from pscale.config import Case
+from pscale.mesh.axis import Axis
+from pscale.mesh.grid import coordinates, spanned
+from pscale.nn import rehearsal as nn
+from pscale.nn.attention import scores_per_head
+from pscale.nn.buffers import Buffers
+from pscale.nn.rehearsal import Chain, Heads, Paper, Sheet, Step, Weight
+from pscale.nn.routing import capacity
+from pscale.parallel import division, pipeline
+from pscale.parallel.pipeline import Boundary
+from pscale.parallel.rehearsal_context import attention
+from pscale.parallel.replicas import SETS, TOKENS
+from pscale.parallel.schedule import Action
+
+
+def rehearse(case: Case, rank: int) -> Paper:
+    """Return the pool of `rank` after a step; later ones take nothing more."""
+    paper = Paper(division.item_bytes(case))
+    _Rank(case, rank, paper).step()
+    return paper
+
+
+class EnterLinear:
+    """A product with tokens that are gathered, forward and backward, from slices of `whole` elements."""
+
+    def __init__(self, paper: Paper, whole: int, size: int, linear: nn.Linear):
+        self.paper, self.whole, self.size, self.linear = paper, whole, size, linear
+
+    def forward(self, x: Sheet) -> tuple[Sheet, Sheet]:
+        """Keep the slice alone."""
+        whole = self.paper.take(self.whole)
+        y, _ = self.linear.forward(whole)
+        self.paper.give(whole)
+        return y, x
+
+    def backward(self, dy: Sheet, x: Sheet) -> Sheet:
+        """Gather again; scatter the gradient."""
+        dx = self.linear.backward(dy, self.paper.take(self.whole))
+        mine = self.paper.take(self.whole // self.size)
+        self.paper.give(dx, x)
+        return mine
+
+
+class Moved:
+    """A layer that gives up its input for an array of `there` elements, backward for one of `back`.
+
+    `between` is what it needs meanwhile.
+    """
+
+    def __init__(self, paper: Paper, there: int, back: int, between: Sequence[int] = ()):
+        self.paper, self.there, self.back, self.between = paper, there, back, between
+
+    def forward(self, x: Sheet) -> tuple[Sheet, None]:
+        """Move."""
+        return self._moved(x, self.there), None
+
+    def backward(self, dy: Sheet, cache: None) -> Sheet:  # noqa: ARG002
+        """Move back."""
+        return self._moved(dy, self.back)
+
+    def _moved(self, x: Sheet, size: int) -> Sheet:
+        y = self.paper.take(size)
+        self.paper.give(*[self.paper.take_exchange(part) for part in self.between], x)
+        return y
+
+
+class Exchange:
+    """Experts elsewhere: `slots` elements travel, and are put in order where `swaps` says so."""
+
+    def __init__(self, paper: Paper, slots: int, *, swaps: bool, experts: Step):
+        self.paper, self.slots, self.swaps, self.experts = paper, slots, swaps, experts
+
+    def forward(self, x: Sheet) -> tuple[Sheet, Any]:
+        """Away, and home."""
+        y, cache = self.experts.forward(self._passed(x, first_exchanged=True))
+        return self._passed(y, first_exchanged=False), cache
+
+    def backward(self, dy: Sheet, cache: Any) -> Sheet:
+        """The same with gradients."""
+        dx = self.experts.backward(self._passed(dy, first_exchanged=True), cache)
+        return self._passed(dx, first_exchanged=False)
+
+    def _passed(self, x: Sheet, *, first_exchanged: bool) -> Sheet:
+        for exchanged in (first_exchanged, not first_exchanged):
+            if exchanged or self.swaps:
+                y = self.paper.take(self.slots)
+                if exchanged:
+                    self.paper.begin_exchange(y)
+                    self.paper.end_exchange(y)
+                self.paper.give(x)
+                x = y
+        return x
+
+
+class _Message:
+    """A message that is on its way until it is asked for the second time."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def poll(self) -> bool:
+        arrived, self._asked = self._asked, True
+        return arrived
+
+    def wait(self) -> None:
+        pass
+
+
+class _Paper:
+    """What `Boundary` needs of an axis and of a pool."""
+
+    def __init__(self, paper: Paper, stage: int):
+        self.rank, self._paper = stage, paper
+        self.give, self.begin_exchange, self.end_exchange = (
+            paper.give,
+            paper.begin_exchange,
+            paper.end_exchange,
+        )
+
+    def take_exchange(self, shape: tuple[int], dtype: str) -> Sheet:  # noqa: ARG002
+        return self._paper.take_exchange(*shape)
+
+    def start_send(self, x: Sheet, to: int) -> _Message:  # noqa: ARG002
+        return _Message()
+
+    def start_receive(self, out: Sheet, source: int) -> _Message:  # noqa: ARG002
+        return _Message()
+
+
+class _Rank:
+    """The units of one rank, and its step, as `worker.build` and `worker.trainer` have them."""
+
+    def __init__(self, case: Case, rank: int, paper: Paper):
+        self.case, self.rank, self.paper = case, rank, paper
+        model, plan, self.tp = case.model, case.plan, case.plan.tp
+        self.sequences, self.width = division.sequences(case), model.width
+        self.tokens = model.sequence // plan.cp
+        self.sliced = plan.sp and self.tp > 1
+        self.outside = self.tokens // self.tp if self.sliced else self.tokens  # of a sequence, between layers
+        self.rows, self.rows_outside = self.sequences * self.tokens, self.sequences * self.outside
+        self.vocabulary = division.vocabulary(case, rank)
+        self.stage = pipeline.stage_of(plan, rank)
+        self.table = pipeline.timetable(plan, case.train.micro_batches)
+        self.later: list[Callable[[], None]] | None = [] if self.table.splits else None
+        names = division.units(case, rank)
+        self.units = {
+            number: self._unit(name)
+            for number, name in zip(pipeline.held_units(case, rank), names, strict=True)
+        }
+
+    def step(self) -> None:
+        """Do what the trainer does."""
+        edge = _Paper(self.paper, self.stage)
+        size = self.rows_outside * self.width
+        boundary = Boundary(
+            cast(Axis, edge), self.table, (size,), dtype="", buffers=cast(Buffers, edge)
+        )
+        parts = pipeline.stage_units(self.case.model, self.case.plan, self.stage)
+        under_way: dict[tuple[int, int], list[Any]] = {}
+        boundary.start_step()
+        for action in boundary.actions:
+            key = action.micro, action.part
+            if action.kind == "forward":
+                under_way[key] = self._forward(boundary, action, parts[action.part])
+            elif action.kind == "weight":
+                for multiply in under_way.pop(key):
+                    multiply()
+            else:
+                self._backward(boundary, action, parts[action.part], under_way.pop(key))
+                if self.later is not None:
+                    under_way[key], self.later[:] = list(self.later), []
+        boundary.finish()
+
+    def _forward(self, boundary: Boundary, action: Action, units: Sequence[int]) -> list[Any]:
+        x: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else None
+        caches = []
+        for unit in units:
+            x, cache = self.units[unit].forward(x)
+            caches.append(cache)
+        if boundary.sends(action):
+            boundary.send(action, x)
+        else:
+            caches.append(self._loss().forward(x))
+        return caches
+
+    def _backward(
+        self, boundary: Boundary, action: Action, units: Sequence[int], caches: list[Any]
+    ) -> None:
+        dx: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else caches.pop()
+        for unit in reversed(units):
+            dx = self.units[unit].backward(dx, caches.pop())
+        if dx is not None:
+            boundary.send(action, dx)
+
+    def _loss(self) -> nn.Loss:
+        tokens = self.case.model.kind in ("gpt", "moe")
+        return nn.Loss(self.paper, 3 * self.rows if tokens and self.tp > 1 else 0)
+
+    def _unit(self, name: str) -> Step:
+        kind = name.partition(".")[0]
+        if kind == "linear":
+            linear = nn.Linear(self.paper, self.sequences, self._weight(self.width))
+            return nn.First(self.paper, self.sequences * self.width, linear)
+        if kind == "embedding":
+            return self._embedding()
+        if kind == "head":
+            return Chain(self._norm(), self._columns(self.vocabulary))
+        block = self._block(mixture=division.with_experts(self.case, name))
+        if self.case.model.kind == "block":
+            return nn.First(self.paper, self.rows_outside * self.width, block)
+        return block
+
+    def _embedding(self) -> Step:
+        paper, C = self.paper, self.width
+        positions = nn.Positions(paper, self.outside, C)
+        whole, mine = self.rows * C, self.rows * C // self.tp
+        if self.case.plan.embedding == "row" or self.tp == 1:
+            tokens = nn.Tokens(paper, self.rows, self.vocabulary, C)
+            return Chain(tokens, *self._leave(), positions)
+        tokens = nn.Tokens(paper, self.rows, self.case.model.vocabulary, C // self.tp)
+        join = Moved(paper, mine, mine, (mine, mine)) if self.sliced else Moved(paper, whole, mine)
+        return Chain(tokens, join, positions)
+
+    def _block(self, *, mixture: bool) -> Step:
+        paper, C, inside = self.paper, self.width, 4 * self.width // self.tp
+        attend = self._residual(
+            self._norm(), self._columns(3 * C // self.tp, bias=True), self._attention(), self._rows(C // self.tp)
+        )
+        if mixture:
+            return Chain(attend, nn.Residual(paper, None, self._norm(), self._mixture()))
+        gelu = nn.BiasGelu(paper, self.rows, inside)
+        return Chain(attend, self._residual(self._norm(), self._columns(inside), gelu, self._rows(inside)))
+
+    def _attention(self) -> Step:
+        model = self.case.model
+        heads = model.heads // self.tp
+        sizes = Heads(
+            sequences=self.sequences,
+            tokens=self.tokens,
+            heads=heads,
+            width=model.width // model.heads,
+        )
+        if self.case.plan.cp == 1:
+            return nn.Attention(self.paper, sizes, scores_per_head(model.sequence))
+        return attention(self.case, coordinates(self.case.plan.sizes, self.rank)["cp"], self.paper, sizes)
+
+    def _mixture(self) -> Step:
+        model, ep, C, paper = self.case.model, self.case.plan.ep, self.width, self.paper
+        slots = model.experts * capacity(model) * self.sequences
+        mine = model.experts // ep
+        cut = tuple(dim for dim in TOKENS if dim != "ep")
+
+        def linear(inputs: int, outputs: int) -> nn.Linear:
+            return nn.Linear(paper, slots * outputs, self._weight(mine * inputs * outputs, cut))
+
+        gelu = nn.BiasGelu(paper, slots // mine, 4 * C, mine)
+        experts: Step = Chain(linear(C, 4 * C), gelu, linear(4 * C, C))
+        if ep > 1:
+            experts = Exchange(paper, slots * C, swaps=mine > 1, experts=experts)
+        sizes = nn.Experts(
+            tokens=self.rows, width=C, experts=model.experts, top_k=model.top_k, slots=slots
+        )
+        return nn.Mixture(paper, sizes, self._weight(C * model.experts), experts)
+
+    def _residual(self, *branch: Step | Sequence[Step]) -> Step:
+        """Return a branch with a bias; a row-cut product brings the way out with it."""
+        steps = [step for part in branch for step in (part if isinstance(part, Sequence) else (part,))]
+        bias = Weight(self.paper, self.width, adds=self._adds(self._whole), later=None)
+        return nn.Residual(self.paper, bias, *steps)
+
+    def _norm(self) -> Step:
+        return nn.LayerNorm(self.paper, self.rows_outside, self.width)
+
+    def _columns(self, columns: int, *, bias: bool = False) -> Step:
+        linear = nn.Linear(
+            self.paper,
+            self.rows * columns,
+            self._weight(self.width * columns),
+            Weight(self.paper, columns, adds=self._adds(TOKENS), later=None) if bias else None,
+        )
+        return EnterLinear(self.paper, self.rows * self.width, self.tp, linear) if self.sliced else linear
+
+    def _rows(self, inputs: int) -> Sequence[Step]:
+        linear = nn.Linear(self.paper, self.rows * self.width, self._weight(inputs * self.width))
+        return linear, *self._leave()
+
+    def _leave(self) -> Sequence[Step]:
+        whole = self.rows * self.width
+        return (Moved(self.paper, whole // self.tp, whole),) if self.sliced else ()
+
+    @property
+    def _whole(self) -> tuple[str, ...]:
+        return (*TOKENS, "tp") if self.sliced else TOKENS
+
+    def _weight(self, size: int, sync: tuple[str, ...] = TOKENS) -> Weight:
+        return Weight(self.paper, size, adds=self._adds(sync), later=self.later)
+
+    def _adds(self, sync: tuple[str, ...]) -> bool:
+        """Tell whether micro-batches add up in place: ZeRO 2 and 3 sum each by itself."""
+        shared = [dim for dim in spanned(self.case.plan.sizes, sync) if dim != SETS]
+        return not (self.case.plan.zero >= 2 and shared)

@@ -1,0 +1,159 @@
+"""Context parallelism on paper: what attention over split sequences takes from the pool and gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pscale.config import Case
+from pscale.nn import rehearsal as nn
+from pscale.nn.attention import scores_per_head
+from pscale.nn.online import Piece
+from pscale.nn.rehearsal import Heads, Paper, Sheet, Step
+from pscale.parallel.layout import layout_of
+
+_Cache = tuple[Sheet, Sheet, list[tuple[Piece, Sheet, Sheet]]]
+
+
+def attention(case: Case, place: int, paper: Paper, sizes: Heads) -> Step:
+    """Return what stands for the attention of the rank at `place` of the context axis."""
+    layout, plan = layout_of(case.model, case.plan), case.plan
+    if plan.context == "ulysses":
+        whole = replace(sizes, tokens=case.model.sequence, heads=sizes.heads // plan.cp)
+        return Ulysses(paper, whole)
+    made = Ring if plan.context == "ring" else Gathered
+    return made(paper, sizes, layout.pieces(place))
+
+
+class Ulysses:
+    """Tokens for heads, and back, around attention of whole sequences."""
+
+    def __init__(self, paper: Paper, sizes: Heads):
+        self.paper, self.sizes = paper, sizes
+        self.inner = nn.Attention(paper, sizes, scores_per_head(sizes.tokens))
+
+    def forward(self, qkv: Sheet) -> tuple[Sheet, Any]:
+        """Exchange q, k and v, then the output."""
+        y, cache = self.inner.forward(self._exchanged(qkv, 3))
+        return self._exchanged(y, 1), cache
+
+    def backward(self, dy: Sheet, cache: Any) -> Sheet:
+        """Exchange gradients."""
+        return self._exchanged(self.inner.backward(self._exchanged(dy, 1), cache), 3)
+
+    def _exchanged(self, x: Sheet, kinds: int) -> Sheet:
+        paper, size = self.paper, kinds * self.sizes.output
+        parts = paper.take_exchange(size)
+        paper.give(x)
+        received = paper.take_exchange(size)
+        paper.give(parts)
+        y = paper.take(size)
+        paper.give(received)
+        return y
+
+
+class _Online:
+    """Attention whose keys come in pieces, own first; those that have come lie in some sheet."""
+
+    def __init__(self, paper: Paper, sizes: Heads, pieces: Sequence[Piece | None]):
+        self.paper, self.sizes, self.pieces = paper, sizes, pieces
+        self.keys = 2 * sizes.output  # elements of keys and values of a rank
+
+    def forward(self, qkv: Sheet) -> tuple[Sheet, _Cache]:
+        """Keep exponentials and factors of every piece."""
+        paper, sizes = self.paper, self.sizes
+        y, *running = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
+        scored = [self._met(piece) for piece in self._arriving() if piece is not None]
+        paper.give(*running)
+        paper.share(y)
+        return y, (qkv, y, scored)
+
+    def _arriving(self) -> Iterator[Piece | None]:
+        """Yield the pieces while their keys are here."""
+        raise NotImplementedError
+
+    def _met(self, piece: Piece) -> tuple[Piece, Sheet, Sheet]:
+        heads = self.sizes.sequences * self.sizes.heads
+        kept = self.paper.take(heads * piece.scores), self.paper.take(heads * piece.size[0])
+        for rows, _ in piece.blocks():
+            self.paper.use(self.sizes.heads * (rows.stop - rows.start) * self.sizes.width)
+        return piece, *kept
+
+    def _differentiated(self, piece: Piece, *, first: bool) -> None:
+        paper, sizes = self.paper, self.sizes
+        for rows, keys in reversed(list(piece.blocks())):
+            queries, last = sizes.heads * (rows.stop - rows.start), rows.stop == piece.size[0]
+            of_keys = sizes.heads * keys.stop * sizes.width
+            g = paper.take(queries * sizes.width)
+            if not last:
+                paper.use(of_keys)
+            ds = paper.take(queries * keys.stop)
+            if not first:
+                paper.use(queries * sizes.width)
+            if not last:
+                paper.use(of_keys)
+            paper.give(g, ds)
+
+    def _finished(self, dy: Sheet, cache: _Cache, dqkv: Sheet) -> Sheet:
+        qkv, y, scored = cache
+        self.paper.give(dy, qkv, y)
+        for _, exponentials, factors in scored:
+            self.paper.give(exponentials, factors)
+        return dqkv
+
+
+class Ring(_Online):
+    """Keys and values travel round, one hop ahead of their use."""
+
+    def backward(self, dy: Sheet, cache: _Cache) -> Sheet:
+        """Let gradients travel one hop behind, and home."""
+        paper = self.paper
+        dqkv = paper.take(3 * self.sizes.output)
+        leaving = arriving = None
+        for number, piece in enumerate(self._arriving()):
+            mine = None
+            if piece is not None:
+                mine = paper.take_exchange(self.keys)
+                self._differentiated(piece, first=number == 0)
+            if leaving is None or arriving is None:
+                assert mine is not None, "the first keys are the rank's own"
+                leaving = mine
+            else:
+                paper.give(leaving, *([mine] if mine else []))
+                leaving = arriving
+            arriving = paper.take_exchange(self.keys)
+        assert leaving is not None
+        assert arriving is not None
+        paper.give(leaving, arriving)
+        return self._finished(dy, cache, dqkv)
+
+    def _arriving(self) -> Iterator[Piece | None]:
+        here = self.paper.take_exchange(self.keys)
+        for piece in self.pieces[:-1]:
+            following = self.paper.take_exchange(self.keys)
+            yield piece
+            self.paper.give(here)
+            here = following
+        yield self.pieces[-1]
+        self.paper.give(here)
+
+
+class Gathered(_Online):
+    """All keys and values come at once."""
+
+    def backward(self, dy: Sheet, cache: _Cache) -> Sheet:
+        """Compute the gradients of all keys and keep one's own sum."""
+        dqkv = self.paper.take(3 * self.sizes.output)
+        whole = self.paper.take_exchange(len(self.pieces) * self.keys)
+        for number, piece in enumerate(self._arriving()):
+            if piece is not None:
+                self._differentiated(piece, first=number == 0)
+        self.paper.give(whole, self.paper.take_exchange(self.keys))
+        return self._finished(dy, cache, dqkv)
+
+    def _arriving(self) -> Iterator[Piece | None]:
+        mine = self.paper.take_exchange(self.keys)
+        every = self.paper.take_exchange(len(self.pieces) * self.keys)
+        yield from self.pieces
+        self.paper.give(mine, every)
