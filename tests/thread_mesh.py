@@ -260,6 +260,8 @@ class Switchboard:
 
 
 class ThreadMesh:
+    scratch_bytes = 0
+
     def __init__(self, switchboard: Switchboard, rank: int, recorder: Recorder, nodes: Sequence[int] = ()):
         self.sizes = switchboard.sizes
         self.nodes = nodes or [0] * math.prod(self.sizes.values())

@@ -130,6 +130,11 @@ class Mesh(Protocol):
     world: Axis  # untimed: for exchanges outside the steps
     nodes: Sequence[int]  # of every rank of the world: which node it is on, numbered as they first appear
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory in which this rank's calls have arranged data, kept from call to call."""
+        ...
+
     def axis(self, *dims: str) -> Axis:
         """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
         ...

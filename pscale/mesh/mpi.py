@@ -48,6 +48,11 @@ class MpiMesh:
             part = lattice.Sub([dim in span for dim in sizes])
             self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder)
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory in which this rank's calls have arranged data, kept from call to call."""
+        return sum(axis.scratch_bytes for axis in self._axes.values() if isinstance(axis, MpiAxis))
+
     def axis(self, *dims: str) -> Axis:
         """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
         return self._axes[grid.spanned(self.sizes, dims)]
@@ -61,6 +66,11 @@ class MpiAxis:
         self.size, self.rank = comm.size, comm.rank
         self._comm, self._recorder, self._now = comm, recorder, recorder.now
         self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory for arranging data."""
+        return sum(scratch.nbytes for scratch in self._scratches.values())
 
     def _note(self, verb: str, sent_bytes: int, enter: int, *, root: bool = False) -> None:
         self._recorder.call(self.name, verb, sent_bytes, enter, self._now(), root=root)

@@ -106,6 +106,7 @@ class SoloMesh:
         self.coordinates: Mapping[str, int] = {}
         self.world: Axis = Solo("world")
         self.nodes: Sequence[int] = (0,)
+        self.scratch_bytes = 0
 
     def axis(self, *dims: str) -> Axis:
         """Return the axis of this process alone."""

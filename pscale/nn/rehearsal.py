@@ -302,9 +302,10 @@ class Attention:
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """Sizes of a mixture: `tokens` with `top_k` choices each, `slots` of `experts` together."""
+    """Sizes of a mixture: `tokens`, of all `sequences`, with `top_k` choices each; slots of all experts."""
 
     tokens: int
+    sequences: int
     width: int
     experts: int
     top_k: int
@@ -351,6 +352,7 @@ class Mixture:
             take(choices, INDEX_BYTES),
             take(sizes.slots, INDEX_BYTES),
             take(sizes.slots, TRUTH_BYTES),
+            take(sizes.sequences * sizes.experts),
         )
 
 
@@ -399,4 +401,3 @@ class Loss:
         if self.statistics:
             self.paper.use(self.statistics)
         return dy
-

@@ -76,22 +76,6 @@ def calls(case: Case, rank: int) -> list[Call]:
     return division.per_step(case, calls)
 
 
-def buffer_bytes(case: Case, rank: int) -> int:
-    """Predict the memory for exchanges on `rank`: the most that is arranged, on its way or arriving at once.
-
-    Ring: keys and values here and arriving, their gradients leaving and arriving, and those computed if that
-    is while both travel. All-gather: own and all keys and values, and gradients of all. Ulysses: q, k, v
-    leaving and arriving.
-    """
-    plan = case.plan
-    if plan.cp == 1:
-        return 0
-    between = layout_of(case.model, plan).pieces(coordinates(plan.sizes, rank)["cp"])[1:-1]
-    ring = 5 if any(between) else 4
-    kinds = {"ring": 2 * ring, "all-gather": 2 * (2 * plan.cp + 1), "ulysses": 2 * 3}[plan.context]
-    return kinds * _rank_bytes(case)
-
-
 def kept_numbers(case: Case, rank: int) -> int:
     """Return how many numbers the attention of one layer keeps of one sequence, beside q, k, v and output.
 

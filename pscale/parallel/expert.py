@@ -114,11 +114,6 @@ def calls(case: Case, rank: int) -> list[Call]:
     return division.per_step(case, made)
 
 
-def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001 - all ranks do the same
-    """Predict the memory for the slots that are under way."""
-    return _slot_bytes(case) if case.plan.ep > 1 else 0
-
-
 def _slot_bytes(case: Case) -> int:
     model = case.model
     slots = model.experts * room(model, case.plan.sequence_parts) * division.sequences(case)

@@ -219,8 +219,3 @@ def message_bytes(case: Case) -> int:
     sequences = case.train.batch // case.plan.batch_parts // case.train.micro_batches
     shape = activation_shape(case.model, case.plan, sequences)
     return int(np.prod(shape)) * np.dtype(case.model.dtype).itemsize
-
-
-def buffer_bytes(case: Case, rank: int) -> int:
-    """Predict the memory of messages under way: one that is received ahead and one that is being sent."""
-    return message_bytes(case) * len(calls(case, rank))

@@ -15,7 +15,7 @@ from pscale.nn import rehearsal as nn
 from pscale.nn.attention import scores_per_head
 from pscale.nn.buffers import Buffers
 from pscale.nn.rehearsal import Chain, Heads, Paper, Sheet, Step, Weight
-from pscale.nn.routing import capacity
+from pscale.nn.queue import room
 from pscale.parallel import division, pipeline
 from pscale.parallel.pipeline import Boundary
 from pscale.parallel.rehearsal_context import attention
@@ -86,7 +86,7 @@ class Exchange:
         return self._passed(y, first_exchanged=False), cache
 
     def backward(self, dy: Sheet, cache: Any) -> Sheet:
-        """The same with gradients."""
+        """Do the same with gradients."""
         dx = self.experts.backward(self._passed(dy, first_exchanged=True), cache)
         return self._passed(dx, first_exchanged=False)
 
@@ -162,9 +162,7 @@ class _Rank:
         """Do what the trainer does."""
         edge = _Paper(self.paper, self.stage)
         size = self.rows_outside * self.width
-        boundary = Boundary(
-            cast(Axis, edge), self.table, (size,), dtype="", buffers=cast(Buffers, edge)
-        )
+        boundary = Boundary(cast(Axis, edge), self.table, (size,), dtype="", buffers=cast(Buffers, edge))
         parts = pipeline.stage_units(self.case.model, self.case.plan, self.stage)
         under_way: dict[tuple[int, int], list[Any]] = {}
         boundary.start_step()
@@ -193,9 +191,7 @@ class _Rank:
             caches.append(self._loss().forward(x))
         return caches
 
-    def _backward(
-        self, boundary: Boundary, action: Action, units: Sequence[int], caches: list[Any]
-    ) -> None:
+    def _backward(self, boundary: Boundary, action: Action, units: Sequence[int], caches: list[Any]) -> None:
         dx: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else caches.pop()
         for unit in reversed(units):
             dx = self.units[unit].backward(dx, caches.pop())
@@ -234,7 +230,10 @@ class _Rank:
     def _block(self, *, mixture: bool) -> Step:
         paper, C, inside = self.paper, self.width, 4 * self.width // self.tp
         attend = self._residual(
-            self._norm(), self._columns(3 * C // self.tp, bias=True), self._attention(), self._rows(C // self.tp)
+            self._norm(),
+            self._columns(3 * C // self.tp, bias=True),
+            self._attention(),
+            self._rows(C // self.tp),
         )
         if mixture:
             return Chain(attend, nn.Residual(paper, None, self._norm(), self._mixture()))
@@ -255,22 +254,27 @@ class _Rank:
         return attention(self.case, coordinates(self.case.plan.sizes, self.rank)["cp"], self.paper, sizes)
 
     def _mixture(self) -> Step:
-        model, ep, C, paper = self.case.model, self.case.plan.ep, self.width, self.paper
-        slots = model.experts * capacity(model) * self.sequences
-        mine = model.experts // ep
-        cut = tuple(dim for dim in TOKENS if dim != "ep")
+        model, plan, C, paper = self.case.model, self.case.plan, self.width, self.paper
+        slots = model.experts * room(model, plan.sequence_parts) * self.sequences
+        mine = model.experts // plan.ep
+        sync = tuple(dim for dim in self._whole if dim != "ep")
 
         def linear(inputs: int, outputs: int) -> nn.Linear:
-            return nn.Linear(paper, slots * outputs, self._weight(mine * inputs * outputs, cut))
+            return nn.Linear(paper, slots * outputs, self._weight(mine * inputs * outputs, sync))
 
         gelu = nn.BiasGelu(paper, slots // mine, 4 * C, mine)
         experts: Step = Chain(linear(C, 4 * C), gelu, linear(4 * C, C))
-        if ep > 1:
+        if plan.ep > 1:
             experts = Exchange(paper, slots * C, swaps=mine > 1, experts=experts)
         sizes = nn.Experts(
-            tokens=self.rows, width=C, experts=model.experts, top_k=model.top_k, slots=slots
+            tokens=self.rows_outside,
+            sequences=self.sequences,
+            width=C,
+            experts=model.experts,
+            top_k=model.top_k,
+            slots=slots,
         )
-        return nn.Mixture(paper, sizes, self._weight(C * model.experts), experts)
+        return nn.Mixture(paper, sizes, self._weight(C * model.experts, self._whole), experts)
 
     def _residual(self, *branch: Step | Sequence[Step]) -> Step:
         """Return a branch with a bias; a row-cut product brings the way out with it."""

@@ -26,8 +26,12 @@ class Strategy(Protocol):
         """Predict the calls that `rank` makes in one step."""
         ...
 
+
+class Buffered(Protocol):
+    """A strategy whose exchanges need memory of their own, beside the pool of activations."""
+
     def buffer_bytes(self, case: Case, rank: int) -> int:
-        """Predict the memory for exchanges on `rank`."""
+        """Predict that memory on `rank`."""
         ...
 
 
@@ -61,6 +65,7 @@ STRATEGIES: dict[str, Strategy] = {
     "expert": expert,
     "pipeline": pipeline,
 }
+BUFFERED: tuple[Buffered, ...] = (data, zero_plan, tensor, sequence)
 
 
 def make_replicas(
@@ -91,5 +96,5 @@ def calls(case: Case, rank: int = 0) -> list[Call]:
 
 
 def buffer_bytes(case: Case, rank: int = 0) -> int:
-    """Predict the memory that exchanges need on `rank`."""
-    return sum(strategy.buffer_bytes(case, rank) for strategy in STRATEGIES.values())
+    """Predict the memory that exchanges need on `rank` beside the pool of activations."""
+    return sum(strategy.buffer_bytes(case, rank) for strategy in BUFFERED)

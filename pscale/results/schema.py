@@ -137,9 +137,13 @@ RANKS = _schema(
     ("gemm_peak_gflops", _real),
     ("gemm_cores", _real),  # kept busy meanwhile: CPU time of all threads over wall time
     ("peak_rss_bytes", _whole),
-    ("empty_rss_bytes", _whole),  # after the imports, before the model
-    *((f"{kind}_bytes", _whole) for kind in ("parameters", "gradients", "optimizer", "exchange")),  # counted
-    ("buffers_bytes", _whole),  # of the pool that activations lie in
+    ("peak_of_steps", pa.bool_()),  # the peak is that of the measured steps; else that of the process's life
+    ("empty_rss_bytes", _whole),  # with data and libraries, before the model
+    *(
+        (f"{kind}_bytes", _whole)  # counted
+        for kind in ("parameters", "gradients", "optimizer", "activations", "exchange")
+    ),
+    ("buffers_bytes", _whole),  # of the pool: activations, and what of exchanges lies there
     ("clock_bound_s", _real),  # how far this rank's times may be off from those of rank 0's clock
     ("clock_drift", _real),  # by how much faster rank 0's clock runs, as a fraction
     ("clock_backwards_s", _real),  # by which this rank's own clock fell, at most; the launch is invalid then

@@ -20,12 +20,12 @@ from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.predict import executed_flops
 from pscale.parallel.replicas import Replicas
 from pscale.parallel.strategies import make_replicas
-from pscale.worker import observe
 from pscale.worker.build import build
 from pscale.worker.gemm import measure_gemm
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
+from pscale.worker.resident import peak_resident_bytes, reset_peak, resident_bytes
 from pscale.worker.routed import Routed
 from pscale.worker.trainer import Trainer, effective_lr
 
@@ -57,17 +57,24 @@ class JobResult:
 def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> JobResult:
     """Run the ordered case on this rank."""
     case = order.case
-    empty_rss_bytes = observe.resident_bytes()
     batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), order.folder)
     timeline.mark("data_prepare_s")
-    trainer = make_trainer(case, mesh, batches, recorder)
-    timeline.mark("build_s")
     peak = _gemm_peak(case, mesh.world)
     timeline.mark("gemm_s")
+    empty_rss_bytes = resident_bytes()  # data and the buffers of BLAS included: they are not the model's
+    trainer = make_trainer(case, mesh, batches, recorder)
+    timeline.mark("build_s")
     startup_s = time.time() - order.launched_unix_s
     warm_up(trainer, case.train.warmup)
     timeline.mark("warmup_s")
+    of_steps = reset_peak()
     measured = measure(trainer, mesh, case.train.warmup, case.train.steps)
+    memory = {
+        "empty_rss_bytes": empty_rss_bytes,
+        "peak_rss_bytes": peak_resident_bytes(),
+        "peak_of_steps": of_steps,
+        **_held(trainer, mesh),
+    }
     stop = case.train.warmup + case.train.steps
     columns = {
         "weights": learned(trainer.replicas) if case.model.kind == "linear" else None,
@@ -82,7 +89,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     batches.close()
     losses = trainer.losses[:stop].copy()
     mesh.world.all_reduce(losses)
-    rank = {**peak, "empty_rss_bytes": empty_rss_bytes, **_used(measured), **_held(trainer)}
+    rank = {**peak, **memory, **_used(measured)}
     return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
 
 
@@ -162,14 +169,15 @@ def _used(measured: Measured) -> dict[str, Any]:
         "thread_cpu_s": sorted(threads, reverse=True),
         "involuntary_switches": after.involuntary_switches - before.involuntary_switches,
         "steal_s": after.steal_s - before.steal_s,
-        "peak_rss_bytes": observe.peak_resident_bytes(),
     }
 
 
-def _held(trainer: Trainer) -> dict[str, int]:
+def _held(trainer: Trainer, mesh: Mesh) -> dict[str, int]:
     """Return what this rank holds by kind, as columns of the `ranks` table."""
-    state = {f"{kind}_bytes": size for kind, size in trainer.replicas.memory_bytes().items()}
-    return {**state, "buffers_bytes": trainer.stage.buffers.total_bytes}
+    pool, held = trainer.stage.buffers, dict(trainer.replicas.memory_bytes())
+    held["activations"] = pool.total_bytes - pool.exchange_bytes
+    held["exchange"] += pool.exchange_bytes + mesh.scratch_bytes
+    return {**{f"{kind}_bytes": size for kind, size in held.items()}, "buffers_bytes": pool.total_bytes}
 
 
 def work(case: Case) -> dict[str, Any]:

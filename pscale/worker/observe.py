@@ -14,7 +14,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PREFIXES = (
     "OMP_",
@@ -64,16 +63,6 @@ def _steal_s() -> float:
         return int(fields[8]) / _TICK
     except (OSError, IndexError):
         return 0.0
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process occupies now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-
-
-def peak_resident_bytes() -> int:
-    """Return the most memory that this process has occupied."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def affinity() -> list[int]:

@@ -16,7 +16,8 @@ from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.parallel import check, context, strategies
 from pscale.parallel.layout import Layout
-from pscale.parallel.predict import executed_flops, kept_bytes
+from pscale.parallel.memory import kept_bytes, memory_bytes
+from pscale.parallel.predict import executed_flops
 from pscale.results.events import Kind
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
@@ -163,26 +164,6 @@ def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degree
     assert trainers(case, tmp_path, held) == [kept_bytes(case, rank) for rank in range(case.ranks)]
 
 
-class Watched(Buffers):
-    """A pool that knows how much it lent at once for exchanges: arrays of many dims."""
-
-    def __init__(self):
-        super().__init__()
-        self.lent_bytes = self.most_bytes = 0
-
-    def take(self, shape, dtype):
-        self.lent_bytes += self._bytes(array := super().take(shape, dtype))
-        self.most_bytes = max(self.most_bytes, self.lent_bytes)
-        return array
-
-    def give(self, array):
-        self.lent_bytes -= self._bytes(array)
-        super().give(array)
-
-    def _bytes(self, array):
-        return array.nbytes if array.ndim > 3 and array.shape[-1] > 1 else 0
-
-
 @every_way
 @pytest.mark.parametrize("parts", [2, 3, 4])
 def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_step(kind, placement, parts):
@@ -192,17 +173,20 @@ def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_ste
     layout = Layout(sequence=24, parts=parts, placement=placement)
 
     def one(mesh):
-        buffers, totals = Watched(), []
+        buffers, totals = Buffers(), []
         layer = context.attention(HEADS, kind=kind, axis=mesh.axis("cp"), layout=layout, buffers=buffers)
         for _ in range(3):
             qkv = buffers.take((2, layout.tokens, 3 * WIDTH), float)
             qkv.fill(1)
             buffers.give(layer.backward(*layer.forward(qkv)))
             totals.append(buffers.total_bytes)
-        return buffers.most_bytes, totals
+        return buffers.exchange_bytes, totals
 
-    for rank, (most_bytes, totals) in enumerate(run_ranks({"cp": parts}, one)):
-        assert most_bytes == context.buffer_bytes(case, rank)
+    n = 2 * layout.tokens * WIDTH * 8  # bytes of q, or k, or v, of a rank
+    for rank, (exchange_bytes, totals) in enumerate(run_ranks({"cp": parts}, one)):
+        both_travel = any(layout.pieces(rank)[1:-1])  # keys and gradients, while gradients are computed
+        arrays = {"ring": 2 * (4 + both_travel), "all-gather": 2 * (2 * parts + 1), "ulysses": 2 * 3}[kind]
+        assert exchange_bytes == memory_bytes(case, rank)["exchange"] == arrays * n
         assert totals[0] == totals[2]
 
 

@@ -6,8 +6,8 @@ from plans import each_rank, name
 from pscale.config import Case, Model, Plan, Timing, Train
 from pscale.errors import PlanError
 from pscale.parallel import check
-from pscale.parallel.expert import buffer_bytes
-from pscale.parallel.predict import kept_bytes
+from pscale.parallel.expert import calls
+from pscale.parallel.memory import kept_bytes
 
 MODEL = Model(
     kind="moe", layers=3, width=16, heads=2, sequence=12, experts=4, top_k=2, every=2, dtype="float64"
@@ -45,7 +45,8 @@ def test_a_rank_keeps_the_activations_that_are_predicted(capacity_factor, plan, 
     ids=name,
 )
 def test_what_travels_has_room_for_the_most_tokens_that_a_rank_can_send(plan, room):
-    assert buffer_bytes(case_of(plan), 0) == 4 * 8 * room * MODEL.width * 8
+    exchange = next(call for call in calls(case_of(plan), 0) if call.axis == "ep")
+    assert exchange.sent_bytes == 4 * 8 * room * MODEL.width * 8
 
 
 @pytest.mark.parametrize(

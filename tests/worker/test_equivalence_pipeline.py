@@ -19,8 +19,8 @@ from plans import (
 from pscale.config import Data, Model, Plan
 from pscale.errors import PlanError
 from pscale.parallel import check
+from pscale.parallel.memory import kept_bytes
 from pscale.parallel.pipeline import calls, timetable
-from pscale.parallel.predict import kept_bytes
 
 DEEP = replace(
     TEXT,

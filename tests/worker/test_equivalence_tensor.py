@@ -21,7 +21,8 @@ from pscale.config import Plan
 from pscale.mesh.solo import Solo
 from pscale.nn import counts
 from pscale.parallel import tensor
-from pscale.parallel.predict import kept_bytes, predict
+from pscale.parallel.memory import kept_bytes
+from pscale.parallel.predict import predict
 from pscale.parallel.reduction import AllReduce
 
 # The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
