@@ -184,6 +184,7 @@ class Launch:
     bind: Bind = "core"
     time_limit_s: float = 600.0
     hang_after_s: float | None = 60.0  # without progress; None: nobody watches
+    memory_limit_bytes: int | None = None  # of all ranks of a host; None: its memory
     oversubscribe: bool = False
     omp: Omp = Omp()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -222,7 +223,7 @@ class Case:
         content = _unlike_default(self)
         for name in ("suite", "label", "series", "base", "require"):
             content.pop(name, None)
-        for name in ("time_limit_s", "hang_after_s"):
+        for name in ("time_limit_s", "hang_after_s", "memory_limit_bytes"):
             content.get("launch", {}).pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 

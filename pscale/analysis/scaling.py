@@ -12,6 +12,9 @@ from pscale.analysis.frames import Run
 from pscale.analysis.stats import Estimate, Sample, estimate, ratio, samples
 
 
+FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """Launches of one case that ended in the same bad way."""
@@ -91,7 +94,7 @@ def step_samples(run: Run, seed: int) -> dict[str, Sample]:
 
 def failures(run: Run) -> tuple[Failure, ...]:
     """Return all launches that did not end well, those of a case with the same reason together."""
-    bad = run.cases[run.cases["status"] != "ok"].sort_values(["ranks", "threads", "case", "repeat"])
+    bad = run.cases[~run.cases["status"].isin(FINE)].sort_values(["ranks", "threads", "case", "repeat"])
     groups = bad.groupby(["case", "status", "reason"], dropna=False, sort=False)
     return tuple(
         Failure(
@@ -130,7 +133,7 @@ def _identity(case: str, planned: Mapping[str, Any], launches: pd.DataFrame | No
         status="ok" if good else (statuses[0] if statuses else "pending"),
         reason="" if good or launches is None else _text(first.get("reason")),
         launches=good,
-        failed=len(statuses) - good,
+        failed=len(statuses) - good - statuses.count("skipped"),
         pending=sum(launch == case for launch, _ in run.pending),
         base=bool(known.get("base")),
     )

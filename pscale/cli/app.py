@@ -79,12 +79,13 @@ def show(
     overrides: Overrides = None,
     only: Only = None,
     as_json: AsJson = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Tell the memory of a rank by kind.")] = False,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the pipelines' schedules too.")] = False,
 ) -> None:
     """Print the cases of a suite: plan, parameters, FLOPs, bytes and memory per rank. Starts nothing."""
     from pscale.cli import show as command
 
-    command.show(suite, overrides or [], only, as_json=as_json, schedule=schedule)
+    command.show(suite, overrides or [], only, as_json=as_json, memory=memory, schedule=schedule)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pscale.cli.report import publish
+from pscale.cli.room import Room
 from pscale.cli.work import Work, prepare
 from pscale.config import Case
 from pscale.errors import FAILED, INTERRUPTED, LaunchError, UsageError
@@ -21,11 +22,10 @@ from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
-from pscale.parallel.predict import predict
 from pscale.results.rows import launch_row
 from pscale.results.store import write_part
 
-_STATUS_STYLES = {"ok": "green"}
+_STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
 
 
@@ -91,9 +91,13 @@ def _journal(work: Work, place: Place, here: Machine, console: Console) -> Journ
 def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, console: Console) -> None:
     """Run what is left of the work, with a bar that knows how long the cases should take."""
     jobs = campaign.launches(work.cases, work.repeats, journal.document["seed"])
-    costs = {case.id: predict(case).model_flops * _steps(case) / _cores(case, here) for case in work.cases}
+    rooms = {case.id: Room(case, here) for case in work.cases}
+    costs = {
+        case.id: rooms[case.id].fullest.model_flops * _steps(case) / _cores(case, here) for case in work.cases
+    }
     finished = journal.finished()
     todo = [job for job in jobs if job.key not in finished]
+    refused = {case: room.refusal for case, room in rooms.items() if room.refusal}
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -111,12 +115,12 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, con
         progress.update(bar, description=escape(f"{work.suite.name}: {job.case.label}"))
 
     def on_end(job: Job, outcome: Outcome) -> None:
-        row = _keep(journal, job, outcome)
+        row = _keep(journal, job, outcome, rooms[job.case.id])
         progress.update(bar, advance=costs[job.case.id], done=job.order + 1)
         console.print(_line(job, len(jobs), row), highlight=False)
 
     with progress:
-        campaign.run(journal, todo, launcher, here, on_start=on_start, on_end=on_end)
+        campaign.run(journal, todo, launcher, here, on_start=on_start, on_end=on_end, refused=refused)
 
 
 def _steps(case: Case) -> int:
@@ -127,7 +131,7 @@ def _cores(case: Case, here: Machine) -> int:
     return min(case.ranks * case.threads, here.usable_cores)
 
 
-def _keep(journal: Journal, job: Job, outcome: Outcome) -> dict[str, Any]:
+def _keep(journal: Journal, job: Job, outcome: Outcome, room: Room) -> dict[str, Any]:
     """Write the row of a launch that has ended."""
     ended = {
         "status": outcome.status,
@@ -136,7 +140,7 @@ def _keep(journal: Journal, job: Job, outcome: Outcome) -> dict[str, Any]:
         "started_unix_s": outcome.started_unix_s,
         "order": job.order,
     }
-    row = launch_row(job.case, journal.case_folder(job.key), ended)
+    row = room.columns() | launch_row(job.case, journal.case_folder(job.key), ended)
     try:
         write_part(journal.data, "cases", *job.key, [row])
     except OSError as error:

@@ -12,33 +12,60 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
+from pscale.cli.room import Room
 from pscale.config import Case, to_dict
 from pscale.launch import machine
 from pscale.parallel.dry_run import bubble, dry_run, table
+from pscale.parallel.memory import KINDS
 from pscale.parallel.pipeline import timetable
 from pscale.parallel.predict import Prediction, predict
-from pscale.report.text import size_of
+from pscale.report.text import clean, plural, size_of
 from pscale.suite import Suite, expand, load_suite
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
+_TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
 
-def show(path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool, schedule: bool) -> None:
-    """Print the cases of the suite at `path`, with `schedule` also what the stages of pipelines do."""
-    suite = load_suite(path, overrides)
-    cases = expand(suite, machine.inspect().names(), only).cases
-    predictions = [predict(case) for case in cases]
+def show(
+    path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool, memory: bool, schedule: bool
+) -> None:
+    """Print the cases of the suite at `path`.
+
+    With `memory` also what the fullest rank holds by kind, with `schedule` what the stages of pipelines do.
+    """
+    suite, here = load_suite(path, overrides), machine.inspect()
+    cases = expand(suite, here.names(), only).cases
+    predictions, rooms = [predict(case) for case in cases], [Room(case, here) for case in cases]
     if as_json:
-        rows = [_document(case, prediction) for case, prediction in zip(cases, predictions, strict=True)]
+        rows = [
+            _document(case, prediction, room)
+            for case, prediction, room in zip(cases, predictions, rooms, strict=True)
+        ]
         print(json.dumps({"suite": suite.name, "repeat": suite.repeat, "cases": rows}, indent=1))
         return
     console = Console()
     console.print(f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(path))}", highlight=False)
     console.print(_heading(suite, cases), highlight=False)
-    console.print(_fitted(cases, predictions, console))
-    console.print("Per rank and step; FLOPs over all ranks, attention counted causal.", style="dim")
+    console.print(_fitted([_row(*known) for known in zip(predictions, rooms, strict=True)], console))
+    console.print(
+        "Of rank 0 and a step; FLOPs of all ranks, attention counted causal; memory of the fullest rank.",
+        style="dim",
+    )
+    refused = [room for room in rooms if room.refusal]
+    if refused:
+        console.print(
+            f"{_TOO_LARGE} {plural(len(refused), 'case')} will not be started: {refused[0].case.label} "
+            f"{refused[0].refusal}",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if memory:
+        console.print()
+        console.print(_memory(rooms))
     if schedule:
         for text in _schedules(cases):
             console.print(f"\n{text}", markup=False, highlight=False, soft_wrap=True)
@@ -55,12 +82,36 @@ def _schedules(cases: Sequence[Case]) -> list[str]:
     return texts or ["No case has more than one pipeline stage."]
 
 
-def _document(case: Case, prediction: Prediction) -> dict[str, Any]:
-    return {
-        "id": case.id,
-        **to_dict(case),
-        "predicted": {**to_dict(prediction), "sent_bytes": prediction.sent_bytes},
+def _memory(rooms: Sequence[Room]) -> Table:
+    """Return what the fullest rank of every case is predicted to hold, by kind."""
+    table = Table(box=None, header_style="bold", pad_edge=False, title="Memory of the fullest rank")
+    table.title_justify = "left"
+    table.add_column("case", overflow="fold")
+    for column in ("rank", *KINDS, "a rank", "all ranks"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for room in rooms:
+        kinds = [size_of(room.fullest.memory_bytes[kind]) for kind in KINDS]
+        mark = f" {_TOO_LARGE}" if room.refusal else ""
+        sizes = size_of(room.fullest.total_bytes), size_of(room.needed_bytes) + mark
+        table.add_row(escape(clean(room.case.label)), str(room.fullest.rank), *kinds, *sizes)
+    table.caption = "all ranks: with 128 MiB for each process"
+    return table
+
+
+def _document(case: Case, prediction: Prediction, room: Room) -> dict[str, Any]:
+    """Return a case with what is predicted of its first and of its fullest rank."""
+    fullest = room.fullest
+    memory = {
+        "rank": fullest.rank,
+        "kept_bytes": fullest.kept_bytes,
+        **{f"{kind}_bytes": size for kind, size in fullest.memory_bytes.items()},
+        "total_bytes": fullest.total_bytes,
+        "all_ranks_bytes": room.needed_bytes,
+        "limit_bytes": room.limit_bytes,
+        "refusal": room.refusal,
     }
+    predicted = {**to_dict(prediction), "sent_bytes": prediction.sent_bytes, "fullest": memory}
+    return {"id": case.id, **to_dict(case), "predicted": predicted}
 
 
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
@@ -68,9 +119,8 @@ def _heading(suite: Suite, cases: Sequence[Case]) -> str:
     return f"{suite.scaling} scaling · {len(cases)} cases × {suite.repeat} repeats = {launches} launches"
 
 
-def _fitted(cases: Sequence[Case], predictions: Sequence[Prediction], console: Console) -> Table:
+def _fitted(rows: Sequence[Mapping[str, str]], console: Console) -> Table:
     """Return the table without the columns that the console has no room for."""
-    rows = [_row(case, prediction) for case, prediction in zip(cases, predictions, strict=True)]
     longest = max(len(row["case"]) for row in rows)
     least = min(longest, _LEAST_LABEL)
     unbounded = console.options.update(width=10_000)
@@ -94,7 +144,8 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
     return table
 
 
-def _row(case: Case, prediction: Prediction) -> dict[str, str]:
+def _row(prediction: Prediction, room: Room) -> dict[str, str]:
+    case, mark = room.case, f" {_TOO_LARGE}" if room.refusal else ""
     return {
         "id": case.id,
         "case": case.label + (" (base)" if case.base else ""),
@@ -104,7 +155,7 @@ def _row(case: Case, prediction: Prediction) -> dict[str, str]:
         "GFLOP": f"{prediction.model_flops * 1e-9:,.3g}",
         "calls": str(sum(call.count for call in prediction.calls)),
         "sent": size_of(prediction.sent_bytes),
-        "memory": size_of(sum(prediction.memory_bytes.values())),
+        "memory": size_of(room.fullest.total_bytes) + mark,
     }
 
 

@@ -27,6 +27,7 @@ from pscale.launch.outcome import Outcome
 WORKER = "pscale.worker"
 
 Task = Literal["measure", "verify"]
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,13 @@ def run(
     on_start: Callable[[Job], None],
     on_end: Callable[[Job, Outcome], None],
     task: Task = "measure",
+    refused: Mapping[str, str] = NOTHING,
 ) -> None:
     """Launch what of `todo` has not ended yet.
 
-    `on_end` writes the row; only then is the end noted, so that what is killed between the two is done
-    again rather than lost. A case that fails is a row like any other. Raises PlanError or LaunchError before
+    Jobs of cases in `refused` are skipped, for the reason given there. `on_end` writes the row; only then is
+    the end noted, so that what is killed between the two is done again rather than lost. A case that fails is
+    a row like any other. Raises PlanError or LaunchError before
     anything starts if some job cannot be started, LaunchError when the disk is full, and KeyboardInterrupt,
     also for SIGTERM and a lost terminal, once the current job is ended; all finished ones are kept.
     """
@@ -75,9 +78,16 @@ def run(
         for job in todo:
             if job.key not in finished:
                 on_start(job)
-                outcome = _launch(journal, job, commands[job.key], task)
+                if reason := refused.get(job.case.id):
+                    outcome = _skipped(reason)
+                else:
+                    outcome = _launch(journal, job, commands[job.key], task)
                 on_end(job, outcome)
                 journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
+
+
+def _skipped(reason: str) -> Outcome:
+    return Outcome(status="skipped", reason=reason, wall_s=0.0, exit_code=0, started_unix_s=time.time())
 
 
 def _command(journal: Journal, job: Job, launcher: Launcher, machine: Machine) -> Command:

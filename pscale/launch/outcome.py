@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Status = Literal["ok", "failed", "timeout", "hung", "invalid"]
+Status = Literal["ok", "failed", "timeout", "skipped", "hung", "invalid"]
 
 RESULT, STDOUT, STDERR = "result.json", "stdout.log", "stderr.log"
 

@@ -84,6 +84,11 @@ CASES = _schema(
         _real,
     ),  # `moe` only: choices of the busiest expert over the mean, per step and block
     ("weights", pa.list_(_real)),  # `linear` only: what was learned
+    ("fullest_rank", _whole),  # which one is predicted to hold most; the next columns are of it
+    *(
+        (f"predicted_{kind}_bytes", _whole)
+        for kind in ("parameters", "gradients", "optimizer", "activations", "exchange")
+    ),
     ("provenance", _text),  # JSON: what the job found: MPI, BLAS, packages, variables
 )
 

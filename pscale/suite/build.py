@@ -16,7 +16,7 @@ _LINEAR_WEIGHTS = 5
 
 def build(file: File, folder: Path) -> config.Case:
     """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
-    launch = file.launch.model_dump(exclude={"time_limit", "hang_after", "extra", "omp"})
+    launch = file.launch.model_dump(exclude={"time_limit", "hang_after", "memory_limit", "extra", "omp"})
     return config.Case(
         suite=file.name,
         label="",
@@ -31,6 +31,7 @@ def build(file: File, folder: Path) -> config.Case:
         launch=config.Launch(
             **launch,
             time_limit_s=file.launch.time_limit,
+            memory_limit_bytes=file.launch.memory_limit,
             hang_after_s=file.launch.hang_after,
             extra=tuple(file.launch.extra),
             omp=config.Omp(**file.launch.omp.model_dump()),

@@ -227,6 +227,7 @@ class Launch(Group):
     bind: config.Bind = config.Launch.bind
     time_limit: Seconds = config.Launch.time_limit_s
     hang_after: Seconds | None = config.Launch.hang_after_s
+    memory_limit: Bytes | None = config.Launch.memory_limit_bytes
     oversubscribe: bool = config.Launch.oversubscribe
     omp: Omp = Omp()
     env: Annotated[dict[str, str], AfterValidator(_variables)] = {}

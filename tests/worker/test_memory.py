@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from plans import BLOCK, LINEAR, TEXT, each_rank
+from plans import BLOCK, LINEAR, TEXT, each_rank, name
 
 from pscale.config import Data, Model, Plan
 from pscale.nn import counts
@@ -50,18 +50,13 @@ STAGES = [
 ]
 
 
-def name(plan):
-    chosen = {key: value for key, value in vars(plan).items() if value != getattr(Plan(), key)}
-    return " ".join(f"{key} {value}" for key, value in chosen.items()) or "serial"
-
-
 def planned(plan, micro_batches=2):
     train = replace(TEXT.train, batch=3 * plan.batch_parts * micro_batches, micro_batches=micro_batches)
     model, data = MOE if plan.ep > 1 else MODEL, Data(kind="synthetic")
     return replace(TEXT, model=model, data=data, train=train, ranks=plan.ranks, plan=plan)
 
 
-def held(trainer):
+def held(trainer, _):
     """Return what is held by kind after three steps; what the calls of MPI arrange in is not seen here."""
     for step in range(3):
         trainer.step(step)
@@ -100,8 +95,7 @@ def test_stages_differ_from_it_by_no_more_than_messages_that_come_sooner_or_late
         expected = predicted(case, rank)
         assert [found[kind] for kind in KINDS[:3]] == [expected[kind] for kind in KINDS[:3]]
         pool, on_paper = (kinds["activations"] + kinds["exchange"] for kinds in (found, expected))
-        assert abs(pool - on_paper) <= min(2 * message, 0.05 * on_paper)
-        assert found["exchange"] <= expected["exchange"] + message
+        assert abs(pool - on_paper) <= case.train.micro_batches * message
 
 
 @pytest.mark.parametrize("plan", [*PLANS, *STAGES], ids=name)
