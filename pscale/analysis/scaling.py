@@ -11,7 +11,6 @@ import pandas as pd
 from pscale.analysis.frames import Run
 from pscale.analysis.stats import Estimate, Sample, estimate, ratio, samples
 
-
 FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault
 
 
