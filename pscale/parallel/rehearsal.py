@@ -14,8 +14,8 @@ from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import rehearsal as nn
 from pscale.nn.attention import scores_per_head
 from pscale.nn.buffers import Buffers
-from pscale.nn.rehearsal import Chain, Heads, Paper, Sheet, Step, Weight
 from pscale.nn.queue import room
+from pscale.nn.rehearsal import Chain, Heads, Paper, Sheet, Step, Weight
 from pscale.parallel import division, pipeline
 from pscale.parallel.pipeline import Boundary
 from pscale.parallel.rehearsal_context import attention

@@ -39,6 +39,8 @@ PLANS = [
     Plan(dp=2, ep=2, zero=2),
     Plan(ep=4),
     Plan(ep=2, tp=2),
+    Plan(ep=2, tp=2, sp=True),
+    Plan(ep=2, cp=2, zero=3),
 ]
 STAGES = [
     Plan(pp=2, schedule="gpipe"),
