@@ -81,11 +81,13 @@ def show(
     as_json: AsJson = False,
     memory: Annotated[bool, typer.Option("--memory", help="Tell the memory of a rank by kind.")] = False,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the pipelines' schedules too.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="Draw them into this file: svg, png or pdf.")] = None,
 ) -> None:
     """Print the cases of a suite: plan, parameters, FLOPs, bytes and memory per rank. Starts nothing."""
     from pscale.cli import show as command
 
-    command.show(suite, overrides or [], only, as_json=as_json, memory=memory, schedule=schedule)
+    options = {"as_json": as_json, "memory": memory, "schedule": schedule}
+    command.show(suite, overrides or [], only, figure=figure, **options)
 
 
 @app.command()

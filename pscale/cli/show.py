@@ -13,11 +13,10 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from pscale.cli.room import Room
+from pscale.cli.schedules import texts
 from pscale.config import Case, to_dict
 from pscale.launch import machine
-from pscale.parallel.dry_run import bubble, dry_run, table
 from pscale.parallel.memory import KINDS
-from pscale.parallel.pipeline import timetable
 from pscale.parallel.predict import Prediction, predict
 from pscale.report.text import clean, plural, size_of
 from pscale.suite import Suite, expand, load_suite
@@ -29,14 +28,26 @@ _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
 
 def show(
-    path: Path, overrides: Sequence[str], only: str | None, *, as_json: bool, memory: bool, schedule: bool
+    path: Path,
+    overrides: Sequence[str],
+    only: str | None,
+    *,
+    as_json: bool,
+    memory: bool,
+    schedule: bool,
+    figure: Path | None,
 ) -> None:
     """Print the cases of the suite at `path`.
 
-    With `memory` also what the fullest rank holds by kind, with `schedule` what the stages of pipelines do.
+    With `memory` also what the fullest rank holds by kind, with `schedule` what the stages of pipelines do,
+    which is drawn into the file `figure`, if there is to be one.
     """
     suite, here = load_suite(path, overrides), machine.inspect()
     cases = expand(suite, here.names(), only).cases
+    if figure is not None:
+        from pscale.cli.draw import draw
+
+        draw(cases, figure, suite.title or suite.name)
     predictions, rooms = [predict(case) for case in cases], [Room(case, here) for case in cases]
     if as_json:
         rows = [
@@ -67,19 +78,8 @@ def show(
         console.print()
         console.print(_memory(rooms))
     if schedule:
-        for text in _schedules(cases):
+        for text in texts(cases):
             console.print(f"\n{text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _schedules(cases: Sequence[Case]) -> list[str]:
-    """Return a picture of every different pipeline, with the share of time that its stages are idle."""
-    tables = {timetable(case.plan, case.train.micro_batches): case for case in reversed(cases)}
-    texts = []
-    for drawn, case in reversed(tables.items()):
-        if drawn.stages > 1:
-            idle = f"bubble {bubble(dry_run(drawn)):.1%} of the work if all parts cost the same"
-            texts.append(f"{case.label}: {drawn.schedule}, {idle}\n{table(drawn)}")
-    return texts or ["No case has more than one pipeline stage."]
 
 
 def _memory(rooms: Sequence[Room]) -> Table:

@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it prints, and with which exit code it ends."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -177,3 +178,29 @@ def test_show_draws_what_the_stages_of_a_pipeline_do(pscale, on):
 def test_show_says_when_there_is_no_pipeline_to_draw(pscale, on):
     on(2)
     assert "No case has more than one pipeline stage" in pscale("show", SUITES / "weak.yaml", "--schedule")[1]
+
+
+def test_show_draws_schedules_into_a_file_of_the_kind_that_its_name_says(pscale, on, tmp_path):
+    on(4)
+    suite, file = SUITES / "pipeline.yaml", tmp_path / "new" / "schedules.svg"
+    code, _, _ = pscale("show", suite, "--only", "micro_batches == 4", "--figure", file)
+    assert code == 0
+    assert "zero-bubble · micro_batches 4, bubble 25.0% of the work" in file.read_text()
+    again = tmp_path / "again.svg"
+    pscale("show", suite, "--only", "micro_batches == 4", "--figure", again)
+    assert again.read_bytes() == file.read_bytes()
+    code, _, err = pscale("show", suite, "--figure", tmp_path / "schedules.gif")
+    assert code == 2
+    assert ".svg, .png, .pdf" in err
+    code, _, err = pscale("show", SUITES / "weak.yaml", "--figure", again)
+    assert code == 2
+    assert "more than one pipeline stage" in err
+
+
+def test_the_picture_of_schedules_that_is_shipped_is_that_of_the_code(pscale, on, tmp_path):
+    on(4)
+    drawn = tmp_path / "schedules.svg"
+    pscale("show", SUITES / "pipeline.yaml", "--only", "micro_batches == 4", "--figure", drawn)
+    titles = re.compile(r"<!-- (.*) -->")
+    shipped = (SUITES.parent / "docs" / "schedules.svg").read_text()
+    assert titles.findall(drawn.read_text()) == titles.findall(shipped), "draw it anew, as README.md says"
