@@ -1,10 +1,12 @@
 """Runs of whole plans on threads, and what to compare them by."""
 
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from thread_mesh import run_ranks
 
 from pscale.config import Case, Data, Model, Plan, Timing, Train
@@ -176,6 +178,37 @@ def predicted_state(case, plan):
         kinds = ("parameters", "gradients", "optimizer")
         found.append({kind: state[kind] for kind in kinds} | {"exchange": exchange})
     return found
+
+
+def most_kept(case, plan, folder):
+    """Return what every rank keeps between a forward of all its units and backward."""
+
+    def forward(trainer, _):
+        x, targets = trainer.batches.fill(0, 0)
+        for unit in trainer.stage.units:
+            x, _ = unit.layer.forward(x)
+        trainer.stage.loss.forward(x, targets, 1.0)
+        return trainer.stage.buffers.held_bytes
+
+    return each_rank(case, plan, folder, forward)
+
+
+def multiplied(case, plan, folder):
+    """Return the FLOPs of the products of matrices in one step of all ranks."""
+    multiply, lock, total = np.matmul, threading.Lock(), 0
+
+    def counting(a, b, out=None):
+        nonlocal total
+        result = multiply(a, b, out=out)
+        if a.ndim > 1 and b.ndim > 1:
+            with lock:
+                total += 2 * result.size * a.shape[-1]
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "matmul", counting)
+        each_rank(case, plan, folder, lambda trainer, _: trainer.step(0))
+    return total
 
 
 def name(value):

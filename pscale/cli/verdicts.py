@@ -9,6 +9,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from pscale.report.text import size_of
+
 Verdict = Mapping[str, Any]
 _KINDS = ("gradient", "weight")
 
@@ -25,15 +27,16 @@ def totals(verdict: Verdict) -> dict[str, dict[str, int]]:
 
 
 def summary(verdicts: Sequence[Verdict]) -> Table:
-    """Return a table of all cases with the largest error of each kind."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    """Return a table of all cases with the largest error of each kind; counts as predicted, or both."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("case", overflow="fold")
     for name in ("ranks", "loss", *_KINDS, "calls", "bytes", "messages"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for verdict in verdicts:
-        worst = [f"{rows[0][1]:.1e}" for rows in verdict["errors"].values()] or ["", "", ""]
-        counts = [_compared(**each) for each in totals(verdict).values()] if verdict["errors"] else [""] * 3
+        worst = [f"{rows[0][1]:.0e}" for rows in verdict["errors"].values()] or ["", "", ""]
+        counts = [_brief(name, **each) for name, each in totals(verdict).items()]
+        counts = counts if verdict["errors"] else [""] * 3
         label, ranks = escape(verdict["label"]), str(verdict["ranks"])
         table.add_row(label, ranks, *worst, *counts, _word(passed=verdict["passed"]))
     return table
@@ -89,6 +92,13 @@ def _by_verb(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, str], tuple[int, 
 def _compared(*, predicted: int, counted: int) -> str:
     """Write what was counted, and what was predicted if that differs."""
     return f"= {counted:,}" if counted == predicted else f"{counted:,} ≠ {predicted:,}"
+
+
+def _brief(name: str, *, predicted: int, counted: int) -> str:
+    """Write a count as shortly as it may be: in full if it was not predicted so."""
+    if counted != predicted:
+        return f"{counted:,} ≠ {predicted:,}"
+    return size_of(counted) if name == "bytes" else str(counted)
 
 
 def _word(*, passed: bool) -> str:

@@ -24,7 +24,7 @@ STEPS, EPSILON = 10, 1e-6
 _HEADING = (
     "Largest differences from the serial program, relative to the largest value of the tensor: losses of all "
     f"steps, gradients of the first, weights after {STEPS}. Calls, bytes, and messages from rank to rank are "
-    "those of all ranks in a step; = as predicted."
+    "those of all ranks in a step, as predicted or counted ≠ predicted."
 )
 
 Verdict = dict[str, Any]

@@ -36,8 +36,8 @@ def printed(capsys):
 
 def test_a_line_of_the_summary_has_the_worst_of_each_kind_and_all_that_was_counted(printed):
     _, equal, unforeseen, failed = printed(verdicts.summary([EQUAL, UNFORESEEN, FAILED]))
-    assert " ".join(equal) == "dp 2 [red] 2 1.0e-16 3.0e-14 5.0e-14 = 8 = 2,464 = 2 equal"
-    assert " ".join(unforeseen).endswith("8 ≠ 5 2,464 ≠ 1,264 = 2 differs")
+    assert " ".join(equal) == "dp 2 [red] 2 1e-16 3e-14 5e-14 8 2.41 KiB 2 equal"
+    assert " ".join(unforeseen).endswith("8 ≠ 5 2,464 ≠ 1,264 2 differs")
     assert failed == ["dp", "4", "4", "differs"]
 
 

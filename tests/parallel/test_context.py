@@ -1,26 +1,19 @@
-import threading
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from nn.differences import hand, slope
-from plans import BLOCK, TEXT, difference
+from plans import BLOCK, TEXT, counted_calls, difference, most_kept, multiplied, predicted_calls
 from thread_mesh import run_ranks
 
 from pscale.config import Plan
-from pscale.data import prepare
 from pscale.errors import PlanError
-from pscale.mesh import grid
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
-from pscale.parallel import check, context, strategies
+from pscale.parallel import check, context
 from pscale.parallel.layout import Layout
 from pscale.parallel.memory import kept_bytes, memory_bytes
 from pscale.parallel.predict import executed_flops
-from pscale.results.events import Kind
-from pscale.worker.job import make_trainer
-from pscale.worker.recorder import Recorder
 
 CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
 HEADS, WIDTH = 12, 48  # the scale of scores, 1/2, is exact
@@ -100,41 +93,14 @@ def planned(kind, placement, *, model=None, micro_batches=1, **degrees):
     )
 
 
-def trainers(case, folder, function):
-    """Call `function` with the trainer and the recorder of every rank of the case."""
-    axes = [grid.axis_name(span) for span in grid.groups(case.plan.sizes, strategies.GROUPS)]
-    recorders = [Recorder(axes) for _ in range(case.ranks)]
-
-    def one(mesh):
-        recorder = recorders[mesh.world.rank]
-        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
-        return function(make_trainer(case, mesh, batches, recorder), recorder)
-
-    return run_ranks(case.plan.sizes, one, recorders)
-
-
 DEGREES = [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2}, {"cp": 2, "tp": 2, "sp": True}]
 
 
 @every_way
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)
-def test_the_calls_and_bytes_of_a_step_are_those_predicted(kind, placement, degrees, tmp_path):
+def test_the_calls_and_bytes_of_a_step_are_those_predicted(kind, placement, degrees, folder):
     case = planned(kind, placement, micro_batches=2, **degrees)
-
-    def counted(trainer, recorder):
-        recorder.enabled = True
-        trainer.step(0)
-        rows = recorder.rows()
-        made = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
-        return Counter(zip(rows["axis"][made], rows["verb"][made], rows["bytes"][made], strict=True))
-
-    recorder = Recorder([grid.axis_name(span) for span in grid.groups(case.plan.sizes, strategies.GROUPS)])
-    for rank, found in enumerate(trainers(case, tmp_path, counted)):
-        predicted = Counter()
-        for call in strategies.calls(case, rank):
-            recorder.posted(call.axis, call.verb, 0, 0, 0)
-            predicted[*recorder._requests[-1], call.sent_bytes] += call.count
-        assert found == predicted
+    assert counted_calls(case, case.plan, folder) == predicted_calls(case, case.plan)
 
 
 @pytest.mark.parametrize("parts", [2, 4, 8])
@@ -151,17 +117,9 @@ def test_bytes_are_those_of_the_papers(parts):
 
 @every_way
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)
-def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, tmp_path):
+def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, folder):
     case = planned(kind, placement, **degrees)
-
-    def held(trainer, _):
-        x, targets = trainer.batches.fill(0, 0)
-        for unit in trainer.stage.units:
-            x, _ = unit.layer.forward(x)
-        trainer.stage.loss.forward(x, targets, 1.0)
-        return trainer.stage.buffers.held_bytes
-
-    assert trainers(case, tmp_path, held) == [kept_bytes(case, rank) for rank in range(case.ranks)]
+    assert most_kept(case, case.plan, folder) == [kept_bytes(case, rank) for rank in range(case.ranks)]
 
 
 @every_way
@@ -191,21 +149,9 @@ def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_ste
 
 
 @every_way
-def test_the_ranks_together_multiply_what_is_counted(kind, placement, tmp_path, monkeypatch):
-    multiply, lock, total = np.matmul, threading.Lock(), 0
+def test_the_ranks_together_multiply_what_is_counted(kind, placement, folder):
     case = planned(kind, placement, cp=2)
-
-    def counting(a, b, out=None):
-        nonlocal total
-        result = multiply(a, b, out=out)
-        if a.ndim > 1 and b.ndim > 1:
-            with lock:
-                total += 2 * result.size * a.shape[-1]
-        return result
-
-    monkeypatch.setattr(np, "matmul", counting)
-    trainers(case, tmp_path, lambda trainer, _: trainer.step(0))
-    assert total == executed_flops(case)
+    assert multiplied(case, case.plan, folder) == executed_flops(case)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 from dataclasses import replace
 
 import pytest
-from plans import each_rank, name
+from plans import most_kept, multiplied, name
 
 from pscale.config import Case, Model, Plan, Timing, Train
 from pscale.errors import PlanError
 from pscale.parallel import check
 from pscale.parallel.expert import calls
 from pscale.parallel.memory import kept_bytes
+from pscale.parallel.predict import executed_flops
 
 MODEL = Model(
     kind="moe", layers=3, width=16, heads=2, sequence=12, experts=4, top_k=2, every=2, dtype="float64"
@@ -27,16 +28,14 @@ PLANS = [Plan(ep=2), Plan(ep=2, tp=2), Plan(ep=2, tp=2, sp=True), Plan(ep=2, cp=
 @pytest.mark.parametrize("capacity_factor", [0.25, 1.25, 8.0])
 def test_a_rank_keeps_the_activations_that_are_predicted(capacity_factor, plan, folder):
     model = replace(MODEL, every=3, capacity_factor=capacity_factor)
-
-    def forward(trainer, _):
-        x, targets = trainer.batches.fill(0, 0)
-        for unit in trainer.stage.units:
-            x, _ = unit.layer.forward(x)
-        trainer.stage.loss.forward(x, targets, 1.0)
-        return trainer.stage.buffers.held_bytes
-
     case = case_of(plan, model)
-    assert each_rank(case, plan, folder, forward) == [kept_bytes(case, rank) for rank in range(plan.ranks)]
+    assert most_kept(case, plan, folder) == [kept_bytes(case, rank) for rank in range(plan.ranks)]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=name)
+def test_the_ranks_together_multiply_what_is_counted(plan, folder):
+    case = case_of(plan)
+    assert multiplied(case, plan, folder) == executed_flops(case)
 
 
 @pytest.mark.parametrize(
