@@ -19,6 +19,8 @@ _OF_TREE = {
     "pe": "parallel",
     "lb": "load_balance",
     "comm_e": "communication",
+    "ser_e": "serialisation",
+    "te": "transfer",
     "comp": "computation",
     "ge": "overall",
 }

@@ -17,6 +17,7 @@ from pscale.results import store
 from pscale.results.schema import Table
 
 FORMAT = 1
+KINDS = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s")
 _CATEGORIES: dict[Table, list[str]] = {
     "cases": [],
     "steps": ["case", "phase"],

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.efficiency import KINDS
-from pscale.analysis.frames import Run, records
+from pscale.analysis.frames import KINDS, Run, records
 
 ORDER = ("data", "forward", "backward", "sync", "update")
+_TIMES = (*KINDS, "ideal_wait_s")
+_AMOUNTS, _BESIDE = ("count", "bytes"), ("hidden_s", "exposed_s", "ideal_wait_s")
 SLOWEST = 3  # ranks told of per case
 
 
@@ -26,6 +27,7 @@ class PhaseTime:
     together_s: float  # wait and transfer of calls where clocks do not tell them apart
     copy_s: float
     hidden_s: float  # communication under way while the rank computed; beside the others, not added
+    ideal_wait_s: float  # the wait that an ideal network would leave; beside the others, not added
     largest_rank: int
     largest_compute_s: float
     step_s: float  # the whole step: mean over steps and launches
@@ -45,6 +47,7 @@ class RankTime:
     excess: float  # compute over that of the typical rank (the lower median), minus one
     phase: str  # where its compute exceeds the mean most
     phase_excess_s: float
+    unaccounted: float | None  # share of its wall that is in no phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,9 @@ class CallTime:
     transfer_s: float
     wait_s: float
     together_s: float
-    hidden_s: float
+    hidden_s: float  # of started calls: under way while the rank did something else
+    exposed_s: float  # of started calls: inside the calls that start, ask for and complete them
+    ideal_wait_s: float  # the wait that an ideal network would leave
     bytes_per_s: float | None  # payload over the time under way: transfer and hidden; None if that is unclear
 
 
@@ -81,7 +86,7 @@ def by_phase(run: Run) -> tuple[PhaseTime, ...]:
     ranks = _rank_means(run)
     groups = ranks.groupby(["case", "phase"], observed=True)
     largest = ranks.loc[groups["compute_s"].idxmax()].set_index(["case", "phase"])
-    table = groups[list(KINDS)].mean()
+    table = groups[list(_TIMES)].mean()
     table["largest_rank"] = largest["rank"]
     table["largest_compute_s"] = largest["compute_s"]
     table = table.reset_index()
@@ -101,6 +106,8 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
     table = by_rank[["compute_s", "wait_s", "transfer_s", "together_s"]].sum()
     worst = means.loc[by_rank["phase_excess_s"].idxmax()].set_index(["case", "rank"])
     table = table.join(worst[["phase", "phase_excess_s"]])
+    accounts = run.ranks.groupby(["case", "rank"], observed=True)[["unaccounted_s", "wall_s"]].sum()
+    table["unaccounted"] = accounts["unaccounted_s"] / accounts["wall_s"]
     table["host"] = run.ranks.groupby(["case", "rank"], observed=True)["host"].first()
     table = table.reset_index().astype({"case": str, "host": str})
     of_case = table.groupby("case")["compute_s"]
@@ -113,7 +120,7 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
 
 def calls(run: Run) -> tuple[CallTime, ...]:
     """Return the communication of every measured case by axis and verb."""
-    columns = ["count", "bytes", "transfer_s", "wait_s", "together_s", "hidden_s"]
+    columns = [*_AMOUNTS, "transfer_s", "wait_s", "together_s", *_BESIDE]
     groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
     steps = means["case"].map(_rank_steps(run, ["case"])).astype(float)
@@ -145,9 +152,9 @@ def _rank_means(run: Run) -> pd.DataFrame:
     """Return the kinds of time per case, rank and phase: means over steps and launches."""
     rows = run.steps
     rows = rows[rows["phase"] != ""]
-    sums = rows.groupby(["case", "rank", "phase"], observed=True)[list(KINDS)].sum().reset_index()
+    sums = rows.groupby(["case", "rank", "phase"], observed=True)[list(_TIMES)].sum().reset_index()
     steps = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
-    sums[list(KINDS)] = sums[list(KINDS)].div(steps["steps"], axis=0)
+    sums[list(_TIMES)] = sums[list(_TIMES)].div(steps["steps"], axis=0)
     return sums
 
 

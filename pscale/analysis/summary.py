@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pscale.analysis import efficiency, evidence, expect, phases, scaling
-from pscale.analysis.efficiency import Losses, Tree
+from pscale.analysis import axes, efficiency, evidence, expect, losses, phases, scaling
+from pscale.analysis.axes import AxisTree
+from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Run
+from pscale.analysis.losses import Losses
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.scaling import Failure, Point
-from pscale.analysis.verdict import Verdict, verdict
+from pscale.analysis.verdict import Costs, Verdict, verdict
 
 FORMAT = 1
-Finding = TypeVar("Finding", Tree, Losses, PhaseTime, RankTime, CallTime)
+Finding = TypeVar("Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,8 @@ class Summary:
     verdicts: tuple[Verdict, ...]  # one a series
     points: tuple[Point, ...]
     trees: tuple[Tree, ...]
+    phase_trees: tuple[Tree, ...]
+    axis_trees: tuple[AxisTree, ...]
     losses: tuple[Losses, ...]
     phases: tuple[PhaseTime, ...]
     ranks: tuple[RankTime, ...]
@@ -71,14 +75,18 @@ class Summary:
 def summarise(run: Run) -> Summary:
     """Work out all findings of a run."""
     seed = run.document.get("seed")
-    times = scaling.step_samples(run, seed if isinstance(seed, int) and seed >= 0 else 0)
+    seed = seed if isinstance(seed, int) and seed >= 0 else 0
+    times = scaling.step_samples(run, seed)
     points = scaling.points(run, times)
-    launches = efficiency.launches(run)
-    trees = efficiency.trees(launches, scaling.bases(points))
-    losses = efficiency.losses(launches, trees)
+    launches, bases = efficiency.launches(run), scaling.bases(points)
+    trees = efficiency.trees(launches, bases, seed)
+    of_phases = efficiency.phase_trees(efficiency.phases(run), bases, launches)
+    of_axes = axes.axis_trees(run, launches)
+    lost = losses.losses(launches, trees)
     by_phase, ranks = phases.by_phase(run), phases.slowest_ranks(run)
+    costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes)
     verdicts = tuple(
-        verdict(series, [point for point in points if point.series == series], losses, by_phase, ranks)
+        verdict(series, [point for point in points if point.series == series], costs)
         for series in dict.fromkeys(point.series for point in points)
     )
     order = {point.case: place for place, point in enumerate(points)}
@@ -98,7 +106,9 @@ def summarise(run: Run) -> Summary:
         verdicts=verdicts,
         points=points,
         trees=ordered(trees.values()),
-        losses=ordered(losses.values()),
+        phase_trees=ordered(of_phases),
+        axis_trees=ordered(of_axes),
+        losses=ordered(lost.values()),
         phases=ordered(by_phase),
         ranks=ordered(ranks),
         calls=ordered(phases.calls(run)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pscale.analysis.efficiency import Losses
+from pscale.analysis.axes import AxisTree
+from pscale.analysis.losses import Losses
 from pscale.analysis.phases import PhaseTime, RankTime
 from pscale.analysis.scaling import Point
 
@@ -32,26 +33,35 @@ class Verdict:
     case: str  # the largest that was measured; empty without any
     efficiency: str
     loss: str
-    cause: str  # scaling imbalance waiting transfer together copy unaccounted, or empty
+    cause: str  # scaling imbalance serialisation transfer together copy unaccounted, or empty
 
 
-def verdict(
-    series: str,
-    points: Sequence[Point],
-    losses: Mapping[str, Losses],
-    phases: Sequence[PhaseTime],
-    ranks: Sequence[RankTime],
-) -> Verdict:
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What a step costs and where: of all cases, or of one."""
+
+    losses: Mapping[str, Losses]
+    phases: Sequence[PhaseTime]
+    ranks: Sequence[RankTime]
+    axes: Sequence[AxisTree]
+
+    def of(self, case: str) -> Costs:
+        """Return those of one case."""
+        return Costs(
+            losses={name: losses for name, losses in self.losses.items() if name == case},
+            phases=[phase for phase in self.phases if phase.case == case],
+            ranks=[rank for rank in self.ranks if rank.case == case],
+            axes=[axis for axis in self.axes if axis.case == case],
+        )
+
+
+def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:
     """Return the verdict on the points of one series."""
     good = [point for point in points if point.step_s]
     if not good:
         return Verdict(series=series, case="", efficiency=_nothing(points), loss="", cause="")
     largest = max(good, key=lambda point: (point.cores, point.ranks))
-    cause, text = _largest_loss(
-        losses.get(largest.case),
-        [phase for phase in phases if phase.case == largest.case],
-        [rank for rank in ranks if rank.case == largest.case],
-    )
+    cause, text = _largest_loss(costs.of(largest.case))
     return Verdict(
         series=series,
         case=largest.case,
@@ -100,37 +110,57 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) 
     return f"At {size(largest)}, {compared}{tail}."
 
 
-def _largest_loss(
-    losses: Losses | None, phases: Sequence[PhaseTime], ranks: Sequence[RankTime]
-) -> tuple[str, str]:
-    if losses is None:
+def _largest_loss(costs: Costs) -> tuple[str, str]:
+    if not costs.losses:
         return "", "The steps have no breakdown, so the cause is not known."
+    (losses,) = costs.losses.values()
     shares = {
         name: getattr(losses, name)
-        for name in ("scaling", "imbalance", "waiting", "transfer", "together", "copy", "unaccounted")
+        for name in ("scaling", "imbalance", "serialisation", "transfer", "together", "copy", "unaccounted")
     }
     cause = max(shares, key=lambda name: shares[name])
     if shares[cause] < _SMALL:
         return "", f"No single loss reaches {_SMALL:.0%} of the step."
-    name, explanation = _explained(cause, phases, ranks)
+    name, explanation = _explained(cause, costs)
     return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
 
 
-def _explained(cause: str, phases: Sequence[PhaseTime], ranks: Sequence[RankTime]) -> tuple[str, str]:
+def _explained(cause: str, costs: Costs) -> tuple[str, str]:
     """Return the name of a loss, and where it is."""
     match cause:
         case "imbalance":
-            return "load imbalance", _slowest(ranks)
-        case "waiting":
-            phase = max(phases, key=lambda phase: phase.wait_s).phase
-            return f"waiting in {phase}", ": ranks are late by turns, which is noise rather than imbalance"
+            return "load imbalance", _slowest(costs.ranks)
+        case "serialisation":
+            phase = max(costs.phases, key=lambda phase: phase.ideal_wait_s or phase.wait_s).phase
+            return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs.axes)
         case "transfer":
-            phase = max(phases, key=lambda phase: phase.transfer_s).phase
-            return f"transfer in {phase}", ": communication itself, when every rank has come to it"
+            place = max(costs.phases, key=_network_s).phase + _on_axis(costs.axes, "transfer")
+            return f"transfer in {place}", ": communication itself, when every rank has come to it"
         case "together":
-            phase = max(phases, key=lambda phase: phase.together_s).phase
+            phase = max(costs.phases, key=lambda phase: phase.together_s).phase
             return f"communication in {phase}", ": waiting or transfer, which the clocks cannot tell apart"
     return _EVERYWHERE[cause]
+
+
+def _network_s(phase: PhaseTime) -> float:
+    """Return what an ideal network would save; transfer alone where that is not known."""
+    return phase.transfer_s + (phase.wait_s - phase.ideal_wait_s if phase.ideal_wait_s else 0.0)
+
+
+def _by_turns(axes: Sequence[AxisTree]) -> str:
+    """Say why ranks wait for each other though none is slower than the others for long."""
+    if axes and _costliest(axes, "serialisation").axis == "pp":
+        return ": the stages of a pipeline need each other's results in turn, which is its bubble"
+    return ": ranks are late by turns, which is noise rather than imbalance"
+
+
+def _on_axis(axes: Sequence[AxisTree], factor: str) -> str:
+    """Name the axis that loses most by a factor, if there are several."""
+    return f" on {_costliest(axes, factor).axis}" if len(axes) > 1 else ""
+
+
+def _costliest(axes: Sequence[AxisTree], factor: str) -> AxisTree:
+    return min(axes, key=lambda axis: getattr(axis, factor) or axis.parallel)
 
 
 def _slowest(ranks: Sequence[RankTime]) -> str:

@@ -12,9 +12,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from pscale.analysis.efficiency import Losses, Tree
+from pscale.analysis.axes import AxisTree
+from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
+from pscale.analysis.losses import Losses
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.stats import Estimate
@@ -43,7 +45,8 @@ def csv_tables(summary: Summary) -> dict[str, str]:
     labels = {point.case: point.label for point in summary.points}
     found: dict[str, tuple[type, Sequence[Any]]] = {
         "cases": (Point, summary.points),
-        "efficiency": (Tree, summary.trees),
+        "efficiency": (Tree, (*summary.trees, *summary.phase_trees)),
+        "axes": (AxisTree, summary.axis_trees),
         "losses": (Losses, summary.losses),
         "phases": (PhaseTime, summary.phases),
         "ranks": (RankTime, summary.ranks),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pscale.analysis.efficiency import Tree
 from pscale.analysis.phases import CallTime, RankTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
@@ -24,9 +23,9 @@ def scaling(summary: Summary) -> Iterator[Grid]:
         ),
     )
     for series, points in summary.series.items():
-        rows = tuple((_tone(point), _scaling_row(point)) for point in points)
+        rows = tuple((size_tone(point), _scaling_row(point)) for point in points)
         caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
-        yield Grid(title=_titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
+        yield Grid(title=titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
 
 
 def _scaling_row(point: Point) -> tuple[str, ...]:
@@ -54,38 +53,6 @@ def _launches(point: Point) -> str:
     return f"{point.launches}" if point.launches == total else f"{point.launches} of {total}"
 
 
-def trees(summary: Summary) -> Iterator[Grid]:
-    """Yield, per series, the factors of the efficiency; those that were never measured are left out."""
-    names = {
-        "overall": "overall",
-        "computation": "computation",
-        "parallel": "parallel",
-        "load_balance": "balance",
-        "communication": "commun.",
-        "serialisation": "serialis.",
-        "transfer": "transfer",
-        "unaccounted": "unacc.",
-    }
-    shown = [name for name in names if any(getattr(tree, name) is not None for tree in summary.trees)]
-    found = {tree.case: tree for tree in summary.trees}
-    for series, points in summary.series.items():
-        rows = tuple(
-            (_tone(point), (text.size(point), *_factors(found[point.case], shown)))
-            for point in points
-            if point.case in found
-        )
-        columns = (Column("ranks"), *(Column(names[name]) for name in shown))
-        caption = "overall = computation × parallel; parallel = load balance × communication"
-        if rows:
-            yield Grid(
-                title=_titled("Efficiency", series, summary), columns=columns, rows=rows, caption=caption
-            )
-
-
-def _factors(tree: Tree, shown: Sequence[str]) -> list[str]:
-    return [text.percent(getattr(tree, name), 1) for name in shown]
-
-
 def phases(summary: Summary, most: int) -> Iterator[Grid]:
     """Yield, per series, every phase's kinds of time by case; at most `most` cases side by side."""
     for series, points in summary.series.items():
@@ -94,7 +61,7 @@ def phases(summary: Summary, most: int) -> Iterator[Grid]:
             chosen = measured[start : start + most]
             columns = (Column("phase", right=False), Column("time", right=False))
             yield Grid(
-                title=_titled("Where a step goes (per step, mean over ranks)", series, summary),
+                title=titled("Where a step goes (per step, mean over ranks)", series, summary),
                 columns=(*columns, *(Column(_ranks(point)) for point in chosen)),
                 rows=tuple(_phase_rows(summary, chosen)),
                 caption="hidden: communication under way during compute; beside the others, not added",
@@ -124,6 +91,7 @@ def ranks(summary: Summary) -> Iterator[Grid]:
         *(Column("case", right=False, fold=True), Column("rank"), Column("host", right=False, fold=True)),
         *(Column("compute"), Column("beyond typical"), Column("most in", right=False)),
         *(Column("wait"), Column("transfer", wide=True), *_together(summary.ranks)),
+        Column("unaccounted", wide=True),
     )
     if rows:
         yield Grid(title="Slowest ranks (per step)", columns=columns, rows=tuple(rows))
@@ -142,6 +110,7 @@ def _rank_row(summary: Summary, point: Point, rank: RankTime) -> Row:
             for known in (rank.wait_s, rank.transfer_s)
         ),
         *(text.duration(rank.together_s) for _ in _together(summary.ranks)),
+        text.percent(rank.unaccounted, 2),
     )
 
 
@@ -151,14 +120,15 @@ def calls(summary: Summary) -> Iterator[Grid]:
     columns = (
         *(Column("case", right=False, fold=True), Column("axis", right=False), Column("verb", right=False)),
         *(Column("calls"), Column("bytes"), Column("transfer"), Column("wait")),
-        *(*_together(summary.calls), Column("hidden"), Column("B/s")),
+        *(*_together(summary.calls), Column("hidden"), Column("exposed", wide=True), Column("B/s")),
     )
     if found:
         yield Grid(
             title="Communication (per rank and step)",
             columns=columns,
             rows=tuple(_call_row(summary, point, call) for point, call in found),
-            caption="B/s: payload over the time under way once all have come (transfer + hidden)",
+            caption="hidden, exposed: of started calls, outside and inside the calls that drive them; "
+            "B/s: payload over the time under way once all have come (transfer + hidden)",
         )
 
 
@@ -173,6 +143,7 @@ def _call_row(summary: Summary, point: Point, call: CallTime) -> Row:
         text.duration(None if call.together_s else call.wait_s, 3),
         *(text.duration(call.together_s or None, 3) for _ in _together(summary.calls)),
         text.duration(call.hidden_s, 3),
+        text.duration(call.exposed_s, 3),
         text.rate(call.bytes_per_s),
     )
 
@@ -227,7 +198,7 @@ def failures(summary: Summary) -> Iterator[Grid]:
     yield Grid(title="Failed and invalid launches", columns=columns, rows=rows)
 
 
-def _titled(title: str, series: str, summary: Summary) -> str:
+def titled(title: str, series: str, summary: Summary) -> str:
     """Return a title with its series where there are several."""
     return f"{title}: {text.clean(series)}" if len(summary.series) > 1 else title
 
@@ -241,7 +212,8 @@ def _threaded(summary: Summary) -> bool:
     return any(point.threads > 1 for point in summary.points)
 
 
-def _tone(point: Point) -> Tone:
+def size_tone(point: Point) -> Tone:
+    """Return how the row of a case is drawn."""
     if point.status == "ok":
         return "base" if point.base else ""
     return "pending" if point.status == "pending" else "bad"

@@ -9,6 +9,7 @@ from itertools import chain
 from pscale.analysis.summary import Summary
 from pscale.report import grids, text
 from pscale.report.grid import Grid
+from pscale.report.trees import trees
 
 _CASES_ACROSS = 12  # of the phase table
 _CAPTIONS = {
@@ -45,7 +46,7 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
         grids.scaling(summary),
         grids.failures(summary),
         grids.expectations(summary),
-        grids.trees(summary),
+        trees(summary),
         grids.phases(summary, _CASES_ACROSS),
         grids.ranks(summary),
         grids.calls(summary),

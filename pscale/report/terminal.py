@@ -14,6 +14,7 @@ from rich.text import Text
 from pscale.analysis.summary import Summary
 from pscale.report import grids, text
 from pscale.report.grid import Grid, Tone
+from pscale.report.trees import trees
 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 _FIXED, _PER_CASE = 20, 11  # characters of the phase table
@@ -31,7 +32,7 @@ def render_terminal(summary: Summary, console: Console) -> None:
         grids.scaling(summary),
         grids.failures(summary),
         grids.expectations(summary),
-        grids.trees(summary),
+        trees(summary),
         grids.phases(summary, most),
         grids.ranks(summary),
         grids.calls(summary),

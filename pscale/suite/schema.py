@@ -45,6 +45,8 @@ Metric = Literal[
     "pe",
     "lb",
     "comm_e",
+    "ser_e",
+    "te",
     "comp",
     "ge",
 ]

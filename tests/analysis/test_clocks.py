@@ -33,7 +33,7 @@ def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(summary):
     assert slowest.together_s == pytest.approx(0.010)
     assert others[0].together_s == pytest.approx(0.030)
     (losses,) = of(UNCLEAR, summary.losses)
-    assert losses.transfer == losses.waiting == 0
+    assert losses.transfer == losses.serialisation == 0
     assert losses.imbalance == pytest.approx(0.020 / 0.130)  # known from compute alone
     assert losses.together == pytest.approx(0.010 / 0.130)
     assert summary.wait.together

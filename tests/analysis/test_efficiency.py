@@ -1,8 +1,13 @@
+import math
+
+import pandas as pd
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.axes import balance
 from pscale.analysis.efficiency import launches
 from pscale.analysis.frames import load
+from pscale.config import Plan, to_dict
 
 WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # steps of 100 and 150 ms
 
@@ -14,12 +19,12 @@ def of_largest(findings, summary):
 def test_the_factors_of_the_tree_are_those_of_the_definitions(tmp_path):
     summary = summary_of(tmp_path / "run", WEAK)
     tree = of_largest(summary.trees, summary)
-    assert tree.parallel == pytest.approx(0.1075 / 0.150)
-    assert tree.load_balance == pytest.approx(0.1075 / 0.130)
-    assert tree.communication == pytest.approx(0.130 / 0.150)
-    assert tree.computation == pytest.approx(0.100 / 0.1075)
-    assert tree.overall == pytest.approx(0.100 / 0.150)
-    assert tree.overall == pytest.approx(summary.points[-1].efficiency.value)
+    assert tree.parallel.value == pytest.approx(0.1075 / 0.150)
+    assert tree.load_balance.value == pytest.approx(0.1075 / 0.130)
+    assert tree.communication.value == pytest.approx(0.130 / 0.150)
+    assert tree.computation.value == pytest.approx(0.100 / 0.1075)
+    assert tree.overall.value == pytest.approx(0.100 / 0.150)
+    assert tree.overall.value == pytest.approx(summary.points[-1].efficiency.value)
     assert (tree.serialisation, tree.transfer) == (None, None)
 
 
@@ -27,9 +32,9 @@ def test_the_ideal_wall_splits_communication_into_serialisation_and_transfer(tmp
     points = [Point(ranks=2, transfer_s=0.05, noise=0.0, rank_row={"t_ideal_s": 20 * 0.110})]
     summary = summary_of(tmp_path / "run", points)
     tree = summary.trees[0]
-    assert tree.serialisation == pytest.approx(0.100 / 0.110)
-    assert tree.transfer == pytest.approx(0.110 / 0.150)
-    assert tree.serialisation * tree.transfer == pytest.approx(tree.communication)
+    assert tree.serialisation.value == pytest.approx(0.100 / 0.110)
+    assert tree.transfer.value == pytest.approx(0.110 / 0.150)
+    assert tree.serialisation.value * tree.transfer.value == pytest.approx(tree.communication.value)
 
 
 def test_strong_scaling_compares_core_seconds_of_the_same_work(tmp_path):
@@ -38,7 +43,7 @@ def test_strong_scaling_compares_core_seconds_of_the_same_work(tmp_path):
         Point(ranks=2, threads=2, scaling="strong", compute_s=0.25),
     ]
     summary = summary_of(tmp_path / "run", points)
-    assert of_largest(summary.trees, summary).computation == pytest.approx(0.8 / (2 * 2 * 0.25))
+    assert of_largest(summary.trees, summary).computation.value == pytest.approx(0.8 / (2 * 2 * 0.25))
 
 
 def test_the_shares_of_a_step_name_every_loss_and_add_up_to_one(tmp_path):
@@ -47,7 +52,7 @@ def test_the_shares_of_a_step_name_every_loss_and_add_up_to_one(tmp_path):
     assert losses.useful == pytest.approx(100 / 150)
     assert losses.imbalance == pytest.approx(30 / 150)
     assert losses.transfer == pytest.approx(20 / 150)
-    assert [losses.scaling, losses.waiting, losses.copy, losses.unaccounted] == pytest.approx(
+    assert [losses.scaling, losses.serialisation, losses.copy, losses.unaccounted] == pytest.approx(
         [0] * 4, abs=1e-9
     )
 
@@ -60,16 +65,58 @@ def test_work_that_costs_all_ranks_more_is_computation_scaling_and_not_imbalance
     assert summary.verdicts[0].cause == "scaling"
 
 
-def test_ranks_late_by_turns_are_waiting_and_not_imbalance(tmp_path):
+def test_ranks_late_by_turns_are_serialisation_and_not_imbalance(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=8, noise=0.2)], steps=200)
     losses = of_largest(summary.losses, summary)
-    assert losses.waiting > 5 * losses.imbalance
-    assert summary.verdicts[0].cause == "waiting"
+    assert losses.serialisation > 5 * losses.imbalance
+    assert summary.verdicts[0].cause == "serialisation"
 
 
-def test_efficiencies_are_medians_over_launches(tmp_path):
-    points = [Point(ranks=2, transfer_s=0.1, launch_noise=0.3)]
+def test_factors_are_ratios_of_medians_over_launches_and_multiply_exactly(tmp_path):
+    ideal = {"rank_row": {"t_ideal_s": 20 * 0.115}}
+    points = [Point(ranks=1), Point(ranks=2, transfer_s=0.1, noise=0.05, launch_noise=0.1, **ideal)]
     summary = summary_of(tmp_path / "run", points, repeats=5)
     table = launches(load(tmp_path / "run"))
-    assert summary.trees[0].parallel == pytest.approx((table["mean_compute_s"] / table["wall_s"]).median())
-    assert table["wall_s"].nunique() == 5
+    of_two = table[table["ranks"] == 2]
+    assert of_two["wall_s"].nunique() == 5
+    tree = of_largest(summary.trees, summary)
+    assert tree.parallel.value == pytest.approx(of_two["mean_compute_s"].median() / of_two["wall_s"].median())
+    factors = [tree.load_balance, tree.serialisation, tree.transfer]
+    assert math.prod(factor.value for factor in factors) == pytest.approx(tree.parallel.value, rel=1e-12)
+    assert tree.overall.value == pytest.approx(tree.parallel.value * tree.computation.value, rel=1e-12)
+    for factor in (*factors, tree.parallel, tree.computation, tree.overall):
+        assert factor.low < factor.value < factor.high
+
+
+def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_say(tmp_path):
+    shape = {"ranks": 2, "noise": 0.0, "clock_bound_s": 1.0}
+    bubble = Point(series="bubble", transfer_s=0.05, rank_row={"t_ideal_s": 20 * 0.145}, **shape)
+    network = Point(series="network", transfer_s=0.05, rank_row={"t_ideal_s": 20 * 0.105}, **shape)
+    summary = summary_of(tmp_path / "run", [bubble, network])
+    assert [verdict.cause for verdict in summary.verdicts] == ["serialisation", "transfer"]
+    first, second = summary.losses
+    assert (first.serialisation, first.transfer) == pytest.approx((0.045 / 0.15, 0.005 / 0.15))
+    assert (second.serialisation, second.transfer) == pytest.approx((0.005 / 0.15, 0.045 / 0.15))
+    assert first.together == second.together == 0
+
+
+def test_every_phase_and_every_axis_has_its_factors(tmp_path):
+    summary = summary_of(tmp_path / "run", WEAK)
+    case = summary.points[-1].case
+    backward = next(tree for tree in summary.phase_trees if (tree.case, tree.phase) == (case, "backward"))
+    assert backward.of_step == pytest.approx(0.090 / 0.150)
+    assert backward.load_balance.value == pytest.approx((0.060 + 0.030 / 4) / 0.090)
+    assert backward.computation.value == pytest.approx(0.060 / (0.060 + 0.030 / 4))
+    assert backward.serialisation is None
+    (axis,) = [tree for tree in summary.axis_trees if tree.case == case]
+    assert (axis.axis, axis.serialisation, axis.transfer) == ("dp", None, None)
+    assert axis.parallel == pytest.approx(1 - (0.030 * 3 / 4 + 0.020) / 0.150)
+    assert axis.load_balance == pytest.approx(0.1075 / 0.130)
+
+
+def test_balance_along_an_axis_compares_the_ranks_that_meet_on_it():
+    compute = pd.Series([1.0, 2.0, 3.0, 4.0], index=range(4))
+    planned = {"case": {"plan": to_dict(Plan(pp=2, dp=2))}}
+    assert balance(planned, "case", "dp", compute) == pytest.approx(10 / (2 + 2 + 4 + 4))
+    assert balance(planned, "case", "pp", compute) == pytest.approx(10 / (3 + 4 + 3 + 4))
+    assert balance(planned, "case", "pp+dp", compute) == pytest.approx(10 / 16)

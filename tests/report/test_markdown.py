@@ -37,3 +37,15 @@ def test_escaping_keeps_the_words_and_what_is_meant_as_code():
 
 def test_a_run_without_results_has_its_reasons(failed):
     assert "| dp 2 ranks | failed | \\#1, \\#2, \\#3 | no MPI |" in render_markdown(failed)
+
+
+def test_efficiencies_are_also_given_by_phase_and_by_axis_of_the_largest_case(summary):
+    page = render_markdown(summary)
+    by_phase = page[page.index("## Efficiency by phase") : page.index("## Efficiency by axis")]
+    assert re.findall(r"^\| (.*?) \| (\w+) \|", by_phase, re.MULTILINE)[1:] == [
+        ("dp 4 ranks", "data"),
+        ("", "forward"),
+        ("", "backward"),
+        ("", "update"),
+    ]
+    assert "| dp 4 ranks | dp |" in page[page.index("## Efficiency by axis") :]
