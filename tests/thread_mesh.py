@@ -282,6 +282,9 @@ class ThreadMesh:
             self._axes[span] = ThreadAxis(name, rank, board, math.prod(sizes), self._recorder)
         return self._axes[span]
 
+    def progress(self) -> None:
+        """Move nothing: what is started is done when it is completed."""
+
 
 def run_ranks(
     sizes: int | Mapping[str, int],

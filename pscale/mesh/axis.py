@@ -139,6 +139,10 @@ class Mesh(Protocol):
         """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
         ...
 
+    def progress(self) -> None:
+        """Let exchanges that were started move on: many an MPI moves nothing unless it is called."""
+        ...
+
 
 class Recorder(Protocol):
     """Told of every communication call by the axes; times are what `now` said, in ns."""

@@ -5,6 +5,7 @@ Every call is timed here and told to the recorder, so no layer or strategy conta
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -39,14 +40,15 @@ class MpiMesh:
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self.world: Axis = MpiAxis("world", comm.Dup(), Silent())
+        self._under_way = _UnderWay()
+        self.world: Axis = MpiAxis("world", comm.Dup(), Silent(), self._under_way)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
         self.coordinates: Mapping[str, int] = dict(zip(sizes, places, strict=True))
         self._axes: dict[tuple[str, ...], Axis] = {(): Solo("")}
         for span in grid.groups(sizes, wanted):
             part = lattice.Sub([dim in span for dim in sizes])
-            self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder)
+            self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder, self._under_way)
 
     @property
     def scratch_bytes(self) -> int:
@@ -57,14 +59,19 @@ class MpiMesh:
         """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
         return self._axes[grid.spanned(self.sizes, dims)]
 
+    def progress(self) -> None:
+        """Let exchanges that were started move on."""
+        self._under_way.progress()
+
 
 class MpiAxis:
-    """A communicator as an axis."""
+    """A communicator as an axis; `under_way` knows what was started on any axis of the mesh."""
 
-    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder):
+    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, under_way: _UnderWay):
         self.name = name
         self.size, self.rank = comm.size, comm.rank
         self._comm, self._recorder, self._now = comm, recorder, recorder.now
+        self._under_way = under_way
         self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
 
     @property
@@ -141,7 +148,9 @@ class MpiAxis:
         enter = self._now()
         request = call(*arguments)
         number = self._recorder.posted(self.name, verb, sent_bytes, enter, self._now(), partner=partner)
-        return MpiPending(request, number, self._recorder)
+        pending = MpiPending(request, number, self._recorder)
+        self._under_way.add(pending)
+        return pending
 
     def _scratch(self, shape: tuple[int, ...], like: Array) -> Array:
         """Return memory for arranging data, kept from call to call."""
@@ -195,28 +204,50 @@ def _parted(x: Array, dim: int, parts: int) -> Array:
 
 
 class MpiPending:
-    """A started collective; the library may move nothing until it is asked, so `poll` between layers."""
+    """A started call; the library may move nothing until it is asked."""
 
     def __init__(self, request: MPI.Request, number: int, recorder: Recorder):
         self._request, self.number, self._recorder = request, number, recorder
-        self._now, self._complete = recorder.now, False
+        self._now, self.complete = recorder.now, False
 
     def poll(self) -> bool:
         """Give the library a chance to make progress; true once the result is there."""
-        if not self._complete:
+        if not self.complete:
             enter = self._now()
-            self._complete = self._request.Test()
-            note = self._recorder.found if self._complete else self._recorder.polled
+            self.complete = self._request.Test()
+            note = self._recorder.found if self.complete else self._recorder.polled
             note(self.number, enter, self._now())
-        return self._complete
+        return self.complete
 
     def wait(self) -> None:
         """Return when the result is there."""
         enter = leave = self._now()
-        if not self._complete:
+        if not self.complete:
             self._request.Wait()
-            self._complete, leave = True, self._now()
+            self.complete, leave = True, self._now()
         self._recorder.completed(self.number, enter, leave)
+
+
+class _UnderWay:
+    """What was started and is not known to be complete, oldest first.
+
+    Asking for one lets the library move all of them, so the oldest is asked for until it is complete: one
+    call between two layers, however many are under way.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[MpiPending] = deque()
+
+    def add(self, call: MpiPending) -> None:
+        """Note a call that was just started, and forget those that were waited for."""
+        while self._calls and self._calls[0].complete:
+            self._calls.popleft()
+        self._calls.append(call)
+
+    def progress(self) -> None:
+        """Ask for the oldest, and while that is complete, for the next."""
+        while self._calls and self._calls[0].poll():
+            self._calls.popleft()
 
 
 class MpiFile:
@@ -244,7 +275,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, Silent())
+    return MpiAxis("world", MPI.COMM_WORLD, Silent(), _UnderWay())
 
 
 def nodes(comm: MPI.Intracomm) -> list[int]:

@@ -112,6 +112,9 @@ class SoloMesh:
         """Return the axis of this process alone."""
         return Solo("+".join(dims))
 
+    def progress(self) -> None:
+        """Find nothing under way."""
+
 
 class PlainFile:
     """A file read by offset, with no more than the operating system's help."""

@@ -79,9 +79,7 @@ class Bucketed:
         self._pending: list[Pending] = []
 
     def ready(self, unit: int) -> None:
-        """Start the bucket that this unit completes, and let those under way make progress."""
-        for pending in self._pending:
-            pending.poll()
+        """Start the bucket that this unit completes."""
         if unit in self._buckets:
             self._pending.append(self._axis.start_all_reduce(self._buckets[unit]))
 

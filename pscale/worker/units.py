@@ -21,6 +21,7 @@ from pscale.nn.queue import Standing, Whole, capacity
 from pscale.nn.routing import Router, Tally, has_experts
 from pscale.parallel import context, expert, sequence, standing, tensor
 from pscale.parallel.layout import layout_of, runs_of
+from pscale.parallel.progress import interspersed
 from pscale.parallel.vocabulary import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 from pscale.worker.parameters import DEVIATION, Parameters
 
@@ -90,7 +91,8 @@ class Units:
             Linear(own.matrix("projection.weight", C, C, last, split=0), buffers=buffers),
             self._leave(),
         )
-        attend = Residual(*attention, bias=own.bias("projection.bias", C), buffers=buffers)
+        bias = own.bias("projection.bias", C)
+        attend = Residual(*interspersed(attention, self.mesh), bias=bias, buffers=buffers)
         if has_experts(self.model, number - 1):
             mixture = self._mixture(own, last)
             return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture, buffers=buffers))
@@ -101,7 +103,8 @@ class Units:
             Linear(own.matrix("down.weight", 4 * C, C, last, split=0), buffers=buffers),
             self._leave(),
         )
-        return Chain(attend, Residual(*mlp, bias=own.bias("down.bias", C), buffers=buffers))
+        bias = own.bias("down.bias", C)
+        return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, buffers=buffers))
 
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""

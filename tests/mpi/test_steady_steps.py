@@ -1,0 +1,47 @@
+"""Under a real MPI: steady steps of every strategy allocate nothing, and progress moves what was started."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from whole_runs import LIMIT_S
+
+from pscale.config import Case
+from pscale.launch import mpi
+from pscale.launch.command import command
+from pscale.launch.machine import inspect
+
+PROGRAM = Path(__file__).parent / "steady_steps.py"
+ACTIVATION = 8 // 2 // 2 * 128 * 64 * 8  # bytes of a micro-batch on one of two ranks
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    case = Case(suite="s", label="l", ranks=2)
+    argv = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("data"))]
+    job = command(case, mpi.find(), argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_steady_step_allocates_nothing_of_the_size_of_an_activation_under_any_strategy(ranks):
+    peaks = {name: max(rank["plans"][name]["peak_bytes"] for rank in ranks) for name in ranks[0]["plans"]}
+    assert {name: peak for name, peak in peaks.items() if peak > ACTIVATION / 2} == {}
+
+
+def test_memory_that_is_kept_for_use_does_not_grow_from_step_to_step(ranks):
+    grown = {name: plan["grown_bytes"] for rank in ranks for name, plan in rank["plans"].items()}
+    assert set(grown.values()) == {0}
+
+
+def test_exchanges_need_no_copy_unless_they_cut_activations_by_features_or_tokens(ranks):
+    copying = {name for rank in ranks for name, plan in rank["plans"].items() if "copy" in plan["verbs"]}
+    assert copying <= {"tensor, by columns", "sequence", "gathered keys", "ulysses", "ring", "experts"}
+
+
+def test_progress_between_layers_completes_what_was_started(ranks):
+    assert [rank["progress"] for rank in ranks] == [True, True]
