@@ -34,6 +34,7 @@ ProcBind = Literal["close", "spread"]
 Places = Literal["threads", "cores", "ll_caches", "numa_domains", "sockets"]
 WaitPolicy = Literal["active", "passive"]
 Blas = Literal["openblas", "mkl", "blis"]
+KernelsChoice = Literal["auto", "fused", "numpy"]
 BlasThreading = Literal["openmp", "pthreads"]
 
 
@@ -187,6 +188,7 @@ class Launch:
     memory_limit_bytes: int | None = None  # of all ranks of a host; None: its memory
     oversubscribe: bool = False
     omp: Omp = Omp()
+    kernels: KernelsChoice = "auto"
     env: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
 

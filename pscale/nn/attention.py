@@ -1,60 +1,39 @@
-"""Causal multi-head attention."""
+"""Causal multi-head attention, of all tokens at once or of keys that come in pieces."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import DTypeLike
 
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.piece import Piece, Progress, Softmax, whole
 from pscale.nn.param import Param
-from pscale.nn.tile import ones
-
-ROWS = 64  # queries of a block; keys after the block's last query are never multiplied
 
 
-def blocks(sequence: int) -> Iterator[slice]:
-    """Cut the queries into blocks: that of queries [start, stop) needs the keys [0, stop)."""
-    for start in range(0, sequence, ROWS):
-        yield slice(start, min(start + ROWS, sequence))
+@dataclass(frozen=True)
+class Scored:
+    """What forward leaves of a piece."""
 
-
-def scores_per_head(sequence: int) -> int:
-    """Return how many scores of one head are computed: those of all blocks."""
-    return sum((block.stop - block.start) * block.stop for block in blocks(sequence))
+    piece: Piece
+    softmax: Softmax
 
 
 @dataclass(frozen=True)
 class Cache:
-    """What backward needs; `inverse` is one over the sums of the exponentials."""
+    """What backward needs; the pieces in the order in which they were met."""
 
     qkv: Array
-    exponentials: Array
-    inverse: Array
     y: Array
-
-
-@dataclass(frozen=True)
-class _Sequence:
-    """Views of one sequence's part: (H, T, ...), and (H, queries, keys) for the blocks."""
-
-    q: Array
-    k: Array
-    v: Array
-    y: Array
-    inverse: Array
-    blocks: Sequence[tuple[slice, Array]]  # queries and their exponentials
+    scored: Sequence[Scored]
 
 
 class Attention:
     """softmax(q k' / sqrt(width of a head)) v on packed (B, T, 3, heads, width): (B, T, 3C) to (B, T, C).
 
-    Kept for backward: exponentials e (not divided by their sums), the sums' inverses r, and the output.
-    With g = r dy: dv = e' g, ds = e (g v' - sum(g y)), which never needs the probabilities themselves.
+    Kept for backward: exponentials, the factors that make them probabilities, and the output.
     """
 
     params: Sequence[Param] = ()
@@ -64,97 +43,111 @@ class Attention:
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past."""
-        B, T, width = qkv.shape
-        take = self.buffers.take
-        y = take((B, T, width // 3), qkv.dtype)
-        exponentials = take((B, self.heads * scores_per_head(T)), qkv.dtype)
-        cache = Cache(qkv, exponentials, take((B, self.heads, T, 1), qkv.dtype), y)
-        for sequence in self._sequences(cache):
-            for block, scores in sequence.blocks:
-                self._attend(sequence, block, scores)
-        self.buffers.share(y)
-        return y, cache
+        attention = Forward(qkv, self.heads, self.buffers)
+        attention.meet(whole(qkv.shape[1]), packed(qkv, 3)[:, :, 1:])
+        return attention.finish()
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Return the gradient of the packed q, k and v."""
-        dqkv = self.buffers.take(cache.qkv.shape, dy.dtype)
-        for sequence, dy_heads, *grads in zip(
-            self._sequences(cache), self._by_head(dy), *self._split(dqkv), strict=True
-        ):
-            # The last block sees all keys: it writes the gradients of k and v, the others add.
-            for block, exponentials in reversed(sequence.blocks):
-                self._differentiate(sequence, block, exponentials, dy_heads[:, block], grads)
-        for array in (cache.qkv, cache.exponentials, cache.inverse, cache.y, dy):
-            self.buffers.give(array)
-        return dqkv
+        gradients = Backward(dy, cache, self.heads, self.buffers)
+        kv, dkv = (packed(x, 3)[:, :, 1:] for x in (cache.qkv, gradients.dqkv))
+        gradients.meet(cache.scored[0], kv, dkv)
+        return gradients.finish()
 
-    def _attend(self, sequence: _Sequence, block: slice, scores: Array) -> None:
-        q, keys, inverse = sequence.q[:, block], slice(0, block.stop), sequence.inverse[:, block]
-        tile = self.buffers.take(q.shape, q.dtype)
-        np.multiply(q, 1 / math.sqrt(q.shape[-1]), out=tile)
-        np.matmul(tile, sequence.k[:, keys].swapaxes(1, 2), out=scores)
-        scores[..., block] += future(block.stop - block.start, scores.dtype)
-        scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
-        np.exp(scores, out=scores)
-        total = np.matmul(scores, ones(block.stop, scores.dtype))
-        np.reciprocal(total, out=inverse[..., 0])
-        np.matmul(scores, sequence.v[:, keys], out=tile)
-        np.multiply(tile, inverse, out=sequence.y[:, block])
-        self.buffers.give(tile)
 
-    def _differentiate(
-        self, sequence: _Sequence, block: slice, exponentials: Array, dy: Array, grads: Sequence[Array]
-    ) -> None:
-        dq, dk, dv = grads
-        keys, last = slice(0, block.stop), block.stop == dq.shape[1]
-        g = self.buffers.take(dy.shape, dy.dtype)
-        ds = self.buffers.take(exponentials.shape, dy.dtype)
-        np.multiply(dy, sequence.inverse[:, block], out=g)
-        self._add_product(exponentials.swapaxes(1, 2), g, dv[:, keys], write=last)
-        g *= 1 / math.sqrt(dy.shape[-1])
-        np.matmul(g, sequence.v[:, keys].swapaxes(1, 2), out=ds)
-        ds -= np.vecdot(g, sequence.y[:, block])[..., None]
-        ds *= exponentials
-        np.matmul(ds, sequence.k[:, keys], out=dq[:, block])
-        self._add_product(ds.swapaxes(1, 2), sequence.q[:, block], dk[:, keys], write=last)
-        self.buffers.give(g)
-        self.buffers.give(ds)
+class Forward:
+    """Attention of the queries in packed `qkv` (B, T, 3C), taken over, to the keys met so far."""
 
-    def _add_product(self, a: Array, b: Array, total: Array, *, write: bool) -> None:
-        if write:
-            np.matmul(a, b, out=total)
-            return
-        product = self.buffers.take(total.shape, total.dtype)
-        np.matmul(a, b, out=product)
-        total += product
-        self.buffers.give(product)
-
-    def _sequences(self, cache: Cache) -> Iterator[_Sequence]:
-        T = cache.qkv.shape[1]
-        for q, k, v, y, inverse, store in zip(
-            *self._split(cache.qkv), self._by_head(cache.y), cache.inverse, cache.exponentials, strict=True
-        ):
-            yield _Sequence(q, k, v, y, inverse, self._blocks(store, T))
-
-    def _blocks(self, store: Array, sequence: int) -> Sequence[tuple[slice, Array]]:
-        views, start = [], 0
-        for block in blocks(sequence):
-            shape = (self.heads, block.stop - block.start, block.stop)
-            stop = start + math.prod(shape)
-            views.append((block, store[start:stop].reshape(shape)))
-            start = stop
-        return views
-
-    def _split(self, qkv: Array) -> Array:
+    def __init__(self, qkv: Array, heads: int, buffers: Buffers):
         B, T, width = qkv.shape
-        return qkv.reshape(B, T, 3, self.heads, width // 3 // self.heads).transpose(2, 0, 3, 1, 4)
+        self.qkv, self.heads, self.buffers = qkv, heads, buffers
+        self.y = buffers.take((B, T, width // 3), qkv.dtype)
+        self._maximum = buffers.take((B, heads, T), qkv.dtype)
+        self._total = buffers.take((B, heads, T), qkv.dtype)
+        self._maximum.fill(-np.inf)
+        self._total.fill(0)
+        self._scored: list[Scored] = []
 
-    def _by_head(self, y: Array) -> Array:
-        B, T, C = y.shape
-        return y.reshape(B, T, self.heads, C // self.heads).transpose(0, 2, 1, 3)
+    def meet(self, piece: Piece, kv: Array, progress: Progress | None = None) -> None:
+        """Attend to keys and values, (B, keys, 2, C); the first piece has all queries."""
+        q, y = by_head(packed(self.qkv, 3), self.heads)[0], by_head(packed(self.y, 1), self.heads)[0]
+        softmax, queries = self._softmax(piece), piece.queries
+        kernels.current().attend(
+            piece,
+            (q[:, :, queries], *by_head(kv[:, piece.keys], self.heads)),
+            y[:, :, queries],
+            softmax,
+            first=not self._scored,
+            buffers=self.buffers,
+            progress=progress,
+        )
+        self._scored.append(Scored(piece, softmax))
+
+    def finish(self) -> tuple[Array, Cache]:
+        """Return the output and what backward needs, when the last keys have been met."""
+        inverse = np.reciprocal(self._total, out=self._total)
+        y = by_head(packed(self.y, 1), self.heads)[0]
+        y *= inverse[..., None]
+        for scored in self._scored:
+            queries, factors = scored.piece.queries, scored.softmax.factors
+            factors -= self._maximum[:, :, queries]
+            np.exp(factors, out=factors)
+            factors *= inverse[:, :, queries]
+        self.buffers.give(self._maximum)
+        self.buffers.give(self._total)
+        self.buffers.share(self.y)
+        return self.y, Cache(self.qkv, self.y, self._scored)
+
+    def _softmax(self, piece: Piece) -> Softmax:
+        B, dtype, take, queries = len(self.qkv), self.qkv.dtype, self.buffers.take, piece.queries
+        exponentials = take((B, self.heads, piece.scores), dtype)
+        factors = take((B, self.heads, piece.size[0]), dtype)
+        return Softmax(exponentials, factors, self._maximum[:, :, queries], self._total[:, :, queries])
 
 
-@lru_cache(maxsize=8)
-def future(size: int, dtype: DTypeLike) -> Array:
-    """Return what hides the keys after each query of a block: 0 and -inf."""
-    return np.triu(np.full((size, size), -np.inf, dtype), 1)
+class Backward:
+    """Gradients of attention piece by piece; takes over `dy`, and `cache` at its end."""
+
+    def __init__(self, dy: Array, cache: Cache, heads: int, buffers: Buffers):
+        self.dy, self.cache, self.heads, self.buffers = dy, cache, heads, buffers
+        self.dqkv = buffers.take(cache.qkv.shape, dy.dtype)
+
+    def meet(self, scored: Scored, kv: Array, dkv: Array, progress: Progress | None = None) -> None:
+        """Write the gradients of the piece's keys and values to `dkv`, (B, keys, 2, C), add to those of q.
+
+        The pieces come in the order of forward: the first has all queries and writes.
+        """
+        piece, cache = scored.piece, self.cache
+        q, dq = (by_head(packed(x, 3), self.heads)[0][:, :, piece.queries] for x in (cache.qkv, self.dqkv))
+        y, dy = (by_head(packed(x, 1), self.heads)[0][:, :, piece.queries] for x in (cache.y, self.dy))
+        kernels.current().attend_backward(
+            piece,
+            (q, *by_head(kv[:, piece.keys], self.heads)),
+            y,
+            dy,
+            (dq, *by_head(dkv[:, piece.keys], self.heads)),
+            scored.softmax,
+            first=scored is cache.scored[0],
+            buffers=self.buffers,
+            progress=progress,
+        )
+
+    def finish(self) -> Array:
+        """Return the gradient of packed q, k and v, into which that of keys from elsewhere is still to go."""
+        for array in (self.dy, self.cache.qkv, self.cache.y):
+            self.buffers.give(array)
+        for scored in self.cache.scored:
+            self.buffers.give(scored.softmax.exponentials)
+            self.buffers.give(scored.softmax.factors)
+        return self.dqkv
+
+
+def packed(x: Array, kinds: int) -> Array:
+    """View (B, T, kinds C) as (B, T, kinds, C)."""
+    return x.reshape(*x.shape[:2], kinds, x.shape[2] // kinds)
+
+
+def by_head(x: Array, heads: int) -> Array:
+    """View (B, T, kinds, C) as (kinds, B, heads, T, width of a head)."""
+    B, T, kinds, C = x.shape
+    return x.reshape(B, T, kinds, heads, C // heads).transpose(2, 0, 3, 1, 4)

@@ -7,7 +7,7 @@ s the sequence, V the vocabulary, n = sequences s the tokens; E the experts of a
 from __future__ import annotations
 
 from pscale.config import Model
-from pscale.nn.attention import scores_per_head
+from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.queue import capacity, room
 from pscale.nn.routing import has_experts
 

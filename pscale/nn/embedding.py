@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param
-from pscale.nn.tile import ones, rows_of
 
 
 class Tokens:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import ones, rows_of, tile_shape, tiles
 from pscale.nn.layer import Layer
 from pscale.nn.param import Param
 from pscale.nn.routing import Router, Routing
-from pscale.nn.tile import ones, rows_of, tile_shape, tiles
 
 
 class ExpertLinear:

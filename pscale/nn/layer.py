@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param
-from pscale.nn.tile import ones, rows_of, tiles
 
 
 class Layer(Protocol):
@@ -73,11 +74,8 @@ class Residual:
         self.buffers.share(x)
         branch, caches = self.branch.forward(x)
         y = self.buffers.reuse(branch)
-        skip_rows, branch_rows, y_rows = rows_of(x), rows_of(branch), rows_of(y)
-        for tile in tiles(y_rows):
-            np.add(branch_rows[tile], skip_rows[tile], out=y_rows[tile])
-            if self.bias is not None:
-                y_rows[tile] += self.bias.data
+        bias = None if self.bias is None else self.bias.data
+        kernels.current().add(rows_of(branch), rows_of(x), bias, rows_of(y))
         self.buffers.give(x)
         return y, caches
 
@@ -90,7 +88,7 @@ class Residual:
         branch = self.branch.backward(dy, caches)
         assert branch is not None
         dx = self.buffers.reuse(branch)
-        np.add(branch, dy, out=dx)
+        kernels.current().add(rows_of(branch), rows_of(dy), None, rows_of(dx))
         self.buffers.give(dy)
         return dx
 

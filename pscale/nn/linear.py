@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param
-from pscale.nn.tile import ones, rows_of, tiles
 
 
 class Linear:
@@ -24,8 +25,7 @@ class Linear:
         y_rows = rows_of(y)
         np.matmul(rows_of(x), self.weight.data, out=y_rows)
         if self.bias is not None:
-            for tile in tiles(y_rows):
-                y_rows[tile] += self.bias.data
+            kernels.current().add(y_rows, None, self.bias.data, y_rows)
         return y, x
 
     def backward(self, dy: Array, x: Array) -> Array:

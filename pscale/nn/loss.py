@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.tile import ones, rows_of
+from pscale.nn.kernels.tile import ones, rows_of
 
 
 class Loss(Protocol):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from pscale.config import Train
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, aligned
+from pscale.nn.kernels.tile import CHUNK, chunks
 from pscale.nn.param import Arena, Param
-
-CHUNK = 48 << 10  # elements; in float32 a chunk's five arrays just fit in 1 MiB of cache
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,6 @@ def spans_within(spans: Sequence[Span], start: int, stop: int) -> Sequence[Span]
     return [Span(span.start - start, span.stop - start, span.decay) for span in cut if span.start < span.stop]
 
 
-def square_norm(grad: Array) -> float:
-    """Return the sum of squares, in float64: float32 would overflow, vanish or round in a long sum."""
-    chunk = np.empty(min(CHUNK, grad.size), np.float64)
-    total = 0.0
-    for part in _chunks(0, grad.size):
-        wide = chunk[: part.stop - part.start]
-        np.copyto(wide, grad[part])
-        total += float(np.dot(wide, wide))
-    return total
-
-
 class Sgd:
     """velocity = momentum velocity + g; w -= lr velocity. Weights are not decayed."""
 
@@ -88,7 +77,7 @@ class Sgd:
 
     def update(self, lr: float, scale: float = 1.0) -> None:
         """Do one step with the gradients times `scale`."""
-        for part in _chunks(0, self.data.size):
+        for part in chunks(self.data.size):
             step = self._scratch[: part.stop - part.start]
             np.multiply(self.grad[part], scale, out=step)
             for velocity in self.state:
@@ -110,7 +99,6 @@ class AdamW:
         self.data, self.grad, self.spans, self.train = data, grad, spans, train
         self.state: Sequence[Array] = (_zeros_like(data), _zeros_like(data))
         self.steps = 0
-        self._scratch = np.empty(min(CHUNK, data.size), data.dtype)
 
     def update(self, lr: float, scale: float = 1.0) -> None:
         """Do one step with the gradients times `scale`."""
@@ -120,29 +108,19 @@ class AdamW:
         rate = lr * (1 - train.beta1) / (1 - train.beta1**self.steps) / deviation
         for span in self.spans:
             keep = 1 - lr * train.weight_decay if span.decay else 1.0
-            for part in _chunks(span.start, span.stop):
-                self._update(part, scale, rate, train.epsilon / deviation, keep)
-
-    def _update(self, part: slice, scale: float, rate: float, epsilon: float, keep: float) -> None:
-        weight, m, v = self.data[part], self.state[0][part], self.state[1][part]
-        g = np.multiply(self.grad[part], scale, out=self._scratch[: part.stop - part.start])
-        m *= self.train.beta1
-        m += g
-        g *= g
-        v *= self.train.beta2
-        v += g
-        root = np.sqrt(v, out=g)
-        root += epsilon
-        step = np.divide(m, root, out=root)
-        step *= rate
-        if keep != 1:
-            weight *= keep
-        weight -= step
-
-
-def _chunks(start: int, stop: int) -> Iterator[slice]:
-    for first in range(start, stop, CHUNK):
-        yield slice(first, min(first + CHUNK, stop))
+            run = slice(span.start, span.stop)
+            kernels.current().adamw(
+                self.data[run],
+                self.grad[run],
+                self.state[0][run],
+                self.state[1][run],
+                scale=scale,
+                beta1=train.beta1,
+                beta2=train.beta2,
+                rate=rate,
+                epsilon=train.epsilon / deviation,
+                keep=keep,
+            )
 
 
 def _zeros_like(data: Array) -> Array:

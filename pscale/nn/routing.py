@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from pscale.config import Model
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
 from pscale.nn.queue import Standing, choices, places
-from pscale.nn.tile import rows_of
 
 
 def has_experts(model: Model, block: int) -> bool:

@@ -6,8 +6,9 @@ from pscale.config import Case, Context
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.mesh.grid import coordinates
-from pscale.nn.attention import Attention, scores_per_head
+from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
+from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.layer import Layer
 from pscale.parallel import division
 from pscale.parallel.gathered import GatheredAttention

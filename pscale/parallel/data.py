@@ -12,7 +12,8 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, coordinates, spanned
-from pscale.nn.optim import make_optimizer, square_norm
+from pscale.nn import kernels
+from pscale.nn.optim import make_optimizer
 from pscale.nn.param import Arena, Param
 from pscale.parallel import division
 from pscale.parallel.reduction import buckets, make_reduction
@@ -70,7 +71,9 @@ class Replicated:
 
     def square_norm(self) -> float:
         """Sum squares over the ranks that hold different parameters, each parameter counted once."""
-        total = np.array([sum(square_norm(held.arena.grad) / held.copies for held in self._held)])
+        total = np.array(
+            [sum(kernels.current().square_norm(held.arena.grad) / held.copies for held in self._held)]
+        )
         if self._cutting.size > 1:
             self._cutting.all_reduce(total)
         return float(total[0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pscale.mesh.axis import Array, Axis
+from pscale.nn.attention import Backward, Cache, Forward, packed
 from pscale.nn.buffers import Buffers
-from pscale.nn.online import Backward, Cache, Forward, Piece, Progress, packed
+from pscale.nn.kernels.piece import Piece, Progress
 from pscale.nn.param import Param
 from pscale.parallel.layout import Layout
 from pscale.parallel.ring import own_keys_and_values

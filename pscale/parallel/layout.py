@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pscale.config import Model, Placement, Plan
 from pscale.nn.buffers import Array
-from pscale.nn.online import Piece
+from pscale.nn.kernels.piece import Piece
 from pscale.nn.param import share
 
 

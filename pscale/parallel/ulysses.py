@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pscale.mesh.axis import Array, Axis
-from pscale.nn.attention import Attention, Cache
+from pscale.nn.attention import Attention, Cache, packed
 from pscale.nn.buffers import Buffers
-from pscale.nn.online import packed
 from pscale.nn.param import Param
 from pscale.parallel.layout import Layout
 

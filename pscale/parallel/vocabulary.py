@@ -11,8 +11,8 @@ import numpy as np
 
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param, share
-from pscale.nn.tile import ones, rows_of
 
 
 class JoinColumns:

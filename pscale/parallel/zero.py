@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from pscale.config import Plan, Train
 from pscale.mesh.axis import Axis, Mesh
-from pscale.nn.optim import Optimizer, decay_spans, make_flat_optimizer, spans_within, square_norm
+from pscale.nn import kernels
+from pscale.nn.optim import Optimizer, decay_spans, make_flat_optimizer, spans_within
 from pscale.nn.param import Param
 from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
 from pscale.parallel.replicas import EVERYWHERE, SETS, Group, grouped
@@ -140,7 +141,9 @@ class Sharded:
 
     def square_norm(self) -> float:
         """Sum the squares of all shards, each parameter counted once."""
-        total = np.array([sum(square_norm(piece.gradients.own) / piece.copies for piece in self._pieces)])
+        total = np.array(
+            [sum(kernels.current().square_norm(piece.gradients.own) / piece.copies for piece in self._pieces)]
+        )
         if self._everywhere.size > 1:
             self._everywhere.all_reduce(total)
         return float(total[0])

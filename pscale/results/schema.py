@@ -135,6 +135,8 @@ RANKS = _schema(
     ("pid", _whole),
     ("cpus", _text),  # affinity, as "0-3,8"
     ("threads", _whole),  # BLAS threads got
+    ("kernels", _text),  # fused or numpy
+    ("kernel_threads", _whole),
     ("blas", _text),
     ("blas_version", _text),
     ("blas_architecture", _text),

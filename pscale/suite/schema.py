@@ -232,6 +232,7 @@ class Launch(Group):
     memory_limit: Bytes | None = config.Launch.memory_limit_bytes
     oversubscribe: bool = config.Launch.oversubscribe
     omp: Omp = Omp()
+    kernels: config.KernelsChoice = config.Launch.kernels
     env: Annotated[dict[str, str], AfterValidator(_variables)] = {}
     extra: list[str] = []
 

@@ -22,6 +22,7 @@ from pscale.parallel.strategies import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
 from pscale.worker import collect, job, late, observe, verify  # noqa: E402
 from pscale.worker.clock import ClockError  # noqa: E402
+from pscale.worker.computing import use_kernels  # noqa: E402
 from pscale.worker.order import Order  # noqa: E402
 from pscale.worker.recorder import Recorder  # noqa: E402
 
@@ -47,6 +48,7 @@ def main(folder: Path) -> None:
             f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
             "`pscale doctor` says which are found"
         )
+    use_kernels(order.case)
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"
     recorder = late.recorder(order.case, names, comm.rank, order.repeat) if measures else Recorder(names)

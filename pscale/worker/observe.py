@@ -14,6 +14,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from pscale.nn import kernels
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PREFIXES = (
     "OMP_",
@@ -90,8 +93,7 @@ def as_ranges(numbers: list[int]) -> str:
 
 def blas() -> dict[str, Any]:
     """Return library, version, kernel architecture, threading layer and threads of the BLAS in use."""
-    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
-    info = found[0] if found else {}
+    info = _blas_info()
     return {
         "blas": info.get("internal_api"),
         "blas_version": info.get("version"),
@@ -101,9 +103,21 @@ def blas() -> dict[str, Any]:
     }
 
 
+def blas_path() -> str | None:
+    """Return the file of the BLAS in use."""
+    return _blas_info().get("filepath")
+
+
+def _blas_info() -> dict[str, Any]:
+    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    return found[0] if found else {}
+
+
 def identity() -> dict[str, Any]:
     """Return where this rank runs and with which BLAS: the fixed part of its row in the `ranks` table."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "cpus": as_ranges(affinity()), **blas()}
+    place = {"host": socket.gethostname(), "pid": os.getpid(), "cpus": as_ranges(affinity())}
+    computing = kernels.current()
+    return {**place, **blas(), "kernels": computing.name, "kernel_threads": computing.threads}
 
 
 def software() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from serial import serial
 
 from pscale.config import Model
 from pscale.nn import counts
-from pscale.nn.attention import ROWS
+from pscale.nn.kernels.piece import ROWS
 
 MODELS = [
     Model(kind="gpt", layers=3, width=12, heads=3, sequence=ROWS + 9, vocabulary=17, dtype="float32"),

@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 from nn.differences import check, hand, param
 
-from pscale.nn.attention import ROWS, Attention
+from pscale.nn.attention import Attention
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.embedding import Positions, Tokens
 from pscale.nn.gelu import BiasGelu
+from pscale.nn.kernels.piece import ROWS
+from pscale.nn.kernels.tile import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
 from pscale.nn.linear import Linear
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Arena
-from pscale.nn.tile import TILE_BYTES
 
 TILED = TILE_BYTES // 8 // 6 + 3  # rows of width 6 that need two tiles
 

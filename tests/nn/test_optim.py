@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pscale.config import Train
-from pscale.nn import optim
-from pscale.nn.optim import decay_spans, make_optimizer, square_norm
+from pscale.nn.kernels import tile
+from pscale.nn.optim import decay_spans, make_optimizer
 from pscale.nn.param import Arena, Param, constant
 
 LRS, SCALES = (0.1, 0.02, 0.05), (1.0, 0.25, 0.5)
@@ -50,7 +50,7 @@ def adamw_of_one_weight(weight: float, grads: list[float], train: Train, *, deca
 
 
 def test_adamw_follows_the_published_algorithm_one_weight_at_a_time(monkeypatch):
-    monkeypatch.setattr(optim, "CHUNK", 5)
+    monkeypatch.setattr(tile, "CHUNK", 5)
     train = Train(optimizer="adamw", beta1=0.8, beta2=0.9, epsilon=1e-2, weight_decay=0.3)
     expected = [
         adamw_of_one_weight(START[i], GRADS[:, i].tolist(), train, decay=DECAYED[i])
@@ -61,7 +61,7 @@ def test_adamw_follows_the_published_algorithm_one_weight_at_a_time(monkeypatch)
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_sgd_moves_against_the_velocity(momentum, monkeypatch):
-    monkeypatch.setattr(optim, "CHUNK", 5)
+    monkeypatch.setattr(tile, "CHUNK", 5)
     weight, velocity = START.copy(), np.zeros_like(START)
     for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
         velocity = momentum * velocity + scale * grad
@@ -73,10 +73,3 @@ def test_sgd_moves_against_the_velocity(momentum, monkeypatch):
 def test_neighbours_that_decay_alike_are_one_span():
     spans = [(span.start, span.stop, span.decay) for span in decay_spans(arena().params)]
     assert spans == [(0, 5, False), (5, 17, True), (17, 26, False)]
-
-
-@pytest.mark.parametrize("size", [1e30, 1e-30])
-def test_the_norm_of_float32_gradients_neither_overflows_nor_vanishes(size, monkeypatch):
-    monkeypatch.setattr(optim, "CHUNK", 5)
-    grad = np.full(12, size, np.float32)
-    assert square_norm(grad) == pytest.approx(12 * size**2, rel=1e-6)

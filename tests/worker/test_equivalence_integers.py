@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from plans import TEXT, name, on_plan, train
+from pscale.nn.tile import rows_of
 
 from pscale.config import Data, Model, Plan, Train
 from pscale.nn.param import Param
-from pscale.nn.tile import rows_of
 from pscale.worker import parameters
 
 GPT = replace(

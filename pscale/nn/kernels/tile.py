@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from pscale.nn.buffers import Array
 
 TILE_BYTES = 256 << 10  # measured on 1 MiB of cache: 128 KiB 3 % slower, 64 KiB 20 %, larger no faster
+CHUNK = 48 << 10  # elements of flat memory; in float32 the five arrays of a chunk just fit in 1 MiB of cache
 
 
 def tile_shape(x: Array) -> tuple[int, int]:
@@ -24,6 +25,12 @@ def tiles(x: Array) -> Iterator[slice]:
     size, _ = tile_shape(x)
     for start in range(0, len(x), size):
         yield slice(start, min(start + size, len(x)))
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Cut flat memory into chunks."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,241 @@
+"""The kernels in C: one pass over memory each, on all threads of a rank; fused.c says how."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.piece import ROWS, Piece, Progress, Softmax
+from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
+
+PREFIXES, SUFFIXES = (
+    ("cblas_", "scipy_cblas_"),
+    ("64_", ""),
+)  # of names in builds of OpenBLAS; 64: wide integers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Products:
+    """Addresses of the matrix products of a BLAS, and whether its integers have 64 bits."""
+
+    sgemm: int
+    dgemm: int
+    wide: bool
+
+
+def find_products(blas_path: str | None) -> Products | None:
+    """Return the products of the library at `blas_path`; None if it names them in no known way."""
+    if blas_path is None:
+        return None
+    library = ctypes.CDLL(blas_path)
+    for prefix in PREFIXES:
+        for suffix in SUFFIXES:
+            names = (f"{prefix}{name}{suffix}" for name in ("sgemm", "dgemm"))
+            found: list[Any] = [getattr(library, name, None) for name in names]
+            if None not in found:
+                sgemm, dgemm = (
+                    ctypes.cast(function, ctypes.c_void_p).value for function in found if function
+                )
+                assert sgemm
+                assert dgemm
+                return Products(sgemm=sgemm, dgemm=dgemm, wide=bool(suffix))
+    return None
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the library built from fused.c; None if there is none."""
+    spec = importlib.util.find_spec("pscale.nn.kernels._fused")
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    return ctypes.CDLL(spec.origin)
+
+
+class _View(ctypes.Structure):
+    """A view of numbers (sequence, head, row, column); see fused.c."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("sequence", ctypes.c_int64),
+        ("head", ctypes.c_int64),
+        ("row", ctypes.c_int64),
+    )
+
+
+class _Piece(ctypes.Structure):
+    """What meets; see fused.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("sequences", "heads", "width", "queries", "keys", "block")),
+        *((name, ctypes.c_int32) for name in ("causal", "first")),
+        ("scale", ctypes.c_double),
+    )
+
+
+class FusedKernels(Kernels):
+    """The kernels in C on `threads` threads."""
+
+    name = "fused"
+
+    def __init__(self, library: ctypes.CDLL, products: Products, threads: int):
+        self.threads, self._library = threads, library
+        library.set_threads(threads)
+        library.set_blas(
+            ctypes.c_void_p(products.sgemm), ctypes.c_void_p(products.dgemm), ctypes.c_int(products.wide)
+        )
+        for dtype in ("float32", "float64"):
+            getattr(library, f"square_norm_{dtype}").restype = ctypes.c_double
+
+    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array, buffers: Buffers) -> None:  # noqa: ARG002
+        """Read once, write twice."""
+        self._function("bias_gelu", x)(
+            *_data(x, bias, y, slope), *_sizes(*x.shape), ctypes.c_double(LINEAR), ctypes.c_double(CUBIC)
+        )
+
+    def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
+        """Sum columns by the way."""
+        partial = np.empty((self.threads, dy.shape[-1]), dy.dtype)
+        self._function("bias_gelu_backward", dy)(
+            *_data(dy, slope, dx, bias_grad, partial), *_sizes(*dy.shape)
+        )
+
+    def layer_norm(
+        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, inverse: Array, epsilon: float
+    ) -> None:
+        """Find a row in cache after its mean."""
+        self._function("layer_norm", x)(
+            *_data(x, gain, bias, y, mean, inverse), *_sizes(*x.shape), ctypes.c_double(epsilon)
+        )
+
+    def layer_norm_backward(
+        self,
+        x: Array,
+        mean: Array,
+        inverse: Array,
+        gain: Array,
+        dy: Array,
+        dx: Array,
+        gain_grad: Array,
+        bias_grad: Array,
+        buffers: Buffers,  # noqa: ARG002
+    ) -> None:
+        """Do all four sums on one reading."""
+        partial = np.empty((self.threads, 2, x.shape[1]), x.dtype)
+        self._function("layer_norm_backward", x)(
+            *_data(x, mean, inverse, gain, dy, dx, gain_grad, bias_grad, partial), *_sizes(*x.shape)
+        )
+
+    def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
+        """Add in one pass."""
+        self._function("add", x)(*_data(x, skip, bias, y), *_sizes(*x.shape))
+
+    def adamw(self, weight: Array, grad: Array, m: Array, v: Array, **factors: float) -> None:
+        """Touch each of the four once."""
+        order = ("scale", "beta1", "beta2", "rate", "epsilon", "keep")
+        self._function("adamw", weight)(
+            *_data(weight, grad, m, v),
+            *_sizes(weight.size),
+            *(ctypes.c_double(factors[name]) for name in order),
+        )
+
+    def square_norm(self, x: Array) -> float:
+        """Sum on all threads."""
+        partial = np.empty(self.threads)
+        result: float = self._function("square_norm", x)(*_data(x), *_sizes(x.size), *_data(partial))
+        return result
+
+    def attend(
+        self,
+        piece: Piece,
+        inputs: Sequence[Array],
+        y: Array,
+        softmax: Softmax,
+        *,
+        first: bool,
+        buffers: Buffers,  # noqa: ARG002
+        progress: Progress | None = None,
+    ) -> None:
+        """Keep a block of scores in cache between its products."""
+        views = (*inputs, y, softmax.maximum, softmax.total, softmax.factors, softmax.exponentials)
+        for part in self._parts(views, progress):
+            self._function("attend", y)(
+                ctypes.byref(_meeting(piece, part[0], first)), *(ctypes.byref(_view(x)) for x in part)
+            )
+
+    def attend_backward(
+        self,
+        piece: Piece,
+        inputs: Sequence[Array],
+        y: Array,
+        dy: Array,
+        grads: Sequence[Array],
+        softmax: Softmax,
+        *,
+        first: bool,
+        buffers: Buffers,
+        progress: Progress | None = None,
+    ) -> None:
+        """Add to gradients in the products themselves."""
+        room = ROWS * (piece.size[1] + y.shape[-1])
+        scratch = buffers.take((self.threads, room), y.dtype)
+        views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
+        for part in self._parts(views, progress):
+            self._function("attend_backward", y)(
+                ctypes.byref(_meeting(piece, part[0], first)),
+                *(ctypes.byref(_view(x)) for x in part),
+                *_data(scratch),
+                *_sizes(room),
+            )
+        buffers.give(scratch)
+
+    def _parts(self, views: Sequence[Array], progress: Progress | None) -> Iterator[Sequence[Array]]:
+        """Cut sequences and heads into parts, between which exchanges under way may go on."""
+        if progress is None:
+            yield views
+            return
+        B, heads = views[0].shape[:2]
+        for b in range(B):
+            for h in range(0, heads, self.threads):
+                yield [x[b : b + 1, h : h + self.threads] for x in views]
+                progress()
+
+    def _function(self, name: str, x: Array) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(self._library, f"{name}_{x.dtype.name}")
+        return function
+
+
+def _meeting(piece: Piece, q: Array, first: bool) -> _Piece:
+    sequences, heads, queries, width = q.shape
+    return _Piece(
+        sequences, heads, width, queries, piece.size[1], ROWS, piece.causal, first, 1 / float(np.sqrt(width))
+    )
+
+
+def _view(x: Array) -> _View:
+    """Return the strides of (B, H, rows, width) or (B, H, rows)."""
+    assert x.strides[-1] == x.itemsize, "columns lie side by side"
+    sequence, head = x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
+    return _View(_address(x), sequence, head, x.strides[2] // x.itemsize)
+
+
+def _data(*arrays: Array | None) -> list[ctypes.c_void_p]:
+    for x in arrays:
+        assert x is None or x.flags.c_contiguous
+    return [ctypes.c_void_p(None if x is None else _address(x)) for x in arrays]
+
+
+def _sizes(*sizes: int) -> list[ctypes.c_int64]:
+    return [ctypes.c_int64(size) for size in sizes]
+
+
+def _address(x: Array) -> int:
+    address: int = x.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,220 @@
+/* Passes over rows, for one type of number: included by fused.c once a type. */
+
+/* e^x without a branch, so that a loop over it is vectorised: 2^n e^r with |r| <= ln(2) / 2. */
+static inline __attribute__((always_inline)) REAL NAME(exponential)(REAL x) {
+    static const REAL factorial[] = {1.0, 1.0, 2.0, 6.0, 24.0, 120.0, 720.0, 5040.0, 40320.0, 362880.0,
+                                     3628800.0, 39916800.0, 479001600.0, 6227020800.0};
+    REAL bounded = x < (REAL)EXP_LOWEST ? (REAL)EXP_LOWEST : x; /* NaN stays */
+    bounded = bounded > (REAL)EXP_HIGHEST ? (REAL)EXP_HIGHEST : bounded;
+    union {
+        REAL real;
+        INTEGER bits;
+    } shifted, power;
+    shifted.real = bounded * (REAL)1.44269504088896340736 + ROUNDER;
+    REAL n = shifted.real - ROUNDER;
+    /* ln(2) in two parts, of which the first times n is exact. */
+    REAL r = bounded - n * (REAL)0.693359375;
+    r = r - n * (REAL)-2.12194440054690583e-4;
+    REAL sum = 1 / factorial[EXP_TERMS];
+#pragma GCC unroll 16
+    for (int term = EXP_TERMS - 1; term >= 0; term--) sum = sum * r + 1 / factorial[term];
+    /* The bits of n are the last of `shifted`; what lies above is shifted out. */
+    power.bits = (INTEGER)((shifted.bits + EXPONENT_BIAS) << MANTISSA_BITS);
+    REAL y = sum * power.real;
+    return x < (REAL)EXP_LOWEST ? 0 : y;
+}
+
+VECTORISED static void NAME(bias_gelu_rows)(const REAL *x, const REAL *bias, REAL *y, REAL *slope, int64_t rows,
+                                            int64_t width, REAL linear, REAL cubic) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *xs = x + row * width;
+        REAL *ys = y + row * width, *slopes = slope + row * width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            REAL h = xs[i] + bias[i], square = h * h;
+            REAL u = h * (linear + cubic * square);
+            REAL s = 1 / (1 + NAME(exponential)(-2 * u));
+            REAL activation = h * s;
+            ys[i] = activation;
+            slopes[i] = s + activation * (1 - s) * (2 * linear + 6 * cubic * square);
+        }
+    }
+}
+
+/* `parts` equal parts of the rows have a bias each. */
+void NAME(bias_gelu)(const REAL *x, const REAL *bias, REAL *y, REAL *slope, int64_t parts, int64_t rows,
+                     int64_t width, double linear, double cubic) {
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t at = part * rows * width;
+        PARALLEL {
+            int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+            int64_t start = at + first * width;
+            NAME(bias_gelu_rows)(x + start, bias + part * width, y + start, slope + start, stop - first, width,
+                                 (REAL)linear, (REAL)cubic);
+        }
+    }
+}
+
+VECTORISED static void NAME(multiply_rows)(const REAL *dy, const REAL *slope, REAL *dx, REAL *sums, int64_t rows,
+                                           int64_t width) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *dys = dy + row * width, *slopes = slope + row * width;
+        REAL *dxs = dx + row * width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            dxs[i] = dys[i] * slopes[i];
+            sums[i] += dxs[i];
+        }
+    }
+}
+
+/* `partial` has room for a row of sums a thread; they are added in the threads' order, always the same. */
+void NAME(bias_gelu_backward)(const REAL *dy, const REAL *slope, REAL *dx, REAL *bias_grad, REAL *partial,
+                              int64_t parts, int64_t rows, int64_t width) {
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t at = part * rows * width;
+        memset(partial, 0, thread_count * width * sizeof(REAL));
+        PARALLEL {
+            int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+            int64_t start = at + first * width;
+            NAME(multiply_rows)(dy + start, slope + start, dx + start, partial + THREAD * width, stop - first, width);
+        }
+        for (int thread = 0; thread < thread_count; thread++)
+            for (int64_t i = 0; i < width; i++) bias_grad[part * width + i] += partial[thread * width + i];
+    }
+}
+
+VECTORISED static void NAME(layer_norm_rows)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean,
+                                             REAL *inverse, int64_t rows, int64_t width, REAL epsilon) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *xs = x + row * width;
+        REAL *ys = y + row * width, sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < width; i++) sum += xs[i];
+        REAL middle = sum / width;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t i = 0; i < width; i++) squares += (xs[i] - middle) * (xs[i] - middle);
+        REAL r = (REAL)(1 / sqrt((double)(squares / width + epsilon)));
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) ys[i] = (xs[i] - middle) * r * gain[i] + bias[i];
+        mean[row] = middle;
+        inverse[row] = r;
+    }
+}
+
+void NAME(layer_norm)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y, REAL *mean, REAL *inverse,
+                      int64_t rows, int64_t width, double epsilon) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        NAME(layer_norm_rows)(x + first * width, gain, bias, y + first * width, mean + first, inverse + first,
+                              stop - first, width, (REAL)epsilon);
+    }
+}
+
+VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL *mean, const REAL *inverse,
+                                                      const REAL *gain, const REAL *dy, REAL *dx, REAL *gain_sums,
+                                                      REAL *bias_sums, int64_t rows, int64_t width) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *xs = x + row * width, *dys = dy + row * width;
+        REAL *dxs = dx + row * width, middle = mean[row], r = inverse[row], along = 0, level = 0;
+#pragma omp simd reduction(+ : along, level)
+        for (int64_t i = 0; i < width; i++) {
+            REAL normal = (xs[i] - middle) * r, g = dys[i] * gain[i];
+            gain_sums[i] += dys[i] * normal;
+            bias_sums[i] += dys[i];
+            along += g * normal;
+            level += g;
+        }
+        along /= width;
+        level /= width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            REAL normal = (xs[i] - middle) * r;
+            dxs[i] = r * (dys[i] * gain[i] - level - normal * along);
+        }
+    }
+}
+
+/* `partial` has room for two rows of sums a thread. */
+void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *inverse, const REAL *gain, const REAL *dy,
+                               REAL *dx, REAL *gain_grad, REAL *bias_grad, REAL *partial, int64_t rows,
+                               int64_t width) {
+    memset(partial, 0, 2 * thread_count * width * sizeof(REAL));
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        REAL *sums = partial + 2 * THREAD * width;
+        NAME(layer_norm_backward_rows)(x + first * width, mean + first, inverse + first, gain, dy + first * width,
+                                       dx + first * width, sums, sums + width, stop - first, width);
+    }
+    for (int thread = 0; thread < thread_count; thread++) {
+        const REAL *sums = partial + 2 * thread * width;
+        for (int64_t i = 0; i < width; i++) {
+            gain_grad[i] += sums[i];
+            bias_grad[i] += sums[width + i];
+        }
+    }
+}
+
+VECTORISED static void NAME(add_rows)(const REAL *x, const REAL *skip, const REAL *bias, REAL *y, int64_t rows,
+                                      int64_t width) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *xs = x + row * width, *skips = skip + row * width;
+        REAL *ys = y + row * width;
+        if (skip && bias) {
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) ys[i] = xs[i] + skips[i] + bias[i];
+        } else {
+            const REAL *other = skip ? skips : bias;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) ys[i] = xs[i] + other[i];
+        }
+    }
+}
+
+/* y = x + skip + bias, of which one may be missing. */
+void NAME(add)(const REAL *x, const REAL *skip, const REAL *bias, REAL *y, int64_t rows, int64_t width) {
+    PARALLEL {
+        int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
+        int64_t start = first * width;
+        NAME(add_rows)(x + start, skip ? skip + start : 0, bias, y + start, stop - first, width);
+    }
+}
+
+VECTORISED static void NAME(adamw_run)(REAL *weight, const REAL *grad, REAL *m, REAL *v, int64_t size, REAL scale,
+                                       REAL beta1, REAL beta2, REAL rate, REAL epsilon, REAL keep) {
+#pragma omp simd
+    for (int64_t i = 0; i < size; i++) {
+        REAL g = grad[i] * scale;
+        m[i] = m[i] * beta1 + g;
+        v[i] = v[i] * beta2 + g * g;
+        weight[i] = weight[i] * keep - rate * m[i] / ((REAL)sqrt(v[i]) + epsilon);
+    }
+}
+
+void NAME(adamw)(REAL *weight, const REAL *grad, REAL *m, REAL *v, int64_t size, double scale, double beta1,
+                 double beta2, double rate, double epsilon, double keep) {
+    PARALLEL {
+        int64_t first = first_row(size, THREAD, THREADS), stop = first_row(size, THREAD + 1, THREADS);
+        NAME(adamw_run)(weight + first, grad + first, m + first, v + first, stop - first, (REAL)scale, (REAL)beta1,
+                        (REAL)beta2, (REAL)rate, (REAL)epsilon, (REAL)keep);
+    }
+}
+
+VECTORISED static double NAME(square_sum)(const REAL *x, int64_t size) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < size; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+/* `partial` has room for a sum a thread. */
+double NAME(square_norm)(const REAL *x, int64_t size, double *partial) {
+    memset(partial, 0, thread_count * sizeof(double));
+    PARALLEL {
+        int64_t first = first_row(size, THREAD, THREADS), stop = first_row(size, THREAD + 1, THREADS);
+        partial[THREAD] = NAME(square_sum)(x + first, stop - first);
+    }
+    double sum = 0;
+    for (int thread = 0; thread < thread_count; thread++) sum += partial[thread];
+    return sum;
+}

@@ -1,0 +1,264 @@
+"""Every kernel in NumPy, a tile of rows at a time: what `fused` computes is defined here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.piece import Piece, Progress, Softmax, future
+from pscale.nn.kernels.tile import CHUNK, chunks, ones, tile_shape, tiles
+
+LINEAR = math.sqrt(2 / math.pi)
+CUBIC = 0.044715 * LINEAR
+
+
+class Kernels:
+    """What the layers compute with."""
+
+    name = "numpy"
+    threads = 1
+
+    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array, buffers: Buffers) -> None:
+        """Write h s(2u) and its derivative s + y (1 - s) 2u' for h = x + bias, s the logistic function.
+
+        u = LINEAR h + CUBIC h^3 (Hendrycks and Gimpel, 2016). (G, rows, C), bias (G, C); `slope` may be `x`.
+        """
+        scratch = buffers.take((2, *tile_shape(x[0])), x.dtype)
+        for group, row in enumerate(bias):
+            for tile in tiles(x[group]):
+                h = np.add(x[group, tile], row, out=slope[group, tile])
+                _gelu(h, y[group, tile], *scratch[:, : len(h)])
+        buffers.give(scratch)
+
+    def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
+        """Write dy slope, (G, rows, C), add its column sums to `bias_grad`, (G, C); `dx` may be `dy`."""
+        for group in range(len(bias_grad)):
+            for tile in tiles(dx[group]):
+                part = np.multiply(dy[group, tile], slope[group, tile], out=dx[group, tile])
+                bias_grad[group] += np.matmul(ones(len(part), dy.dtype), part)
+
+    def layer_norm(
+        self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, inverse: Array, epsilon: float
+    ) -> None:
+        """Write (x - mean) / deviation * gain + bias, the mean and 1 / deviation (Ba et al., 2016)."""
+        width = x.shape[1]
+        for tile in tiles(x):
+            np.matmul(x[tile], ones(width, x.dtype), out=mean[tile])
+            mean[tile] /= width
+            normal = np.subtract(x[tile], mean[tile, None], out=y[tile])
+            variance = np.vecdot(normal, normal, out=inverse[tile])
+            variance /= width
+            variance += epsilon
+            np.sqrt(variance, out=variance)
+            np.reciprocal(variance, out=variance)
+            normal *= inverse[tile, None]
+            normal *= gain
+            normal += bias
+
+    def layer_norm_backward(
+        self,
+        x: Array,
+        mean: Array,
+        inverse: Array,
+        gain: Array,
+        dy: Array,
+        dx: Array,
+        gain_grad: Array,
+        bias_grad: Array,
+        buffers: Buffers,
+    ) -> None:
+        """Write r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation.
+
+        Adds the sums over rows of dy n and dy to the gradients of gain and bias; `dx` may be `x`.
+        """
+        width = x.shape[1]
+        scratch = buffers.take((2, *tile_shape(x)), x.dtype)
+        for tile in tiles(x):
+            size = len(dy[tile])
+            normal, product = scratch[:, :size]
+            np.subtract(x[tile], mean[tile, None], out=normal)
+            normal *= inverse[tile, None]
+            bias_grad += np.matmul(ones(size, x.dtype), dy[tile])
+            np.multiply(dy[tile], normal, out=product)
+            gain_grad += np.matmul(ones(size, x.dtype), product)
+            along = np.matmul(product, gain)[:, None]
+            along /= width
+            level = np.matmul(dy[tile], gain)[:, None]
+            level /= width
+            normal *= along
+            normal += level
+            np.multiply(dy[tile], gain, out=product)
+            product -= normal
+            np.multiply(product, inverse[tile, None], out=dx[tile])
+        buffers.give(scratch)
+
+    def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
+        """Write x + skip + bias, of which one may be missing: (rows, C), bias (C,); `y` may be `x`."""
+        for tile in tiles(y):
+            found = x[tile]
+            for other in (None if skip is None else skip[tile], bias):
+                if other is not None:
+                    found = np.add(found, other, out=y[tile])
+
+    def adamw(
+        self,
+        weight: Array,
+        grad: Array,
+        m: Array,
+        v: Array,
+        *,
+        scale: float,
+        beta1: float,
+        beta2: float,
+        rate: float,
+        epsilon: float,
+        keep: float,
+    ) -> None:
+        """Update flat memory: with g = scale grad, m = beta1 m + g and v = beta2 v + g^2.
+
+        Then weight = keep weight - rate m / (sqrt(v) + epsilon).
+        """
+        scratch = np.empty(min(CHUNK, weight.size), weight.dtype)
+        for part in chunks(weight.size):
+            w, moment, square = weight[part], m[part], v[part]
+            g = np.multiply(grad[part], scale, out=scratch[: w.size])
+            moment *= beta1
+            moment += g
+            g *= g
+            square *= beta2
+            square += g
+            root = np.sqrt(square, out=g)
+            root += epsilon
+            step = np.divide(moment, root, out=root)
+            step *= rate
+            if keep != 1:
+                w *= keep
+            w -= step
+
+    def square_norm(self, x: Array) -> float:
+        """Return the sum of squares in float64: float32 would overflow, vanish or round in a long sum."""
+        wide = np.empty(min(CHUNK, x.size), np.float64)
+        total = 0.0
+        for part in chunks(x.size):
+            values = wide[: part.stop - part.start]
+            np.copyto(values, x[part])
+            total += float(np.dot(values, values))
+        return total
+
+    def attend(
+        self,
+        piece: Piece,
+        inputs: Sequence[Array],
+        y: Array,
+        softmax: Softmax,
+        *,
+        first: bool,
+        buffers: Buffers,
+        progress: Progress | None = None,
+    ) -> None:
+        """Let queries attend to some keys more: the first piece writes `y`, the next add to it.
+
+        `inputs` are q, k and v; all are (B, H, rows, width). The softmax goes on with the higher maximum.
+        """
+        for b, (q, k, v) in enumerate(zip(*inputs, strict=True)):
+            maximum, total, factors = softmax.maximum[b], softmax.total[b], softmax.factors[b]
+            for rows, keys, scores in piece.blocks_of(softmax.exponentials[b]):
+                _score(q[:, rows], k[:, keys], scores, buffers, causal=piece.causal)
+                shrink = _exponentials(scores, maximum[:, rows], total[:, rows])
+                factors[:, rows] = maximum[:, rows]
+                if not first:
+                    y[b][:, rows] *= shrink
+                _add_product(scores, v[:, keys], y[b][:, rows], buffers, write=first)
+                if progress:
+                    progress()
+
+    def attend_backward(
+        self,
+        piece: Piece,
+        inputs: Sequence[Array],
+        y: Array,
+        dy: Array,
+        grads: Sequence[Array],
+        softmax: Softmax,
+        *,
+        first: bool,
+        buffers: Buffers,
+        progress: Progress | None = None,
+    ) -> None:
+        """Write a piece's gradients of k and v; the first piece writes those of q, the next add to them.
+
+        `inputs` and `grads` are q, k and v, (B, H, rows, width). With g = factor dy: dv = e' g,
+        ds = e (g v' - sum(g y)).
+        """
+        for b, (q, k, v, dq, dk, dv) in enumerate(zip(*inputs, *grads, strict=True)):
+            # The last block sees all keys: it writes the gradients of k and v, the others add.
+            for rows, keys, e in reversed(piece.blocks_of(softmax.exponentials[b])):
+                g = buffers.take(q[:, rows].shape, dy.dtype)
+                np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
+                last = rows.stop == q.shape[1]
+                _add_product(e.swapaxes(1, 2), g, dv[:, keys], buffers, write=last)
+                g *= 1 / math.sqrt(g.shape[-1])
+                ds = buffers.take(e.shape, dy.dtype)
+                np.matmul(g, v[:, keys].swapaxes(1, 2), out=ds)
+                ds -= np.vecdot(g, y[b][:, rows])[..., None]
+                ds *= e
+                _add_product(ds, k[:, keys], dq[:, rows], buffers, write=first)
+                _add_product(ds.swapaxes(1, 2), q[:, rows], dk[:, keys], buffers, write=last)
+                buffers.give(g)
+                buffers.give(ds)
+                if progress:
+                    progress()
+
+
+def _gelu(h: Array, y: Array, a: Array, b: Array) -> None:
+    """Write the activation to `y` and the derivative over `h`; `a` and `b` are scratch."""
+    np.multiply(h, h, out=a)
+    s = np.multiply(a, CUBIC, out=b)
+    s += LINEAR
+    s *= h
+    np.tanh(s, out=s)
+    s *= 0.5
+    s += 0.5
+    np.multiply(h, s, out=y)
+    slope = a
+    slope *= 6 * CUBIC
+    slope += 2 * LINEAR
+    slope *= y
+    np.subtract(1, s, out=h)
+    slope *= h
+    np.add(slope, s, out=h)
+
+
+def _score(q: Array, k: Array, scores: Array, buffers: Buffers, *, causal: bool) -> None:
+    scaled = buffers.take(q.shape, q.dtype)
+    np.multiply(q, 1 / math.sqrt(q.shape[-1]), out=scaled)
+    np.matmul(scaled, k.swapaxes(1, 2), out=scores)
+    buffers.give(scaled)
+    if causal:  # the last keys are those of the block's own tokens
+        rows = q.shape[1]
+        scores[..., -rows:] += future(rows, scores.dtype)
+
+
+def _exponentials(scores: Array, maximum: Array, total: Array) -> Array:
+    """Turn scores into exponentials below the new maximum; return factors for earlier ones, (H, rows, 1)."""
+    highest = np.maximum(maximum, np.maximum.reduce(scores, axis=-1))
+    scores -= highest[..., None]
+    np.exp(scores, out=scores)
+    shrink: Array = np.exp(maximum - highest)
+    maximum[...] = highest
+    total *= shrink
+    total += np.matmul(scores, ones(scores.shape[-1], scores.dtype))
+    return shrink[..., None]
+
+
+def _add_product(a: Array, b: Array, total: Array, buffers: Buffers, *, write: bool) -> None:
+    if write:
+        np.matmul(a, b, out=total)
+        return
+    product = buffers.take(total.shape, total.dtype)
+    np.matmul(a, b, out=product)
+    total += product
+    buffers.give(product)

@@ -1,0 +1,181 @@
+"""The fused kernels against those in NumPy, which define what is computed."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels import fused, tile
+from pscale.nn.kernels.piece import Piece, Softmax, whole
+from pscale.nn.kernels.reference import Kernels
+from pscale.worker import observe
+
+WIDTH = 19  # no multiple of a vector's length
+
+
+def fused_kernels(threads: int) -> Kernels:
+    library, products = fused.library(), fused.find_products(observe.blas_path())
+    if library is None:
+        assert not os.environ.get("CI"), "a compiler with OpenMP is there: the fused kernels must be too"
+        pytest.skip("the fused kernels were not built: no C compiler with OpenMP when pscale was installed")
+    assert products is not None, "this BLAS names its products in an unknown way"
+    return fused.FusedKernels(library, products, threads)
+
+
+@pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    yield fused_kernels(request.param)
+    fused_kernels(1)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def values(dtype: str, *shape: int) -> Array:
+    return np.random.default_rng(5).normal(size=shape).astype(dtype)
+
+
+def close(dtype: str) -> dict[str, float]:
+    # Either is within 2e-6 or 1e-14 of the exact slope of GELU, the largest error of all.
+    return {"rtol": 0, "atol": {"float32": 1e-5, "float64": 5e-14}[dtype]}
+
+
+def both(kernels: Kernels, compute: Callable[[Kernels], list[Array]], dtype: str) -> None:
+    for ours, expected in zip(compute(kernels), compute(Kernels()), strict=True):
+        np.testing.assert_allclose(ours, expected, **close(dtype))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("rows", [1, 37])
+def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, groups, rows):
+    def compute(kernels: Kernels) -> list[Array]:
+        x, bias = 3 * values(dtype, groups, rows, WIDTH), values(dtype, groups, WIDTH)
+        y, grad = np.empty_like(x), np.ones_like(bias)
+        kernels.bias_gelu(x, bias, y, x, Buffers())
+        slope, dx = x.copy(), values(dtype, groups, rows, WIDTH)
+        kernels.bias_gelu_backward(dx, x, dx, grad)
+        return [y, slope, dx, grad / rows]
+
+    both(kernels, compute, dtype)
+
+
+def test_fused_gelu_of_huge_inputs_is_the_input_or_nothing(kernels, dtype):
+    x = np.array([[[-1e30, -200, -30, 30, 200, 1e30]]], dtype)
+    y, slope = np.empty_like(x), np.empty_like(x)
+    kernels.bias_gelu(x, np.zeros((1, 6), dtype), y, slope, Buffers())
+    np.testing.assert_array_equal(np.abs(y), np.maximum(x, 0))
+    np.testing.assert_allclose(slope, [[[0, 0, 0, 1, 1, 1]]], atol=1e-30)
+
+
+def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
+    x = values(dtype, 1, 4, WIDTH)
+    x[0, 2, 3] = np.nan
+    y, slope = np.empty_like(x), np.empty_like(x)
+    kernels.bias_gelu(x, np.zeros((1, WIDTH), dtype), y, slope, Buffers())
+    assert np.argwhere(np.isnan(y)).tolist() == [[0, 2, 3]]
+    mean, inverse, one = np.empty(4, dtype), np.empty(4, dtype), np.ones(WIDTH, dtype)
+    kernels.layer_norm(x[0], one, one, y[0], mean, inverse, 1e-5)
+    assert np.isnan(y[0]).all(axis=1).tolist() == [False, False, True, False]
+    assert np.isnan(kernels.square_norm(x.ravel()))
+
+
+@pytest.mark.parametrize("rows", [1, 41])
+def test_fused_layer_norm_and_its_gradients_are_those_of_numpy(kernels, dtype, rows):
+    def compute(kernels: Kernels) -> list[Array]:
+        x, gain, bias = 5 + values(dtype, rows, WIDTH), values(dtype, WIDTH), values(dtype, WIDTH)
+        y, mean, inverse = np.empty_like(x), np.empty(rows, dtype), np.empty(rows, dtype)
+        kernels.layer_norm(x, gain, bias, y, mean, inverse, 1e-5)
+        kept = [y, mean.copy(), inverse.copy()]
+        grads, dy = np.ones((2, WIDTH), dtype), values(dtype, rows, WIDTH) / 2
+        kernels.layer_norm_backward(x, mean, inverse, gain, dy, x, grads[0], grads[1], Buffers())
+        return [*kept, x, grads / rows]
+
+    both(kernels, compute, dtype)
+
+
+@pytest.mark.parametrize(("with_skip", "with_bias"), [(True, True), (True, False), (False, True)])
+def test_fused_sums_are_those_of_numpy(kernels, dtype, with_skip, with_bias):
+    def compute(kernels: Kernels) -> list[Array]:
+        x, skip, bias = values(dtype, 23, WIDTH), values(dtype, 23, WIDTH) ** 2, values(dtype, WIDTH)
+        kernels.add(x, skip if with_skip else None, bias if with_bias else None, x)
+        return [x]
+
+    both(kernels, compute, dtype)
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.9])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_fused_step_of_adamw_is_that_of_numpy(kernels, dtype, keep, size):
+    def compute(kernels: Kernels) -> list[Array]:
+        weight, grad, m, v = values(dtype, 4, size)
+        v *= v
+        factors = {"scale": 0.5, "beta1": 0.9, "beta2": 0.99, "rate": 0.1, "epsilon": 1e-3, "keep": keep}
+        kernels.adamw(weight, grad, m, v, **factors)
+        return [weight, m, v]
+
+    both(kernels, compute, dtype)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("make", [Kernels, lambda: fused_kernels(2)], ids=["numpy", "fused"])
+def test_the_norm_of_float32_gradients_neither_overflows_nor_vanishes(make, scale, monkeypatch):
+    monkeypatch.setattr(tile, "CHUNK", 5)
+    assert make().square_norm(np.full(12, scale, np.float32)) == pytest.approx(12 * scale**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("with_progress", [False, True])
+@pytest.mark.parametrize("tokens", [1, 64, 150])
+def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, with_progress):
+    """Of a causal piece and of one whose keys a later half of the queries sees whole, rows lying apart."""
+    B, H, width, other = 2, 3, 8, 70
+    later = slice(tokens // 2, tokens)
+    pieces = [whole(tokens), Piece(queries=later, keys=slice(0, other))]
+
+    def compute(kernels: Kernels) -> list[Array]:
+        polls: list[int] = []
+        options: dict[str, Any] = {"buffers": Buffers()}
+        if with_progress:
+            options["progress"] = lambda: polls.append(1)
+        apart = values(dtype, 8, B, tokens, H, 2 * width)[..., ::1][..., :width].transpose(0, 1, 3, 2, 4)
+        q, k, v, dy, y, dq, dk, dv = apart
+        more_k, more_v, more_dk, more_dv = values(dtype, 4, B, H, other, width)
+        maximum, total = np.full((B, H, tokens), -np.inf, dtype), np.zeros((B, H, tokens), dtype)
+        softmaxes = [
+            Softmax(
+                np.empty((B, H, piece.scores), dtype),
+                np.empty((B, H, piece.size[0]), dtype),
+                maximum[:, :, piece.queries],
+                total[:, :, piece.queries],
+            )
+            for piece in pieces
+        ]
+        keys, values_, key_grads, value_grads = (k, more_k), (v, more_v), (dk, more_dk), (dv, more_dv)
+        for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
+            rows = piece.queries
+            kernels.attend(
+                piece, (q[:, :, rows], keys[n], values_[n]), y[:, :, rows], softmax, first=n == 0, **options
+            )
+        found = [y / total[..., None], maximum.copy()]
+        for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
+            rows = piece.queries
+            softmax.factors[...] = np.exp(softmax.factors - maximum[:, :, rows]) / total[:, :, rows]
+            kernels.attend_backward(
+                piece,
+                (q[:, :, rows], keys[n], values_[n]),
+                found[0][:, :, rows],
+                dy[:, :, rows],
+                (dq[:, :, rows], key_grads[n], value_grads[n]),
+                softmax,
+                first=n == 0,
+                **options,
+            )
+        assert bool(polls) == with_progress
+        return [*found, dq, dk, dv, more_dk, more_dv]
+
+    both(kernels, compute, dtype)
