@@ -66,11 +66,11 @@ def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, groups, 
 
 
 def test_fused_gelu_of_huge_inputs_is_the_input_or_nothing(kernels, dtype):
-    x = np.array([[[-1e30, -200, -30, 30, 200, 1e30]]], dtype)
+    x = np.array([[[-1e4, -200, -30, 30, 200, 1e4]]], dtype)
     y, slope = np.empty_like(x), np.empty_like(x)
     kernels.bias_gelu(x, np.zeros((1, 6), dtype), y, slope, Buffers())
-    np.testing.assert_array_equal(np.abs(y), np.maximum(x, 0))
-    np.testing.assert_allclose(slope, [[[0, 0, 0, 1, 1, 1]]], atol=1e-30)
+    np.testing.assert_allclose(y, np.maximum(x, 0), atol=1e-25)
+    np.testing.assert_allclose(slope, [[[0, 0, 0, 1, 1, 1]]], atol=1e-25)
 
 
 def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
