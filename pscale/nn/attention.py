@@ -78,7 +78,6 @@ class Forward:
             y[:, :, queries],
             softmax,
             first=not self._scored,
-            buffers=self.buffers,
             progress=progress,
         )
         self._scored.append(Scored(piece, softmax))
@@ -128,7 +127,6 @@ class Backward:
             (dq, *by_head(dkv[:, piece.keys], self.heads)),
             scored.softmax,
             first=scored is cache.scored[0],
-            buffers=self.buffers,
             progress=progress,
         )
 

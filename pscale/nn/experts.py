@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels import scratch
 from pscale.nn.kernels.tile import ones, rows_of, tile_shape, tiles
 from pscale.nn.layer import Layer
 from pscale.nn.param import Param
@@ -103,16 +104,17 @@ class Mixture:
     def _from_slots(self, slots: Array, routing: Routing, weights: Array, out: Array, *, add: bool) -> None:
         """Write to, or add to, each token's row in `out` the weighted sum of its slots."""
         slot_rows = rows_of(slots)
-        scratch = self.buffers.take(tile_shape(out), out.dtype)
+        pool = scratch()
+        work = pool.take(tile_shape(out), out.dtype)
         for tile in tiles(out):
             for choice in range(self.router.top_k):
                 direct = choice == 0 and not add
-                part = out[tile] if direct else scratch[: len(out[tile])]
+                part = out[tile] if direct else work[: len(out[tile])]
                 np.take(slot_rows, routing.slots[tile, choice], axis=0, out=part, mode="clip")
                 part *= weights[tile, choice, None]
                 if not direct:
                     out[tile] += part
-        self.buffers.give(scratch)
+        pool.give(work)
 
     def _gate(self, dy: Array, rows: Array, routing: Routing) -> tuple[Array, Array]:
         """Return the gradients of the experts' outputs, in place of these, and of the gates."""
@@ -120,11 +122,12 @@ class Mixture:
         dy_rows, row_rows, drow_rows = rows_of(dy), rows_of(rows), rows_of(drows)
         gates = routing.slot_gates()
         slopes = np.empty_like(gates)
-        scratch = self.buffers.take(tile_shape(row_rows), dy.dtype)
+        pool = scratch()
+        work = pool.take(tile_shape(row_rows), dy.dtype)
         for tile in tiles(row_rows):
-            part = scratch[: len(row_rows[tile])]
+            part = work[: len(row_rows[tile])]
             np.take(dy_rows, routing.tokens[tile], axis=0, out=part, mode="clip")
             np.vecdot(part, row_rows[tile], out=slopes[tile])
             np.multiply(part, gates[tile, None], out=drow_rows[tile])
-        self.buffers.give(scratch)
+        pool.give(work)
         return drows, slopes[routing.slots] * routing.kept

@@ -27,7 +27,7 @@ class BiasGelu:
         """Return the activation; keeps its derivative."""
         y, slope = self.buffers.take(x.shape, x.dtype), self.buffers.reuse(x)
         kernels.current().bias_gelu(
-            self._parts(x), rows_of(self.bias.data), self._parts(y), self._parts(slope), self.buffers
+            self._parts(x), rows_of(self.bias.data), self._parts(y), self._parts(slope)
         )
         return y, slope
 

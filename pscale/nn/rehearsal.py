@@ -11,9 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pscale.nn.attention import blocks
-from pscale.nn.tile import TILE_BYTES
-
 INDEX_BYTES, TRUTH_BYTES = 8, 1
 
 
@@ -77,10 +74,6 @@ class Paper:
     def use(self, elements: int) -> None:
         """Take and give at once."""
         self.give(self.take(elements))
-
-    def scratch(self, rows: int, width: int, copies: int) -> None:
-        """Use as many tiles of an array of `rows`."""
-        self.use(copies * min(rows, max(1, TILE_BYTES // (width * self.item))) * width)
 
     def _take(self, size_bytes: int) -> Sheet:
         if self._free[size_bytes]:
@@ -225,7 +218,6 @@ class LayerNorm:
         """Put the gradient in the input's place."""
         x, *numbers = cache
         dx = self.paper.reuse(x)
-        self.paper.scratch(self.rows, self.width, 2)
         self.paper.give(*numbers, dy)
         return dx
 
@@ -240,7 +232,6 @@ class BiasGelu:
         """Put the slope in the input's place."""
         y = self.paper.take(self.experts * self.rows * self.width)
         slope = self.paper.reuse(x)
-        self.paper.scratch(self.rows, self.width, 2)
         return y, slope
 
     def backward(self, dy: Sheet, slope: Sheet) -> Sheet:
@@ -277,26 +268,18 @@ class Attention:
         self.paper, self.sizes, self.scores = paper, sizes, scores
 
     def forward(self, qkv: Sheet) -> tuple[Sheet, tuple[Sheet, ...]]:
-        """Keep q, k and v, exponentials, their sums and the output."""
+        """Keep q, k and v, the output, exponentials and their factors."""
         paper, sizes = self.paper, self.sizes
-        y = paper.take(sizes.output)
-        cache = qkv, paper.take(sizes.sequences * sizes.heads * self.scores), paper.take(sizes.queries), y
-        for block in blocks(sizes.tokens):
-            paper.use(sizes.heads * (block.stop - block.start) * sizes.width)
+        y, *running = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
+        kept = paper.take(sizes.sequences * sizes.heads * self.scores), paper.take(sizes.queries)
+        paper.give(*running)
         paper.share(y)
-        return y, cache
+        return y, (qkv, y, *kept)
 
     def backward(self, dy: Sheet, cache: tuple[Sheet, ...]) -> Sheet:
-        """Write the gradients of q, k and v, sequence by sequence and block by block."""
-        paper, sizes = self.paper, self.sizes
-        dqkv = paper.take(3 * sizes.output)
-        for block in reversed(list(blocks(sizes.tokens))):
-            rows = sizes.heads * (block.stop - block.start)
-            held = paper.take(rows * sizes.width), paper.take(rows * block.stop)
-            if block.stop < sizes.tokens:
-                paper.use(sizes.heads * block.stop * sizes.width)
-            paper.give(*held)
-        paper.give(*cache, dy)
+        """Write the gradients of q, k and v."""
+        dqkv = self.paper.take(3 * self.sizes.output)
+        self.paper.give(dy, *cache)
         return dqkv
 
 
@@ -324,7 +307,6 @@ class Mixture:
         routing = self._routing()
         rows, cache = self.experts.forward(paper.take(sizes.slots * sizes.width))
         y = paper.take(sizes.tokens * sizes.width)
-        paper.scratch(sizes.tokens, sizes.width, 1)
         return y, (x, routing, rows, cache)
 
     def backward(self, dy: Sheet, cache: Any) -> Sheet:
@@ -332,13 +314,11 @@ class Mixture:
         sizes, paper = self.sizes, self.paper
         x, routing, rows, inner = cache
         drows = paper.reuse(rows)
-        paper.scratch(sizes.slots, sizes.width, 1)
         paper.give(dy)
         drows_in = self.experts.backward(drows, inner)
         dlogits = paper.take(sizes.tokens * sizes.experts)
         self.router.add_product(x, dlogits)
         dx = paper.reuse(x)
-        paper.scratch(sizes.tokens, sizes.width, 1)
         paper.give(dlogits, drows_in, *routing)
         return dx
 

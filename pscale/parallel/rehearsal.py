@@ -12,8 +12,8 @@ from pscale.config import Case
 from pscale.mesh.axis import Axis
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import rehearsal as nn
-from pscale.nn.attention import scores_per_head
 from pscale.nn.buffers import Buffers
+from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.queue import room
 from pscale.nn.rehearsal import Chain, Heads, Paper, Sheet, Step, Weight
 from pscale.parallel import division, pipeline

@@ -8,8 +8,7 @@ from typing import Any
 
 from pscale.config import Case
 from pscale.nn import rehearsal as nn
-from pscale.nn.attention import scores_per_head
-from pscale.nn.online import Piece
+from pscale.nn.kernels.piece import Piece, scores_per_head
 from pscale.nn.rehearsal import Heads, Paper, Sheet, Step
 from pscale.parallel.layout import layout_of
 
@@ -76,24 +75,7 @@ class _Online:
     def _met(self, piece: Piece) -> tuple[Piece, Sheet, Sheet]:
         heads = self.sizes.sequences * self.sizes.heads
         kept = self.paper.take(heads * piece.scores), self.paper.take(heads * piece.size[0])
-        for rows, _ in piece.blocks():
-            self.paper.use(self.sizes.heads * (rows.stop - rows.start) * self.sizes.width)
         return piece, *kept
-
-    def _differentiated(self, piece: Piece, *, first: bool) -> None:
-        paper, sizes = self.paper, self.sizes
-        for rows, keys in reversed(list(piece.blocks())):
-            queries, last = sizes.heads * (rows.stop - rows.start), rows.stop == piece.size[0]
-            of_keys = sizes.heads * keys.stop * sizes.width
-            g = paper.take(queries * sizes.width)
-            if not last:
-                paper.use(of_keys)
-            ds = paper.take(queries * keys.stop)
-            if not first:
-                paper.use(queries * sizes.width)
-            if not last:
-                paper.use(of_keys)
-            paper.give(g, ds)
 
     def _finished(self, dy: Sheet, cache: _Cache, dqkv: Sheet) -> Sheet:
         qkv, y, scored = cache
@@ -111,11 +93,10 @@ class Ring(_Online):
         paper = self.paper
         dqkv = paper.take(3 * self.sizes.output)
         leaving = arriving = None
-        for number, piece in enumerate(self._arriving()):
+        for piece in self._arriving():
             mine = None
             if piece is not None:
                 mine = paper.take_exchange(self.keys)
-                self._differentiated(piece, first=number == 0)
             if leaving is None or arriving is None:
                 assert mine is not None, "the first keys are the rank's own"
                 leaving = mine
@@ -146,9 +127,8 @@ class Gathered(_Online):
         """Compute the gradients of all keys and keep one's own sum."""
         dqkv = self.paper.take(3 * self.sizes.output)
         whole = self.paper.take_exchange(len(self.pieces) * self.keys)
-        for number, piece in enumerate(self._arriving()):
-            if piece is not None:
-                self._differentiated(piece, first=number == 0)
+        for _ in self._arriving():
+            pass
         self.paper.give(whole, self.paper.take_exchange(self.keys))
         return self._finished(dy, cache, dqkv)
 

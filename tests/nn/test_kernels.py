@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pscale.nn.buffers import Array, Buffers
+from pscale.nn.buffers import Array
 from pscale.nn.kernels import fused, tile
 from pscale.nn.kernels.piece import Piece, Softmax, whole
 from pscale.nn.kernels.reference import Kernels
@@ -57,7 +57,7 @@ def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, groups, 
     def compute(kernels: Kernels) -> list[Array]:
         x, bias = 3 * values(dtype, groups, rows, WIDTH), values(dtype, groups, WIDTH)
         y, grad = np.empty_like(x), np.ones_like(bias)
-        kernels.bias_gelu(x, bias, y, x, Buffers())
+        kernels.bias_gelu(x, bias, y, x)
         slope, dx = x.copy(), values(dtype, groups, rows, WIDTH)
         kernels.bias_gelu_backward(dx, x, dx, grad)
         return [y, slope, dx, grad / rows]
@@ -68,7 +68,7 @@ def test_fused_gelu_and_its_gradient_are_those_of_numpy(kernels, dtype, groups, 
 def test_fused_gelu_of_huge_inputs_is_the_input_or_nothing(kernels, dtype):
     x = np.array([[[-1e4, -200, -30, 30, 200, 1e4]]], dtype)
     y, slope = np.empty_like(x), np.empty_like(x)
-    kernels.bias_gelu(x, np.zeros((1, 6), dtype), y, slope, Buffers())
+    kernels.bias_gelu(x, np.zeros((1, 6), dtype), y, slope)
     np.testing.assert_allclose(y, np.maximum(x, 0), atol=1e-25)
     np.testing.assert_allclose(slope, [[[0, 0, 0, 1, 1, 1]]], atol=1e-25)
 
@@ -77,7 +77,7 @@ def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
     x = values(dtype, 1, 4, WIDTH)
     x[0, 2, 3] = np.nan
     y, slope = np.empty_like(x), np.empty_like(x)
-    kernels.bias_gelu(x, np.zeros((1, WIDTH), dtype), y, slope, Buffers())
+    kernels.bias_gelu(x, np.zeros((1, WIDTH), dtype), y, slope)
     assert np.argwhere(np.isnan(y)).tolist() == [[0, 2, 3]]
     mean, inverse, one = np.empty(4, dtype), np.empty(4, dtype), np.ones(WIDTH, dtype)
     kernels.layer_norm(x[0], one, one, y[0], mean, inverse, 1e-5)
@@ -93,7 +93,7 @@ def test_fused_layer_norm_and_its_gradients_are_those_of_numpy(kernels, dtype, r
         kernels.layer_norm(x, gain, bias, y, mean, inverse, 1e-5)
         kept = [y, mean.copy(), inverse.copy()]
         grads, dy = np.ones((2, WIDTH), dtype), values(dtype, rows, WIDTH) / 2
-        kernels.layer_norm_backward(x, mean, inverse, gain, dy, x, grads[0], grads[1], Buffers())
+        kernels.layer_norm_backward(x, mean, inverse, gain, dy, x, grads[0], grads[1])
         return [*kept, x, grads / rows]
 
     both(kernels, compute, dtype)
@@ -139,7 +139,7 @@ def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, to
 
     def compute(kernels: Kernels) -> list[Array]:
         polls: list[int] = []
-        options: dict[str, Any] = {"buffers": Buffers()}
+        options: dict[str, Any] = {}
         if with_progress:
             options["progress"] = lambda: polls.append(1)
         apart = values(dtype, 8, B, tokens, H, 2 * width)[..., ::1][..., :width].transpose(0, 1, 3, 2, 4)

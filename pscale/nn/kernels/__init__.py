@@ -5,9 +5,9 @@ Which of the two computes, on how many threads, is a property of the process, as
 
 from __future__ import annotations
 
-from pscale.nn.kernels.reference import Kernels
+from pscale.nn.kernels.reference import Kernels, scratch
 
-__all__ = ["Kernels", "current", "use"]
+__all__ = ["Kernels", "current", "scratch", "use"]
 
 _current = Kernels()
 

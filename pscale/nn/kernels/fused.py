@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pscale.nn.buffers import Array, Buffers
+from pscale.nn.buffers import Array
 from pscale.nn.kernels.piece import ROWS, Piece, Progress, Softmax
-from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
+from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels, scratch
 
 PREFIXES, SUFFIXES = (
     ("cblas_", "scipy_cblas_"),
@@ -94,7 +94,7 @@ class FusedKernels(Kernels):
         for dtype in ("float32", "float64"):
             getattr(library, f"square_norm_{dtype}").restype = ctypes.c_double
 
-    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array, buffers: Buffers) -> None:  # noqa: ARG002
+    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
         """Read once, write twice."""
         self._function("bias_gelu", x)(
             *_data(x, bias, y, slope), *_sizes(*x.shape), ctypes.c_double(LINEAR), ctypes.c_double(CUBIC)
@@ -125,7 +125,6 @@ class FusedKernels(Kernels):
         dx: Array,
         gain_grad: Array,
         bias_grad: Array,
-        buffers: Buffers,  # noqa: ARG002
     ) -> None:
         """Do all four sums on one reading."""
         partial = np.empty((self.threads, 2, x.shape[1]), x.dtype)
@@ -160,7 +159,6 @@ class FusedKernels(Kernels):
         softmax: Softmax,
         *,
         first: bool,
-        buffers: Buffers,  # noqa: ARG002
         progress: Progress | None = None,
     ) -> None:
         """Keep a block of scores in cache between its products."""
@@ -180,21 +178,21 @@ class FusedKernels(Kernels):
         softmax: Softmax,
         *,
         first: bool,
-        buffers: Buffers,
         progress: Progress | None = None,
     ) -> None:
         """Add to gradients in the products themselves."""
         room = ROWS * (piece.size[1] + y.shape[-1])
-        scratch = buffers.take((self.threads, room), y.dtype)
+        pool = scratch()
+        work = pool.take((self.threads, room), y.dtype)
         views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
         for part in self._parts(views, progress):
             self._function("attend_backward", y)(
                 ctypes.byref(_meeting(piece, part[0], first)),
                 *(ctypes.byref(_view(x)) for x in part),
-                *_data(scratch),
+                *_data(work),
                 *_sizes(room),
             )
-        buffers.give(scratch)
+        pool.give(work)
 
     def _parts(self, views: Sequence[Array], progress: Progress | None) -> Iterator[Sequence[Array]]:
         """Cut sequences and heads into parts, between which exchanges under way may go on."""

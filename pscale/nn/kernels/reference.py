@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,23 +16,35 @@ LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
 
+_of_thread = threading.local()
+
+
+def scratch() -> Buffers:
+    """Return this thread's pool of scratch memory: small, and not of the model's activations."""
+    if not hasattr(_of_thread, "pool"):
+        _of_thread.pool = Buffers()
+    pool: Buffers = _of_thread.pool
+    return pool
+
+
 class Kernels:
     """What the layers compute with."""
 
     name = "numpy"
     threads = 1
 
-    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array, buffers: Buffers) -> None:
+    def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
         """Write h s(2u) and its derivative s + y (1 - s) 2u' for h = x + bias, s the logistic function.
 
         u = LINEAR h + CUBIC h^3 (Hendrycks and Gimpel, 2016). (G, rows, C), bias (G, C); `slope` may be `x`.
         """
-        scratch = buffers.take((2, *tile_shape(x[0])), x.dtype)
+        pool = scratch()
+        work = pool.take((2, *tile_shape(x[0])), x.dtype)
         for group, row in enumerate(bias):
             for tile in tiles(x[group]):
                 h = np.add(x[group, tile], row, out=slope[group, tile])
-                _gelu(h, y[group, tile], *scratch[:, : len(h)])
-        buffers.give(scratch)
+                _gelu(h, y[group, tile], *work[:, : len(h)])
+        pool.give(work)
 
     def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
         """Write dy slope, (G, rows, C), add its column sums to `bias_grad`, (G, C); `dx` may be `dy`."""
@@ -68,17 +81,17 @@ class Kernels:
         dx: Array,
         gain_grad: Array,
         bias_grad: Array,
-        buffers: Buffers,
     ) -> None:
         """Write r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation.
 
         Adds the sums over rows of dy n and dy to the gradients of gain and bias; `dx` may be `x`.
         """
         width = x.shape[1]
-        scratch = buffers.take((2, *tile_shape(x)), x.dtype)
+        pool = scratch()
+        work = pool.take((2, *tile_shape(x)), x.dtype)
         for tile in tiles(x):
             size = len(dy[tile])
-            normal, product = scratch[:, :size]
+            normal, product = work[:, :size]
             np.subtract(x[tile], mean[tile, None], out=normal)
             normal *= inverse[tile, None]
             bias_grad += np.matmul(ones(size, x.dtype), dy[tile])
@@ -93,7 +106,7 @@ class Kernels:
             np.multiply(dy[tile], gain, out=product)
             product -= normal
             np.multiply(product, inverse[tile, None], out=dx[tile])
-        buffers.give(scratch)
+        pool.give(work)
 
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
         """Write x + skip + bias, of which one may be missing: (rows, C), bias (C,); `y` may be `x`."""
@@ -121,10 +134,10 @@ class Kernels:
 
         Then weight = keep weight - rate m / (sqrt(v) + epsilon).
         """
-        scratch = np.empty(min(CHUNK, weight.size), weight.dtype)
+        work = np.empty(min(CHUNK, weight.size), weight.dtype)
         for part in chunks(weight.size):
             w, moment, square = weight[part], m[part], v[part]
-            g = np.multiply(grad[part], scale, out=scratch[: w.size])
+            g = np.multiply(grad[part], scale, out=work[: w.size])
             moment *= beta1
             moment += g
             g *= g
@@ -156,7 +169,6 @@ class Kernels:
         softmax: Softmax,
         *,
         first: bool,
-        buffers: Buffers,
         progress: Progress | None = None,
     ) -> None:
         """Let queries attend to some keys more: the first piece writes `y`, the next add to it.
@@ -166,12 +178,12 @@ class Kernels:
         for b, (q, k, v) in enumerate(zip(*inputs, strict=True)):
             maximum, total, factors = softmax.maximum[b], softmax.total[b], softmax.factors[b]
             for rows, keys, scores in piece.blocks_of(softmax.exponentials[b]):
-                _score(q[:, rows], k[:, keys], scores, buffers, causal=piece.causal)
+                _score(q[:, rows], k[:, keys], scores, causal=piece.causal)
                 shrink = _exponentials(scores, maximum[:, rows], total[:, rows])
                 factors[:, rows] = maximum[:, rows]
                 if not first:
                     y[b][:, rows] *= shrink
-                _add_product(scores, v[:, keys], y[b][:, rows], buffers, write=first)
+                _add_product(scores, v[:, keys], y[b][:, rows], write=first)
                 if progress:
                     progress()
 
@@ -185,7 +197,6 @@ class Kernels:
         softmax: Softmax,
         *,
         first: bool,
-        buffers: Buffers,
         progress: Progress | None = None,
     ) -> None:
         """Write a piece's gradients of k and v; the first piece writes those of q, the next add to them.
@@ -195,20 +206,21 @@ class Kernels:
         """
         for b, (q, k, v, dq, dk, dv) in enumerate(zip(*inputs, *grads, strict=True)):
             # The last block sees all keys: it writes the gradients of k and v, the others add.
+            pool = scratch()
             for rows, keys, e in reversed(piece.blocks_of(softmax.exponentials[b])):
-                g = buffers.take(q[:, rows].shape, dy.dtype)
+                g = pool.take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
                 last = rows.stop == q.shape[1]
-                _add_product(e.swapaxes(1, 2), g, dv[:, keys], buffers, write=last)
+                _add_product(e.swapaxes(1, 2), g, dv[:, keys], write=last)
                 g *= 1 / math.sqrt(g.shape[-1])
-                ds = buffers.take(e.shape, dy.dtype)
+                ds = pool.take(e.shape, dy.dtype)
                 np.matmul(g, v[:, keys].swapaxes(1, 2), out=ds)
                 ds -= np.vecdot(g, y[b][:, rows])[..., None]
                 ds *= e
-                _add_product(ds, k[:, keys], dq[:, rows], buffers, write=first)
-                _add_product(ds.swapaxes(1, 2), q[:, rows], dk[:, keys], buffers, write=last)
-                buffers.give(g)
-                buffers.give(ds)
+                _add_product(ds, k[:, keys], dq[:, rows], write=first)
+                _add_product(ds.swapaxes(1, 2), q[:, rows], dk[:, keys], write=last)
+                pool.give(g)
+                pool.give(ds)
                 if progress:
                     progress()
 
@@ -232,11 +244,12 @@ def _gelu(h: Array, y: Array, a: Array, b: Array) -> None:
     np.add(slope, s, out=h)
 
 
-def _score(q: Array, k: Array, scores: Array, buffers: Buffers, *, causal: bool) -> None:
-    scaled = buffers.take(q.shape, q.dtype)
+def _score(q: Array, k: Array, scores: Array, *, causal: bool) -> None:
+    pool = scratch()
+    scaled = pool.take(q.shape, q.dtype)
     np.multiply(q, 1 / math.sqrt(q.shape[-1]), out=scaled)
     np.matmul(scaled, k.swapaxes(1, 2), out=scores)
-    buffers.give(scaled)
+    pool.give(scaled)
     if causal:  # the last keys are those of the block's own tokens
         rows = q.shape[1]
         scores[..., -rows:] += future(rows, scores.dtype)
@@ -254,11 +267,12 @@ def _exponentials(scores: Array, maximum: Array, total: Array) -> Array:
     return shrink[..., None]
 
 
-def _add_product(a: Array, b: Array, total: Array, buffers: Buffers, *, write: bool) -> None:
+def _add_product(a: Array, b: Array, total: Array, *, write: bool) -> None:
     if write:
         np.matmul(a, b, out=total)
         return
-    product = buffers.take(total.shape, total.dtype)
+    pool = scratch()
+    product = pool.take(total.shape, total.dtype)
     np.matmul(a, b, out=product)
     total += product
-    buffers.give(product)
+    pool.give(product)
