@@ -111,7 +111,8 @@ def test_no_rank_needs_more_than_the_one_that_is_named(plan):
 def test_most_of_the_activations_are_those_that_the_literature_counts(plan):
     case = planned(replace(plan, zero=0, shard=0), micro_batches=4)
     for rank in range(plan.ranks):
-        assert 0.6 < kept_bytes(case, rank) / memory_bytes(case, rank)["activations"] < 1
+        kept, held = kept_bytes(case, rank), memory_bytes(case, rank)
+        assert 0.6 * held["activations"] < kept < held["activations"] + held["exchange"]
 
 
 @pytest.mark.parametrize(("stage", "parts"), [(1, (1, 1, 4)), (2, (1, 4, 4)), (3, (4, 4, 4))])
