@@ -43,9 +43,12 @@ class Point:
     base: bool = False
     label: str = ""
     hosts: Sequence[str] = ("node",)
+    plan: Plan | None = None  # else dp ranks
+    axis: str = "dp"  # of the all-reduce
     losses: Sequence[float] = ()
     clock_bound_s: float = 0.0  # of every call
     row: Mapping[str, Any] = field(default_factory=dict)  # columns of the cases table to set otherwise
+    plan_row: Mapping[str, Any] = field(default_factory=dict)  # the same, also of what has not run
     rank_row: Mapping[str, Any] = field(default_factory=dict)
     only_repeats: Sequence[int] | None = None  # those that have run; None: all
     bad_repeats: Sequence[
@@ -66,7 +69,7 @@ class Point:
             threads=self.threads,
             model=Model(layers=2, width=len(self.series) * 64),
             train=Train(batch=4 * self.ranks if weak else 64, steps=20),
-            plan=Plan(dp=self.ranks),
+            plan=self.plan or Plan(dp=self.ranks),
         )
 
 
@@ -108,7 +111,7 @@ def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Summar
 def _write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.random.Generator) -> None:
     key = {"case": point.case.id, "repeat": repeat}
     status = point.bad_status if repeat in point.bad_repeats else point.status
-    row = _case_row(point) | {"status": status, "reason": point.reason} | key
+    row = _case_row(point) | dict(point.plan_row) | {"status": status, "reason": point.reason} | key
     if status in ("ok", "invalid"):
         shown = point if status == "ok" else replace(point, compute_s=5 * point.compute_s)
         tables = _tables(shown, steps, random)
@@ -143,7 +146,7 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
             times = _times(wait_s=waited, transfer_s=point.transfer_s)
             rows.append(cell | {"phase": "sync", "end_s": end} | times)
             if point.ranks > 1:
-                call = {"phase": "sync", "axis": "dp", "verb": "all_reduce", "count": 1, "bytes": BYTES}
+                call = {"phase": "sync", "axis": point.axis, "verb": "all_reduce", "count": 1, "bytes": BYTES}
                 moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": point.hidden_s}
                 moved["clock_bound_s"] = point.clock_bound_s
                 calls.append(cell | call | moved)
@@ -189,6 +192,10 @@ def _case_row(point: Point) -> dict[str, Any]:
         "threads": case.threads,
         "nodes": 1,
         "dp": case.plan.dp,
+        "pp": case.plan.pp,
+        "schedule": case.plan.schedule if case.plan.pp > 1 else None,
+        "virtual_stages": case.plan.virtual_stages,
+        "micro_batches": case.train.micro_batches,
         "batch": case.train.batch,
         "dtype": case.model.dtype,
         "provenance": json.dumps({"mpi": {"library": "MPICH 4.3"}}),

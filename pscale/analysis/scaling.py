@@ -60,6 +60,8 @@ class Point:
     wall_s: float | None = None
     parameters: int | None = None
     peak_rss_bytes: float | None = None  # of the largest rank
+    dropped_share: float | None = None  # of experts' choices, those that found no place
+    expert_imbalance: float | None = None  # choices of the busiest expert over the mean
     losses: tuple[float, ...] = field(default=(), repr=False)
 
 
@@ -162,6 +164,8 @@ def _measured(point: Point, good: pd.DataFrame, sample: Sample | None) -> Point:
         loss_last=_number(first["loss_last"]),
         loss_unigram=_number(first["loss_unigram"]),
         startup_s=median("startup_s"),
+        dropped_share=median("dropped_share"),
+        expert_imbalance=median("expert_imbalance"),
         wall_s=median("wall_s"),
         parameters=None if pd.isna(first["parameters"]) else int(first["parameters"]),
         losses=tuple(float(loss) for loss in first["losses"]) if first["losses"] is not None else (),

@@ -7,19 +7,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pscale.analysis import axes, efficiency, evidence, expect, losses, phases, scaling
+from pscale.analysis import axes, efficiency, evidence, expect, headline, losses, phases, scaling
 from pscale.analysis.axes import AxisTree
+from pscale.analysis.bubble import Bubble, bubbles
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Run
+from pscale.analysis.headline import Headline
 from pscale.analysis.losses import Losses
+from pscale.analysis.memory import Memory, memory
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
+from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.verdict import Costs, Verdict, verdict
 
 FORMAT = 1
-Finding = TypeVar("Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime)
+Finding = TypeVar("Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,9 @@ class Summary:
     phases: tuple[PhaseTime, ...]
     ranks: tuple[RankTime, ...]
     calls: tuple[CallTime, ...]
+    ranking: tuple[Place, ...]  # group by group, fastest plan first
+    memory: tuple[Memory, ...]
+    bubbles: tuple[Bubble, ...]
     wait: WaitMap | None  # of the largest case
     remarks: tuple[Remark, ...]
     expectations: tuple[Expectation, ...]
@@ -56,6 +63,23 @@ class Summary:
         for point in self.points:
             found.setdefault(point.series, []).append(point)
         return found
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether cases are variants to be compared with each other, and not sizes of a few series."""
+        return len(self.points) > 1 and 2 * len(self.series) > len(self.points)
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """What to read first."""
+        if self.side_by_side and self.ranking:
+            return headline.of_plans(self.ranking, self.points)
+        return headline.of_series(self.verdicts)
+
+    @property
+    def oversubscribed(self) -> str:
+        """Whether ranks share cores, in words; empty if none do."""
+        return headline.oversubscribed(self.remarks, self.points)
 
     def point(self, case: str) -> Point:
         """Return the case of that id."""
@@ -83,12 +107,14 @@ def summarise(run: Run) -> Summary:
     of_phases = efficiency.phase_trees(efficiency.phases(run), bases, launches)
     of_axes = axes.axis_trees(run, launches)
     lost = losses.losses(launches, trees)
-    by_phase, ranks = phases.by_phase(run), phases.slowest_ranks(run)
+    by_phase, ranks, by_call = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
     costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes)
     verdicts = tuple(
         verdict(series, [point for point in points if point.series == series], costs)
         for series in dict.fromkeys(point.series for point in points)
     )
+    remarks = evidence.remarks(run, points, times)
+    spent = Spent(phases=by_phase, calls=by_call, sharing=headline.sharing(remarks))
     order = {point.case: place for place, point in enumerate(points)}
 
     def ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -111,9 +137,12 @@ def summarise(run: Run) -> Summary:
         losses=ordered(lost.values()),
         phases=ordered(by_phase),
         ranks=ordered(ranks),
-        calls=ordered(phases.calls(run)),
+        calls=ordered(by_call),
+        ranking=ranking(run.planned, points, times, spent),
+        memory=ordered(memory(run)),
+        bubbles=ordered(bubbles(run, by_phase, by_call)),
         wait=_largest_wait(run, points),
-        remarks=evidence.remarks(run, points, times),
+        remarks=remarks,
         expectations=expect.expectations(run, points, trees),
         failures=scaling.failures(run),
         notes=_notes(points, run.ranks["clock_bound_s"].max()),

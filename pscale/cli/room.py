@@ -8,6 +8,7 @@ from typing import Any
 
 from pscale.config import Case
 from pscale.launch.machine import Machine
+from pscale.parallel.dry_run import pipeline_bubble
 from pscale.parallel.memory import fullest_rank
 from pscale.parallel.predict import Prediction, predict
 from pscale.report.text import plural, size_of
@@ -53,4 +54,9 @@ class Room:
         """Return what is predicted of the case, as columns of the `cases` table."""
         fullest = self.fullest
         memory = {f"predicted_{kind}_bytes": size for kind, size in fullest.memory_bytes.items()}
-        return {"fullest_rank": fullest.rank, **memory, "parameters": fullest.parameters}
+        return {
+            "fullest_rank": fullest.rank,
+            **memory,
+            "parameters": fullest.parameters,
+            "predicted_bubble": pipeline_bubble(self.case),
+        }

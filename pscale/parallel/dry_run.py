@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pscale.config import Case
+from pscale.nn import counts
+from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.schedule import Action, Timetable
 
 # In units of a forward: a product of matrices costs as much in each of its two gradients.
@@ -53,6 +56,22 @@ def bubble(slots: Sequence[Sequence[Slot]]) -> float:
     wall = max(stage[-1].stop for stage in slots)
     ideal = max(sum(slot.stop - slot.start for slot in stage) for stage in slots)
     return wall / ideal - 1
+
+
+def pipeline_bubble(case: Case) -> float | None:
+    """Return the idle share of the stages' time where parts cost what they multiply; None without stages."""
+    drawn = timetable(case.plan, case.train.micro_batches)
+    if drawn.stages == 1:
+        return None
+    flops = [cost for _, cost in counts.unit_flops(case.model)]
+    parts = {
+        part: sum(flops[unit] for unit in units)
+        for stage in range(drawn.stages)
+        for part, units in stage_units(case.model, case.plan, stage).items()
+    }
+    slots = dry_run(drawn, lambda action: UNITS[action.kind] * parts[action.part])
+    wall = max(stage[-1].stop for stage in slots)
+    return 1 - sum(slot.stop - slot.start for stage in slots for slot in stage) / (drawn.stages * wall)
 
 
 def table(timetable: Timetable) -> str:

@@ -27,8 +27,10 @@ Times = Mapping[tuple[str, str], PhaseTime]
 
 
 def breakdown(summary: Summary) -> Figure | None:
-    """Draw the shares of every measured case's step; None without any."""
+    """Draw the shares of every measured case's step; None without any, or where plans are ranked."""
     times = {(time.case, time.phase): time for time in summary.phases}
+    if summary.side_by_side and summary.ranking:
+        return None  # `plans` has it, in seconds
     groups = _groups(summary)
     rows = sum(len(points) for _, points in groups)
     if not rows:
@@ -36,7 +38,7 @@ def breakdown(summary: Summary) -> Figure | None:
     colours = _colours(summary.phases)
     legend = _LINE * (1.5 + max(Counter(kind for kind, _ in colours).values()))
     bars = _BAR * (rows + (len(groups) if len(groups) > 1 else 0)) + _AXIS
-    figure = style.canvas(9.2, legend + bars, summary.title)
+    figure = style.canvas(9.2, legend + bars, text.heading(summary))
     above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
     _legend(above, colours)
     _bars(axes, groups, colours, times)

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
-from pscale.report import style
+from pscale.report import style, text
 
 _MARGIN = 0.35  # of a doubling, beside the smallest and largest size
 _ASIDE = 0.035  # of a doubling, between series, so that their intervals can be told apart
@@ -28,17 +28,17 @@ Value = Callable[[Point], Estimate | None]
 def scaling(summary: Summary) -> Figure | None:
     """Draw speed-up and efficiency, or the throughput where there is nothing to compare.
 
-    None without any step time.
+    None without any step time, or where cases are not sizes of something.
     """
     series = list(summary.series.items())
-    if not any(point.step_s for point in summary.points):
+    if summary.side_by_side or not any(point.step_s for point in summary.points):
         return None
     if sum(point.efficiency is not None for point in summary.points) < 2:
-        figure = style.canvas(5.8, 3.7, summary.title)
+        figure = style.canvas(5.8, 3.7, text.heading(summary))
         _panel(figure.subplots(), series, "Throughput", lambda point: point.samples_per_s)
         return figure
     named = sum(any(point.efficiency for point in points) for _, points in series) > 1
-    figure = style.canvas(10.8 if named else 9.2, 3.7, summary.title)
+    figure = style.canvas(10.8 if named else 9.2, 3.7, text.heading(summary))
     left, right = figure.subplots(1, 2)
     _panel(left, series, "Speed-up", lambda point: point.speedup)
     _panel(right, series, "Efficiency", lambda point: point.efficiency)

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pscale.analysis.axes import AxisTree
+from pscale.analysis.bubble import Bubble
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
 from pscale.analysis.losses import Losses
+from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime
+from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import FORMAT, Summary
@@ -60,9 +63,32 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         name: _table(_columns(kind), [_row(finding, labels) for finding in findings])
         for name, (kind, findings) in found.items()
     }
+    tables |= _plans(summary, labels)
     tables["wait"] = _table(("case", "repeat", "rank", "step", "wait_s"), list(_waits(summary)))
     tables["loss"] = _table(("case", "label", "step", "loss"), list(_curves(summary)))
     return tables
+
+
+def _plans(summary: Summary, labels: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, tuple[type, Sequence[Any]]] = {
+        "ranking": (Place, summary.ranking),
+        "bubbles": (Bubble, summary.bubbles),
+    }
+    made = {
+        name: _table(_columns(kind), [_row(finding, labels) for finding in findings])
+        for name, (kind, findings) in found.items()
+    }
+    of_kinds = [f"{known}_{kind}_bytes" for known in ("predicted", "counted") for kind in KINDS]
+    columns = ("case", "label", "rank", *of_kinds, "measured_bytes", "empty_bytes", "of_steps")
+    return made | {"memory": _table(columns, [_memory(memory, labels) for memory in summary.memory])}
+
+
+def _memory(memory: Memory, labels: Mapping[str, str]) -> Row:
+    """Return a row with a column for each kind, predicted and counted."""
+    row = {**_row(memory, labels)}
+    for known in ("predicted", "counted"):
+        row |= {f"{known}_{kind}_bytes": size for kind, size in (row.pop(known) or {}).items()}
+    return row
 
 
 def write_text(path: Path, content: str) -> Path:

@@ -11,12 +11,16 @@ from pscale.analysis.summary import Summary
 from pscale.report import style
 from pscale.report.draw_breakdown import breakdown
 from pscale.report.draw_loss import loss
+from pscale.report.draw_memory import memory
+from pscale.report.draw_plans import plans
 from pscale.report.draw_scaling import scaling
 from pscale.report.draw_wait import wait
 
 DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
+    "plans": plans,
     "scaling": scaling,
     "breakdown": breakdown,
+    "memory": memory,
     "wait": wait,
     "loss": loss,
 }

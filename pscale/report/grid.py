@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 Tone = Literal["", "base", "bad", "pending", "good"]
 Row = tuple[Tone, tuple[str, ...]]
@@ -27,3 +27,16 @@ class Grid:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     caption: str = ""
+
+    def without(self, cell: str) -> Self:
+        """Return the table without the columns that hold nothing but `cell` or nothing."""
+        shown = [
+            place
+            for place in range(len(self.columns))
+            if any(cells[place] not in (cell, "") for _, cells in self.rows)
+        ]
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in shown),
+            rows=tuple((tone, tuple(cells[place] for place in shown)) for tone, cells in self.rows),
+        )

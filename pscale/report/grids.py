@@ -11,50 +11,13 @@ from pscale.report import text
 from pscale.report.grid import Column, Grid, Row, Tone
 
 
-def scaling(summary: Summary) -> Iterator[Grid]:
-    """Yield, per series, step time, speed-up and efficiency of every case."""
-    columns = (
-        Column("ranks×threads" if _threaded(summary) else "ranks"),
-        *(Column("step"), Column("95% interval")),
-        *(Column("speed-up"), Column("efficiency"), Column("95% interval"), Column("samples/s")),
-        *(
-            Column(name, wide=True)
-            for name in ("of peak", "launches", "memory", "loss", "tokens/s", "GFLOP/s")
-        ),
-    )
-    for series, points in summary.series.items():
-        rows = tuple((size_tone(point), _scaling_row(point)) for point in points)
-        caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
-        yield Grid(title=titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
-
-
-def _scaling_row(point: Point) -> tuple[str, ...]:
-    samples, tokens = point.samples_per_s, point.tokens_per_s
-    known = point.efficiency
-    return (
-        text.size(point),
-        text.duration(point.step_s.value) if point.step_s else point.status,
-        text.duration_interval(point.step_s),
-        text.number(point.speedup.value if point.speedup else None, 3),
-        text.percent(known.value if known else None, 1),
-        "base" if point.base else text.percent_interval(known),
-        text.rate(samples.value if samples else None),
-        text.percent(point.peak_fraction),
-        _launches(point),
-        text.size_of(point.peak_rss_bytes),
-        text.number(point.loss_last),
-        text.rate(tokens.value if tokens else None),
-        text.number(point.gflops, 3),
-    )
-
-
-def _launches(point: Point) -> str:
-    total = point.launches + point.failed + point.pending
-    return f"{point.launches}" if point.launches == total else f"{point.launches} of {total}"
-
-
 def phases(summary: Summary, most: int) -> Iterator[Grid]:
-    """Yield, per series, every phase's kinds of time by case; at most `most` cases side by side."""
+    """Yield, per series, every phase's kinds of time by case; at most `most` cases side by side.
+
+    Where all cases are side by side, the ranking of plans says it in fewer words.
+    """
+    if summary.side_by_side and summary.ranking:
+        return
     for series, points in summary.series.items():
         measured = [point for point in points if any(time.case == point.case for time in summary.phases)]
         for start in range(0, len(measured), most):
@@ -82,6 +45,8 @@ def _phase_rows(summary: Summary, points: Sequence[Point]) -> Iterator[Row]:
 
 def ranks(summary: Summary) -> Iterator[Grid]:
     """Yield the ranks that compute most in the largest case of every series."""
+    if summary.side_by_side:
+        return
     rows = []
     for points in summary.series.values():
         measured = [point for point in points if any(rank.case == point.case for rank in summary.ranks)]
@@ -199,8 +164,9 @@ def failures(summary: Summary) -> Iterator[Grid]:
 
 
 def titled(title: str, series: str, summary: Summary) -> str:
-    """Return a title with its series where there are several."""
-    return f"{title}: {text.clean(series)}" if len(summary.series) > 1 else title
+    """Return a title with its series where there are several and each has a table of its own."""
+    alone = len(summary.series) == 1 or summary.side_by_side
+    return title if alone else f"{title}: {text.clean(series)}"
 
 
 def _ranks(point: Point) -> str:
@@ -208,7 +174,8 @@ def _ranks(point: Point) -> str:
     return ranks if point.threads == 1 else f"{text.size(point)} thr."
 
 
-def _threaded(summary: Summary) -> bool:
+def threaded(summary: Summary) -> bool:
+    """Tell whether some ranks have several threads."""
     return any(point.threads > 1 for point in summary.points)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from pscale.analysis.summary import Summary
-from pscale.report import grids, text
+from pscale.report import text
 from pscale.report.grid import Grid
-from pscale.report.trees import trees
+from pscale.report.grids_plans import merged
+from pscale.report.tables import tables
 
 _CASES_ACROSS = 12  # of the phase table
 _CAPTIONS = {
+    "plans": "Step time of every plan, fastest first, and what it goes to.",
+    "memory": "Memory of the fullest rank by kind, as predicted; the mark is what was measured.",
     "scaling": "Speed-up and efficiency with 95% intervals; the dashed line is ideal scaling from the base.",
     "breakdown": "Where the step of each case goes.",
     "wait": "Wait by rank and step in the largest case.",
@@ -33,29 +35,18 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
     yield f"Run {escaped(summary.run)} · {text.plural(summary.launches, 'launch')}" + (
         f" · {facts}" if facts else ""
     )
-    several = len(summary.verdicts) > 1
-    for verdict in summary.verdicts:
-        series = f"{escaped(verdict.series)}: " if several else ""
-        yield ""
-        yield f"**{series}{escaped(f'{verdict.efficiency} {verdict.loss}'.strip())}**"
+    if summary.oversubscribed:
+        yield from ("", f"> **{escaped(summary.oversubscribed)}**")
+    for headline in summary.headlines:
+        topic = f"{escaped(headline.topic)}: " if headline.topic else ""
+        yield from ("", f"**{topic}{escaped(headline.text)}**")
     for figure in figures:
         name = figure.rpartition("/")[2].rpartition(".")[0]
         yield ""
         yield f"![{_CAPTIONS.get(name, name)}](<{figure}>)"
-    for grid in chain(
-        grids.scaling(summary),
-        grids.failures(summary),
-        grids.expectations(summary),
-        trees(summary),
-        grids.phases(summary, _CASES_ACROSS),
-        grids.ranks(summary),
-        grids.calls(summary),
-    ):
+    for grid in tables(summary, cases_across=_CASES_ACROSS):
         yield from _table(grid)
-    warnings = [
-        f"{escaped(remark.label)}: {remark.text}" if remark.label else remark.text
-        for remark in summary.remarks
-    ]
+    warnings = merged([(escaped(remark.label), remark.text) for remark in summary.remarks])
     for title, lines in (("Warnings", warnings), ("Notes", summary.notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))

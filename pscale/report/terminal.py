@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -12,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.analysis.summary import Summary
-from pscale.report import grids, text
+from pscale.report import text
 from pscale.report.grid import Grid, Tone
-from pscale.report.trees import trees
+from pscale.report.grids_plans import merged
+from pscale.report.tables import tables
 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 _FIXED, _PER_CASE = 20, 11  # characters of the phase table
@@ -24,19 +24,10 @@ def render_terminal(summary: Summary, console: Console) -> None:
     """Print everything that a person wants to know first; no text of the suite is taken as markup."""
     for line in _header(summary):
         console.print(line)
-    for line in _verdicts(summary):
+    for line in _headlines(summary):
         console.print()
         console.print(line)
-    most = max(1, (console.width - _FIXED) // _PER_CASE)
-    for grid in chain(
-        grids.scaling(summary),
-        grids.failures(summary),
-        grids.expectations(summary),
-        trees(summary),
-        grids.phases(summary, most),
-        grids.ranks(summary),
-        grids.calls(summary),
-    ):
+    for grid in tables(summary, cases_across=max(1, (console.width - _FIXED) // _PER_CASE)):
         console.print()
         console.print(Text(grid.title, style="bold"))
         console.print(_fitted(grid, console))
@@ -55,18 +46,19 @@ def render_terminal(summary: Summary, console: Console) -> None:
 def _header(summary: Summary) -> Iterator[Text]:
     yield Text(text.clean(summary.title), style="bold")
     launches = text.plural(summary.launches, "launch")
-    planned = sum(point.launches + point.failed + point.pending for point in summary.points)
+    planned = summary.launches + sum(point.pending for point in summary.points)
     counted = launches if planned == summary.launches else f"{summary.launches} of {planned} launches"
     yield Text(f"run {text.clean(summary.run)} · {counted}", style="dim")
     for name, value in summary.machine:
         yield Text(f"{name}: {text.clean(value)}", style="dim")
 
 
-def _verdicts(summary: Summary) -> Iterator[Text]:
-    several = len(summary.verdicts) > 1
-    for verdict in summary.verdicts:
-        line = Text(f"{text.clean(verdict.series)}: " if several else "", style="bold")
-        line.append(text.clean(f"{verdict.efficiency} {verdict.loss}".strip()), style="bold cyan")
+def _headlines(summary: Summary) -> Iterator[Text]:
+    if summary.oversubscribed:
+        yield Text(summary.oversubscribed, style="bold yellow")
+    for headline in summary.headlines:
+        line = Text(f"{text.clean(headline.topic)}: " if headline.topic else "", style="bold")
+        line.append(text.clean(headline.text), style="bold cyan")
         yield line
 
 
@@ -103,7 +95,7 @@ def _table(grid: Grid, shown: list[int]) -> Table:
 
 
 def _warnings(summary: Summary) -> list[str]:
-    return [f"{remark.label}: {remark.text}" if remark.label else remark.text for remark in summary.remarks]
+    return merged([(remark.label, remark.text) for remark in summary.remarks])
 
 
 def _item(line: str) -> Table:

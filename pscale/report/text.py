@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
     from pscale.analysis.scaling import Point
     from pscale.analysis.stats import Estimate
+    from pscale.analysis.summary import Summary
 
 MISSING = "-"
 KINDS = {"together": "wait + transfer"}  # kinds of time that are written otherwise than they are called
@@ -86,6 +87,16 @@ def clean(text: str) -> str:
 def size(point: Point) -> str:
     """Return the size of a case as a table shows it."""
     return f"{point.ranks}" if point.threads == 1 else f"{point.ranks}×{point.threads}"
+
+
+def label(point: Point) -> str:
+    """Return the name of a case as a table shows it."""
+    return clean(point.label)
+
+
+def heading(summary: Summary) -> str:
+    """Return the title of a figure of times, which says so where ranks share cores."""
+    return f"{summary.title} (ranks share cores)" if summary.oversubscribed else summary.title
 
 
 def plural(count: int, noun: str) -> str:

@@ -28,31 +28,40 @@ _PRODUCT = "overall = computation × parallel; parallel = load balance × commun
 
 
 def trees(summary: Summary) -> Iterator[Grid]:
-    """Yield the factors of the efficiency, per series, then by phase and by axis of the largest cases."""
+    """Yield the factors of the efficiency, per series, then by phase and by axis of the largest cases.
+
+    Cases side by side are in one table, and too many to be told of by phase.
+    """
     shown = [name for name in _NAMES if any(getattr(tree, name) is not None for tree in summary.trees)]
     found = {tree.case: tree for tree in summary.trees}
     split = "; communication = serialisation × transfer" if "serialisation" in shown else ""
     largest = []
-    for series, points in summary.series.items():
+    groups = {"": list(summary.points)} if summary.side_by_side else summary.series
+    named = text.label if summary.side_by_side else text.size
+    first = Column("case", right=False, fold=True) if summary.side_by_side else Column("ranks")
+    for series, points in groups.items():
         measured = [point for point in points if point.case in found]
         if not measured:
             continue
         yield Grid(
             title=titled("Efficiency", series, summary),
             columns=(
-                *(Column("ranks"), *(Column(_NAMES[name]) for name in shown)),
+                *(first, *(Column(_NAMES[name]) for name in shown)),
                 Column("95% interval", wide=True),
             ),
-            rows=tuple((size_tone(point), _row(point, found[point.case], shown)) for point in measured),
+            rows=tuple(
+                (size_tone(point), (named(point), *_row(found[point.case], shown))) for point in measured
+            ),
             caption=f"{_PRODUCT}{split}; interval: of parallel",
         )
-        largest.append(measured[-1])
-    yield from _phases(summary, [point for point in largest if point.ranks > 1])
+        largest += measured if summary.side_by_side else measured[-1:]
+    if not summary.side_by_side:
+        yield from _phases(summary, [point for point in largest if point.ranks > 1])
     yield from _axes(summary, largest)
 
 
-def _row(point: Point, tree: Tree, shown: Sequence[str]) -> tuple[str, ...]:
-    return text.size(point), *_factors(tree, shown), text.percent_interval(tree.parallel)
+def _row(tree: Tree, shown: Sequence[str]) -> tuple[str, ...]:
+    return *_factors(tree, shown), text.percent_interval(tree.parallel)
 
 
 def _phases(summary: Summary, points: Sequence[Point]) -> Iterator[Grid]:

@@ -84,6 +84,7 @@ CASES = _schema(
         _real,
     ),  # `moe` only: choices of the busiest expert over the mean, per step and block
     ("weights", pa.list_(_real)),  # `linear` only: what was learned
+    ("predicted_bubble", _real),  # of a pipeline: idle share of the step, if parts cost what they multiply
     ("fullest_rank", _whole),  # which one is predicted to hold most; the next columns are of it
     *(
         (f"predicted_{kind}_bytes", _whole)

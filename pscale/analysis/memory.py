@@ -1,0 +1,101 @@
+"""What a rank holds by kind: predicted before the run, counted by the job, measured by the system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from pscale.analysis.frames import Run
+
+KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
+Kinds = Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """The memory of one rank of a case: the one that is predicted to hold most, else that which counts most.
+
+    Bytes; None where it is not known. Measured is the peak of resident memory above that of the process
+    before it had a model; `of_steps` tells whether the peak is of the measured steps alone.
+    """
+
+    case: str
+    rank: int
+    predicted: Kinds | None
+    counted: Kinds | None
+    measured_bytes: int | None
+    empty_bytes: int | None
+    of_steps: bool
+
+    @property
+    def predicted_bytes(self) -> int | None:
+        """All kinds together."""
+        return sum(self.predicted.values()) if self.predicted else None
+
+    @property
+    def counted_bytes(self) -> int | None:
+        """All kinds together."""
+        return sum(self.counted.values()) if self.counted else None
+
+    @property
+    def expected(self) -> Kinds | None:
+        """The best that is known by kind: counted, else predicted."""
+        return self.counted or self.predicted
+
+
+def memory(run: Run) -> tuple[Memory, ...]:
+    """Return the memory of every case of which something is known, those that were not started included."""
+    ranks = {str(case): rows for case, rows in run.ranks.groupby("case", observed=True)}
+    found = []
+    for case, launches in run.cases.groupby("case", sort=False):
+        row = launches.iloc[0]
+        predicted = _kinds(row, "predicted_{}_bytes")
+        fullest = None if pd.isna(row["fullest_rank"]) else int(row["fullest_rank"])
+        known = _of_rank(str(case), ranks.get(str(case)), fullest, predicted)
+        if known.predicted or known.counted:
+            found.append(known)
+    return tuple(found)
+
+
+def _of_rank(case: str, rows: pd.DataFrame | None, fullest: int | None, predicted: Kinds | None) -> Memory:
+    """Return what is known of the fullest rank; of several launches the one that measured most."""
+    if rows is not None:
+        rows = rows.assign(
+            counted=rows[[f"{kind}_bytes" for kind in KINDS]].sum(axis=1, skipna=False),
+            measured=rows["peak_rss_bytes"] - rows["empty_rss_bytes"],
+        )
+        mine = rows[rows["rank"] == fullest] if fullest is not None else rows
+        rows = mine.sort_values(["counted", "measured"], kind="stable")
+    if rows is None or rows.empty:
+        return Memory(
+            case=case,
+            rank=fullest or 0,
+            predicted=predicted,
+            counted=None,
+            measured_bytes=None,
+            empty_bytes=None,
+            of_steps=False,
+        )
+    last = rows.iloc[-1]
+    return Memory(
+        case=case,
+        rank=int(last["rank"]),
+        predicted=predicted,
+        counted=_kinds(last, "{}_bytes"),
+        measured_bytes=_whole(last["measured"]),
+        empty_bytes=_whole(last["empty_rss_bytes"]),
+        of_steps=bool(last["peak_of_steps"]) if not pd.isna(last["peak_of_steps"]) else False,
+    )
+
+
+def _kinds(row: Any, name: str) -> Kinds | None:
+    sizes = {kind: _whole(row[name.format(kind)]) for kind in KINDS}
+    known = {kind: size for kind, size in sizes.items() if size is not None}
+    return known if len(known) == len(KINDS) else None
+
+
+def _whole(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)

@@ -1,0 +1,25 @@
+"""Which tables a report has, in order, whatever it is drawn with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.analysis.summary import Summary
+from pscale.report import grids, grids_cases, grids_plans
+from pscale.report.grid import Grid
+from pscale.report.trees import trees
+
+
+def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
+    """Yield all tables that the run has rows for; those with a case a column get at most `cases_across`."""
+    yield from grids_plans.ranking(summary)
+    yield from grids_cases.scaling(summary)
+    yield from grids.failures(summary)
+    yield from grids.expectations(summary)
+    yield from trees(summary)
+    yield from grids.phases(summary, cases_across)
+    yield from grids_plans.bubbles(summary)
+    yield from grids_plans.mixtures(summary)
+    yield from grids_plans.memory(summary)
+    yield from grids.ranks(summary)
+    yield from grids.calls(summary)

@@ -1,0 +1,105 @@
+"""The tables and figures of plans side by side."""
+
+import csv
+import io
+
+import pytest
+from synthetic import Point, summary_of
+
+from pscale.config import Plan
+from pscale.report import grids_plans, style
+from pscale.report.draw_memory import memory
+from pscale.report.draw_plans import plans
+from pscale.report.draw_scaling import scaling
+from pscale.report.exports import csv_tables
+from pscale.report.tables import tables
+
+KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    predicted = {"fullest_rank": 0, **{f"predicted_{kind}_bytes": 40 * MIB for kind in KINDS}}
+    counted = {f"{kind}_bytes": 40 * MIB for kind in KINDS} | {"exchange_bytes": 50 * MIB}
+    held = {**counted, "peak_rss_bytes": 310 * MIB, "empty_rss_bytes": 100 * MIB, "peak_of_steps": True}
+    points = [
+        Point(
+            ranks=2,
+            scaling="throughput",
+            series=label,
+            label=label,
+            plan=plan,
+            transfer_s=transfer_s,
+            plan_row=predicted,
+            row={"predicted_bubble": 0.25, "dropped_share": 0.125, "expert_imbalance": 1.5},
+            rank_row=held | {"cpus": "0"},
+        )
+        for label, plan, transfer_s in (("a", Plan(dp=2), 0.0), ("b", Plan(pp=2), 0.1))
+    ]
+    refused = Point(ranks=2, series="c", label="c", status="skipped", reason="no room", plan_row=predicted)
+    return summary_of(tmp_path_factory.mktemp("compared") / "run", [*points, refused])
+
+
+def shown(grid):
+    return [dict(zip((column.name for column in grid.columns), cells, strict=True)) for _, cells in grid.rows]
+
+
+def test_all_cases_are_in_one_table_of_each_kind_and_the_ranking_comes_first(compared):
+    titles = [grid.title for grid in tables(compared, cases_across=6)]
+    assert titles[0] == "Which plan is fastest"
+    assert len(titles) == len(set(titles))
+    assert not any(":" in title for title in titles)
+    for grid in tables(compared, cases_across=6):
+        assert all(len(cells) == len(grid.columns) for _, cells in grid.rows)
+
+
+def test_the_ranking_shows_how_much_slower_and_why(compared):
+    (grid,) = grids_plans.ranking(compared)
+    first, second = shown(grid)
+    assert (first["plan"], first["× fastest"], first["largest loss"]) == ("a", "1", "none")
+    assert (second["plan"], second["× fastest"], second["largest loss"]) == ("b", "2", "exchange 50%")
+
+
+def test_memory_is_shown_predicted_beside_counted_beside_measured(compared):
+    (grid,) = grids_plans.memory(compared)
+    first, _, refused = shown(grid)
+    assert first["exchange"] == "50 MiB (40 MiB)", "counted, and in brackets what was predicted instead"
+    assert (first["predicted"], first["counted"], first["measured"]) == ("200 MiB", "210 MiB", "210 MiB")
+    assert first["÷ predicted"] == "105%"
+    assert (refused["predicted"], refused["counted"], refused["measured"]) == ("200 MiB", "skipped", "-")
+    assert [tone for tone, _ in grid.rows] == ["", "", "pending"]
+    assert "predicted alone" in grid.caption
+
+
+def test_bubbles_and_experts_have_tables_of_their_own(compared):
+    (bubbles,) = grids_plans.bubbles(compared)
+    assert [(row["case"], row["bubble predicted"]) for row in shown(bubbles)] == [("b", "25.0%")]
+    (experts,) = grids_plans.mixtures(compared)
+    assert shown(experts)[0]["dropped choices"] == "12.5%"
+    assert shown(experts)[0]["busiest expert"] == "1.50 × mean"
+
+
+def test_a_warning_that_many_cases_share_is_said_once():
+    said = grids_plans.merged([("", "run"), ("a", "noise"), ("b", "noise"), ("c", "else")])
+    assert said == ["run", "2 cases: noise", "c: else"]
+
+
+def test_plans_and_memory_are_drawn_in_place_of_a_scaling_that_there_is_not(compared):
+    with style.styled():
+        assert scaling(compared) is None
+        bars = plans(compared).axes[0]
+        assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
+        assert "ranks share cores" in plans(compared).get_suptitle()
+        drawn = memory(compared)
+        assert [tick.get_text() for tick in drawn.axes[0].get_yticklabels()] == ["a", "b", "c"]
+        labels = [text.get_text() for text in drawn.axes[0].texts]
+        assert labels[-1] == "200 MiB, predicted"
+
+
+def test_the_csv_of_memory_has_a_column_for_every_kind_predicted_and_counted(compared):
+    rows = list(csv.DictReader(io.StringIO(csv_tables(compared)["memory"])))
+    assert rows[0]["predicted_exchange_bytes"] == str(40 * MIB)
+    assert rows[0]["counted_exchange_bytes"] == str(50 * MIB)
+    assert rows[2]["counted_exchange_bytes"] == ""
+    assert {row["plan"] for row in csv.DictReader(io.StringIO(csv_tables(compared)["ranking"]))} == {"a", "b"}
