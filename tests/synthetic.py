@@ -82,6 +82,7 @@ def write_run(
     seed: int = 1,
     expect: Sequence[Mapping[str, Any]] = (),
     title: str = "Weak scaling of something made up",
+    auto: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a run's folder and return it."""
     (folder / "data").mkdir(parents=True)
@@ -92,6 +93,7 @@ def write_run(
         "expect": list(expect),
         "cases": [to_dict(point.case) | {"id": point.case.id} for point in points],
         "repeats": repeats,
+        "auto": auto,
         "seed": seed,
         "provenance": {"machine": {"cpu_model": "Made-up CPU", "cores": 64, "memory_bytes": 64 << 30}},
     }
@@ -99,7 +101,7 @@ def write_run(
     random = np.random.default_rng(seed)
     for point in points:
         for repeat in range(repeats) if point.only_repeats is None else point.only_repeats:
-            _write_launch(folder / "data", point, repeat, steps, random)
+            write_launch(folder / "data", point, repeat, steps, random)
     return folder
 
 
@@ -108,7 +110,8 @@ def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Summar
     return summarise(load(write_run(folder, points, **settings)))
 
 
-def _write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.random.Generator) -> None:
+def write_launch(data: Path, point: Point, repeat: int, steps: int, random: np.random.Generator) -> None:
+    """Write the tables of one launch."""
     key = {"case": point.case.id, "repeat": repeat}
     status = point.bad_status if repeat in point.bad_repeats else point.status
     row = _case_row(point) | dict(point.plan_row) | {"status": status, "reason": point.reason} | key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -43,7 +44,8 @@ def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) ->
     for point in points:
         if point.case not in rows:
             continue
-        said = [*_of_times(point, times.get(point.case)), *_of_launches(rows[point.case])]
+        said = [*_of_times(times.get(point.case)), *_of_launches(rows[point.case])]
+        said += _of_interval(point, run.document.get("auto"))
         if point.case in ranks:
             said += _of_ranks(ranks[point.case], point)
         said += _of_clock([call for call in run.unclear if call.case == point.case])
@@ -75,7 +77,7 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_times(point: Point, sample: Sample | None) -> Iterator[tuple[str, str]]:
+def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:
     if sample is None or not sample.steps or not sample.mean > 0:
         return
     if sample.deviation >= DEVIATION * sample.mean:
@@ -98,12 +100,23 @@ def _of_times(point: Point, sample: Sample | None) -> Iterator[tuple[str, str]]:
             f"Steps were still getting faster or slower in the second half of {sample.unsteady} of "
             f"{sample.launches} launches. Raise `train.warmup`, or take more `train.steps`.",
         )
+
+
+def _of_interval(point: Point, auto: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Say where the step time is known too vaguely: with `repeat: auto`, than the suite wants."""
     width = point.step_s.half_width if point.step_s else None
-    if width is not None and width > HALF_WIDTH:
+    if width is None or width <= (auto["precision"] if auto else HALF_WIDTH):
+        return
+    known = f"The step time is known to ±{100 * width:.2g}% only, from {point.launches} launches"
+    if auto is None:
+        yield "interval", f"{known}. Raise `repeat` (and `train.steps`)."
+    elif point.launches + point.failed < auto["most"]:
+        yield "interval", f"{known}, and more are to come: the run is not finished. Start it again to go on."
+    else:
         yield (
             "interval",
-            f"The step time is known to ±{width:.0%} only, from {point.launches} "
-            f"{'launch' if point.launches == 1 else 'launches'}. Raise `repeat` (and `train.steps`).",
+            f"{known}, where ±{100 * auto['precision']:.2g}% were asked for: `max_repeats` was reached. Free "
+            "the machine of other work, raise `max_repeats`, or take more `train.steps`.",
         )
 
 

@@ -145,7 +145,7 @@ def summarise(run: Run) -> Summary:
         remarks=remarks,
         expectations=expect.expectations(run, points, trees),
         failures=scaling.failures(run),
-        notes=_notes(points, run.ranks["clock_bound_s"].max()),
+        notes=_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
     )
 
 
@@ -156,7 +156,9 @@ def _largest_wait(run: Run, points: tuple[Point, ...]) -> WaitMap | None:
     return phases.wait_map(run, max(measured, key=lambda point: (point.ranks, point.cores)).case)
 
 
-def _notes(points: tuple[Point, ...], clock_bound_s: float) -> tuple[str, ...]:
+def _notes(
+    points: tuple[Point, ...], clock_bound_s: float, auto: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     notes = []
     if clock_bound_s > 0:
         notes.append(
@@ -164,16 +166,22 @@ def _notes(points: tuple[Point, ...], clock_bound_s: float) -> tuple[str, ...]:
             f"{clock_bound_s * 1e3:.3g} ms from those of rank 0 at most."
         )
     good = [point for point in points if point.step_s]
+    if auto and good:
+        counts = sorted(point.launches for point in good)
+        notes.append(
+            f"Launches went on until the step time was known to ±{100 * auto['precision']:.3g}%, at most "
+            f"{auto['most']} of a case (`repeat: auto`): it took {counts[0]} to {counts[-1]}."
+        )
     if any(point.launches == 1 for point in good):
         notes.append(
             "Cases with one launch have no interval: what differs between launches is not known from one. "
             "Set `repeat: 3` or more."
         )
     if dropped := [point for point in good if point.dropped]:
-        counts = [f"{point.label}: {point.dropped} of {point.dropped + point.steps}" for point in dropped]
+        shares = [f"{point.label}: {point.dropped} of {point.dropped + point.steps}" for point in dropped]
         notes.append(
             "Further warm-up, found after the steps of `warmup` and left out of the step times "
-            f"(all other steps count, however slow): {_listed(counts, most=8)}."
+            f"(all other steps count, however slow): {_listed(shares, most=8)}."
         )
     if any(point.peak_fraction for point in good):
         notes.append(

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pscale.cli.auto import UntilPrecise
 from pscale.cli.report import publish
 from pscale.cli.room import Room
 from pscale.cli.work import Work, prepare
@@ -38,6 +39,14 @@ class Place:
     folder: Path | None
 
 
+@dataclass
+class Count:
+    """Launches that have ended, and those known to be needed; with `repeat: auto` they become more."""
+
+    ended: int
+    known: int
+
+
 def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place: Place) -> int:
     """Run suites one after another, all checked before the first process starts; return the exit code."""
     here = machine.inspect()
@@ -52,7 +61,8 @@ def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place
         try:
             _launch(journal, work, launcher, here, console)
         except KeyboardInterrupt:
-            done, total = len(journal.finished()), len(work.cases) * work.repeats
+            done, least = len(journal.finished()), len(work.cases) * work.repeats
+            total = f"at least {least}" if work.auto else least
             console.print(
                 f"\npscale: interrupted; {done} of {total} launches are kept in {journal.folder}\n"
                 f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
@@ -90,7 +100,9 @@ def _journal(work: Work, place: Place, here: Machine, console: Console) -> Journ
 
 def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, console: Console) -> None:
     """Run what is left of the work, with a bar that knows how long the cases should take."""
-    jobs = campaign.launches(work.cases, work.repeats, journal.document["seed"])
+    most = work.auto.most if work.auto else work.repeats
+    jobs = campaign.launches(work.cases, most, journal.document["seed"])
+    until = UntilPrecise(journal) if work.auto else None
     rooms = {case.id: Room(case, here) for case in work.cases}
     costs = {
         case.id: rooms[case.id].fullest.model_flops * _steps(case) / _cores(case, here) for case in work.cases
@@ -108,19 +120,30 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, con
         refresh_per_second=_REFRESHES_PER_SECOND,
         transient=True,
     )
-    total = sum(costs[job.case.id] for job in todo)
-    bar = progress.add_task(escape(work.suite.name), total=total, done=len(finished), jobs=len(jobs))
+    certain = [job for job in todo if job.repeat < work.repeats]
+    total = sum(costs[job.case.id] for job in certain)
+    count = Count(ended=len(finished), known=len(finished) + len(certain))
+    bar = progress.add_task(escape(work.suite.name), total=total, done=count.ended, jobs=count.known)
 
     def on_start(job: Job) -> None:
-        progress.update(bar, description=escape(f"{work.suite.name}: {job.case.label}"))
+        nonlocal total
+        if job.repeat >= work.repeats:
+            count.known += 1
+            total += costs[job.case.id]
+        description = escape(f"{work.suite.name}: {job.case.label}")
+        progress.update(bar, description=description, total=total, jobs=count.known)
 
     def on_end(job: Job, outcome: Outcome) -> None:
         row = _keep(journal, job, outcome, rooms[job.case.id])
-        progress.update(bar, advance=costs[job.case.id], done=job.order + 1)
-        console.print(_line(job, len(jobs), row), highlight=False)
+        count.ended += 1
+        progress.update(bar, advance=costs[job.case.id], done=count.ended)
+        console.print(_line(job, count, row, until.reached(job) if until else ""), highlight=False)
 
+    wanted = until.wanted if until else campaign.always
     with progress:
-        campaign.run(journal, todo, launcher, here, on_start=on_start, on_end=on_end, refused=refused)
+        campaign.run(
+            journal, todo, launcher, here, on_start=on_start, on_end=on_end, refused=refused, wanted=wanted
+        )
 
 
 def _steps(case: Case) -> int:
@@ -148,11 +171,10 @@ def _keep(journal: Journal, job: Job, outcome: Outcome, room: Room) -> dict[str,
     return row
 
 
-def _line(job: Job, jobs: int, row: dict[str, Any]) -> str:
-    """Say in one line how a launch went."""
+def _line(job: Job, count: Count, row: dict[str, Any], reached: str) -> str:
+    """Say in one line how a launch went, and how well its case was known before."""
     figure = f"{row['step_s'] * 1e3:.4g} ms a step" if row.get("step_s") else escape(row["reason"])
     style = _STATUS_STYLES.get(row["status"], "red")
-    place = f"{job.order + 1:>{len(str(jobs))}}/{jobs}"
-    return (
-        f"{place}  {escape(job.case.label)} #{job.repeat + 1}  [{style}]{row['status']}[/{style}]  {figure}"
-    )
+    place = f"{count.ended:>{len(str(count.known))}}/{count.known}"
+    launch = f"{place}  {escape(job.case.label)} #{job.repeat + 1}"
+    return f"{launch}  [{style}]{row['status']}[/{style}]  {figure}" + (f"  ({reached})" if reached else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def show(
             _document(case, prediction, room)
             for case, prediction, room in zip(cases, predictions, rooms, strict=True)
         ]
-        print(json.dumps({"suite": suite.name, "repeat": suite.repeat, "cases": rows}, indent=1))
+        often = {"repeat": suite.repeat, "auto": asdict(suite.auto) if suite.auto else None}
+        print(json.dumps({"suite": suite.name, **often, "cases": rows}, indent=1))
         return
     console = Console()
     console.print(f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(path))}", highlight=False)
@@ -116,6 +118,10 @@ def _document(case: Case, prediction: Prediction, room: Room) -> dict[str, Any]:
 
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
     launches = len(cases) * suite.repeat
+    if auto := suite.auto:
+        often = f"{suite.repeat} to {auto.most} launches of each"
+        goal = f"until it is known to ±{100 * auto.precision:.3g}%"
+        return f"{suite.scaling} scaling · {len(cases)} cases, {often}, {goal}"
     return f"{suite.scaling} scaling · {len(cases)} cases × {suite.repeat} repeats = {launches} launches"
 
 

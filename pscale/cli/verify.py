@@ -42,7 +42,7 @@ def verify(
     """Run each case and the serial program for STEPS steps in float64; return 1 if any differs."""
     here = machine.inspect()
     work = prepare(path, overrides, only, here)
-    work = replace(work, cases=[_proof(case) for case in work.cases], repeats=1)
+    work = replace(work, cases=[_proof(case) for case in work.cases], repeats=1, auto=None)
     launcher = work.launcher()
     journal = Journal.create(reports / "verify", work.suite.name, work.document(here))
     verdicts: list[Verdict] = []

@@ -16,7 +16,7 @@ from pscale.launch.command import check
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.provenance import provenance
-from pscale.suite import Expectation, Suite, expand, load_suite
+from pscale.suite import Auto, Expectation, Suite, expand, load_suite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Work:
     suite: Suite
     cases: Sequence[Case]
     expect: Sequence[Expectation]
-    repeats: int
+    repeats: int  # launches of each case; with `auto` the fewest
+    auto: Auto | None
 
     def document(self, here: Machine) -> dict[str, Any]:
         """Return what `run.json` says of a new run of this work."""
@@ -42,6 +43,7 @@ class Work:
             "expect": [asdict(expectation) for expectation in self.expect],
             "cases": [{**to_dict(case), "id": case.id} for case in self.cases],
             "repeats": self.repeats,
+            "auto": asdict(self.auto) if self.auto else None,
             "seed": secrets.randbits(32),
             "provenance": {**provenance(), "machine": here.summary()},
         }
@@ -61,4 +63,6 @@ def prepare(path: Path, overrides: Sequence[str], only: str | None, here: Machin
     for case in expansion.cases:
         check(case, here)
     requirements.check(expansion.cases, os.environ)
-    return Work(suite=suite, cases=expansion.cases, expect=expansion.expect, repeats=suite.repeat)
+    return Work(
+        suite=suite, cases=expansion.cases, expect=expansion.expect, repeats=suite.repeat, auto=suite.auto
+    )

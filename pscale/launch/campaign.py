@@ -51,6 +51,11 @@ def launches(cases: Sequence[Case], repeats: int, seed: int) -> list[Job]:
     return [Job(case=case, repeat=repeat, order=order) for order, (case, repeat) in enumerate(rounds)]
 
 
+def always(_job: Job) -> bool:
+    """Want every launch."""
+    return True
+
+
 def run(
     journal: Journal,
     todo: Sequence[Job],
@@ -61,8 +66,9 @@ def run(
     on_end: Callable[[Job, Outcome], None],
     task: Task = "measure",
     refused: Mapping[str, str] = NOTHING,
+    wanted: Callable[[Job], bool] = always,
 ) -> None:
-    """Launch what of `todo` has not ended yet.
+    """Launch what of `todo` has not ended yet, and is `wanted` when its turn comes.
 
     Jobs of cases in `refused` are skipped, for the reason given there. `on_end` writes the row; only then is
     the end noted, so that what is killed between the two is done again rather than lost. A case that fails is
@@ -76,7 +82,7 @@ def run(
             processes.end(local.tag(journal.case_folder(key)))
         finished = journal.finished()
         for job in todo:
-            if job.key not in finished:
+            if job.key not in finished and wanted(job):
                 on_start(job)
                 if reason := refused.get(job.case.id):
                     outcome = _skipped(reason)

@@ -83,6 +83,10 @@ class Journal:
         ending = {"status": status, "reason": reason, "wall_s": wall_s}
         self._append({"event": "ended", "case": key[0], "repeat": key[1], **ending})
 
+    def note(self, event: str, **facts: Any) -> None:
+        """Note anything else that happened to the run."""
+        self._append({"event": event, **facts})
+
     def records(self) -> list[dict[str, Any]]:
         """Return all that was noted, oldest first; a last line that was cut off is left out."""
         path = self.folder / _RECORDS
@@ -106,10 +110,18 @@ class Journal:
 
     def is_finished(self) -> bool:
         """Tell whether every case has ended as often as it should."""
-        repeats = range(self.document["repeats"])
+        enough, auto = self.enough(), self.document.get("auto")
+        most = auto["most"] if auto else self.document["repeats"]
         return {
-            (case["id"], repeat) for case in self.document["cases"] for repeat in repeats
+            (case["id"], repeat)
+            for case in self.document["cases"]
+            if case["id"] not in enough
+            for repeat in range(most)
         } <= self.finished()
+
+    def enough(self) -> set[str]:
+        """Return the cases that need no further launch, though they could have more."""
+        return {record["case"] for record in self.records() if record["event"] == "enough"}
 
     @contextmanager
     def locked(self) -> Iterator[bool]:

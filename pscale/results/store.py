@@ -47,6 +47,11 @@ def write_columns(
     return path
 
 
+def read_part(data: Path, table: Table, case: str, repeat: int) -> pa.Table:
+    """Read the rows of one launch; raises ResultsError where there are none that can be read."""
+    return _read_part(part_path(data, table, case, repeat), TABLES[table])
+
+
 def read_table(data: Path, table: Table) -> pa.Table:
     """Read all parts of one table of a run; empty where there are none."""
     parts = sorted(data.glob(f"{table}-*.parquet"))

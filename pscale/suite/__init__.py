@@ -3,6 +3,6 @@
 from pscale.suite.editor import editor_schema
 from pscale.suite.expand import expand
 from pscale.suite.load import load_suite
-from pscale.suite.suite import Expansion, Expectation, Suite
+from pscale.suite.suite import Auto, Expansion, Expectation, Suite
 
-__all__ = ["Expansion", "Expectation", "Suite", "editor_schema", "expand", "load_suite"]
+__all__ = ["Auto", "Expansion", "Expectation", "Suite", "editor_schema", "expand", "load_suite"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -69,6 +70,15 @@ def degree(text: str) -> Any:
     return Formula(f"={text}")
 
 
+def repeats(value: Any) -> Any:
+    """Accept how often a case is launched: a number, or "auto" for as often as precision needs."""
+    if value == "auto" or (type(value) is int and 1 <= value <= MOST_REPEATS):
+        return value
+    shown = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
+    raise ValueError(f"expected a whole number from 1 to {MOST_REPEATS}, or auto, got {shown}")
+
+
+MOST_REPEATS = 1000
 _MOST = 10**9  # of anything: more is a slip of the finger
 Count = Annotated[int, Ge(1), Le(_MOST), Computed()]
 Degree = Annotated[int, Ge(1), Le(_MOST), Computed(degree, "^(=|(ranks|rest)$)")]
@@ -82,3 +92,7 @@ Bytes = Annotated[int, Ge(1), Le(1 << 40), Computed(size_bytes, "^(=|[0-9]+ ?(B|
 _TIME = r"^(=|([0-9]+(\.[0-9]+)?(ms|[smhd]))+$)"
 Seconds = Annotated[float, Gt(0), Computed(duration_s, _TIME)]
 SecondsOrNone = Annotated[float, Ge(0), Computed(duration_s, _TIME)]
+_REPEAT_SCHEMA = {
+    "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_REPEATS}, {"const": "auto", "type": "string"}]
+}
+Repeat = Annotated[int | Literal["auto"], PlainValidator(repeats), WithJsonSchema(_REPEAT_SCHEMA)]

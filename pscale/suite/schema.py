@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self, cast
 
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -15,6 +16,7 @@ from pydantic import (
 
 from pscale import config, lateness
 from pscale.suite.quantities import (
+    MOST_REPEATS,
     Bytes,
     Count,
     CountOrNone,
@@ -24,6 +26,7 @@ from pscale.suite.quantities import (
     NotNegative,
     OneOrTwo,
     Positive,
+    Repeat,
     Seconds,
     SecondsOrNone,
     Seed,
@@ -313,7 +316,9 @@ class File(Group):
     sweep: Sweep = Sweep()
     exclude: list[str] = []
     base: str | None = None
-    repeat: Annotated[int, Field(ge=1, le=1000)] = 3
+    repeat: Repeat = 3
+    precision: Annotated[float, Gt(0), Lt(1)] = 0.02
+    max_repeats: Annotated[int, Ge(1), Le(MOST_REPEATS)] = 30
     expect: list[Expect] = []
 
     @model_validator(mode="after")

@@ -23,6 +23,14 @@ class Expectation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Auto:
+    """Launches until step times are precise: `precision` is half of their interval over their value."""
+
+    precision: float
+    most: int  # launches of a case
+
+
+@dataclass(frozen=True, kw_only=True)
 class Expansion:
     """What a suite asks for on a machine: its cases, and what it expects of them."""
 
@@ -43,7 +51,8 @@ class Suite:
     scaling: Scaling
     given: str
     resolved: dict[str, Any]
-    repeat: int
+    repeat: int  # launches of each case; with `auto` the fewest
+    auto: Auto | None
     file: Path
     values: dict[str, Any] = field(repr=False)
     places: Mapping[Path_, Place] = field(repr=False)

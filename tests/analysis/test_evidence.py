@@ -56,3 +56,18 @@ def test_launches_on_different_nodes_or_libraries_are_told_once_for_the_run(tmp_
 
 def test_one_job_over_several_nodes_is_no_flaw(tmp_path):
     assert summary_of(tmp_path / "run", [Point(ranks=4, hosts=("a", "b"))]).remarks == ()
+
+
+def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
+    points = [
+        Point(ranks=1, noise=0.001),
+        Point(ranks=2, launch_noise=0.03),
+        Point(ranks=4, launch_noise=0.03, only_repeats=range(4)),
+    ]
+    auto = {"precision": 0.01, "most": 6}
+    summary = summary_of(tmp_path / "run", points, repeats=6, auto=auto)
+    told = {remark.label: remark.text for remark in summary.remarks if remark.kind == "interval"}
+    assert set(told) == {points[1].case.label, points[2].case.label}
+    assert "±1% were asked for: `max_repeats` was reached" in told[points[1].case.label]
+    assert "more are to come" in told[points[2].case.label]
+    assert any("known to ±1%, at most 6" in note and "4 to 6" in note for note in summary.notes)

@@ -32,6 +32,7 @@ TYPES = {
     "number ≥ 0": quantities.NotNegative,
     "number ≥ 0, < 1": quantities.Fraction,
     "size ≥ 1": quantities.Bytes,
+    "whole number, 1 to 1000, or `auto`": quantities.Repeat,
     "time > 0": quantities.Seconds,
     "time ≥ 0": quantities.SecondsOrNone,
     "number": float,
@@ -41,7 +42,14 @@ TYPES = {
 }
 OTHER_TYPES = {
     *("text", "group", "group or null", "list of groups", "list of groups or null"),
-    *("list of ranks", "lists of equal length", "texts by name", "whole number, 1 to 1000", "a metric"),
+    *(
+        "list of ranks",
+        "lists of equal length",
+        "texts by name",
+        "whole number, 1 to 1000",
+        "number > 0, < 1",
+        "a metric",
+    ),
 }
 
 

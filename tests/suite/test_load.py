@@ -5,7 +5,7 @@ import pytest
 
 from pscale.analysis.expect import METRICS
 from pscale.errors import SuiteError
-from pscale.suite import load_suite
+from pscale.suite import Auto, load_suite
 from pscale.suite.schema import Metric
 
 
@@ -143,7 +143,13 @@ def test_a_suite_is_read_with_its_defaults(suite):
         ("dp: ranks", "zero: 4", ["weak.yaml:11: plan.zero: 4 is not possible; expected 0, 1, 2 or 3"]),
         ("dp: ranks", "schedule: 1fb1", ["plan.schedule: '1fb1' is not possible; did you mean '1f1b'?"]),
         ("dp: ranks", "dp: rest, cp: rest", ["weak.yaml:11: plan: dp and cp cannot both be rest"]),
-        ("repeat: 2", "repeat: 0", ["weak.yaml:16: repeat: expected at least 1, got 0"]),
+        ("repeat: 2", "repeat: true", ["repeat: expected a whole number from 1 to 1000, or auto, got true"]),
+        ("repeat: 2", "repeat: auto\nprecision: 2", ["precision: expected less than 1, got 2"]),
+        (
+            "repeat: 2",
+            "repeat: 0",
+            ["weak.yaml:16: repeat: expected a whole number from 1 to 1000", "got 0"],
+        ),
         ("name: weak", "name: ../weak", ["weak.yaml:1: name: expected letters", "got '../weak'"]),
         # the sweep and what is expected
         ("ranks: [1, 2, 4]", "ranks: []", ["weak.yaml:13: sweep.ranks: expected at least one value"]),
@@ -318,3 +324,11 @@ def test_an_override_that_cannot_be_is_named(suite, override, expected):
 def test_paths_with_spaces_and_shell_characters_are_plain_paths(write):
     path = write(name="a b; $(touch x) 'q'.yaml")
     assert load_suite(path).file == Path(path)
+
+
+def test_launches_until_precise_begin_with_five_unless_fewer_are_allowed(suite):
+    usual = suite(("repeat: 2", "repeat: auto"))
+    assert (usual.repeat, usual.auto) == (5, Auto(precision=0.02, most=30))
+    few = suite(("repeat: 2", "repeat: auto\nprecision: 0.1\nmax_repeats: 3"))
+    assert (few.repeat, few.auto) == (3, Auto(precision=0.1, most=3))
+    assert suite().auto is None
