@@ -17,7 +17,7 @@ class Bubble:
     """The idle time of the stages of one case, as a share of the step: a mean over ranks.
 
     Predicted: by a dry run of the schedule in which parts cost what they multiply and messages nothing.
-    Measured: wait inside of messages between stages.
+    Measured: wait in calls between stages.
     """
 
     case: str

@@ -63,8 +63,14 @@ def oversubscribed(remarks: Sequence[Remark], points: Sequence[Point]) -> str:
 def _sentence(places: Sequence[Place], fastest: Point) -> str:
     first, last = places[0], places[-1]
     assert fastest.step_s is not None, "only measured plans are ranked"
+    tied = [place.plan for place in places if place.tied]
+    if len(tied) == len(places) - 1 > 1:
+        return (
+            f"Of {len(places)} plans on {size(fastest)} none can be told apart from the fastest, "
+            f"{first.plan}: repeat them more often, or on a machine without other work."
+        )
     text = f"Of {len(places)} plans on {size(fastest)}, {first.plan} is fastest here"
-    if tied := [place.plan for place in places if place.tied]:
+    if tied:
         named = ", ".join(tied[:_NAMED]) + (f" and {len(tied) - _NAMED} more" if len(tied) > _NAMED else "")
         text += f"; it cannot be told apart from {named}"
     elif first.ratio.low is None or any(place.ratio.low is None for place in places):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.summary import Summary
@@ -24,12 +23,13 @@ def memory(summary: Summary) -> Figure | None:
     largest = max((_total(memory) for memory in known), default=0)
     if largest < _LEAST_BYTES:
         return None
+    unit, name = (1 << 30, "GiB") if largest >= 4 << 30 else (1 << 20, "MiB")
     figure = style.canvas(9.2, _BAR * len(known) + _AXIS, summary.title)
     axes = figure.subplots()
     for row, memory in enumerate(known):
         alpha, left = 1.0 if memory.counted else _FAINT, 0.0
         for kind, colour in _COLOURS.items():
-            width = (memory.expected or {}).get(kind, 0)
+            width = (memory.expected or {}).get(kind, 0) / unit
             axes.barh(
                 row,
                 width,
@@ -42,14 +42,14 @@ def memory(summary: Summary) -> Figure | None:
             )
             left += width
         if memory.measured_bytes is not None:
-            axes.plot(memory.measured_bytes, row, "D", color=style.INK, markersize=4.5, zorder=5)
-        axes.text(left + 0.012 * largest, row, _label(memory), va="center", fontsize=8.5)
+            axes.plot(memory.measured_bytes / unit, row, "D", color=style.INK, markersize=4.5, zorder=5)
+        axes.text(
+            _total(memory) / unit + 0.015 * largest / unit, row, _label(memory), va="center", fontsize=8.5
+        )
     axes.set_yticks(range(len(known)), [style.wrapped(_name(summary, memory), 38) for memory in known])
     axes.set_ylim(len(known) - 0.5, -0.5)
-    axes.set_xlim(0, 1.2 * largest)
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 4, 5, 8, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.size_of(value)))
-    axes.set_xlabel("memory of the fullest rank")
+    axes.set_xlim(0, 1.2 * largest / unit)
+    axes.set_xlabel(f"memory of the fullest rank, {name}")
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     _legend(figure, known)
@@ -69,6 +69,7 @@ def _legend(figure: Figure, known: list[Memory]) -> None:
 
 
 def _total(memory: Memory) -> int:
+    """Return where the bar or the mark of what was measured ends, whichever is longer."""
     return max(sum((memory.expected or {}).values()), memory.measured_bytes or 0)
 
 

@@ -62,10 +62,9 @@ def _bars(axes: Axes, summary: Summary, places: list[Place], longest: float) -> 
             width = getattr(place, name) * step_s
             axes.barh(row, width, left=left, height=0.72, color=colour, edgecolor="white", linewidth=0.5)
             left += width
-        known = point.step_s
-        if known is not None and known.low is not None and known.high is not None:
-            axes.plot([known.low, known.high], [row, row], color=style.INK, linewidth=1.4, zorder=5)
-        end = max(step_s, known.high or 0.0 if known else 0.0)
+        low, high = _interval(point, longest)
+        axes.plot([low, high], [row, row], color=style.INK, linewidth=1.4, zorder=5)
+        end = max(step_s, high)
         mark = " =" if place.tied else ""
         label = f"{text.duration(step_s, 3)}  {place.ratio.value:.3g}×{mark}"
         axes.text(end + 0.01 * longest, row, label, va="center", fontsize=8.5)
@@ -75,6 +74,14 @@ def _bars(axes: Axes, summary: Summary, places: list[Place], longest: float) -> 
     axes.set_xlim(0, 1.18 * longest)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
+
+
+def _interval(point: Point, longest: float) -> tuple[float, float]:
+    """Return the bounds of the step time; one that leaves the picture says nothing and is left out."""
+    known = point.step_s
+    if known is None or known.low is None or known.high is None or known.high > 1.1 * longest:
+        return (_step_s(point),) * 2
+    return known.low, known.high
 
 
 def _step_s(point: Point) -> float:

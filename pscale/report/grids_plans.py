@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.ranking import LOSSES, Place
+from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Column, Grid, Row, Tone
 
+_VAGUE = 10.0  # high over low: an interval that says nothing
 _SAME = 0.005  # counted and predicted are shown as one number up to here
 
 
@@ -37,20 +39,26 @@ def ranking(summary: Summary) -> Iterator[Grid]:
 
 def _place(summary: Summary, place: Place) -> Row:
     point = summary.point(place.case)
-    sure = place.ratio.low is not None
     loss = f"{LOSSES[place.loss]} {getattr(place, place.loss):.0%}" if place.loss else "none"
-    interval = f"{place.ratio.low:.3g}–{place.ratio.high:.3g}" if sure else text.MISSING
     tone: Tone = "good" if place.place == 1 else ""
     return tone, (
         "=" if place.tied else f"{place.place}",
         text.clean(place.plan) or text.clean(point.label),
         text.duration(point.step_s.value if point.step_s else None),
         f"{place.ratio.value:.3g}",
-        interval if place.place != 1 or place.tied else "",
+        _interval(place.ratio) if place.place != 1 or place.tied else "",
         *(text.percent(share) for share in (place.compute, place.exchange, place.bubble)),
         *(text.percent(share) for share in (place.wait, place.copies)),
         loss,
     )
+
+
+def _interval(ratio: Estimate) -> str:
+    if ratio.low is None or ratio.high is None:
+        return text.MISSING
+    if ratio.high > _VAGUE * ratio.low:
+        return "unknown"
+    return f"{ratio.low:.3g}–{ratio.high:.3g}"
 
 
 def bubbles(summary: Summary) -> Iterator[Grid]:
@@ -78,7 +86,7 @@ def bubbles(summary: Summary) -> Iterator[Grid]:
             columns=columns,
             rows=tuple(rows),
             caption="predicted: a dry run of the schedule whose parts cost what they multiply; "
-            "measured: wait for messages between stages",
+            "measured: wait for other stages",
         )
 
 
