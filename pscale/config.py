@@ -158,6 +158,7 @@ class Timing:
 
     gemm_peak: bool = True
     overhead_steps: int = 4  # steps with recording off, each beside one with it on
+    trace: bool = False  # keep every note of every rank
 
 
 @dataclass(frozen=True, kw_only=True)

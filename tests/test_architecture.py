@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "results": set(),
     "replay": {"results"},
     "worker": {"nn", "data", "mesh", "parallel", "replay", "results"},
-    "suite": {"parallel", "data"},
+    "suite": {"parallel", "data", "replay"},
     "launch": set(),
     "analysis": {"replay", "results"},
     "report": {"analysis"},

@@ -22,6 +22,7 @@ _CATEGORIES: dict[Table, list[str]] = {
     "cases": [],
     "steps": ["case", "phase"],
     "calls": ["case", "phase", "axis", "verb"],
+    "events": ["case", "phase", "kind", "label", "axis", "verb"],
     "ranks": ["case", "host", "cpus", "blas", "blas_version", "blas_architecture", "blas_threading"],
 }
 _SMALL = ("repeat", "rank", "step")  # these keys are never null and fit in 32 bits
@@ -76,6 +77,11 @@ def load(path: Path) -> Run:
         unclear=blurred,
         pending=_pending(document, cases),
     )
+
+
+def events(run: Run) -> pd.DataFrame:
+    """Return the notes of the traced launches that ended well; read when asked for, as they are many."""
+    return _of_good(_frame(run.path / "data", "events"), run.cases)
 
 
 def newest(root: Path) -> Path:

@@ -21,9 +21,10 @@ from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.verdict import Costs, Verdict, verdict
+from pscale.analysis.what_if import Network, WhatIf, what_if
 
 FORMAT = 1
-Finding = TypeVar("Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble)
+Finding = TypeVar("Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Summary:
     memory: tuple[Memory, ...]
     bubbles: tuple[Bubble, ...]
     wait: WaitMap | None  # of the largest case
+    what_ifs: tuple[WhatIf, ...]  # on the networks that were asked about
     remarks: tuple[Remark, ...]
     expectations: tuple[Expectation, ...]
     failures: tuple[Failure, ...]
@@ -96,8 +98,8 @@ class Summary:
         return self.complete and all(expectation.held for expectation in self.expectations)
 
 
-def summarise(run: Run) -> Summary:
-    """Work out all findings of a run."""
+def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summary:
+    """Work out all findings of a run, and what its traced cases would take on other `networks`, by name."""
     seed = run.document.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else 0
     times = scaling.step_samples(run, seed)
@@ -142,6 +144,7 @@ def summarise(run: Run) -> Summary:
         memory=ordered(memory(run)),
         bubbles=ordered(bubbles(run, by_phase, by_call)),
         wait=_largest_wait(run, points),
+        what_ifs=ordered(what_if(run, networks or {})),
         remarks=remarks,
         expectations=expect.expectations(run, points, trees),
         failures=scaling.failures(run),

@@ -115,13 +115,21 @@ def report(
     figure_format: Annotated[
         list[FigureFormat], typer.Option(help="How to write figures; may be repeated.")
     ] = [FigureFormat.svg, FigureFormat.png],  # noqa: B006 - typer's way
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="NETWORK",
+            help="Replay traced cases on another network: 'dp: {latency: 5us, bandwidth: 10GB/s}'.",
+        ),
+    ] = None,
     reports: Reports = REPORTS,
 ) -> None:
     """Report a run: efficiency with intervals, where the time goes, warnings, figures."""
     from pscale.cli import report as command
 
     formats = [str(name) for name in figure_format] if figures else []
-    command.report(path, reports, as_format.value, formats)
+    command.report(path, reports, as_format.value, formats, what_if or [])
 
 
 @app.command()

@@ -18,13 +18,20 @@ from pscale.report.exports import render_json, write_csv
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, write_all
 from pscale.report.terminal import render_terminal
+from pscale.suite.network import read_network
 
 _MARKS = {True: "[green]held[/green]", False: "[red]not held[/red]", None: "[yellow]unknown[/yellow]"}
 
 
-def report(path: Path | None, reports: Path, as_format: str, figure_formats: Sequence[str]) -> None:
-    """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder."""
-    summary = summarise(load(path or newest(reports)))
+def report(
+    path: Path | None, reports: Path, as_format: str, figure_formats: Sequence[str], what_if: Sequence[str]
+) -> None:
+    """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
+
+    `what_if` describes networks on which its traced cases are replayed.
+    """
+    networks = {text: read_network(text) for text in what_if}
+    summary = summarise(load(path or newest(reports)), networks)
     match as_format:
         case "md":
             print(render_markdown(summary))

@@ -25,6 +25,7 @@ from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import FORMAT, Summary
 from pscale.analysis.verdict import Verdict
+from pscale.analysis.what_if import WhatIf
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
@@ -54,6 +55,7 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         "phases": (PhaseTime, summary.phases),
         "ranks": (RankTime, summary.ranks),
         "calls": (CallTime, summary.calls),
+        "what_if": (WhatIf, summary.what_ifs),
         "verdicts": (Verdict, summary.verdicts),
         "warnings": (Remark, summary.remarks),
         "expectations": (Expectation, summary.expectations),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+ACTIONS = ("forward", "backward", "input", "weight")  # of a pipeline's schedule
 PHASES = ("data", "forward", "backward", "sync", "update")
 
 # Calls by whom they depend on; see docs/measurement.md.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 VERSION = 1
 
-Table = Literal["cases", "steps", "calls", "ranks"]
+Table = Literal["cases", "steps", "calls", "ranks", "events"]
 
 _text, _whole, _real = pa.string(), pa.int64(), pa.float64()
 _key = [("case", _text), ("repeat", _whole)]
@@ -164,4 +164,31 @@ RANKS = _schema(
     ("steal_s", _real),  # of the host, over the measured steps
 )
 
-TABLES: dict[Table, pa.Schema] = {"cases": CASES, "steps": STEPS, "calls": CALLS, "ranks": RANKS}
+# One row per note of a rank, in the order in which they ended; -1 stands for no number. Only where the suite
+# says `trace: true`: a row takes some 25 bytes, and there can be thousands a step.
+EVENTS = _schema(
+    *_key,
+    ("rank", _whole),
+    ("step", _whole),
+    ("phase", _text),  # empty outside
+    ("kind", _text),  # step phase call root posted polled found completed copied injected: `results.events`
+    ("label", _text),  # of a phase its action, micro-batch and part: "forward 3", "weight 0.2"; else the verb
+    ("axis", _text),  # of calls
+    ("group", _whole),  # first rank of those that exchange with this one on the axis
+    ("verb", _text),
+    ("bytes", _whole),  # payload handed to the call by this rank
+    ("request", _whole),  # number of a started call, by rank: joins what is noted of it
+    ("partner", _whole),  # rank that a message goes to or comes from
+    ("enter_s", _real),  # since the first measured step began, on the clock of rank 0
+    ("leave_s", _real),
+    ("post_s", _real),  # of a started call: when it was started
+    ("wait_s", _real),
+)
+
+TABLES: dict[Table, pa.Schema] = {
+    "cases": CASES,
+    "steps": STEPS,
+    "calls": CALLS,
+    "ranks": RANKS,
+    "events": EVENTS,
+}

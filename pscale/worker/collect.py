@@ -22,6 +22,7 @@ from pscale.worker.order import Order
 from pscale.worker.replay import ideal
 from pscale.worker.require import unmet
 from pscale.worker.tables import call_table, phase_table
+from pscale.worker.trace import event_table
 from pscale.worker.waits import waits
 
 Columns = dict[str, Any]
@@ -44,6 +45,9 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
     bounds_ns = axis_bounds_ns(mesh, measured.clock, axes)
     calls["clock_bound_s"] = np.array([bounds_ns[name] * 1e-9 for name in calls["axis"].tolist()])
     ends = phases["end_s"][:: len(PHASES)]
+    events = None
+    if case.timing.trace:
+        events = event_table(measured.rows, wait, axes, mesh.world.rank, start_ns)
     rank_row = {
         **identity(),
         **result.rank,
@@ -56,7 +60,7 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
         "t_ideal_s": ideal_s[-1],
         "unaccounted_s": measured.wall_s - float(np.sum(phases["wall_s"])),
     }
-    reports = mesh.world.gather_objects((phases, calls, rank_row, ends))
+    reports = mesh.world.gather_objects((phases, calls, rank_row, ends, events))
     if not reports:
         return
     data, key = order.data, (case.id, order.repeat)
@@ -64,6 +68,8 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
     write_columns(data, "steps", *key, _stacked([report[0] for report in reports]))
     write_columns(data, "calls", *key, _stacked([report[1] for report in reports]))
     write_part(data, "ranks", *key, ranks)
+    if traced := [report[4] for report in reports if report[4] is not None]:
+        write_columns(data, "events", *key, _stacked(traced))
     step_s = _step_s([report[3] for report in reports])
     problem = trouble(case, ranks, result)
     columns = {

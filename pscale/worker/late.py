@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pscale.config import Case
 from pscale.lateness import Jitter
-from pscale.results.events import PHASES
+from pscale.parallel.schedule import Action
 from pscale.worker.recorder import Phase, Recorder
 
 Delays = Mapping[str, NDArray[np.int64]]  # ns, by phase: one for each measured step
@@ -31,14 +31,14 @@ class LateRecorder(Recorder):
         self._delays, self._first = delays, first
         self._latest: dict[str, int] = {}  # step in which each phase began last
 
-    def phase(self, name: str) -> Phase:
+    def phase(self, name: str, action: Action | None = None) -> Phase:
         """Return the block of code of a phase; where it begins in a step, with the delay that is due."""
         if name not in self._delays or self._latest.get(name) == self._step:
-            return super().phase(name)
+            return super().phase(name, action)
         self._latest[name] = self._step
         delays, measured = self._delays[name], self._step - self._first
         due = int(delays[measured]) if 0 <= measured < len(delays) else 0
-        return LatePhase(self, name, due) if due else super().phase(name)
+        return LatePhase(self, name, action, due) if due else super().phase(name, action)
 
     def burn(self, duration_ns: int) -> None:
         """Compute nothing for so long."""
@@ -54,8 +54,8 @@ class LatePhase(Phase):
 
     __slots__ = ("_delay_ns", "_late")
 
-    def __init__(self, recorder: LateRecorder, name: str, delay_ns: int):
-        super().__init__(recorder, PHASES.index(name))
+    def __init__(self, recorder: LateRecorder, name: str, action: Action | None, delay_ns: int):
+        super().__init__(recorder, name, action)
         self._late, self._delay_ns = recorder, delay_ns
 
     def __enter__(self) -> None:

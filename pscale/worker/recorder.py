@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.results.events import PHASES, VERBS, Kind
+from pscale.parallel.schedule import Action
+from pscale.results.events import ACTIONS, PHASES, VERBS, Kind
 
 FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
 _ROW = struct.Struct(f"{len(FIELDS)}q")
 _OUTSIDE = -1
 _RECENT_STEPS = 32
 _VERB = {name: number for number, name in enumerate(VERBS)}
+_ACTION = {name: number for number, name in enumerate(ACTIONS)}
+_NO_ACTION = (_OUTSIDE, _OUTSIDE, _OUTSIDE)
 
 
 class Recorder:
@@ -100,9 +103,9 @@ class Recorder:
                 return {"step": step, "axis": self.axes[axis], "verb": VERBS[verb]}
         return None
 
-    def phase(self, name: str) -> Phase:
-        """Return the block of code that makes up a phase; phases do not nest."""
-        return Phase(self, PHASES.index(name))
+    def phase(self, name: str, action: Action | None = None) -> Phase:
+        """Return the block of code that makes up a phase, or one action's part of it; phases do not nest."""
+        return Phase(self, name, action)
 
     def call(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
@@ -169,10 +172,11 @@ class Recorder:
 class Phase:
     """A block of code whose time belongs to one phase of the step."""
 
-    __slots__ = ("_enter", "_number", "_recorder")
+    __slots__ = ("_action", "_enter", "_number", "_recorder")
 
-    def __init__(self, recorder: Recorder, number: int):
-        self._recorder, self._number, self._enter = recorder, number, 0
+    def __init__(self, recorder: Recorder, name: str, action: Action | None):
+        self._recorder, self._number, self._enter = recorder, PHASES.index(name), 0
+        self._action = action
 
     def __enter__(self) -> None:
         self._recorder._phase = self._number
@@ -180,5 +184,8 @@ class Phase:
 
     def __exit__(self, *_: Any) -> None:
         if self._recorder.enabled:
-            self._recorder._write(Kind.PHASE, _OUTSIDE, 0, self._enter, self._recorder.now())
+            leave = self._recorder.now()
+            action = self._action
+            kind, micro, part = (_ACTION[action.kind], *action[1:]) if action else _NO_ACTION
+            self._recorder._write(Kind.PHASE, _OUTSIDE, kind, self._enter, leave, 0, micro, part)
         self._recorder._phase = _OUTSIDE

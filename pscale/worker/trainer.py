@@ -67,10 +67,10 @@ class Trainer:
             case "forward":
                 self._forward(index, action)
             case "backward" | "input":
-                with self.recorder.phase("backward"):
+                with self.recorder.phase("backward", action):
                     self._backward(action)
             case "weight":
-                with self.recorder.phase("backward"):
+                with self.recorder.phase("backward", action):
                     self._multiply(action)
 
     def _forward(self, index: int, action: Action) -> None:
@@ -78,9 +78,9 @@ class Trainer:
         edge, units, caches = self.boundary, self.stage.units, []
         first, last = not edge.receives(action), not edge.sends(action)
         if first or last:
-            with self.recorder.phase("data"):
+            with self.recorder.phase("data", action):
                 inputs, targets = self.batches.fill(index, action.micro)
-        with self.recorder.phase("forward"):
+        with self.recorder.phase("forward", action):
             x = inputs if first else edge.receive(action)
             for number in self.stage.parts[action.part]:
                 self.replicas.gather(number)

@@ -1,13 +1,15 @@
 """Under a real MPI: the replay of random programs, and of real ones under every kind of plan."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from whole_runs import LIMIT_S
+from whole_runs import LIMIT_S, Cli
 
 from pscale.config import Case, Launch, Plan
 from pscale.launch import machine, mpi
@@ -21,7 +23,7 @@ data: {kind: synthetic}
 train: {batch: 8, micro_batches: 2, steps: 4, warmup: 1}
 ranks: 4
 repeat: 1
-timing: {gemm_peak: false, overhead_steps: 0}
+timing: {gemm_peak: false, overhead_steps: 0, trace: true}
 launch: {oversubscribe: true, time_limit: 2m}
 sweep:
   cases:
@@ -47,10 +49,15 @@ def test_random_programs_take_as_long_as_their_longest_path():
     assert float(done.stdout.rpartition("largest error")[2]) < 1e-12
 
 
-def test_every_moment_of_every_step_is_accounted_for_and_no_step_is_faster_than_the_ideal_one(cli):
-    results = cli.run(cli.suite(SUITE))
-    steps = pd.DataFrame(results.rows("steps"))
-    assert {row["status"] for row in results.cases.values()} == {"ok"}
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    cli = Cli(tmp_path_factory.mktemp("plans"))
+    return cli.run(cli.suite(SUITE))
+
+
+def test_every_moment_of_every_step_is_accounted_for_and_no_step_is_faster_than_the_ideal_one(plans):
+    steps = pd.DataFrame(plans.rows("steps"))
+    assert {row["status"] for row in plans.cases.values()} == {"ok"}
     keys = ["case", "rank", "step"]
     kinds = ["compute_s", "transfer_s", "wait_s", "copy_s", "ideal_wait_s"]
     assert (steps[[*kinds, "unaccounted_s"]] > -1e-9).all(axis=None)
@@ -61,9 +68,76 @@ def test_every_moment_of_every_step_is_accounted_for_and_no_step_is_faster_than_
     ends = steps.groupby(["case", "step"])[["end_s", "ideal_end_s"]].max()
     assert (ends["ideal_end_s"] <= ends["end_s"] + 1e-9).all()
     ideal = steps.groupby(["case", "rank"])["ideal_end_s"].max()
-    stated = pd.DataFrame(results.rows("ranks")).set_index(["case", "rank"])["t_ideal_s"]
+    stated = pd.DataFrame(plans.rows("ranks")).set_index(["case", "rank"])["t_ideal_s"]
     assert stated.to_dict() == pytest.approx(ideal.to_dict())
     local = whole["compute_s"] + whole["copy_s"] + whole["unaccounted_s"] + whole["ideal_wait_s"]
     assert local.groupby(["case", "rank"]).sum().to_dict() == pytest.approx(ideal.to_dict(), abs=1e-9)
-    calls = pd.DataFrame(results.rows("calls")).groupby(keys)[["wait_s", "ideal_wait_s"]].sum()
+    calls = pd.DataFrame(plans.rows("calls")).groupby(keys)[["wait_s", "ideal_wait_s"]].sum()
     assert (calls - whole[["wait_s", "ideal_wait_s"]]).abs().max(axis=None) < 1e-9
+
+
+def test_every_note_is_kept_and_its_calls_add_up_to_the_sums(plans):
+    events = pd.DataFrame(plans.rows("events"))
+    calls = pd.DataFrame(plans.rows("calls"))
+    keys = ["case", "rank", "step", "phase", "axis", "verb"]
+    kept = events[(events["axis"] != "") & ~events["kind"].isin(["copied"])]
+    kept = kept.assign(count=kept["kind"].isin(["call", "root", "posted"]))
+    found = kept.groupby(keys)[["count", "bytes", "wait_s"]].sum()
+    summed = calls.groupby(keys)[["count", "bytes", "wait_s"]].sum()
+    assert (found - summed).abs().max(axis=None) < 1e-9
+    labels = events[events["kind"] == "phase"].groupby("case")["label"].agg(set)
+    cases = {row["case"]: label for label, row in plans.cases.items()}
+    of_zero_bubble = next(labels[case] for case in cases if "zero-bubble" in cases[case])
+    assert {"forward 3", "input 0", "weight 3"} <= of_zero_bubble
+    of_interleaved = next(labels[case] for case in cases if "interleaved" in cases[case])
+    assert {"forward 1", "backward 1.2", "backward 0.1"} <= of_interleaved
+
+
+def test_both_ends_of_a_message_name_each_other_and_the_receiver_ends_after_the_sender_began(plans):
+    events = pd.DataFrame(plans.rows("events"))
+    posted = events[(events["kind"] == "posted") & (events["partner"] >= 0)]
+    pair = ["case", "axis", "from", "to", "number"]
+    sides = {}
+    for verb, ends in (("send", ("rank", "partner")), ("receive", ("partner", "rank"))):
+        side = posted[posted["verb"] == verb].rename(columns=dict(zip(ends, ("from", "to"), strict=True)))
+        side = side.assign(number=side.groupby(pair[:-1]).cumcount())
+        sides[verb] = side
+    assert len(sides["send"]) == len(sides["receive"]) > 100
+    completed = events[events["kind"] == "completed"].set_index(["case", "rank", "request"])["leave_s"]
+    both = sides["send"].merge(sides["receive"], on=pair, suffixes=("", "_of_receiver"))
+    assert len(both) == len(sides["send"])
+    ended = completed.loc[
+        list(zip(both["case"], both["to"], both["request_of_receiver"], strict=True))
+    ].to_numpy()
+    assert (ended >= both["enter_s"].to_numpy()).all()
+
+
+def report(run, *options, code=0):
+    command = [sys.executable, "-m", "pscale", "report", str(run), "--format", "json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def test_a_network_that_is_not_there_can_be_asked_about_after_the_run(plans):
+    asked = ["all: ideal", "all: {latency: 1ms, bandwidth: 1GB/s}", "{pp: {latency: 1s}, dp: ideal}"]
+    found = report(plans.folder, *(part for network in asked for part in ("--what-if", network)))["what_ifs"]
+    assert len(found) == len(asked) * len(plans.cases)
+    ideal = pd.DataFrame(plans.rows("ranks")).groupby("case")["t_ideal_s"].max()
+    by_network = {
+        network: {row["case"]: row for row in found if row["network"] == network} for network in asked
+    }
+    for case, row in by_network[asked[0]].items():
+        assert row["expected_s"] * 4 == pytest.approx(ideal[case], abs=1e-9)
+        slow = by_network[asked[1]][case]
+        assert slow["expected_s"] > row["expected_s"] + 1e-3
+    piped = {label: by_network[asked[2]][row["case"]]["expected_s"] for label, row in plans.cases.items()}
+    assert {label for label, step_s in piped.items() if step_s > 1} == {
+        name for name in piped if "pp" in name
+    }
+
+
+def test_a_run_that_kept_no_calls_says_how_to_keep_them_and_unknown_axes_are_named(plans, tmp_path):
+    assert "it has calls on" in report(plans.folder, "--what-if", "ep: ideal", code=2)
+    bare = shutil.copytree(plans.folder, tmp_path / "bare", ignore=shutil.ignore_patterns("events-*"))
+    assert "--set trace=true" in report(bare, "--what-if", "dp: ideal", code=2)

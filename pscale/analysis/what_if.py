@@ -1,0 +1,128 @@
+"""Recorded steps on networks that are not here, and how long they would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pscale.analysis.frames import Run, events, records
+from pscale.errors import UsageError
+from pscale.replay.network import Link
+from pscale.replay.script import script
+from pscale.replay.together import Seat, together
+from pscale.results.events import VERBS, Kind
+
+ALL = "all"
+Network = Mapping[str, Link]  # by axis, or `all`; axes that are not named stay as they were
+Rows = dict[str, NDArray[Any]]  # whole numbers
+
+_KINDS = {kind.name.lower(): int(kind) for kind in Kind}
+_VERBS = {"": -1, **{verb: number for number, verb in enumerate(VERBS)}}
+_WHOLE = ("step", "bytes", "request", "partner")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """The mean step of one case on another network: medians over its traced launches."""
+
+    case: str
+    network: str
+    measured_s: float
+    replayed_s: float  # by the same walk on the network as it was: how far the next is to be trusted
+    expected_s: float  # on the network asked about
+
+    @property
+    def change(self) -> float:
+        """By how much longer a step would take, as a fraction."""
+        return self.expected_s / self.replayed_s - 1
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """The notes of all ranks of a launch; axes are numbered in the order of `axes`."""
+
+    axes: Sequence[str]
+    rows: Sequence[Rows]
+    seats: Sequence[Sequence[Seat]]
+
+
+def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
+    """Return every traced case on each of the `networks`, which are named.
+
+    Raises UsageError where nothing was traced or an axis is named that no case has.
+    """
+    if not networks:
+        return ()
+    table = events(run)
+    if table.empty:
+        raise UsageError(
+            f"{run.path}: its calls were not kept, so they cannot be replayed on another network; "
+            "run the suite again with `--set trace=true`"
+        )
+    _check(networks, {str(axis) for axis in table["axis"].cat.categories if axis})
+    found = []
+    for case, of_case in table.groupby("case", observed=True):
+        launches = [_launch(rows) for _, rows in of_case.groupby("repeat")]
+        measured = [max(int(rows["leave"][-1]) for rows in launch.rows) for launch in launches]
+        steps = int(of_case["step"].max()) + 1
+        replayed = [_wall_ns(launch, {}) for launch in launches]
+        for name, network in networks.items():
+            expected = [_wall_ns(launch, network) for launch in launches]
+            times = (float(np.median(walls)) * 1e-9 / steps for walls in (measured, replayed, expected))
+            fields = dict(zip(("measured_s", "replayed_s", "expected_s"), times, strict=True))
+            found.append(WhatIf(case=str(case), network=name, **fields))
+    return tuple(found)
+
+
+def _check(networks: Mapping[str, Network], axes: set[str]) -> None:
+    unknown = sorted({axis for network in networks.values() for axis in network} - axes - {ALL})
+    if unknown:
+        known = f"calls on {', '.join(sorted(axes))}" if axes else "no calls at all"
+        raise UsageError(f"--what-if: the run has no calls on {', '.join(unknown)}; it has {known}")
+
+
+def _launch(table: pd.DataFrame) -> _Launch:
+    axes = sorted({str(axis) for axis in table["axis"].unique()} - {""})
+    groups = table[table["axis"] != ""].groupby(["axis", "group"], observed=True)["rank"].nunique()
+    sizes = {(row["axis"], row["group"]): row["rank"] for row in records(groups.reset_index())}
+    parts = [part for _, part in table.groupby("rank")]
+    return _Launch(
+        axes=axes,
+        rows=[_rows(part, axes) for part in parts],
+        seats=[list(_seats(part, axes, sizes)) for part in parts],
+    )
+
+
+def _rows(part: pd.DataFrame, axes: Sequence[str]) -> Rows:
+    """Return the notes of one rank as it made them: numbers for names, whole nanoseconds."""
+    numbers = {"": -1, **{axis: number for number, axis in enumerate(axes)}}
+    coded = {"kind": _KINDS, "axis": numbers, "verb": _VERBS}
+    rows: Rows = {name: part[name].astype(str).map(codes).to_numpy(np.int64) for name, codes in coded.items()}
+    rows |= {name: part[name].to_numpy(np.int64) for name in _WHOLE}
+    times = {name: part[f"{name}_s"].to_numpy(np.float64) for name in ("enter", "leave", "wait")}
+    return rows | {name: np.rint(times_s * 1e9).astype(np.int64) for name, times_s in times.items()}
+
+
+def _seats(part: pd.DataFrame, axes: Sequence[str], sizes: Mapping[tuple[str, int], int]) -> Iterator[Seat]:
+    """Yield the place of one rank on every axis; alone on those on which it makes no calls."""
+    rank = int(part["rank"].iloc[0])
+    groups = part.groupby("axis", observed=True)["group"].first().to_dict()
+    for axis in axes:
+        group = int(groups.get(axis, rank))
+        yield Seat(group=group, size=int(sizes.get((axis, group), 1)), rank=rank)
+
+
+def _wall_ns(launch: _Launch, network: Network) -> float:
+    """Return when the last rank ends on the network."""
+    links = [network.get(axis, network.get(ALL)) for axis in launch.axes]
+    scripts = [
+        script(rows, rows["wait"], [seat.size for seat in seats], links, 0)
+        for rows, seats in zip(launch.rows, launch.seats, strict=True)
+    ]
+    waited = zip(scripts, together(scripts, launch.seats), strict=True)
+    return max(float(own.ends(own.waits(waits))[-1]) for own, waits in waited)
