@@ -120,6 +120,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--torch-python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--kernels", choices=("auto", "fused", "numpy"), default="auto")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write all figures there")
@@ -139,6 +140,7 @@ def main() -> None:
         contestant(sys.executable, "step_pscale.py", args.threads) as ours,
         contestant(args.torch_python, "step_torch.py", args.threads) as theirs,
     ):
+        ours.ask(do="use", kernels=args.kernels, threads=args.threads)
         tensor, difference = largest_difference(ours, theirs, model, args.batch)
         print(f"largest difference in float64: {difference:.1e} of {tensor}")
         if not difference <= TOLERANCE:

@@ -12,8 +12,10 @@ import threadpoolctl
 
 from pscale.config import Model, Plan, Train
 from pscale.mesh.solo import SoloMesh
+from pscale.nn import kernels
 from pscale.parallel.data import Replicated
 from pscale.worker.build import Stage, build
+from pscale.worker.computing import use_kernels
 from pscale.worker.gemm import gemm_gflops
 
 GEMM_SIZE, GEMM_SECONDS = 2048, 0.5
@@ -67,7 +69,8 @@ def gradients(model: Model, batch: int, start: str, out: str) -> None:
 def about() -> dict[str, Any]:
     blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
     keep = ("internal_api", "version", "architecture", "threading_layer", "num_threads")
-    return {"numpy": np.__version__, "blas": [{key: pool.get(key) for key in keep} for pool in blas]}
+    used = {"kernels": kernels.current().name, "kernel_threads": kernels.current().threads}
+    return {**used, "numpy": np.__version__, "blas": [{key: pool.get(key) for key in keep} for pool in blas]}
 
 
 def main() -> None:
@@ -89,6 +92,8 @@ def main() -> None:
                 answer = {"gflops": gemm_gflops(GEMM_SIZE, "float32", GEMM_SECONDS)}
             case {"do": "about"}:
                 answer = about()
+            case {"do": "use", "kernels": choice, "threads": threads}:
+                use_kernels(choice, threads)
         print(json.dumps(answer), flush=True)
 
 

@@ -202,9 +202,16 @@ def _machine(run: Run) -> tuple[tuple[str, str], ...]:
         "Hosts": sorted(set(ranks["host"].dropna().astype(str))),
         "CPU": [_processor(run.document.get("provenance", {}).get("machine", {}))],
         "BLAS": sorted({" ".join(filter(None, map(str, row))) for row in blas.drop_duplicates().to_numpy()}),
+        "Kernels": sorted(
+            {_kernels(*row) for row in ranks[["kernels", "kernel_threads"]].dropna().to_numpy()}
+        ),
         "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),
     }
     return tuple((name, _listed(values)) for name, values in found.items() if any(values))
+
+
+def _kernels(name: str, threads: int) -> str:
+    return f"{name}, {threads} threads" if threads > 1 else name
 
 
 def _processor(machine: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
             f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
             "`pscale doctor` says which are found"
         )
-    use_kernels(order.case)
+    use_kernels(order.case.launch.kernels, order.case.threads)
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"
     recorder = late.recorder(order.case, names, comm.rank, order.repeat) if measures else Recorder(names)

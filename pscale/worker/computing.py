@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pscale.config import Case
+from pscale.config import KernelsChoice
 from pscale.errors import PscaleError
 from pscale.nn import kernels
 from pscale.nn.kernels import fused
@@ -13,24 +13,24 @@ _REMEDY = "installing pscale builds them where there is a C compiler with OpenMP
 
 
 class KernelsError(PscaleError):
-    """The kernels that the case asks for are not here."""
+    """The kernels that a case asks for are not here."""
 
 
-def use_kernels(case: Case) -> None:
-    """Let the kernels that the case names compute, or by default the fused ones where they are.
+def use_kernels(choice: KernelsChoice, threads: int) -> None:
+    """Let the chosen kernels compute, by default the fused ones where they are.
 
     They share the threads of an OpenMP BLAS. Beside a BLAS with threads of another kind they stay on one: two
     sets of threads would wait for the same cores, each spinning in the other's way.
     """
-    if case.launch.kernels == "numpy":
+    if choice == "numpy":
         kernels.use(kernels.Kernels())
         return
     found = observe.blas()
     library, products = fused.library(), fused.find_products(observe.blas_path())
     if library is None or products is None:
-        if case.launch.kernels == "fused":
+        if choice == "fused":
             missing = "they were not built" if library is None else "they do not know this BLAS"
             raise KernelsError(f"launch.kernels asks for fused ones, but {missing}; {_REMEDY}")
         kernels.use(kernels.Kernels())
         return
-    kernels.use(fused.FusedKernels(library, products, case.threads if has_openmp(found) else 1))
+    kernels.use(fused.FusedKernels(library, products, threads if has_openmp(found) else 1))

@@ -15,7 +15,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from pscale.config import Case, from_dict
+from pscale.nn import kernels
 from pscale.worker import observe
+from pscale.worker.computing import use_kernels
 from pscale.worker.gemm import measure_gemm
 from pscale.worker.require import has_openmp, unmet
 
@@ -47,7 +49,14 @@ def _blas(threads: int, size: int) -> dict[str, Any]:
     with threadpool_limits(threads, user_api="blas"):
         gemm = measure_gemm(size, "float32", _SECONDS)
         found = observe.blas()
-        return {**found, "openmp": has_openmp(found), "gflops": gemm.gflops, "cores": gemm.cores}
+        use_kernels("auto", threads)
+        return {
+            **found,
+            "kernels": kernels.current().name,
+            "openmp": has_openmp(found),
+            "gflops": gemm.gflops,
+            "cores": gemm.cores,
+        }
 
 
 def _unmet(case: Case) -> dict[str, Any]:

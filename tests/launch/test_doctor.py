@@ -91,7 +91,7 @@ def test_a_forced_kernel_is_what_the_probe_computes_with():
 
 
 def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(monkeypatch):
-    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False}
+    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "kernels": "fused"}
     monkeypatch.setattr(
         blas, "ask", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
     )
@@ -109,6 +109,13 @@ def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do():
     assert (found.level, "threads by pthreads" in found.text) == ("ok", True)
     assert "make openmp" in found.remedy
     assert not blas.library({**here, "blas_threading": "intel", "openmp": True}).remedy
+
+
+def test_kernels_that_were_not_built_are_reported_with_what_to_do():
+    assert blas.kernels({"kernels": "fused", "openmp": True}).text == "fused in C"
+    assert "one thread" in blas.kernels({"kernels": "fused", "openmp": False}).text
+    found = blas.kernels({"kernels": "numpy", "openmp": True})
+    assert (found.level, found.remedy.split(",")[0]) == ("warn", "install a C compiler with OpenMP")
 
 
 def test_threads_that_bring_nothing_are_reported():

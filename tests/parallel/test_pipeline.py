@@ -51,7 +51,9 @@ def test_chunk_c_of_stage_r_is_part_c_stages_plus_r():
 @pytest.mark.parametrize("plan", [Plan(pp=4, dp=2), Plan(pp=2, schedule="interleaved", virtual_stages=2)])
 def test_a_stage_builds_its_own_units_and_no_others(plan):
     model = Model(layers=5, width=16, heads=2, sequence=8, vocabulary=19)
-    case = Case(suite="s", label="l", ranks=plan.ranks, plan=plan, model=model, train=Train(batch=8))
+    case = Case(
+        suite="s", label="l", ranks=plan.ranks, plan=plan, model=model, train=Train(batch=8, micro_batches=2)
+    )
     stages = run_ranks(plan.sizes, lambda mesh: build(model, plan, mesh))
     names = [name for name, _ in counts.unit_parameters(model)]
     for rank, stage in enumerate(stages):

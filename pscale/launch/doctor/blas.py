@@ -31,6 +31,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
         yield Finding(topic="BLAS", level="fail", text=str(one["error"]), remedy=remedy)
         return
     yield library(one)
+    yield kernels(one)
     if machine.usable_cores > 1:
         yield threads(one, ask(machine.usable_cores, os.environ), machine.usable_cores)
     names = _KERNEL_VARIABLES.get(one["blas"], ())
@@ -73,6 +74,19 @@ def library(one: Mapping[str, Any]) -> Finding:
     )
     remedy = "" if one["openmp"] else "for OpenMP threads, which can be bound: make openmp (docs/blas.md)"
     return Finding(topic="BLAS", level="ok", text=text, remedy=remedy)
+
+
+def kernels(one: Mapping[str, Any]) -> Finding:
+    """Say what computes between the products."""
+    if one["kernels"] == "fused":
+        text = "fused in C" + (
+            "" if one["openmp"] else ", on one thread beside a BLAS without OpenMP threads"
+        )
+        return Finding(topic="kernels", level="ok", text=text)
+    remedy = (
+        "install a C compiler with OpenMP, then pscale again: a step takes a tenth less (docs/kernels.md)"
+    )
+    return Finding(topic="kernels", level="warn", text="NumPy; the fused ones were not built", remedy=remedy)
 
 
 def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Finding:
