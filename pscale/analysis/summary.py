@@ -198,13 +198,12 @@ def _machine(run: Run) -> tuple[tuple[str, str], ...]:
     """Return what the launches ran on; several values where they differ."""
     ranks = run.ranks
     blas = ranks[["blas", "blas_version", "blas_architecture", "blas_threading"]].astype(object).fillna("")
+    kernels = ranks[["kernels", "kernel_threads"]]
     found = {
         "Hosts": sorted(set(ranks["host"].dropna().astype(str))),
         "CPU": [_processor(run.document.get("provenance", {}).get("machine", {}))],
         "BLAS": sorted({" ".join(filter(None, map(str, row))) for row in blas.drop_duplicates().to_numpy()}),
-        "Kernels": sorted(
-            {_kernels(*row) for row in ranks[["kernels", "kernel_threads"]].dropna().to_numpy()}
-        ),
+        "Kernels": sorted({_kernels(*row) for row in kernels.dropna().to_numpy()}),
         "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),
     }
     return tuple((name, _listed(values)) for name, values in found.items() if any(values))

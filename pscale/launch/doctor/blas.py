@@ -79,13 +79,9 @@ def library(one: Mapping[str, Any]) -> Finding:
 def kernels(one: Mapping[str, Any]) -> Finding:
     """Say what computes between the products."""
     if one["kernels"] == "fused":
-        text = "fused in C" + (
-            "" if one["openmp"] else ", on one thread beside a BLAS without OpenMP threads"
-        )
-        return Finding(topic="kernels", level="ok", text=text)
-    remedy = (
-        "install a C compiler with OpenMP, then pscale again: a step takes a tenth less (docs/kernels.md)"
-    )
+        alone = "" if one["openmp"] else ", on one thread beside a BLAS without OpenMP threads"
+        return Finding(topic="kernels", level="ok", text=f"fused in C{alone}")
+    remedy = "install a C compiler with OpenMP, then pscale: a step takes a tenth less (docs/kernels.md)"
     return Finding(topic="kernels", level="warn", text="NumPy; the fused ones were not built", remedy=remedy)
 
 
