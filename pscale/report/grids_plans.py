@@ -121,7 +121,9 @@ def memory(summary: Summary) -> Iterator[Grid]:
         *(Column("case", right=False, fold=True), *(Column(kind, wide=True) for kind in KINDS)),
         *(Column("predicted"), Column("counted"), Column("measured"), Column("÷ predicted")),
     )
-    notes = ["measured: peak of resident memory above the process without its model"]
+    notes = [
+        "measured: peak of resident memory above the process without its model, with buffers of MPI's own"
+    ]
     if any(memory.counted and not memory.of_steps for memory in summary.memory):
         notes.append("where the system keeps no peak of the measured steps, that of the whole process")
     if any(memory.counted is None for memory in summary.memory):

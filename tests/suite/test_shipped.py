@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from pscale.nn.counts import parameters
 from pscale.suite import editor_schema, expand, load_suite
 
 FOLDER = Path(__file__).parents[2] / "suites"
@@ -12,7 +13,7 @@ SUITES = sorted(FOLDER.glob("*.yaml"))
 def test_the_suites_that_the_manual_names_are_there():
     names = {path.stem for path in SUITES}
     assert names >= {"weak", "strong", "linear", "block", "text", "reduction", "loading", "quick"}
-    assert names >= {"tensor", "sequence", "context", "pipeline", "zero", "moe", "3d", "strategies"}
+    assert names >= {"tensor", "sequence", "context", "pipeline", "zero", "moe", "3d", "strategies", "mingpt"}
 
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
@@ -37,3 +38,29 @@ def test_every_shipped_suite_begins_with_its_schema_and_its_question(path):
 def test_the_shipped_schema_is_up_to_date():
     shipped = json.loads((FOLDER / "suite.schema.json").read_text())
     assert shipped == editor_schema(), "write it anew: pscale schema > suites/suite.schema.json"
+
+
+def test_mingpt_has_the_models_of_the_torchshard_note_under_six_plans_with_one_batch():
+    suite = load_suite(FOLDER / "mingpt.yaml")
+    cases = expand(suite, {"cores": 2.0, "memory_gib": 8.0, "nodes": 1.0}).cases
+    counted = {
+        (case.model.layers, case.model.heads, case.model.width): parameters(case.model)
+        for case in cases
+        if not case.plan.sp
+    }
+    assert counted == {
+        (12, 8, 256): 10_001_664,
+        (24, 8, 256): 19_478_784,
+        (32, 8, 256): 25_796_864,
+        (32, 8, 512): 101_925_376,
+        (48, 8, 512): 152_363_520,
+        (64, 8, 512): 202_801_664,
+        (64, 32, 1024): 808_256_512,
+    }
+    assert len(cases) == 7 * 6
+    assert {(case.ranks, case.train.batch) for case in cases} == {(8, 16)}
+    sliced = [case for case in cases if case.plan.sp]
+    assert len(sliced) == 7
+    for case in sliced:  # one position more, so that slices are equal
+        key = (case.model.layers, case.model.heads, case.model.width)
+        assert parameters(case.model) == counted[key] + case.model.width
