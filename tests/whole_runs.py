@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import psutil
 
 from pscale.config import Case, from_dict
 from pscale.results.store import read_table
 
 LIMIT_S = 180
+PATIENCE_S = 60
 
 TINY = """
 name: tiny
@@ -79,3 +83,32 @@ class Results:
             from_dict(Case, {name: value for name, value in case.items() if name != "id"})
             for case in self.document["cases"]
         ]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+    return found
+
+
+def start(cli, *arguments):
+    return subprocess.Popen(
+        cli.command("run", *arguments, "--reports", cli.reports),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def workers(process):
+    """Return the ranks that are under way, wherever their launcher has put them in the tree."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if "pscale.worker" in child.cmdline() and "mpi" not in child.name():
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found

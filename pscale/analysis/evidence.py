@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import pandas as pd
 
 from pscale.analysis.clocks import LIMIT, Unclear
 from pscale.analysis.frames import Run
+from pscale.analysis.injected import warning
+from pscale.analysis.late import Late, hint, sentence
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Sample
 
@@ -35,7 +37,9 @@ class Remark:
     text: str
 
 
-def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) -> tuple[Remark, ...]:
+def remarks(
+    run: Run, points: tuple[Point, ...], times: Mapping[str, Sample], late: Iterable[Late] = ()
+) -> tuple[Remark, ...]:
     """Return all warnings: those about the whole run first, then case by case."""
     ranks = {str(case): rows for case, rows in run.ranks.groupby("case", observed=True)}
     good = run.cases[run.cases["status"] == "ok"]
@@ -44,7 +48,8 @@ def remarks(run: Run, points: tuple[Point, ...], times: Mapping[str, Sample]) ->
     for point in points:
         if point.case not in rows:
             continue
-        said = [*_of_times(times.get(point.case)), *_of_launches(rows[point.case])]
+        said = [*_of_purpose(point), *_of_late(late, point)]
+        said += [*_of_times(times.get(point.case)), *_of_launches(rows[point.case])]
         said += _of_interval(point, run.document.get("auto"))
         if point.case in ranks:
             said += _of_ranks(ranks[point.case], point)
@@ -75,6 +80,17 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
             f"Launches on one node ran on different ones ({', '.join(single)}): differences between "
             "nodes enter the comparison. Pin the suite to one node, or repeat each case on all of them.",
         )
+
+
+def _of_purpose(point: Point) -> Iterator[tuple[str, str]]:
+    if point.injected:
+        yield "injected", warning(point)
+
+
+def _of_late(late: Iterable[Late], point: Point) -> Iterator[tuple[str, str]]:
+    for rank in late:
+        if rank.case == point.case:
+            yield "late", f"{sentence(rank)}. {'That was injected.' if point.injected else hint(rank)}"
 
 
 def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pscale.analysis.frames import Run
 from pscale.analysis.stats import Estimate, Sample, estimate, ratio, samples
+from pscale.lateness import words_of
 
 FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault
 
@@ -33,6 +34,7 @@ class Point:
     label: str
     series: str
     scaling: str
+    injected: str  # what makes ranks late on purpose; empty for a healthy case
     ranks: int
     threads: int
     cores: int
@@ -127,6 +129,7 @@ def _identity(case: str, planned: Mapping[str, Any], launches: pd.DataFrame | No
         label=_text(known.get("label")) or case,
         series=_text(known.get("series")),
         scaling=_text(known.get("scaling")),
+        injected=words_of(planned) or _text(first.get("injected")),
         ranks=ranks,
         threads=threads,
         cores=ranks * threads,

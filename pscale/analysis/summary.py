@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pscale.analysis import axes, efficiency, evidence, expect, headline, losses, phases, scaling
+from pscale.analysis import axes, efficiency, evidence, expect, headline, injected, losses, phases, scaling
 from pscale.analysis.axes import AxisTree
 from pscale.analysis.bubble import Bubble, bubbles
 from pscale.analysis.efficiency import Tree
@@ -15,6 +15,7 @@ from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Run
 from pscale.analysis.headline import Headline
+from pscale.analysis.late import Late, late_ranks
 from pscale.analysis.losses import Losses
 from pscale.analysis.memory import Memory, memory
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
@@ -24,7 +25,9 @@ from pscale.analysis.verdict import Costs, Verdict, verdict
 from pscale.analysis.what_if import Network, WhatIf, what_if
 
 FORMAT = 1
-Finding = TypeVar("Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf)
+Finding = TypeVar(
+    "Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf, Late
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,8 @@ class Summary:
     remarks: tuple[Remark, ...]
     expectations: tuple[Expectation, ...]
     failures: tuple[Failure, ...]
+    late: tuple[Late, ...]  # ranks that the others wait for
+    answers: tuple[str, ...]  # to what the suite asks beside scaling
     notes: tuple[str, ...]  # how to read the intervals and rates of this run
 
     @property
@@ -75,8 +80,10 @@ class Summary:
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
         if self.side_by_side and self.ranking:
-            return headline.of_plans(self.ranking, self.points)
-        return headline.of_series(self.verdicts)
+            found = headline.of_plans(self.ranking, self.points)
+        else:
+            found = headline.of_series(self.verdicts)
+        return (*found, *(Headline(topic="", text=answer) for answer in self.answers))
 
     @property
     def oversubscribed(self) -> str:
@@ -110,12 +117,13 @@ def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summar
     of_axes = axes.axis_trees(run, launches)
     lost = losses.losses(launches, trees)
     by_phase, ranks, by_call = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
-    costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes)
+    late = late_ranks(run)
+    costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes, late=late)
     verdicts = tuple(
         verdict(series, [point for point in points if point.series == series], costs)
         for series in dict.fromkeys(point.series for point in points)
     )
-    remarks = evidence.remarks(run, points, times)
+    remarks = evidence.remarks(run, points, times, late)
     spent = Spent(phases=by_phase, calls=by_call, sharing=headline.sharing(remarks))
     order = {point.case: place for place, point in enumerate(points)}
 
@@ -126,7 +134,7 @@ def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summar
         run=str(run.document.get("run") or run.path.name),
         path=str(run.path),
         suite=str(run.suite.get("name", "")),
-        title=str(run.suite.get("title") or run.suite.get("name", "")),
+        title=_title(run, points),
         scaling=str(run.suite.get("scaling", "")),
         machine=_machine(run),
         launches=len(run.cases),
@@ -148,8 +156,16 @@ def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summar
         remarks=remarks,
         expectations=expect.expectations(run, points, trees),
         failures=scaling.failures(run),
+        late=ordered(late),
+        answers=tuple(injected.costs(run, points, times)),
         notes=_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
     )
+
+
+def _title(run: Run, points: Iterable[Point]) -> str:
+    """Return the heading of the report and of every figure; lateness on purpose is part of it."""
+    title = str(run.suite.get("title") or run.suite.get("name", ""))
+    return f"{title} (with injected lateness)" if any(point.injected for point in points) else title
 
 
 def _largest_wait(run: Run, points: tuple[Point, ...]) -> WaitMap | None:

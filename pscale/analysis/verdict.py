@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pscale.analysis.axes import AxisTree
+from pscale.analysis.injected import warning
+from pscale.analysis.late import Late, sentence
 from pscale.analysis.losses import Losses
 from pscale.analysis.phases import PhaseTime, RankTime
 from pscale.analysis.scaling import Point
@@ -44,6 +46,7 @@ class Costs:
     phases: Sequence[PhaseTime]
     ranks: Sequence[RankTime]
     axes: Sequence[AxisTree]
+    late: Sequence[Late] = ()
 
     def of(self, case: str) -> Costs:
         """Return those of one case."""
@@ -52,6 +55,7 @@ class Costs:
             phases=[phase for phase in self.phases if phase.case == case],
             ranks=[rank for rank in self.ranks if rank.case == case],
             axes=[axis for axis in self.axes if axis.case == case],
+            late=[rank for rank in self.late if rank.case == case],
         )
 
 
@@ -65,10 +69,14 @@ def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:
     return Verdict(
         series=series,
         case=largest.case,
-        efficiency=_efficiency(largest, points, good),
+        efficiency=_injected(largest) + _efficiency(largest, points, good),
         loss=text,
         cause=cause,
     )
+
+
+def _injected(largest: Point) -> str:
+    return f"{warning(largest)} " if largest.injected else ""
 
 
 def _nothing(points: Sequence[Point]) -> str:
@@ -122,6 +130,11 @@ def _largest_loss(costs: Costs) -> tuple[str, str]:
     if shares[cause] < _SMALL:
         return "", f"No single loss reaches {_SMALL:.0%} of the step."
     name, explanation = _explained(cause, costs)
+    if costs.late and cause not in (
+        "imbalance",
+        "serialisation",
+    ):  # one stopped in a call prolongs the transfer
+        explanation += f". {sentence(costs.late[0])}"
     return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
 
 
@@ -132,7 +145,7 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
             return "load imbalance", _slowest(costs.ranks)
         case "serialisation":
             phase = max(costs.phases, key=lambda phase: phase.ideal_wait_s or phase.wait_s).phase
-            return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs.axes)
+            return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs)
         case "transfer":
             place = max(costs.phases, key=_network_s).phase + _on_axis(costs.axes, "transfer")
             return f"transfer in {place}", ": communication itself, when every rank has come to it"
@@ -147,9 +160,12 @@ def _network_s(phase: PhaseTime) -> float:
     return phase.transfer_s + (phase.wait_s - phase.ideal_wait_s if phase.ideal_wait_s else 0.0)
 
 
-def _by_turns(axes: Sequence[AxisTree]) -> str:
+def _by_turns(costs: Costs) -> str:
     """Say why ranks wait for each other though none is slower than the others for long."""
-    if axes and _costliest(axes, "serialisation").axis == "pp":
+    if costs.late:
+        said = sentence(costs.late[0])
+        return f": {said[0].lower()}{said[1:]}"
+    if costs.axes and _costliest(costs.axes, "serialisation").axis == "pp":
         return ": the stages of a pipeline need each other's results in turn, which is its bubble"
     return ": ranks are late by turns, which is noise rather than imbalance"
 

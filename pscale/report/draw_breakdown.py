@@ -131,4 +131,5 @@ def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
 
 def _name(point: Point) -> str:
     ranks = text.plural(point.ranks, "rank")
-    return ranks if point.threads == 1 else f"{ranks} × {text.plural(point.threads, 'thread')}"
+    size = ranks if point.threads == 1 else f"{ranks} × {text.plural(point.threads, 'thread')}"
+    return f"{size}, injected" if point.injected else size

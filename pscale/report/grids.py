@@ -171,7 +171,8 @@ def titled(title: str, series: str, summary: Summary) -> str:
 
 def _ranks(point: Point) -> str:
     ranks = text.plural(point.ranks, "rank")
-    return ranks if point.threads == 1 else f"{text.size(point)} thr."
+    size = ranks if point.threads == 1 else f"{point.ranks}×{point.threads} thr."
+    return f"{size} injected" if point.injected else size
 
 
 def threaded(summary: Summary) -> bool:

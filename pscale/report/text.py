@@ -85,8 +85,9 @@ def clean(text: str) -> str:
 
 
 def size(point: Point) -> str:
-    """Return the size of a case as a table shows it."""
-    return f"{point.ranks}" if point.threads == 1 else f"{point.ranks}×{point.threads}"
+    """Return the size of a case as a table shows it; with lateness on purpose it never looks healthy."""
+    ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks}×{point.threads}"
+    return f"{ranks} injected" if point.injected else ranks
 
 
 def label(point: Point) -> str:

@@ -103,6 +103,7 @@ STEPS = _schema(
     ("wall_s", _real),
     *((name, _real) for name in ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")),
     ("ideal_wait_s", _real),  # the wait that is left on a network that costs nothing
+    ("caused_s", _real),  # waits of other ranks, added up, for this one to come to its calls
     ("injected_s", _real),  # of compute_s: burnt on purpose
     ("unaccounted_s", _real),  # of the step: outside its phases
     ("end_s", _real),  # when the step ended, since the first measured step began

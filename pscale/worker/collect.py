@@ -15,6 +15,7 @@ from pscale.mesh.axis import Axis, Mesh
 from pscale.results.events import PHASES
 from pscale.results.files import write_json
 from pscale.results.store import write_columns, write_part
+from pscale.worker import blame
 from pscale.worker.clock import axis_bounds_ns
 from pscale.worker.job import JobResult, work
 from pscale.worker.observe import identity
@@ -41,6 +42,7 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
     ideal_wait, ideal_s = ideal(measured.rows, wait, axes, start_ns)
     phases = phase_table(measured.rows, wait, ideal_wait, start_ns)
     phases["ideal_end_s"] = np.repeat(ideal_s, len(PHASES))
+    phases["caused_s"] = blame.by_phase(measured.rows, blame.caused(measured.rows, wait, axes))
     calls = call_table(measured.rows, wait, ideal_wait, names)
     bounds_ns = axis_bounds_ns(mesh, measured.clock, axes)
     calls["clock_bound_s"] = np.array([bounds_ns[name] * 1e-9 for name in calls["axis"].tolist()])

@@ -7,7 +7,8 @@ note tells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ class LateRecorder(Recorder):
     Steps before and after those, which warm up or show what recording costs, are left alone.
     """
 
-    def __init__(self, axes: Sequence[str], delays: Delays, first: int) -> None:
-        super().__init__(axes)
+    def __init__(
+        self, axes: Sequence[str], delays: Delays, first: int, *, now: Callable[[], int] = perf_counter_ns
+    ) -> None:
+        super().__init__(axes, now=now)
         self._delays, self._first = delays, first
         self._latest: dict[str, int] = {}  # step in which each phase began last
 

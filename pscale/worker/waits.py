@@ -36,12 +36,11 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
     )  # last arrival, by number of the started call
     for number, axis in enumerate(axes):
         mine = rows["axis"] == number
-        pairwise = mine & np.isin(rows["verb"], (_SEND, _RECEIVE))
-        arrives = mine & ~pairwise & np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
-        last = _last_arrival(rows, arrives, axis)
+        arrives, pairwise = arrivals(rows, number), messages(rows, number)
+        last = last_arrival(rows, arrives, axis)
         posted = arrives & (rows["kind"] == Kind.POSTED)
         latest[rows["request"][posted]] = last[posted[arrives]]
-        _meet_partners(rows, pairwise & (rows["kind"] == Kind.POSTED), axis, latest)
+        latest[rows["request"][pairwise]] = from_partners(rows, pairwise, axis, rows["enter"])[pairwise]
         dependent = arrives & ~posted & _depends(rows)
         completed = mine & (rows["kind"] == Kind.COMPLETED)
         wait[dependent] = last[dependent[arrives]] - rows["enter"][dependent]
@@ -49,23 +48,36 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
     return np.clip(wait, 0, rows["leave"] - rows["enter"])
 
 
-def _meet_partners(rows: Rows, posted: Mask, axis: Axis, latest: Column) -> None:
-    """Learn when the other side of every message was started; messages of a pair keep their order."""
-    exchanged = []
+def messages(rows: Rows, axis: int) -> Mask:
+    """Return which rows started sending or receiving over an axis."""
+    found: Mask = (rows["axis"] == axis) & (rows["kind"] == Kind.POSTED)
+    return found & np.isin(rows["verb"], (_SEND, _RECEIVE))
+
+
+def arrivals(rows: Rows, axis: int) -> Mask:
+    """Return which rows came to a call of all ranks of an axis."""
+    found: Mask = (rows["axis"] == axis) & np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
+    return found & ~np.isin(rows["verb"], (_SEND, _RECEIVE))
+
+
+def from_partners(rows: Rows, posted: Mask, axis: Axis, values: Column) -> Column:
+    """Return on rows that started messages the value on the partner's row; those of a pair keep order."""
+    found, exchanged = np.zeros_like(values), []
     for partner in np.unique(rows["partner"][posted]).tolist():
         mine = posted & (rows["partner"] == partner)
         sends, receives = (np.flatnonzero(mine & (rows["verb"] == verb)) for verb in (_SEND, _RECEIVE))
-        started, theirs = rows["enter"][np.concatenate([sends, receives])], np.empty(mine.sum(), np.int64)
-        pending = axis.start_send(started, partner), axis.start_receive(theirs, partner)
+        own, theirs = values[np.concatenate([sends, receives])], np.empty(mine.sum(), np.int64)
+        pending = axis.start_send(own, partner), axis.start_receive(theirs, partner)
         # The partner's sends are my receives and the other way round.
-        exchanged.append((pending, started, np.concatenate([receives, sends]), theirs))
+        exchanged.append((pending, own, np.concatenate([receives, sends]), theirs))
     for pending, _, matching, theirs in exchanged:
         for call in pending:
             call.wait()
-        latest[rows["request"][matching]] = theirs
+        found[matching] = theirs
+    return found
 
 
-def _last_arrival(rows: Rows, arrives: Mask, axis: Axis) -> Column:
+def last_arrival(rows: Rows, arrives: Mask, axis: Axis) -> Column:
     """Return when the last rank that a call depends on came to it, for each arriving row."""
     arrival = rows["enter"][arrives].copy()
     from_root = np.isin(rows["verb"][arrives], _FROM_ROOT)

@@ -7,11 +7,10 @@ import subprocess
 import sys
 import time
 
-import psutil
+from whole_runs import PATIENCE_S, start, wait_for, workers
 
 from pscale.results.store import read_table
 
-PATIENCE_S = 60
 ENDLESS = ("--set", "train.steps=1000000")
 
 SABOTAGE = """
@@ -38,35 +37,6 @@ if rank == "1":
         finish(self)
     trainer.Trainer.update = late
 """
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-    return found
-
-
-def start(cli, *arguments):
-    return subprocess.Popen(
-        cli.command("run", *arguments, "--reports", cli.reports),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def workers(process):
-    """Return the ranks that are under way, wherever their launcher has put them in the tree."""
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if "pscale.worker" in child.cmdline() and "mpi" not in child.name():
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
 
 
 def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny, monkeypatch):
