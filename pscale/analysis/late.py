@@ -13,7 +13,7 @@ _NOTICED = 0.01  # of the step that the others wait for one rank: less is not wo
 _LATE = 0.1  # of the step: by so much a rank is late in a single step
 _ALWAYS = 0.9  # of the steps
 _MOST = 0.5  # of all waiting
-_BY_TURNS = 1.5  # times an equal part
+_BY_TURNS = 1.3  # times an equal part
 _STEP = ["repeat", "step"]
 
 
