@@ -33,6 +33,8 @@ Bind = Literal["core", "socket", "numa", "none"]
 ProcBind = Literal["close", "spread"]
 Places = Literal["threads", "cores", "ll_caches", "numa_domains", "sockets"]
 WaitPolicy = Literal["active", "passive"]
+SchedulerChoice = Literal["auto", "none", "slurm", "pbs", "lsf", "flux"]
+Packing = Literal["nodes", "case", "all"]
 Blas = Literal["openblas", "mkl", "blis"]
 KernelsChoice = Literal["auto", "fused", "numpy"]
 BlasThreading = Literal["openmp", "pthreads"]
@@ -192,6 +194,34 @@ class Launch:
     kernels: KernelsChoice = "auto"
     env: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
+    ranks_per_node: int = 0  # 0: as many as have cores
+    scheduler: SchedulerChoice = "auto"
+    packing: Packing = "nodes"  # what one job runs: all cases of so many nodes, one case, everything
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gpus: int = 0  # of a node
+    job_time_limit_s: float | None = None  # of a job; None: the sum of its launches' limits
+    directives: tuple[str, ...] = ()  # options for the scheduler
+    modules: tuple[str, ...] = ()
+    setup: str = ""  # lines of shell before the launches
+
+
+_NOT_THE_WORK = (  # fields of Launch that say where and how long, not what is measured
+    *(
+        "time_limit_s",
+        "hang_after_s",
+        "memory_limit_bytes",
+        "scheduler",
+        "packing",
+        "partition",
+        "account",
+        "qos",
+        "constraint",
+    ),
+    *("gpus", "job_time_limit_s", "directives", "modules", "setup"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +256,7 @@ class Case:
         content = _unlike_default(self)
         for name in ("suite", "label", "series", "base", "require"):
             content.pop(name, None)
-        for name in ("time_limit_s", "hang_after_s", "memory_limit_bytes"):
+        for name in _NOT_THE_WORK:
             content.get("launch", {}).pop(name, None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 

@@ -49,6 +49,9 @@ Overrides = Annotated[
 Only = Annotated[str | None, typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".')]
 Reports = Annotated[Path, typer.Option("--reports", help="Folder that holds the runs.")]
 RunPath = Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run's folder; default: the newest.")]
+SiteName = Annotated[
+    str | None, typer.Option("--site", help="Profile of sites.yaml; default: the one for this host.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -78,6 +81,7 @@ def show(
     suite: SuitePath,
     overrides: Overrides = None,
     only: Only = None,
+    site: SiteName = None,
     as_json: AsJson = False,
     memory: Annotated[bool, typer.Option("--memory", help="Tell the memory of a rank by kind.")] = False,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the pipelines' schedules too.")] = False,
@@ -85,9 +89,11 @@ def show(
 ) -> None:
     """Print the cases of a suite: plan, parameters, FLOPs, bytes and memory per rank. Starts nothing."""
     from pscale.cli import show as command
+    from pscale.cli.work import Chosen
 
+    chosen = Chosen(overrides=overrides or [], only=only, site=site)
     options = {"as_json": as_json, "memory": memory, "schedule": schedule}
-    command.show(suite, overrides or [], only, figure=figure, **options)
+    command.show(suite, chosen, figure=figure, **options)
 
 
 @app.command()
@@ -98,13 +104,46 @@ def run(
     reports: Reports = REPORTS,
     new: Annotated[bool, typer.Option("--new", help="Begin a new run even if one is unfinished.")] = False,
     run_path: Annotated[Path | None, typer.Option("--run", help="Go on with the run in this folder.")] = None,
+    site: SiteName = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--detach", help="Stay until submitted jobs have ended.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print scripts and commands, start nothing.")
+    ] = False,
 ) -> None:
-    """Measure every case of the suites, then report. Goes on with an unfinished run of the same suite."""
-    from pscale.cli import run as command
+    """Measure every case of the suites, then report. Goes on with an unfinished run of the same suite.
 
-    raise typer.Exit(
-        command.run(suites, overrides or [], only, command.Place(reports, new=new, folder=run_path))
-    )
+    On a login node it submits jobs, inside a job it launches there, elsewhere here: see `pscale doctor`.
+    """
+    from pscale.cli import run as command
+    from pscale.cli.work import Chosen
+
+    place = command.Place(reports, new=new, folder=run_path, wait=wait, dry_run=dry_run)
+    raise typer.Exit(command.run(suites, Chosen(overrides=overrides or [], only=only, site=site), place))
+
+
+@app.command()
+def status(
+    path: RunPath = None,
+    reports: Reports = REPORTS,
+    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on showing it until the run has finished.")
+    ] = False,
+) -> None:
+    """Say how a run is: its launches, its jobs and what the scheduler says of them."""
+    from pscale.cli import status as command
+
+    raise typer.Exit(command.status(path, reports, as_json=as_json, watch=watch))
+
+
+@app.command()
+def cancel(path: RunPath = None, reports: Reports = REPORTS) -> None:
+    """End the jobs of a run. What is finished is kept; `pscale run` goes on with the rest."""
+    from pscale.cli import status as command
+
+    raise typer.Exit(command.cancel(path, reports))
 
 
 @app.command()
@@ -147,13 +186,16 @@ def verify(
     only: Only = None,
     reports: Reports = REPORTS,
     every_tensor: Annotated[bool, typer.Option("--all", help="Print every tensor and call too.")] = False,
+    site: SiteName = None,
     as_json: AsJson = False,
 ) -> None:
     """Prove every plan of a suite equal to the serial program: losses, gradients, weights, calls, bytes."""
     from pscale.cli import verify as command
+    from pscale.cli.work import Chosen
 
+    chosen = Chosen(overrides=overrides or [], only=only, site=site)
     options = {"every_tensor": every_tensor, "as_json": as_json}
-    raise typer.Exit(command.verify(suite, overrides or [], only, reports, **options))
+    raise typer.Exit(command.verify(suite, chosen, reports, **options))
 
 
 @app.command()

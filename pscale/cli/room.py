@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pscale.config import Case
 from pscale.launch.machine import Machine
+from pscale.launch.placement import place
 from pscale.parallel.dry_run import pipeline_bubble
 from pscale.parallel.memory import fullest_rank
 from pscale.parallel.predict import Prediction, predict
@@ -28,24 +30,30 @@ class Room:
         """The prediction for the rank that holds most."""
         return predict(self.case, fullest_rank(self.case))
 
+    @cached_property
+    def ranks(self) -> int:
+        """Ranks of the node that has most of them."""
+        return place(self.case, self.here).ranks_per_node
+
     @property
     def needed_bytes(self) -> int:
-        """Memory of all ranks, as if each were the fullest, their processes included."""
-        return self.case.ranks * (self.fullest.total_bytes + EMPTY_PROCESS_BYTES)
+        """Memory of the ranks of a node, as if each were the fullest, their processes included."""
+        return self.ranks * (self.fullest.total_bytes + EMPTY_PROCESS_BYTES)
 
     @property
     def limit_bytes(self) -> int:
-        """Memory that the suite allows: by default, that of the machine."""
+        """Memory of a node that the suite allows: by default, what it has; 0 where that is not known."""
         return self.case.launch.memory_limit_bytes or self.here.memory_bytes
 
     @property
     def refusal(self) -> str:
         """Say why the case is not started; empty if it is."""
-        if self.needed_bytes <= self.limit_bytes:
+        if not self.limit_bytes or self.needed_bytes <= self.limit_bytes:
             return ""
         given = self.case.launch.memory_limit_bytes
+        node = " of a node" if self.here.nodes > 1 else ""
         return (
-            f"needs {size_of(self.needed_bytes)} on {plural(self.case.ranks, 'rank')}, more than "
+            f"needs {size_of(self.needed_bytes)} on {plural(self.ranks, 'rank')}{node}, more than "
             f"{size_of(self.limit_bytes)}, {'its launch.memory_limit' if given else 'the memory here'}: "
             "predicted only"
         )
@@ -60,3 +68,8 @@ class Room:
             "parameters": fullest.parameters,
             "predicted_bubble": pipeline_bubble(self.case),
         }
+
+
+def refusals(cases: Iterable[Case], here: Machine) -> dict[str, str]:
+    """Return, by the id of a case, why it is not started; those that are started are left out."""
+    return {case.id: reason for case in cases if (reason := Room(case, here).refusal)}

@@ -12,19 +12,20 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pscale.cli.auto import UntilPrecise
+from pscale.cli.dry_run import dry_run
+from pscale.cli.keep import keep
 from pscale.cli.report import publish
 from pscale.cli.room import Room
-from pscale.cli.work import Work, prepare
+from pscale.cli.submit import detached, fleet, wait
+from pscale.cli.work import Chosen, Work, prepare
 from pscale.config import Case
-from pscale.errors import FAILED, INTERRUPTED, LaunchError, UsageError
-from pscale.launch import campaign, machine
+from pscale.errors import FAILED, INTERRUPTED, UsageError
+from pscale.launch import campaign
 from pscale.launch.campaign import Job
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
-from pscale.results.rows import launch_row
-from pscale.results.store import write_part
 
 _STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
@@ -32,11 +33,13 @@ _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are kept, and which one to go on with."""
+    """Where runs are kept, which one to go on with, and how far to go."""
 
     reports: Path
-    new: bool
-    folder: Path | None
+    new: bool = False
+    folder: Path | None = None
+    wait: bool = True
+    dry_run: bool = False
 
 
 @dataclass
@@ -47,38 +50,67 @@ class Count:
     known: int
 
 
-def run(paths: Sequence[Path], overrides: Sequence[str], only: str | None, place: Place) -> int:
+def run(paths: Sequence[Path], chosen: Chosen, place: Place) -> int:
     """Run suites one after another, all checked before the first process starts; return the exit code."""
-    here = machine.inspect()
-    works = [prepare(path, overrides, only, here) for path in paths]
+    works = [prepare(path, chosen) for path in paths]
     if place.folder and len(works) > 1:
         raise UsageError("--run names the folder of one run; give one suite with it")
+    if place.dry_run:
+        for text in (text for work in works for text in dry_run(work, place.reports)):
+            print(text, end="\n\n")
+        return 0
     console = Console(stderr=True)
-    code = 0
+    submitted = [work for work in works if work.ground.where.scheduler]
+    code = _run_submitted(submitted, place, console) if submitted else 0
     for work in works:
-        launcher = work.launcher()
-        journal = _journal(work, place, here, console)
-        try:
-            _launch(journal, work, launcher, here, console)
-        except KeyboardInterrupt:
-            done, least = len(journal.finished()), len(work.cases) * work.repeats
-            total = f"at least {least}" if work.auto else least
-            console.print(
-                f"\npscale: interrupted; {done} of {total} launches are kept in {journal.folder}\n"
-                f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
-            return INTERRUPTED
-        if not publish(journal.folder):
-            code = FAILED
+        if work not in submitted:
+            code = max(code, _run_here(work, place, console))
+            if code == INTERRUPTED:
+                break
     return code
 
 
-def _journal(work: Work, place: Place, here: Machine, console: Console) -> Journal:
+def _run_here(work: Work, place: Place, console: Console) -> int:
+    launcher = work.launcher()
+    journal = _journal(work, place, console)
+    try:
+        _launch(journal, work, launcher, console)
+    except KeyboardInterrupt:
+        done, least = len(journal.finished()), len(work.cases) * work.repeats
+        total = f"at least {least}" if work.auto else least
+        _say(
+            console,
+            f"\npscale: interrupted; {done} of {total} launches are kept in {journal.folder}\n"
+            f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
+        )
+        return INTERRUPTED
+    return 0 if publish(journal.folder) else FAILED
+
+
+def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int:
+    """Submit the jobs of all suites, then wait for those of each and report it."""
+    fleets = [fleet(work, _journal(work, place, console), console) for work in works]
+    code = 0
+    try:
+        for each in fleets:
+            each.launch(wait=False)
+        for each in fleets if place.wait else ():
+            complete = wait(each, console)
+            if not complete:
+                _say(console, "some launches were cancelled: the same command goes on with them")
+            if not publish(each.journal.folder) or not complete:
+                code = FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if code == INTERRUPTED or not place.wait:
+        for each in fleets:
+            _say(console, detached(each.journal))
+    return code
+
+
+def _journal(work: Work, place: Place, console: Console) -> Journal:
     """Return the run to go on with, or a new one."""
-    document = work.document(here)
+    document = work.document()
     wanted = fingerprint(document)
     if place.folder:
         journal = Journal.open(place.folder)
@@ -89,17 +121,17 @@ def _journal(work: Work, place: Place, here: Machine, console: Console) -> Journ
     if found is None:
         return Journal.create(place.reports, work.suite.name, document)
     done = len(found.finished())
-    console.print(
-        f"going on with {found.folder}, where {done} launches have ended (--new begins anew)",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    _say(console, f"going on with {found.folder}, where {done} launches have ended (--new begins anew)")
     return found
 
 
-def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, console: Console) -> None:
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) -> None:
     """Run what is left of the work, with a bar that knows how long the cases should take."""
+    here = work.ground.machine
     most = work.auto.most if work.auto else work.repeats
     jobs = campaign.launches(work.cases, most, journal.document["seed"])
     until = UntilPrecise(journal) if work.auto else None
@@ -134,7 +166,7 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, con
         progress.update(bar, description=description, total=total, jobs=count.known)
 
     def on_end(job: Job, outcome: Outcome) -> None:
-        row = _keep(journal, job, outcome, rooms[job.case.id])
+        row = keep(journal, job, outcome, here)
         count.ended += 1
         progress.update(bar, advance=costs[job.case.id], done=count.ended)
         console.print(_line(job, count, row, until.reached(job) if until else ""), highlight=False)
@@ -142,7 +174,15 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, here: Machine, con
     wanted = until.wanted if until else campaign.always
     with progress:
         campaign.run(
-            journal, todo, launcher, here, on_start=on_start, on_end=on_end, refused=refused, wanted=wanted
+            journal,
+            todo,
+            launcher,
+            here,
+            on_start=on_start,
+            on_end=on_end,
+            refused=refused,
+            wanted=wanted,
+            attempts=campaign.ATTEMPTS_IN_JOBS if work.ground.where.inside else 1,
         )
 
 
@@ -151,24 +191,7 @@ def _steps(case: Case) -> int:
 
 
 def _cores(case: Case, here: Machine) -> int:
-    return min(case.ranks * case.threads, here.usable_cores)
-
-
-def _keep(journal: Journal, job: Job, outcome: Outcome, room: Room) -> dict[str, Any]:
-    """Write the row of a launch that has ended."""
-    ended = {
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "wall_s": outcome.wall_s,
-        "started_unix_s": outcome.started_unix_s,
-        "order": job.order,
-    }
-    row = room.columns() | launch_row(job.case, journal.case_folder(job.key), ended)
-    try:
-        write_part(journal.data, "cases", *job.key, [row])
-    except OSError as error:
-        raise LaunchError(f"cannot write in {journal.data}: {error.strerror or error}") from error
-    return row
+    return min(case.ranks * case.threads, here.usable_cores * here.nodes)
 
 
 def _line(job: Job, count: Count, row: dict[str, Any], reached: str) -> str:

@@ -15,12 +15,12 @@ from rich.table import Table
 
 from pscale.cli.room import Room
 from pscale.cli.schedules import texts
+from pscale.cli.work import Chosen, settled
 from pscale.config import Case, to_dict
-from pscale.launch import machine
 from pscale.parallel.memory import KINDS
 from pscale.parallel.predict import Prediction, predict
 from pscale.report.text import clean, plural, size_of
-from pscale.suite import Suite, expand, load_suite
+from pscale.suite import Suite, expand
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
@@ -29,22 +29,16 @@ _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
 
 def show(
-    path: Path,
-    overrides: Sequence[str],
-    only: str | None,
-    *,
-    as_json: bool,
-    memory: bool,
-    schedule: bool,
-    figure: Path | None,
+    path: Path, chosen: Chosen, *, as_json: bool, memory: bool, schedule: bool, figure: Path | None
 ) -> None:
     """Print the cases of the suite at `path`.
 
     With `memory` also what the fullest rank holds by kind, with `schedule` what the stages of pipelines do,
     which is drawn into the file `figure`, if there is to be one.
     """
-    suite, here = load_suite(path, overrides), machine.inspect()
-    cases = expand(suite, here.names(), only).cases
+    suite, _, ground = settled(path, chosen)
+    here = ground.machine
+    cases = expand(suite, here.names(), chosen.only).cases
     if figure is not None:
         from pscale.cli.draw import draw
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from pscale.cli import verdicts as tables
-from pscale.cli.work import prepare
+from pscale.cli.work import Chosen, prepare
 from pscale.config import Case, Timing
 from pscale.errors import FAILED
-from pscale.launch import campaign, machine
+from pscale.launch import campaign
 from pscale.launch.campaign import Job
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
@@ -30,21 +29,16 @@ _HEADING = (
 Verdict = dict[str, Any]
 
 
-def verify(
-    path: Path,
-    overrides: Sequence[str],
-    only: str | None,
-    reports: Path,
-    *,
-    every_tensor: bool,
-    as_json: bool,
-) -> int:
-    """Run each case and the serial program for STEPS steps in float64; return 1 if any differs."""
-    here = machine.inspect()
-    work = prepare(path, overrides, only, here)
+def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_json: bool) -> int:
+    """Run each case and the serial program for STEPS steps in float64; return 1 if any differs.
+
+    Inside a job that is on its nodes; nothing is submitted.
+    """
+    work = prepare(path, chosen, submits=False)
+    here = work.ground.machine
     work = replace(work, cases=[_proof(case) for case in work.cases], repeats=1, auto=None)
     launcher = work.launcher()
-    journal = Journal.create(reports / "verify", work.suite.name, work.document(here))
+    journal = Journal.create(reports / "verify", work.suite.name, work.document())
     verdicts: list[Verdict] = []
     console = Console(stderr=as_json, highlight=False)
 

@@ -26,6 +26,8 @@ from pscale.launch.outcome import Outcome
 
 WORKER = "pscale.worker"
 
+ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
+
 Task = Literal["measure", "verify"]
 NOTHING: Mapping[str, str] = {}
 
@@ -67,14 +69,18 @@ def run(
     task: Task = "measure",
     refused: Mapping[str, str] = NOTHING,
     wanted: Callable[[Job], bool] = always,
+    attempts: int = 1,
 ) -> None:
     """Launch what of `todo` has not ended yet, and is `wanted` when its turn comes.
 
+    A launch in which no rank has come to life is tried again, `attempts` times in all: networks and nodes
+    have their moments. One that has gone wrong later is not: it would go wrong again, or hide that it can.
+
     Jobs of cases in `refused` are skipped, for the reason given there. `on_end` writes the row; only then is
     the end noted, so that what is killed between the two is done again rather than lost. A case that fails is
-    a row like any other. Raises PlanError or LaunchError before
-    anything starts if some job cannot be started, LaunchError when the disk is full, and KeyboardInterrupt,
-    also for SIGTERM and a lost terminal, once the current job is ended; all finished ones are kept.
+    a row like any other. Raises PlanError or LaunchError before anything starts if some job cannot be
+    started, LaunchError when the disk is full, and KeyboardInterrupt, also for SIGTERM and a lost terminal,
+    once the current job is ended; all finished ones are kept.
     """
     commands = {job.key: _command(journal, job, launcher, machine) for job in todo}
     with journal.locked(), _signals_as_interrupts():
@@ -85,14 +91,23 @@ def run(
             if job.key not in finished and wanted(job):
                 on_start(job)
                 if reason := refused.get(job.case.id):
-                    outcome = _skipped(reason)
+                    outcome = skipped(reason)
                 else:
-                    outcome = _launch(journal, job, commands[job.key], task)
+                    outcome = _tried(journal, job, commands[job.key], task, attempts)
                 on_end(job, outcome)
                 journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
 
 
-def _skipped(reason: str) -> Outcome:
+def _tried(journal: Journal, job: Job, order: Command, task: Task, attempts: int) -> Outcome:
+    for _ in range(attempts):
+        outcome = _launch(journal, job, order, task)
+        if not outcome.unborn:
+            break
+    return outcome
+
+
+def skipped(reason: str) -> Outcome:
+    """Return the end of a launch that is not started."""
     return Outcome(status="skipped", reason=reason, wall_s=0.0, exit_code=0, started_unix_s=time.time())
 
 

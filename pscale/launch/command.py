@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pscale.config import Case, Omp
-from pscale.errors import LaunchError, PlanError
+from pscale.errors import LaunchError
 from pscale.launch.binding import binding
 from pscale.launch.machine import Machine
-from pscale.launch.mpi import Launcher
+from pscale.launch.mpi import SCHEDULERS, Launcher
+from pscale.launch.placement import Placement, place
 
 _THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
@@ -25,6 +26,10 @@ _CONFLICT = re.compile(
     r"|OMP_(PROC_BIND|PLACES|WAIT_POLICY|THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS)|GOMP_SPINCOUNT"
     r"|KMP_(AFFINITY|HW_SUBSET|BLOCKTIME|LIBRARY)"
     r"|I_MPI_PIN.*|HYDRA_(BINDING|BINDTO|MAPBY)|(OMPI|PRTE)_MCA_(hwloc|rmaps)_.*"
+    # What sbatch and salloc leave as defaults for srun, and what a login shell sets for all three:
+    r"|(SBATCH|SALLOC|SRUN)_.*|SLURM_(NTASKS.*|NPROCS|CPUS_PER_(TASK|GPU)|TRES_PER_TASK|CPU_BIND.*|HINT"
+    r"|THREADS_PER_CORE|CORE_SPEC|DISTRIBUTION|EXPORT_ENV|MPI_TYPE|MEM_BIND.*|EXACT|EXCLUSIVE|OVERCOMMIT"
+    r"|OVERLAP|WHOLE|TIMELIMIT|KILL_BAD_EXIT|WAIT|UNBUFFEREDIO|LABELIO|STD(IN|OUT|ERR)MODE|JOB_NAME)"
 )
 _ROOT_OPTION = "--allow-run-as-root"
 _ROOT_VARIABLES = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -52,11 +57,14 @@ def command(
     `environ` is what would be inherited; `root` says whether the user is root. Raises PlanError for more
     ranks and threads than cores, LaunchError where the launcher would refuse to start.
     """
-    check(case, machine)
-    bound = binding(case, launcher, machine)
-    permits = _openmpi_permits(case, machine, environ, root) if launcher.flavour == "openmpi" else ()
+    placement = place(case, machine)
+    bound = binding(case, launcher, machine, placement)
+    permits = (
+        _openmpi_permits(case, machine, environ, root, placement) if launcher.flavour == "openmpi" else ()
+    )
+    count = () if launcher.flavour in SCHEDULERS else ("-n", str(case.ranks))
     return Command(
-        argv=(launcher.path, *bound.options, *permits, *case.launch.extra, "-n", str(case.ranks), *argv),
+        argv=(*launcher.opening, *bound.options, *permits, *case.launch.extra, *count, *argv),
         env={
             **environment(case.threads, environ),
             **_openmp(case.launch.omp),
@@ -64,20 +72,6 @@ def command(
             **case.launch.env,
         },
     )
-
-
-def check(case: Case, machine: Machine) -> None:
-    """Raise PlanError if the case needs more cores than there are and does not say that this is meant."""
-    needed, available = case.ranks * case.threads, machine.usable_cores
-    if needed > available and not case.launch.oversubscribe:
-        limit = (
-            "" if available == machine.cores else f" (the control group allows {machine.cpu_limit:g} CPUs)"
-        )
-        raise PlanError(
-            f"{case.label}: ranks {case.ranks} x threads {case.threads} = {needed} cores, but {machine.host} "
-            f'has {available}{limit}; leave such cases out, `exclude: ["ranks * threads > cores"]`, '
-            "or say `launch: {oversubscribe: true}` to let them share cores"
-        )
 
 
 def environment(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
@@ -105,14 +99,15 @@ def is_replaced(name: str) -> bool:
     return _CONFLICT.fullmatch(name) is not None
 
 
-def _openmpi_permits(case: Case, machine: Machine, environ: Mapping[str, str], root: bool) -> tuple[str, ...]:
+def _openmpi_permits(
+    case: Case, machine: Machine, environ: Mapping[str, str], root: bool, placement: Placement
+) -> tuple[str, ...]:
     """Return the options without which Open MPI refuses: to share cores, and to run as root.
 
     It refuses root because of what a mistake could do to the system. In a container root is the usual user
     and the system is the container's own, so it is permitted there; elsewhere the user has to say so.
     """
-    oversubscribed = case.ranks * case.threads > machine.usable_cores
-    permits = ("--oversubscribe",) if oversubscribed else ()
+    permits = ("--oversubscribe",) if placement.shared else ()
     given = {**environ, **case.launch.env}
     permitted = _ROOT_OPTION in case.launch.extra or all(given.get(name) == "1" for name in _ROOT_VARIABLES)
     if not root or permitted:

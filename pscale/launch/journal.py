@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -24,11 +24,28 @@ _DOCUMENT, _RECORDS, _LOCK = "run.json", "journal.jsonl", "lock"
 
 
 class Journal:
-    """The folder of one run. Make one with `create` or `open`; hold `locked` while launching."""
+    """The folder of one run. Make one with `create` or `open`; hold `locked` while launching.
 
-    def __init__(self, folder: Path, document: Mapping[str, Any]):
+    Each job of a scheduler writes a `branch` of its own, so that no two hosts ever write to one file; all
+    branches are read as one.
+    """
+
+    def __init__(self, folder: Path, document: Mapping[str, Any], branch: str = ""):
         self.folder = folder
         self.document = document
+        self._branch = branch
+
+    @property
+    def _own(self) -> Path:
+        return self.job_folder(self._branch) if self._branch else self.folder
+
+    def branch(self, name: str) -> Journal:
+        """Return this run as job `name` writes it."""
+        return Journal(self.folder, self.document, name)
+
+    def job_folder(self, name: str) -> Path:
+        """Return where a job has its script, log and branch."""
+        return self.folder / "jobs" / name
 
     @classmethod
     def create(cls, root: Path, suite: str, run_document: Mapping[str, Any]) -> Journal:
@@ -88,8 +105,18 @@ class Journal:
         self._append({"event": event, **facts})
 
     def records(self) -> list[dict[str, Any]]:
-        """Return all that was noted, oldest first; a last line that was cut off is left out."""
-        path = self.folder / _RECORDS
+        """Return all that was noted; a last line that was cut off is left out.
+
+        What one writer noted is in its order, the run itself before its jobs.
+        """
+        paths = [self.folder / _RECORDS, *sorted((self.folder / "jobs").glob(f"*/{_RECORDS}"))]
+        return [record for path in paths for record in self._read(path)]
+
+    def own_records(self) -> list[dict[str, Any]]:
+        """Return what this writer noted."""
+        return self._read(self._own / _RECORDS)
+
+    def _read(self, path: Path) -> list[dict[str, Any]]:
         try:
             lines = path.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
@@ -100,13 +127,19 @@ class Journal:
         except ValueError as error:
             raise ResultsError(f"{path}: a line is damaged: {error}") from error
 
+    def left(self, keys: Iterable[Key]) -> list[Key]:
+        """Return the launches that have not ended and are still needed."""
+        finished, enough = self.finished(), self.enough()
+        return [key for key in keys if key not in finished and key[0] not in enough]
+
     def finished(self) -> set[Key]:
         """Return the launches that have ended, well or not."""
         return self._keys("ended")
 
     def interrupted(self) -> set[Key]:
-        """Return the launches whose end was never noted: pscale was killed, or is at it now."""
-        return self._keys("launched") - self._keys("ended")
+        """Return the launches of this writer whose end was never noted: it was killed, or is at it now."""
+        own = {key_of(record) for record in self.own_records() if record["event"] == "launched"}
+        return own - self.finished()
 
     def is_finished(self) -> bool:
         """Tell whether every case has ended as often as it should."""
@@ -129,8 +162,8 @@ class Journal:
 
         The lock goes with its process, however that ends. Raises LaunchError if another one has it.
         """
-        with _writing(self.folder):
-            lock = (self.folder / _LOCK).open("a+", encoding="utf-8")
+        with _writing(self._own):
+            lock = (self._own / _LOCK).open("a+", encoding="utf-8")
         with lock:
             works = try_lock(lock.fileno())
             if works is None:
@@ -147,19 +180,24 @@ class Journal:
             yield works
 
     def _keys(self, event: str) -> set[Key]:
-        return {(record["case"], record["repeat"]) for record in self.records() if record["event"] == event}
+        return {key_of(record) for record in self.records() if record["event"] == event}
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        with _writing(self.folder), (self.folder / _RECORDS).open("ab") as file:
+        with _writing(self._own), (self._own / _RECORDS).open("ab") as file:
             file.write(json.dumps({**record, "unix_s": time.time()}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def _cut_torn_line(self) -> None:
-        path = self.folder / _RECORDS
+        path = self._own / _RECORDS
         if path.exists():
             content = path.read_bytes()
             os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def key_of(record: Mapping[str, Any]) -> Key:
+    """Return which launch a record is about."""
+    return record["case"], record["repeat"]
 
 
 def newest_unfinished(root: Path, suite: str, wanted: str) -> Journal | None:
@@ -174,6 +212,12 @@ def newest_unfinished(root: Path, suite: str, wanted: str) -> Journal | None:
     return None
 
 
+def newest_run(root: Path) -> Journal | None:
+    """Return the run under `root` that was begun last."""
+    found = list(root.glob(f"*/*/{_DOCUMENT}")) if root.is_dir() else []
+    return Journal.open(max(found, key=lambda file: file.stat().st_mtime_ns).parent) if found else None
+
+
 def fingerprint(run_document: Mapping[str, Any]) -> str:
     """Return what two runs share only if one can go on with the other: the work and the kind of machine."""
     machine = run_document["provenance"].get("machine", {})
@@ -181,7 +225,8 @@ def fingerprint(run_document: Mapping[str, Any]) -> str:
         "resolved": run_document["suite"]["resolved"],
         "cases": sorted(case["id"] for case in run_document["cases"]),
         "repeats": run_document["repeats"],
-        "machine": {name: machine.get(name) for name in ("cpu_model", "cores")},
+        "machine": {name: machine.get(name) for name in ("cpu_model", "cores")}
+        | {"nodes": machine.get("nodes", 1)},
     }
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
 

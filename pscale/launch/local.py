@@ -11,7 +11,7 @@ from typing import Literal
 from pscale.errors import LaunchError
 from pscale.launch import hang, processes
 from pscale.launch.command import Command
-from pscale.launch.outcome import STDERR, STDOUT, Outcome, Status, judge, overdue
+from pscale.launch.outcome import BORN, STDERR, STDOUT, Outcome, Status, judge, overdue
 
 _LOOK_S = 2.0  # between two looks for ranks that say that they stand still
 
@@ -36,7 +36,12 @@ def launch(command: Command, folder: Path, time_limit_s: float) -> Outcome:
     exit_code = process.wait()
     status, reason = _verdict(ending, folder, exit_code, time_limit_s)
     return Outcome(
-        status=status, reason=reason, wall_s=wall_s, exit_code=exit_code, started_unix_s=started_unix_s
+        status=status,
+        reason=reason,
+        wall_s=wall_s,
+        exit_code=exit_code,
+        started_unix_s=started_unix_s,
+        unborn=status == "failed" and not (folder / BORN).exists(),
     )
 
 

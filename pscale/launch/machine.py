@@ -20,7 +20,7 @@ _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One host as this process may use it."""
+    """One host as this process may use it, and how many of its like there are beside it."""
 
     host: str
     cpu_model: str
@@ -29,6 +29,8 @@ class Machine:
     cpu_limit: float | None = None  # CPUs' worth of time that the control group allows
     restricted: bool = False  # the affinity leaves out CPUs of the host
     container: bool = False
+    nodes: int = 1  # `host` then stands for all of them
+    hostfile: str = ""  # names them to launchers that cannot ask the scheduler
 
     @property
     def cores(self) -> int:
@@ -48,9 +50,10 @@ class Machine:
     def names(self) -> Mapping[str, float]:
         """Return what expressions of a suite may say of the machine."""
         return {
-            "cores": self.usable_cores,
+            "cores": self.usable_cores * self.nodes,
             "memory_gib": round(self.memory_bytes / 2**30, 1),
-            "nodes": 1,
+            "nodes": self.nodes,
+            "cores_per_node": self.usable_cores,
         }
 
     def summary(self) -> dict[str, Any]:
@@ -63,6 +66,7 @@ class Machine:
             "cpu_limit": self.cpu_limit,
             "memory_bytes": self.memory_bytes,
             "container": self.container,
+            "nodes": self.nodes,
         }
 
 

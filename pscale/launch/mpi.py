@@ -17,13 +17,16 @@ from typing import Literal
 
 from pscale.errors import LaunchError
 
-Flavour = Literal["mpich", "openmpi", "intel"]
+Flavour = Literal["mpich", "openmpi", "intel", "srun", "flux"]
+SCHEDULERS: tuple[Flavour, ...] = ("srun", "flux")  # they start processes of any MPI
 
 _NAMES = ("mpiexec", "mpirun")
 _ANSWERS: tuple[tuple[Flavour, str], ...] = (  # Intel's is built on Hydra too, so it is asked for first
     ("intel", r"Intel\(R\) MPI Library.*?Version\s+(?P<version>[\w.]+)"),
     ("mpich", r"HYDRA build details:.*?Version:\s+(?P<version>\S+)"),
     ("openmpi", r"\((?:Open MPI|OpenRTE|PRRTE)\)\s+(?P<version>\S+)"),
+    ("srun", r"^slurm\S* (?P<version>\d\S*)"),
+    ("flux", r"^commands:\s+(?P<version>\d\S*)"),
 )
 _ANSWER_LIMIT_S = 20
 _REMEDY = (
@@ -39,6 +42,14 @@ class Launcher:
     path: str
     flavour: Flavour
     version: str
+    pmi: str = ""  # srun only: the interface by which ranks find each other
+
+    @property
+    def opening(self) -> tuple[str, ...]:
+        """The command and what has to come first behind it."""
+        if self.flavour == "flux":
+            return self.path, "run"
+        return (self.path, f"--mpi={self.pmi}") if self.pmi else (self.path,)
 
     @property
     def major(self) -> int:
@@ -84,7 +95,8 @@ def identify(path: str) -> Launcher:
             return Launcher(path=path, flavour=flavour, version=found["version"])
     said = text.strip().splitlines()[:1] or [f"nothing, exit code {answer.returncode}"]
     raise LaunchError(
-        f"{path} --version says {said[0]!r}: not MPICH's, Open MPI's or Intel MPI's launcher; {_REMEDY}"
+        f"{path} --version says {said[0]!r}: not the launcher of MPICH, Open MPI, "
+        f"Intel MPI, Slurm or Flux; {_REMEDY}"
     )
 
 

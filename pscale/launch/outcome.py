@@ -10,9 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Status = Literal["ok", "failed", "timeout", "skipped", "hung", "invalid"]
+Status = Literal[  # the last four: what became of the job around a launch
+    "ok",
+    "failed",
+    "timeout",
+    "skipped",
+    "hung",
+    "invalid",
+    "cancelled",
+    "preempted",
+    "node_failed",
+    "vanished",
+]
 
-RESULT, STDOUT, STDERR = "result.json", "stdout.log", "stderr.log"
+RESULT, BORN, STDOUT, STDERR = "result.json", "born", "stdout.log", "stderr.log"
 
 _QUOTED_LINES = 3
 _QUOTED_BYTES = 64 << 10
@@ -56,6 +67,7 @@ class Outcome:
     wall_s: float
     exit_code: int
     started_unix_s: float
+    unborn: bool = False  # it failed before its ranks had met
 
 
 def judge(folder: Path, exit_code: int) -> tuple[Status, str]:

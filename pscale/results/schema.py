@@ -31,7 +31,8 @@ CASES = _schema(
     ("base", pa.bool_()),
     ("scaling", _text),
     ("injected", _text),  # what makes ranks late on purpose; null for a healthy case
-    ("status", _text),  # ok failed timeout hung invalid skipped
+    # ok failed timeout hung invalid skipped; of jobs: cancelled preempted node_failed vanished
+    ("status", _text),
     ("reason", _text),
     ("ranks", _whole),
     ("threads", _whole),

@@ -3,6 +3,17 @@
 from pscale.suite.editor import editor_schema
 from pscale.suite.expand import expand
 from pscale.suite.load import load_suite
+from pscale.suite.site import Site, find_site
 from pscale.suite.suite import Auto, Expansion, Expectation, Suite
 
-__all__ = ["Auto", "Expansion", "Expectation", "Suite", "editor_schema", "expand", "load_suite"]
+__all__ = [
+    "Auto",
+    "Expansion",
+    "Expectation",
+    "Site",
+    "Suite",
+    "editor_schema",
+    "expand",
+    "find_site",
+    "load_suite",
+]

@@ -12,11 +12,21 @@ from pscale.suite.schema import Block, File, Gpt, Inject, Jitter, Linear, Linear
 
 _STDLIB = config.Data.source
 _LINEAR_WEIGHTS = 5
+_CONVERTED = {
+    "time_limit",
+    "hang_after",
+    "memory_limit",
+    "job_time_limit",
+    "omp",
+    "extra",
+    "directives",
+    "modules",
+}
 
 
 def build(file: File, folder: Path) -> config.Case:
     """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
-    launch = file.launch.model_dump(exclude={"time_limit", "hang_after", "memory_limit", "extra", "omp"})
+    launch = file.launch.model_dump(exclude=_CONVERTED)
     return config.Case(
         suite=file.name,
         label="",
@@ -33,7 +43,10 @@ def build(file: File, folder: Path) -> config.Case:
             time_limit_s=file.launch.time_limit,
             memory_limit_bytes=file.launch.memory_limit,
             hang_after_s=file.launch.hang_after,
+            job_time_limit_s=file.launch.job_time_limit,
             extra=tuple(file.launch.extra),
+            directives=tuple(file.launch.directives),
+            modules=tuple(file.launch.modules),
             omp=config.Omp(**file.launch.omp.model_dump()),
         ),
         require=config.Require(**file.require.model_dump()),

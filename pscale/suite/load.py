@@ -12,6 +12,7 @@ from pscale.suite.document import Document, read_document
 from pscale.suite.override import merged, overridden
 from pscale.suite.problems import found_by_pydantic, suite_error
 from pscale.suite.schema import File
+from pscale.suite.site import Site
 from pscale.suite.suite import Auto, Suite
 
 # With fewer launches an interval is narrow by chance too often: launching until it was narrow would leave
@@ -19,12 +20,14 @@ from pscale.suite.suite import Auto, Suite
 FEWEST_AUTO = 5
 
 
-def load_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
-    """Read a suite with all that it extends, and apply overrides such as `model.width=256`.
+def load_suite(path: Path, overrides: Sequence[str] = (), site: Site | None = None) -> Suite:
+    """Read a suite with all that it extends, above a site's profile; apply overrides such as `width=256`.
 
     Raises SuiteError that lists everything wrong, each with file, line, field and what would be right.
     """
     document = _with_bases(path, ())
+    if site:
+        document = site.below(document)
     for override in overrides:
         document = overridden(document, override)
     try:

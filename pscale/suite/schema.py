@@ -55,6 +55,8 @@ Metric = Literal[
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_WORD = re.compile(r"""[^\s'"`$\\]+""")
+_OPTION = re.compile(r"-[^\n\r\0]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -211,6 +213,23 @@ def _variables(values: dict[str, str]) -> dict[str, str]:
     return values
 
 
+def _word(value: str) -> str:
+    if not _WORD.fullmatch(value):
+        raise ValueError(f"expected one word without quotes, got '{value}'")
+    return value
+
+
+def _option(value: str) -> str:
+    if not _OPTION.fullmatch(value):
+        raise ValueError(f"expected one option of the scheduler such as '--exclusive', got '{value}'")
+    return value
+
+
+Word = Annotated[str, AfterValidator(_word)]
+WordOrNothing = Annotated[str, AfterValidator(lambda value: value and _word(value))]
+Option = Annotated[str, AfterValidator(_option)]
+
+
 class Omp(Group):
     """Where the OpenMP threads of a rank run, and how they wait for work."""
 
@@ -239,6 +258,18 @@ class Launch(Group):
     kernels: config.KernelsChoice = config.Launch.kernels
     env: Annotated[dict[str, str], AfterValidator(_variables)] = {}
     extra: list[str] = []
+    ranks_per_node: CountOrNone = config.Launch.ranks_per_node
+    scheduler: config.SchedulerChoice = config.Launch.scheduler
+    packing: config.Packing = config.Launch.packing
+    partition: WordOrNothing = config.Launch.partition
+    account: WordOrNothing = config.Launch.account
+    qos: WordOrNothing = config.Launch.qos
+    constraint: WordOrNothing = config.Launch.constraint
+    gpus: CountOrNone = config.Launch.gpus
+    job_time_limit: Seconds | None = config.Launch.job_time_limit_s
+    directives: list[Option] = []
+    modules: list[Word] = []
+    setup: str = config.Launch.setup
 
 
 class Inject(Group):

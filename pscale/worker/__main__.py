@@ -48,6 +48,8 @@ def main(folder: Path) -> None:
             f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
             "`pscale doctor` says which are found"
         )
+    if comm.rank == 0:
+        (folder / "born").touch()  # the launcher has done its part: what goes wrong now is the case's fault
     use_kernels(order.case.launch.kernels, order.case.threads)
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"

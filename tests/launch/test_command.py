@@ -70,6 +70,80 @@ def test_each_mpi_gets_its_own_options_for_cores_threads_and_sharing(launcher, a
     assert line(asked, launcher) == golden
 
 
+FIVE_NODES = {"nodes": 5, "hostfile": ""}
+SRUN = Launcher(path="/usr/bin/srun", flavour="srun", version="22.05.8", pmi="pmi2")
+FLUX = Launcher(path="/usr/bin/flux", flavour="flux", version="0.60")
+SRUN_TAIL = "--threads-per-core=1 --distribution=block:block"
+SRUN_END = "--kill-on-bad-exit=1 --export=ALL JOB"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "asked", "golden"),
+    [
+        (
+            SRUN,
+            case(8, 2),
+            "/usr/bin/srun --mpi=pmi2 --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 "
+            f"--cpu-bind=cores {SRUN_TAIL} {SRUN_END}",
+        ),
+        (
+            SRUN,
+            case(3, ranks_per_node=1, bind="numa", extra=("--exclusive",)),
+            "/usr/bin/srun --mpi=pmi2 --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=1 "
+            f"--cpu-bind=ldoms {SRUN_TAIL} --kill-on-bad-exit=1 --export=ALL --exclusive JOB",
+        ),
+        (
+            SRUN,
+            case(80, oversubscribe=True),
+            "/usr/bin/srun --mpi=pmi2 --nodes=5 --ntasks=80 --ntasks-per-node=16 --cpus-per-task=1 "
+            f"--cpu-bind=none {SRUN_TAIL} --overcommit {SRUN_END}",
+        ),
+        (
+            FLUX,
+            case(8, 2),
+            "/usr/bin/flux run --nodes=2 --ntasks=8 --cores-per-task=2 --setopt=cpu-affinity=per-task JOB",
+        ),
+        (HYDRA, case(9), "/opt/mpich/bin/mpiexec -ppn 5 -bind-to core:1 -n 9 JOB"),
+        (HYDRA, case(9, bind="none"), "/opt/mpich/bin/mpiexec -ppn 5 -bind-to none -n 9 JOB"),
+        (OPENMPI, case(9, 2), "/opt/openmpi/bin/mpiexec --map-by ppr:3:node:PE=2 --bind-to core -n 9 JOB"),
+        (
+            OPENMPI,
+            case(9, bind="none"),
+            "/opt/openmpi/bin/mpiexec --map-by ppr:5:node --bind-to none -n 9 JOB",
+        ),
+        (INTEL, case(9), "/opt/intel/mpiexec -ppn 5 -n 9 JOB"),
+    ],
+)
+def test_each_launcher_spreads_ranks_over_nodes_as_the_case_asks(launcher, asked, golden):
+    assert line(asked, launcher, machine(**FIVE_NODES)) == golden
+
+
+def test_a_list_of_hosts_is_handed_to_launchers_that_cannot_ask_the_scheduler():
+    here = machine(nodes=2, hostfile="/var/nodes 5")
+    assert "mpiexec -f '/var/nodes 5' -ppn 5 " in line(case(9), HYDRA, here)
+    assert "mpiexec --hostfile '/var/nodes 5' --map-by ppr:5:node:PE=1 " in line(case(9), OPENMPI, here)
+    assert "/var/nodes" not in line(case(9), SRUN, here)
+
+
+def test_more_nodes_than_there_are_is_told_with_both_numbers():
+    with pytest.raises(PlanError, match=r"6 nodes with 8 ranks x threads 1 on each, but host has 5 with 8"):
+        line(case(48, ranks_per_node=8), SRUN, machine(**FIVE_NODES))
+    with pytest.raises(PlanError, match=r"2 nodes with 1 ranks x threads 1 on each, but host has 1"):
+        line(case(2, ranks_per_node=1), HYDRA)
+    with pytest.raises(PlanError, match=r"1 nodes with 9 ranks"):
+        line(case(9, ranks_per_node=9), SRUN, machine(**FIVE_NODES))
+
+
+def test_what_a_job_leaves_to_srun_as_defaults_is_not_passed_on():
+    inherited = {
+        **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_HINT", "SBATCH_QOS"), "1"),
+        **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_CONF"), "1"),
+    }
+    env = command(case(1), SRUN, ["JOB"], machine(), environ=inherited, root=False).env
+    kept = {name for name in env if name.startswith(("SLURM", "SBATCH"))}
+    assert kept == {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_CONF"}
+
+
 @pytest.mark.parametrize(
     ("asked", "variables"),
     [

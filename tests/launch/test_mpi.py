@@ -28,6 +28,9 @@ def program(path, answer, exit_code=0):
         ("mpirun (Open MPI) 4.1.4", "openmpi", "4.1.4"),
         ("prterun (PRRTE) 3.0.11", "openmpi", "3.0.11"),
         (ANSWERS["intel"], "intel", "2021.10"),
+        ("slurm-wlm 22.05.8", "srun", "22.05.8"),
+        ("slurm 24.11.1", "srun", "24.11.1"),
+        ("commands:    \t\t0.60.0\nlibflux-core:\t\t0.60.0", "flux", "0.60.0"),
     ],
 )
 def test_a_launcher_is_known_by_what_it_says_of_itself(tmp_path, answer, flavour, version):

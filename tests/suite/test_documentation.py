@@ -15,7 +15,7 @@ from pscale import expressions
 from pscale.errors import PscaleError
 from pscale.suite import expand, load_suite, quantities
 from pscale.suite.document import read_value
-from pscale.suite.schema import File, Metric, Omp
+from pscale.suite.schema import File, Metric, Omp, Option, Word, WordOrNothing
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
@@ -39,6 +39,9 @@ TYPES = {
     "text": str,
     "true or false": bool,
     "list of texts": list[str],
+    "word or nothing": WordOrNothing,
+    "list of words": list[Word],
+    "list of options": list[Option],
 }
 OTHER_TYPES = {
     *("text", "group", "group or null", "list of groups", "list of groups or null"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pscale.launch import machine
-from pscale.launch.doctor import blas, host, world
+from pscale.launch.doctor import blas, host, where, world
 from pscale.launch.doctor.finding import Finding
 
 __all__ = ["Finding", "findings"]
@@ -16,6 +16,7 @@ def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Fi
     here = machine.inspect()
     quiet = host.Stopwatch()
     return [
+        where.finding(),
         *host.cores(here),
         *host.load(here),  # before the probes make a load of their own
         *host.storage(here, reports),

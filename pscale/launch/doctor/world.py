@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pscale.config import Case, Launch, Plan
+from pscale.config import Launch
 from pscale.errors import LaunchError
-from pscale.launch import local, mpi
-from pscale.launch.command import Command, command
+from pscale.launch import mpi
+from pscale.launch.command import Command
 from pscale.launch.doctor.finding import Finding
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
-from pscale.launch.outcome import STDOUT, Outcome
+from pscale.launch.trial import PROBE, trial, worlds
 
 _RANKS = 2
 _LIMIT_S = 20
-_PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
 _VENDORS = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}  # as mpi4py calls them
 _MISMATCH = (
     "name the launcher of that library (`launch: {launcher: /path/to/mpiexec}`), or take one that brings "
@@ -52,30 +49,19 @@ def _named(launcher: Launcher) -> str:
 
 
 def _started(machine: Machine, launcher: Launcher, folder: Path) -> Iterator[Finding]:
-    case = Case(
-        suite="doctor", label="doctor", ranks=_RANKS, plan=Plan(dp=_RANKS), launch=Launch(oversubscribe=True)
-    )
-    order = command(case, launcher, _PROBE, machine, environ=os.environ, root=os.geteuid() == 0)
-    answers, outcome = _ask(order, folder)
+    order = trial(launcher, machine, Launch(), _RANKS)
+    answers, outcome = worlds(order, folder, _LIMIT_S)
     if answers:
         yield from judge(machine, launcher, answers, outcome.wall_s)
         return
-    alone, _ = _ask(Command(argv=_PROBE, env=os.environ), folder / "alone")
+    alone, _ = worlds(Command(argv=PROBE, env=os.environ), folder / "alone", _LIMIT_S)
     if alone and not _belong(launcher, alone[0]):
         text = f"{launcher.path} ({_named(launcher)}) cannot start mpi4py, which loads {_library(alone[0])}"
         yield Finding(topic="MPI", level="fail", text=text, remedy=_MISMATCH)
         return
     text = f"{_RANKS} ranks cannot be started: {outcome.reason}"
-    remedy = f"see whether this works: {shlex.join(order.argv[: -len(_PROBE)])} hostname"
+    remedy = f"see whether this works: {shlex.join(order.argv[: -len(PROBE)])} hostname"
     yield Finding(topic="MPI", level="fail", text=text, remedy=remedy)
-
-
-def _ask(order: Command, folder: Path) -> tuple[list[dict[str, Any]], Outcome]:
-    """Return the answers of the first rank of every world that came to be, none after an error."""
-    folder.mkdir(exist_ok=True)
-    outcome = local.launch(order, folder, _LIMIT_S)
-    lines = (folder / STDOUT).read_text(errors="replace").splitlines() if outcome.exit_code == 0 else []
-    return [json.loads(line) for line in lines if line.startswith("{")], outcome
 
 
 def judge(

@@ -1,0 +1,137 @@
+"""Which launcher to use inside a job: one that was seen to make one world of its ranks, and is remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pscale.config import Launch
+from pscale.errors import LaunchError
+from pscale.launch import mpi
+from pscale.launch.allocation import Allocation
+from pscale.launch.machine import Machine
+from pscale.launch.mpi import Launcher
+from pscale.launch.scheduler.tools import ask
+from pscale.launch.trial import is_one_world, trial, worlds
+
+_PMI = {  # what the library of each kind may understand, the better first
+    "mpich": ("pmi2", "pmix", "cray_shasta"),
+    "intel": ("pmi2", "pmix"),
+    "openmpi": ("pmix", "pmi2"),
+}
+
+
+def find(launch: Launch, inside: Allocation | None, machine: Machine) -> Launcher:
+    """Return the launcher for a suite's `launch` where pscale runs now.
+
+    Outside of jobs and for a launcher that is named this is the one that `mpi.find` finds. Inside a job
+    `auto` tries what there is with two ranks, on two nodes if there are some. Raises LaunchError that says
+    how each has failed.
+    """
+    if inside is None:
+        return mpi.find(launch.launcher)
+    ways = list(candidates(launch.launcher, inside))
+    if len(ways) == 1 and launch.launcher != "auto":
+        return ways[0]
+    memory = _Memory(inside)
+    if (known := memory.read()) in ways:
+        return known
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="pscale-trial-") as folder:
+        for number, way in enumerate(ways):
+            if reason := _failure(way, machine, launch, Path(folder, str(number))):
+                failures.append(f"\n  {' '.join(way.opening)}: {reason}")
+            else:
+                memory.write(way)
+                return way
+    raise LaunchError(
+        f"no launcher makes one world of two ranks here:{''.join(failures)}\nname one that does in the suite "
+        "or the site's profile, `launch: {launcher: ...}`; mpi4py and the launcher must be of one MPI"
+    )
+
+
+def candidates(choice: str, inside: Allocation) -> Iterator[Launcher]:
+    """Yield the launchers that may work, the scheduler's own first: it knows the job's cores best."""
+    try:
+        found = mpi.find(choice)
+    except LaunchError:
+        if choice != "auto":
+            raise
+        found = None
+    scheduler = {"slurm": "srun", "flux": "flux"}.get(inside.scheduler)
+    of_scheduler = found if found and found.flavour in mpi.SCHEDULERS else None
+    if choice == "auto" and scheduler and (path := shutil.which(scheduler)):
+        with contextlib.suppress(LaunchError):  # then it will not do
+            of_scheduler = mpi.identify(path)
+    if of_scheduler and of_scheduler.flavour == "srun":
+        yield from _with_pmi(of_scheduler, found)
+    elif of_scheduler:
+        yield of_scheduler
+    if found and found != of_scheduler:
+        yield found
+
+
+def _with_pmi(srun: Launcher, library: Launcher | None) -> Iterator[Launcher]:
+    """Yield srun with each interface that both it and the MPI library may know."""
+    answer = ask((srun.path, "--mpi=list"))
+    offered = set(re.findall(r"\b(pmix|pmi2|cray_shasta)\b", answer.out + answer.err))
+    flavour = library.flavour if library else "mpich"
+    for pmi in _PMI.get(flavour, _PMI["mpich"]):
+        if pmi in offered:
+            yield Launcher(path=srun.path, flavour="srun", version=srun.version, pmi=pmi)
+
+
+def _failure(way: Launcher, machine: Machine, launch: Launch, folder: Path) -> str:
+    """Return why a launcher will not do, or nothing."""
+    ranks = 2
+    try:
+        answers, outcome = worlds(trial(way, machine, launch, ranks), folder)
+    except LaunchError as error:
+        return str(error)
+    if is_one_world(answers, ranks):
+        return ""
+    if answers:
+        return f"{ranks} ranks are in worlds of {', '.join(str(answer['size']) for answer in answers)}"
+    return re.sub(r" \[[^\]]*\]$", "", outcome.reason)  # the log that it names goes away
+
+
+class _Memory:
+    """What worked last time, in the user's cache: for this scheduler, this Python and this MPI."""
+
+    def __init__(self, inside: Allocation):
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self._path = cache / "pscale" / "launchers.json"
+        self._key = f"{inside.scheduler} {os.environ.get('SLURM_CLUSTER_NAME', '')} {sys.prefix}"
+
+    def read(self) -> Launcher | None:
+        known = self._all().get(self._key)
+        try:
+            return Launcher(**known) if known else None
+        except TypeError:
+            return None
+
+    def write(self, way: Launcher) -> None:
+        """Remember; a place that cannot be written only costs another trial."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps({**self._all(), self._key: asdict(way)}, indent=1))
+            temporary.replace(self._path)
+        except OSError:
+            pass
+
+    def _all(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}

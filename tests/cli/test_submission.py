@@ -1,0 +1,102 @@
+"""From a login node to a report, with commands of schedulers that run their jobs on this host."""
+
+import json
+import re
+import subprocess
+import sys
+
+import fake_scheduler
+import pytest
+from login_node import SITE, LoginNode, wait_for
+
+from pscale.errors import LaunchError
+from pscale.launch import mpi
+
+ONE_JOB = ("--set", "sweep.ranks=[1, 2]", "--set", "launch.packing=all", "--set", "launch.ranks_per_node=2")
+
+
+@pytest.fixture
+def login(tmp_path, monkeypatch):
+    """Make this the login node of a scheduler whose jobs run."""
+
+    def make(name, execute=True):
+        programs = fake_scheduler.install(tmp_path / name, name)
+        if execute:
+            (tmp_path / name / "execute").touch()
+        monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        folder = tmp_path / "a folder with $(touch pwned) 'quotes' 100%"
+        folder.mkdir()
+        return LoginNode(folder, f"{SITE}  nodes: 4\n  cores_per_node: 2\n")
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
+def test_a_job_of_each_scheduler_runs_its_launches_and_is_reported(login, name):
+    try:
+        mpi.find()
+    except LaunchError as error:
+        pytest.skip(str(error))
+    node = login(name)
+    results = node.run(node.weak, *ONE_JOB)
+    assert {(row["ranks"], row["status"]) for row in results.rows("cases")} == {(1, "ok"), (2, "ok")}
+    assert len(node.events("submitted")) == 1
+    assert (results.folder / "report.md").exists()
+    assert (
+        f"launches happen inside this job, {name} 1000" in (results.folder / "jobs/001/log.txt").read_text()
+    )
+
+
+def test_a_dry_run_prints_every_script_and_command_and_writes_nothing(login):
+    node = login("slurm", execute=False)
+    before = sorted(node.folder.rglob("*"))
+    done = subprocess.run(
+        node.command("run", node.weak, "--reports", node.reports, "--dry-run", "--set", "launch.account=p7"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("sbatch --parsable") == 3
+    assert done.stdout.count("#SBATCH --account=p7") == 3
+    assert [f"#SBATCH --nodes={nodes}\n" in done.stdout for nodes in (1, 2, 4)] == [True] * 3
+    assert "OMP_NUM_THREADS=1" in done.stdout
+    assert sorted(node.folder.rglob("*")) == before
+    assert not list(node.folder.parent.glob("slurm/*.json"))
+
+
+def test_detached_jobs_are_shown_and_cancelled_and_two_pscale_do_not_meet(login):
+    node = login("slurm", execute=False)
+    node.run(node.weak, "--detach")
+    state = node.status()
+    assert (state["launches"], state["ended"], state["finished"]) == (3, {}, False)
+    assert [(job["state"], job["launches"], job["note"]) for job in state["jobs"]] == [
+        ("queued", 1, "Resources")
+    ] * 3
+    assert "0 of 3 launches have ended" in node.say("status")
+    waiting = node.start()
+    lock = next(iter(node.reports.glob("nodes/*/lock")))
+    wait_for(lambda: waiting.pid in map(int, re.findall(r"process (\d+)", lock.read_text())))
+    second = subprocess.run(
+        node.command("run", node.weak, "--reports", node.reports), capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 4
+    assert "is at work in another pscale" in second.stderr
+    assert "cancelled 1000, 1001, 1002" in node.say("cancel")
+    output, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 1, output
+    assert "the same command goes on with them" in output
+    assert "no jobs that are at work" in node.say("cancel")
+
+
+def test_doctor_says_where_launches_happen_and_why(login):
+    node = login("slurm", execute=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pscale", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=node.folder,
+    )
+    found = {finding["topic"]: finding["text"] for finding in json.loads(done.stdout)}
+    assert found["launches"] == "jobs are submitted: slurm answers here; partition main: 4 nodes with 2 cores"

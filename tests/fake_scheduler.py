@@ -1,0 +1,252 @@
+"""Commands of four schedulers that answer from files in a folder: what a test says, or what jobs really do.
+
+`install` puts them on PATH. A job is `<id>.json`; its state is one word of STATES. With a file `execute` in
+the folder scripts really run, as one node of this host. Answers have the form of the real commands.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+STATES = (
+    *("queued", "running", "completed", "failed", "cancelled", "timeout"),
+    *("preempted", "node_failed", "out_of_memory", "forgotten"),
+)
+COMMANDS = {
+    "slurm": ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"),
+    "pbs": ("qsub", "qstat", "qdel", "qselect"),
+    "lsf": ("bsub", "bjobs", "bkill", "lsid"),
+    "flux": ("flux",),
+}
+FULL = {
+    "slurm": "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: "
+    "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+    "pbs": "qsub: would exceed limit on jobs for user in queue workq",
+    "lsf": "User <u>: Pending job threshold reached. Retrying in 60 seconds... job limit",
+    "flux": "flux batch: ERROR: max active jobs limit exceeded for user",
+}
+SLURM = {
+    "queued": "PENDING|Resources",
+    "running": "RUNNING|None",
+    "completed": "COMPLETED|None",
+    "failed": "FAILED|NonZeroExitCode",
+    "cancelled": "CANCELLED|None",
+    "timeout": "TIMEOUT|TimeLimit",
+    "preempted": "PREEMPTED|None",
+    "node_failed": "NODE_FAIL|NodeDown",
+    "out_of_memory": "OUT_OF_MEMORY|OutOfMemory",
+}
+PBS = {
+    "queued": {"job_state": "Q", "comment": "Not Running: Insufficient amount of resource: ncpus"},
+    "running": {"job_state": "R", "comment": "Job run at Fri Nov 20 at 10:00 on (n1:ncpus=2)"},
+    "completed": {"job_state": "F", "Exit_status": 0, "comment": "Job run at 10:00 and finished"},
+    "failed": {"job_state": "F", "Exit_status": 4, "comment": "Job run at 10:00 and failed"},
+    "cancelled": {"job_state": "F", "Exit_status": 271, "comment": "terminated"},
+    "timeout": {"job_state": "F", "Exit_status": -29, "comment": "job killed: walltime 62 exceeded limit 60"},
+    "preempted": {"job_state": "F", "Exit_status": 271, "comment": "Job preempted by deletion"},
+    "node_failed": {"job_state": "F", "Exit_status": -3, "comment": "Mom n2 down or lost contact"},
+    "out_of_memory": {"job_state": "F", "Exit_status": -27, "comment": "mem exceeded"},
+}
+LSF = {
+    "queued": "PEND|-|-|New job is waiting for scheduling;",
+    "running": "RUN|-|-|-",
+    "completed": "DONE|-|-|-",
+    "failed": "EXIT|4|-|-",
+    "cancelled": "EXIT|130|TERM_OWNER: job killed by owner|-",
+    "timeout": "EXIT|140|TERM_RUNLIMIT: job killed after reaching LSF run time limit|-",
+    "preempted": "EXIT|130|TERM_PREEMPT: job killed after preemption|-",
+    "node_failed": "ZOMBI|-|-|-",
+    "out_of_memory": "EXIT|137|TERM_MEMLIMIT: job killed after reaching LSF memory usage limit|-",
+}
+FLUX = {
+    "queued": "SCHED|||",
+    "running": "RUN|||",
+    "completed": "INACTIVE|COMPLETED||",
+    "failed": "INACTIVE|FAILED||",
+    "cancelled": "INACTIVE|CANCELED|cancel|",
+    "timeout": "INACTIVE|TIMEOUT|timeout|resource allocation expired",
+    "preempted": "INACTIVE|CANCELED|cancel|preempted by bank",
+    "node_failed": "INACTIVE|FAILED|node-failure|lost contact with n2",
+    "out_of_memory": "INACTIVE|FAILED||",  # Flux does not tell
+}
+
+
+def install(folder: Path, name: str) -> Path:
+    """Make the commands of scheduler `name` in `folder`/bin; its jobs are kept in `folder`."""
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
+    for command in COMMANDS[name]:
+        program = programs / command
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{__file__}" {command} "{folder}" "$@"\n')
+        program.chmod(0o755)
+    return programs
+
+
+class Jobs:
+    """The jobs that the commands know, for them and for tests."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def all(self) -> list[dict]:
+        found = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
+        return [{**job, "state": self._state(job)} for job in found]
+
+    def _state(self, job: dict) -> str:
+        if job["state"] != "executing":
+            return job["state"]
+        code = self.folder / f"{job['id']}.exit"
+        if not code.exists():
+            return "running"
+        return "completed" if code.read_text().strip() == "0" else "failed"
+
+    def known(self) -> list[dict]:
+        return [job for job in self.all() if job["state"] != "forgotten"]
+
+    def set(self, number: str, state: str) -> None:
+        path = self.folder / f"{number}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "state": state}))
+
+    def submit(self, name: str, script: str, log: str) -> str:
+        limit = self.folder / "limit"
+        live = [job for job in self.all() if job["state"] in {"queued", "running"}]
+        if limit.exists() and len(live) >= int(limit.read_text()):
+            print(FULL[name], file=sys.stderr)
+            sys.exit(1)
+        number = str(1000 + len(self.all()))
+        named = next(line.split()[-1].split("=")[-1] for line in script.splitlines() if _names(line))
+        executes = (self.folder / "execute").exists()
+        state = "executing" if executes else "queued"
+        job = {"id": number, "name": named, "state": state, "script": script, "env": dict(os.environ)}
+        (self.folder / f"{number}.json").write_text(json.dumps(job))
+        if executes:
+            self._execute(name, number, script, log)
+        return number
+
+    def _execute(self, name: str, number: str, script: str, log: str) -> None:
+        hosts, file = self.folder / f"{number}.hosts", self.folder / f"{number}.sh"
+        hosts.write_text("localhost\n" * 2)
+        file.write_text(script)
+        inside = {
+            "slurm": {"SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2"},
+            "pbs": {"PBS_JOBID": number, "PBS_NODEFILE": str(hosts), "NCPUS": "2"},
+            "lsf": {"LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
+            "flux": {"FLUX_ENCLOSING_ID": number},
+        }[name]
+        import shlex  # noqa: PLC0415 - most calls have no use for these
+        import subprocess  # noqa: PLC0415
+
+        code = self.folder / f"{number}.exit"
+        order = f"bash {shlex.quote(str(file))} > {shlex.quote(log)} 2>&1; echo $? > {shlex.quote(str(code))}"
+        subprocess.Popen(
+            ["bash", "-c", order],
+            env={**os.environ, **inside},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def _names(line: str) -> bool:
+    return line.startswith(("#SBATCH --job-name=", "#PBS -N ", "#BSUB -J ", "# flux: --job-name="))
+
+
+def main(command: str, jobs: Jobs, arguments: list[str]) -> None:
+    call = COMMANDS_OF.get(command)
+    if call is None:
+        sys.exit(f"{command}: not made")
+    call(jobs, arguments)
+
+
+def sbatch(jobs: Jobs, arguments: list[str]) -> None:
+    log = next(word.partition("=")[2] for word in arguments if word.startswith("--output="))
+    print(jobs.submit("slurm", Path(arguments[-1]).read_text(), log))
+
+
+def squeue(jobs: Jobs, _arguments: list[str]) -> None:
+    for job in jobs.known():
+        print(f"{job['id']}|{job['name']}|{SLURM[job['state']]}")
+
+
+def sacct(_jobs: Jobs, _arguments: list[str]) -> None:
+    sys.exit("Slurm accounting storage is disabled")
+
+
+def scontrol(_jobs: Jobs, _arguments: list[str]) -> None:
+    print("Slurmctld(primary) at fake is UP")
+
+
+def sinfo(_jobs: Jobs, _arguments: list[str]) -> None:
+    print("small|0/2/0/2|1|2|1000|30:00|(null)")
+    print("main*|1/2/1/4|1|2|1000|1-00:00:00|fast,big")
+
+
+def qsub(jobs: Jobs, arguments: list[str]) -> None:
+    print(jobs.submit("pbs", Path(arguments[-1]).read_text(), arguments[arguments.index("-o") + 1]))
+
+
+def qstat(jobs: Jobs, arguments: list[str]) -> None:
+    if "-B" in arguments:
+        return
+    asked = arguments[arguments.index("json") + 1 :]
+    known = {job["id"]: {"Job_Name": job["name"], **PBS[job["state"]]} for job in jobs.known()}
+    print(json.dumps({"Jobs": {number: known[number] for number in asked if number in known}}))
+    for number in asked:
+        if number not in known:
+            print(f"qstat: Unknown Job Id {number}", file=sys.stderr)
+    sys.exit(0 if known.keys() >= set(asked) else 153)
+
+
+def qselect(jobs: Jobs, arguments: list[str]) -> None:
+    for job in jobs.known():
+        if job["name"] == arguments[-1]:
+            print(job["id"])
+
+
+def bsub(jobs: Jobs, arguments: list[str]) -> None:
+    number = jobs.submit("lsf", sys.stdin.read(), arguments[arguments.index("-o") + 1])
+    print(f"Job <{number}> is submitted to default queue <normal>.")
+
+
+def bjobs(jobs: Jobs, arguments: list[str]) -> None:
+    asked = arguments[arguments.index("-o") + 2 :]
+    for job in jobs.known():
+        if job["id"] in asked or ("-J" in asked and job["name"] in asked):
+            print(f"{job['id']}|{job['name']}|{LSF[job['state']]}")
+    for number in set(asked) - {job["id"] for job in jobs.known()} if "-J" not in asked else ():
+        print(f"Job <{number}> is not found", file=sys.stderr)
+
+
+def flux(jobs: Jobs, arguments: list[str]) -> None:
+    match arguments[0]:
+        case "batch":
+            log = next(word.partition("=")[2] for word in arguments if word.startswith("--output="))
+            print(jobs.submit("flux", Path(arguments[-1]).read_text(), log))
+        case "jobs":
+            for job in jobs.known():
+                print(f"{job['id']}|{job['name']}|{FLUX[job['state']]}")
+        case "cancel":
+            cancel(jobs, arguments[1:])
+        case "resource":
+            print("4 8" if "--states=up" in arguments else "1 2")
+        case "run" | "--version":
+            sys.exit("flux run: not made")
+
+
+def cancel(jobs: Jobs, arguments: list[str]) -> None:
+    for number in arguments:
+        if not number.startswith("-"):
+            jobs.set(number, "cancelled")
+
+
+COMMANDS_OF = {
+    call.__name__: call
+    for call in (sbatch, squeue, sacct, scontrol, sinfo, qsub, qstat, qselect, bsub, bjobs, flux)
+}
+COMMANDS_OF |= dict.fromkeys(("scancel", "qdel", "bkill"), cancel)
+COMMANDS_OF["lsid"] = lambda *_: None
+
+if __name__ == "__main__":
+    main(sys.argv[1], Jobs(Path(sys.argv[2])), sys.argv[3:])

@@ -1,0 +1,167 @@
+"""What schedulers are told, word for word, and what they say in every state of a job."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import fake_scheduler
+import pytest
+
+from pscale.config import Launch
+from pscale.errors import LaunchError, UsageError
+from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.scheduler.protocol import JobRequest, LimitError, Ticket
+from pscale.launch.scheduler.tools import environment
+
+GOLDEN = Path(__file__).parent / "golden"
+BY_NAME = {scheduler.name: scheduler for scheduler in SCHEDULERS}
+PLAIN = JobRequest(
+    name="pscale-2026-11-20T094107-7f3a-1",
+    folder=Path("/home/u/reports/weak/2026-11-20T094107-7f3a/jobs/001"),
+    command=("/venv/bin/python", "-P", "-m", "pscale.cli.inside", "/home/u/reports/weak/R/jobs/001"),
+    nodes=4,
+    ranks_per_node=8,
+    cores_per_rank=2,
+    time_limit_s=3721,
+    launch=Launch(),
+)
+SITE = Launch(
+    partition="batch",
+    account="project7",
+    constraint="fast",
+    gpus=8,
+    directives=("--exclusive",),
+    modules=("gcc/13", "a b;c"),
+    setup="source /venv/bin/activate\nexport UCX_TLS=sm,rc\n",
+)
+FULL = JobRequest(
+    name="pscale-x-2",
+    folder=Path("/scratch/a $(b) 'c' 100%/jobs/002"),
+    command=("python", "-m", "m", "/scratch/a $(b) 'c' 100%/jobs/002"),
+    nodes=1,
+    ranks_per_node=4,
+    cores_per_rank=1,
+    time_limit_s=30,
+    launch=SITE,
+)
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Put the commands of a scheduler on PATH; return it with the jobs that it knows."""
+
+    def install(name):
+        programs = fake_scheduler.install(tmp_path / name, name)
+        monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        return BY_NAME[name], fake_scheduler.Jobs(tmp_path / name)
+
+    return install
+
+
+@pytest.fixture
+def submitted(fake, tmp_path):
+    """Submit a job to a scheduler."""
+
+    def submit(name):
+        scheduler, jobs = fake(name)
+        script = tmp_path / "script.sh"
+        script.write_text(scheduler.render(PLAIN))
+        return scheduler, jobs, scheduler.submit(PLAIN, script)
+
+    return submit
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_scripts_and_submissions_are_word_for_word_those_of_the_golden_files(name):
+    scheduler = BY_NAME[name]
+    parts = []
+    for request in (PLAIN, FULL):
+        parts += [
+            repr(scheduler.submission(request, request.folder / "script.sh")),
+            scheduler.render(request),
+        ]
+    text = "\n".join(parts)
+    path = GOLDEN / f"{name}.txt"
+    if "PSCALE_GOLDEN" in os.environ:  # write them anew, and read the difference before committing it
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("state", fake_scheduler.STATES)
+def test_each_state_is_told_by_id_and_while_the_id_is_unknown_by_name(submitted, name, state):
+    scheduler, jobs, number = submitted(name)
+    jobs.set(number, state)
+    by_id = scheduler.poll_many([Ticket(name=PLAIN.name, id=number), Ticket(name="other", id="99")])
+    by_name = scheduler.poll_many([Ticket(name=PLAIN.name), Ticket(name="other")])
+    if state == "forgotten":
+        assert by_id == by_name == {}
+        return
+    assert by_id == by_name
+    assert by_id.keys() == {PLAIN.name}
+    found = by_id[PLAIN.name]
+    assert found.id == number
+    if state in {"queued", "running"}:
+        assert (found.phase, found.ending) == (state, None)
+    else:
+        lost = name == "flux" and state == "out_of_memory"
+        assert (found.phase, found.ending) == ("ended", "failed" if lost else state)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_limit_on_jobs_is_told_apart_from_a_refusal(fake, tmp_path, name):
+    scheduler, jobs = fake(name)
+    script = tmp_path / "script.sh"
+    script.write_text(scheduler.render(PLAIN))
+    (jobs.folder / "limit").write_text("0")
+    with pytest.raises(LimitError):
+        scheduler.submit(PLAIN, script)
+    program = jobs.folder / "bin" / scheduler.submits
+    program.write_text("#!/bin/sh\necho 'invalid account' >&2; exit 1\n")
+    with pytest.raises(LaunchError, match="invalid account") as refused:
+        scheduler.submit(PLAIN, script)
+    assert not isinstance(refused.value, LimitError)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_jobs_are_cancelled_also_those_that_are_over(submitted, name):
+    scheduler, _, number = submitted(name)
+    for _ in range(2):
+        scheduler.cancel([number])
+    assert scheduler.poll_many([Ticket(name=PLAIN.name, id=number)])[PLAIN.name].ending == "cancelled"
+
+
+def test_nothing_of_the_login_shell_gets_into_a_job(submitted, monkeypatch):
+    for variable in ("SBATCH_EXCLUSIVE", "SLURM_NTASKS", "SLURM_JOB_ID", "OMP_NUM_THREADS", "PMI_RANK"):
+        monkeypatch.setenv(variable, "7")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/site/lib")
+    monkeypatch.setenv("SLURM_CONF", "/site/slurm.conf")
+    _, jobs, number = submitted("slurm")
+    (job,) = [job for job in jobs.all() if job["id"] == number]
+    assert not re.search("SBATCH_|SLURM_NTASKS|SLURM_JOB_ID|OMP_NUM|PMI_RANK", json.dumps(job["env"]))
+    assert job["env"]["LD_LIBRARY_PATH"] == "/site/lib"
+    assert job["env"]["SLURM_CONF"] == "/site/slurm.conf"
+
+
+def test_where_the_scheduler_is_stays_known():
+    kept = {"SLURM_CONF": "a", "PBS_SERVER": "b", "LSF_ENVDIR": "c", "FLUX_URI": "d", "HOME": "e"}
+    inherited = {"PBS_NODEFILE": "x", "LSB_HOSTS": "x", "FLUX_JOB_ID": "x", "OMPI_COMM_WORLD_RANK": "0"}
+    assert environment({**kept, **inherited}) == kept
+
+
+def test_the_default_partition_or_the_one_that_is_named_says_what_its_nodes_are_like(fake):
+    scheduler, _ = fake("slurm")
+    shape = scheduler.shape(Launch())
+    assert (shape.machine.nodes, shape.machine.cores, shape.longest_s) == (4, 2, 86400)
+    assert "main" in shape.machine.host
+    assert BY_NAME["flux"].name == "flux"
+    scheduler, _ = fake("flux")
+    assert (scheduler.shape(Launch()).machine.nodes, scheduler.shape(Launch()).machine.cores) == (4, 2)
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
+def test_a_quality_of_service_is_refused_where_there_is_none(name):
+    request = JobRequest(**{**vars(PLAIN), "launch": Launch(qos="high")})
+    with pytest.raises(UsageError, match="qos"):
+        BY_NAME[name].render(request)

@@ -1,0 +1,91 @@
+"""Inside a job the launcher is the one that makes one world: tried, and remembered."""
+
+import json
+import sys
+
+import pytest
+
+from pscale.config import Launch
+from pscale.errors import LaunchError
+from pscale.launch import mpi, ways
+from pscale.launch.allocation import Allocation
+from pscale.launch.machine import Machine
+
+INSIDE = Allocation(scheduler="slurm", job="17", nodes=2)
+NODES = Machine(host="n1 and 1 more", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=2)
+SRUN = """#!{python} -S
+import json, pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+if "--version" in sys.argv:
+    print("slurm 23.02.1")
+elif "--mpi=list" in sys.argv:
+    print("MPI plugin types are...\\n\\tnone\\n\\tpmi2\\n\\tpmix", file=sys.stderr)
+else:
+    with (here / "asked").open("a") as file:
+        file.write(" ".join(sys.argv[1:]) + "\\n")
+    sizes = json.loads((here / "sizes").read_text())[sys.argv[1]]
+    for size in sizes or sys.exit("PMI server not found"):
+        print(json.dumps({{"size": size, "ranks": []}}))
+"""
+
+
+@pytest.fixture
+def srun(tmp_path, monkeypatch):
+    """Make an srun whose worlds have the sizes that a test says for each interface; MPI is MPICH."""
+    program = tmp_path / "bin" / "srun"
+    program.parent.mkdir()
+    program.write_text(SRUN.format(python=sys.executable))
+    program.chmod(0o755)
+    mpiexec = program.with_name("mpiexec")
+    asked = "[ $1 = --version ] && echo 'HYDRA build details: Version: 4.0' && exit"
+    mpiexec.write_text(f"#!/bin/sh\n{asked}\necho no ssh >&2; exit 9\n")
+    mpiexec.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(mpi, "_prefixes", list)
+
+    def answers(**sizes):
+        (program.parent / "sizes").write_text(
+            json.dumps({f"--mpi={pmi}": found for pmi, found in sizes.items()})
+        )
+        return program.parent / "asked"
+
+    return answers
+
+
+def test_the_first_launcher_that_makes_one_world_is_taken_and_remembered(srun):
+    asked = srun(pmi2=[1, 1], pmix=[2])
+    found = ways.find(Launch(), INSIDE, NODES)
+    assert (found.flavour, found.pmi, found.version) == ("srun", "pmix", "23.02.1")
+    tried = asked.read_text().splitlines()
+    assert [line.split()[0] for line in tried] == ["--mpi=pmi2", "--mpi=pmix"]
+    assert "--nodes=2 --ntasks=2 --ntasks-per-node=1" in tried[0], "on two nodes, where there are two"
+    assert ways.find(Launch(), INSIDE, NODES) == found
+    assert len(asked.read_text().splitlines()) == 2
+
+
+def test_singletons_are_an_error_that_says_how_each_launcher_failed_and_what_to_do(srun):
+    srun(pmi2=[1, 1], pmix=[])
+    with pytest.raises(LaunchError) as failed:
+        ways.find(Launch(), INSIDE, NODES)
+    text = str(failed.value)
+    assert "no launcher makes one world of two ranks here" in text
+    assert "--mpi=pmi2: 2 ranks are in worlds of 1, 1" in text
+    assert "--mpi=pmix: exit code 1: PMI server not found" in text
+    assert "mpiexec: exit code 9: no ssh" in text
+    assert "launch: {launcher: ...}" in text
+
+
+def test_a_damaged_memory_is_no_memory(srun, tmp_path):
+    srun(pmi2=[2], pmix=[2])
+    cache = tmp_path / "cache" / "pscale" / "launchers.json"
+    cache.parent.mkdir(parents=True)
+    for text in ("{", "[]", json.dumps({f"slurm  {sys.prefix}": {"path": "x"}})):
+        cache.write_text(text)
+        assert ways.find(Launch(), INSIDE, NODES).pmi == "pmi2"
+
+
+def test_a_launcher_that_is_named_is_taken_as_it_is(srun, tmp_path):
+    asked = srun(pmi2=[1, 1])
+    assert ways.find(Launch(launcher="mpiexec"), INSIDE, NODES).path == str(tmp_path / "bin" / "mpiexec")
+    assert not asked.exists()

@@ -1,0 +1,49 @@
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from login_node import LoginNode
+
+SCRIPT = Path(__file__).parent / "cluster"
+PORT = "18000"
+
+
+def missing():
+    if not all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))):
+        return "Slurm is not installed: tests/slurm/cluster install"
+    return "" if os.geteuid() == 0 else "a virtual Slurm cluster needs root"
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """Start a virtual cluster of four nodes, where this is the login node."""
+    if reason := missing():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    folder = tmp_path_factory.mktemp("slurm")
+    try:
+        started = subprocess.run([SCRIPT, "start", folder, PORT], capture_output=True, text=True, check=False)
+        assert started.returncode == 0, started.stdout + started.stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLURM_CONF", f"{folder}/slurm.conf")
+            patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+            yield folder
+    finally:
+        subprocess.run([SCRIPT, "stop", folder], check=False)
+
+
+@pytest.fixture(scope="session")
+def too_long(cluster, tmp_path_factory):  # noqa: ARG001
+    """Begin with a job that takes longer than a minute, the shortest limit that Slurm knows."""
+    login = LoginNode(tmp_path_factory.mktemp("too long"))
+    options = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m", "--detach")
+    login.run(login.weak, "--only", "ranks == 1", "--set", "launch.job_time_limit=1m", *options)
+    return login
+
+
+@pytest.fixture
+def login(too_long, tmp_path):  # noqa: ARG001
+    folder = tmp_path / "a folder with $(touch pwned) 'quotes' 100%"
+    folder.mkdir()
+    return LoginNode(folder)

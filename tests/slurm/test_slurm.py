@@ -1,0 +1,120 @@
+"""Whole runs through a real Slurm: four virtual nodes on this host."""
+
+import os
+import subprocess
+from collections import Counter
+
+from login_node import wait_for
+
+ENDLESS = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
+ONE_NODE = ("--only", "ranks == 1")
+NEVER_JOINS = """
+import os
+if os.environ.get("SLURM_PROCID") == "1" and "PMI_RANK" in os.environ:
+    import time
+    import pscale.worker.trainer as trainer
+    update = trainer.Trainer.update
+    def late(self):
+        if self.losses[3]:
+            time.sleep(1000)
+        update(self)
+    trainer.Trainer.update = late
+"""
+
+
+def slurm(*words):
+    subprocess.run(words, capture_output=True, text=True, check=True)
+
+
+def test_a_weak_suite_over_1_2_and_4_nodes_survives_the_death_of_pscale(login):
+    first = login.start("--set", "repeat=2")
+    wait_for(lambda: login.events("ended"))
+    first.kill()
+    first.communicate()
+    results = login.run(login.weak, "--set", "repeat=2")
+    assert "going on with" in results.output
+    ended = Counter((record["case"], record["repeat"]) for record in login.events("ended"))
+    assert len(ended) == 6
+    assert set(ended.values()) == {1}
+    assert len(login.events("launched")) == 6
+    rows = results.rows("cases")
+    assert {(row["ranks"], row["status"]) for row in rows} == {(1, "ok"), (2, "ok"), (4, "ok")}
+    assert len(login.events("submitted")) == 3, "one job for each number of nodes"
+    assert (results.folder / "report.md").exists()
+    assert login.status()["finished"]
+    scripts = [path.read_text() for path in sorted(results.folder.glob("jobs/*/script.sh"))]
+    assert [f"--nodes={count}" in script for count, script in zip((1, 2, 4), scripts, strict=True)] == [
+        True
+    ] * 3
+
+
+def test_ctrl_c_leaves_jobs_at_work_and_cancel_ends_them_for_another_day(login):
+    waiting = login.start(*ONE_NODE, *ENDLESS)
+    job = login.job_at_work()
+    waiting.send_signal(2)
+    output, _ = waiting.communicate()
+    assert waiting.returncode == 130
+    assert "jobs go on without pscale" in output
+    (state,) = login.status()["jobs"]
+    assert (state["job"], state["state"]) == (job, "running")
+    assert f"cancelled {job}" in login.say("cancel")
+    wait_for(lambda: login.status()["jobs"][0]["state"] == "cancelled")
+    again = login.run(login.weak, *ONE_NODE, *ENDLESS, "--detach")
+    assert "going on with" in again.output
+    assert login.status()["jobs"][0]["state"] == "cancelled"
+    assert len(login.events("submitted")) == 2
+    login.say("cancel")
+
+
+def test_a_job_that_somebody_cancels_is_told_and_the_others_go_on(login):
+    slow = ("--set", "sweep={cases: [{ranks: 1, steps: 1000000}, {ranks: 2}]}")
+    waiting = login.start(*slow, "--set", "launch.time_limit=10m")
+    wait_for(lambda: login.events("ended"))
+    wait_for(lambda: len(login.events("launched")) == 2)
+    slurm("scancel", login.events("submitted")[0]["id"])
+    output, _ = waiting.communicate()
+    assert waiting.returncode == 1, output
+    statuses = {row["ranks"]: row["status"] for row in login.newest().rows("cases")}
+    assert statuses == {1: "cancelled", 2: "ok"}
+    assert "was cancelled" in output
+
+
+def test_a_launch_whose_node_goes_down_is_done_again_on_another(login):
+    alone = ("--set", "launch.directives=[--exclusive]")
+    waiting = login.start(*ONE_NODE, *alone, "--set", "train.steps=300", "--set", "train.warmup=300")
+    job = login.job_at_work()
+    node = subprocess.run(
+        ("squeue", "-h", "-j", job, "-o", "%N"), capture_output=True, text=True, check=True
+    ).stdout.strip()
+    slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    try:
+        output, _ = waiting.communicate()
+    finally:
+        subprocess.run(("scontrol", "update", f"nodename={node}", "state=resume"), check=False)  # or it has
+    assert waiting.returncode == 0, output
+    assert "lost a node" in output or "node_failed" in output
+    assert len(login.events("submitted")) == 2
+    assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
+
+
+def test_ranks_on_two_nodes_that_hang_are_called_to_the_roll(login, monkeypatch):
+    (login.folder / "sitecustomize.py").write_text(NEVER_JOINS)
+    monkeypatch.setenv("PYTHONPATH", str(login.folder), prepend=os.pathsep)
+    options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=2s")
+    results = login.run(login.weak, "--only", "ranks == 2", *options, code=1)
+    (row,) = results.rows("cases")
+    assert row["status"] == "hung"
+    assert "rank 0 in all_reduce over dp" in row["reason"]
+    assert "late: time.sleep(1000)" in row["reason"]
+    assert len(login.events("submitted")) == 1, "what hangs is not tried again"
+
+
+def test_a_job_over_its_time_limit_is_a_timeout(too_long):
+    wait_for(lambda: too_long.status()["jobs"][0]["state"] != "running")
+    options = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
+    results = too_long.run(
+        too_long.weak, "--only", "ranks == 1", "--set", "launch.job_time_limit=1m", *options, code=1
+    )
+    assert [row["status"] for row in results.rows("cases")] == ["timeout"]
+    assert "reached its time limit" in results.output
+    assert len(too_long.events("submitted")) == 1
