@@ -64,10 +64,11 @@ def _sentence(places: Sequence[Place], fastest: Point) -> str:
     first, last = places[0], places[-1]
     assert fastest.step_s is not None, "only measured plans are ranked"
     tied = [place.plan for place in places if place.tied]
-    if len(tied) == len(places) - 1 > 1:
+    if 2 * sum(place.vague for place in places) > len(places):
         return (
-            f"Of {len(places)} plans on {size(fastest)} none can be told apart from the fastest, "
-            f"{first.plan}: repeat them more often, or on a machine without other work."
+            f"{len(places)} plans on {size(fastest)} cannot be ranked: their launches differ too much. "
+            "Repeat them more often, or on a machine without other work. "
+            f"The fastest median is that of {first.plan}."
         )
     text = f"Of {len(places)} plans on {size(fastest)}, {first.plan} is fastest here"
     if tied:

@@ -11,6 +11,7 @@ from pscale.analysis.phases import CallTime, PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate, Sample, ratio
 
+_VAGUE = 10.0  # upper bound over lower bound
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name
 # Fields in which cases of the same work differ:
 _OF_A_NAME = ("id", "label", "series", "base", "scaling", "plan")
@@ -37,6 +38,7 @@ class Place:
     plan: str  # the rest of the label
     place: int  # from 1; plans that cannot be told apart from the fastest share the first
     tied: bool  # with the fastest, by the interval of their ratio
+    vague: bool  # that interval is so wide that it says nothing
     ratio: Estimate  # step time over that of the fastest
     compute: float
     exchange: float
@@ -109,7 +111,8 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
         step_s, compute_s = own[0].step_s, sum(time.compute_s for time in own)
         slower, waited = ratio(times[point.case], times[order[0].case]), sum(time.wait_s for time in own)
         bubble = min(waited, stages.get(point.case, 0.0))
-        tied = number > 1 and slower.low is not None and slower.low <= 1
+        vague = slower.low is not None and slower.high is not None and slower.high > _VAGUE * slower.low
+        tied = number > 1 and not vague and slower.low is not None and slower.low <= 1
         places.append(
             Place(
                 case=point.case,
@@ -117,6 +120,7 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
                 plan=" · ".join(part for part in point.label.split(" · ") if part not in common),
                 place=1 if tied else number,
                 tied=tied,
+                vague=vague,
                 ratio=slower,
                 compute=compute_s / step_s,
                 exchange=sum(time.transfer_s + time.together_s for time in own) / step_s,

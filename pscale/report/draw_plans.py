@@ -62,10 +62,10 @@ def _bars(axes: Axes, summary: Summary, places: list[Place], longest: float) -> 
             width = getattr(place, name) * step_s
             axes.barh(row, width, left=left, height=0.72, color=colour, edgecolor="white", linewidth=0.5)
             left += width
-        low, high = _interval(point, longest)
+        low, high = _interval(point, place, longest)
         axes.plot([low, high], [row, row], color=style.INK, linewidth=1.4, zorder=5)
         end = max(step_s, high)
-        mark = " =" if place.tied else ""
+        mark = " =" if place.tied else " ?" if place.vague else ""
         label = f"{text.duration(step_s, 3)}  {place.ratio.value:.3g}×{mark}"
         axes.text(end + 0.01 * longest, row, label, va="center", fontsize=8.5)
     names = [style.wrapped(place.plan or summary.point(place.case).label, 34) for place in places]
@@ -76,10 +76,12 @@ def _bars(axes: Axes, summary: Summary, places: list[Place], longest: float) -> 
     axes.spines["left"].set_visible(False)
 
 
-def _interval(point: Point, longest: float) -> tuple[float, float]:
+def _interval(point: Point, place: Place, longest: float) -> tuple[float, float]:
     """Return the bounds of the step time; one that leaves the picture says nothing and is left out."""
     known = point.step_s
-    if known is None or known.low is None or known.high is None or known.high > 1.1 * longest:
+    if known is None or known.low is None or known.high is None:
+        return (_step_s(point),) * 2
+    if place.vague or known.high > 1.1 * longest:
         return (_step_s(point),) * 2
     return known.low, known.high
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.ranking import LOSSES, Place
-from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Column, Grid, Row, Tone
 
-_VAGUE = 10.0  # high over low: an interval that says nothing
 _SAME = 0.005  # counted and predicted are shown as one number up to here
 
 
@@ -33,7 +31,7 @@ def ranking(summary: Summary) -> Iterator[Grid]:
             columns=columns,
             rows=tuple(_place(summary, place) for place in places),
             caption="shares of the plan's own step; = cannot be told apart from the fastest; "
-            "extra computing: beyond that of the plan that computes least",
+            "? launches differ too much to tell; extra computing: beyond that of the plan that computes least",
         ).without(text.MISSING)
 
 
@@ -42,23 +40,22 @@ def _place(summary: Summary, place: Place) -> Row:
     loss = f"{LOSSES[place.loss]} {getattr(place, place.loss):.0%}" if place.loss else "none"
     tone: Tone = "good" if place.place == 1 else ""
     return tone, (
-        "=" if place.tied else f"{place.place}",
+        "=" if place.tied else "?" if place.vague else f"{place.place}",
         text.clean(place.plan) or text.clean(point.label),
         text.duration(point.step_s.value if point.step_s else None),
         f"{place.ratio.value:.3g}",
-        _interval(place.ratio) if place.place != 1 or place.tied else "",
+        _interval(place) if place.place != 1 or place.tied else "",
         *(text.percent(share) for share in (place.compute, place.exchange, place.bubble)),
         *(text.percent(share) for share in (place.wait, place.copies)),
         loss,
     )
 
 
-def _interval(ratio: Estimate) -> str:
-    if ratio.low is None or ratio.high is None:
+def _interval(place: Place) -> str:
+    low, high = place.ratio.low, place.ratio.high
+    if low is None or high is None:
         return text.MISSING
-    if ratio.high > _VAGUE * ratio.low:
-        return "unknown"
-    return f"{ratio.low:.3g}–{ratio.high:.3g}"
+    return "too wide" if place.vague else f"{low:.3g}–{high:.3g}"
 
 
 def bubbles(summary: Summary) -> Iterator[Grid]:

@@ -128,3 +128,14 @@ def test_a_case_without_room_is_complete_and_known_by_its_prediction_alone(tmp_p
 
 def test_a_run_of_before_predictions_were_kept_has_no_memory_to_tell_of(tmp_path):
     assert summary_of(tmp_path / "run", [Point(ranks=1)]).memory == ()
+
+
+def test_plans_whose_launches_differ_too_much_are_not_ranked_and_not_called_equal(tmp_path):
+    points = [
+        point(name, made, launch_noise=0.3, compute_s=compute_s)
+        for name, made, compute_s in (("a", Plan(dp=2), 0.1), ("b", Plan(tp=2), 0.2), ("c", Plan(pp=2), 0.4))
+    ]
+    summary = summary_of(tmp_path / "run", points, repeats=2)
+    assert [place.vague for place in summary.ranking[1:]] == [True, True]
+    assert not any(place.tied for place in summary.ranking)
+    assert "3 plans on 2 ranks cannot be ranked" in summary.headlines[0].text
