@@ -31,7 +31,7 @@ def ranking(summary: Summary) -> Iterator[Grid]:
             columns=columns,
             rows=tuple(_place(summary, place) for place in places),
             caption="shares of the plan's own step; = cannot be told apart from the fastest; "
-            "? launches differ too much to tell; extra computing: beyond that of the plan that computes least",
+            "? launches differ too much to tell; extra computing: beyond the plan that computes least",
         ).without(text.MISSING)
 
 
