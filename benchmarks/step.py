@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import Figure, figure, write
 
 from pscale.config import Model, to_dict
 from pscale.nn import counts
@@ -114,6 +115,17 @@ def summary(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[st
     }
 
 
+def ratios(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[str, Figure]:
+    """Return what can be compared with another day's."""
+    executed = counts.executed_flops(model, batch) * 1e-9
+    return {
+        "PyTorch's step over pscale's": figure([one["torch_s"] / one["pscale_s"] for one in rounds]),
+        "fraction of the matrix-product peak": figure(
+            [executed / one["pscale_s"] / one["gemm_gflops"] for one in rounds]
+        ),
+    }
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -150,10 +162,16 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:24} {value:10.3f}")
     if args.json:
-        setting = {"model": to_dict(model), "batch": args.batch, "threads": args.threads}
-        proof = {"tensor": tensor, "largest_difference": difference}
-        args.json.write_text(
-            json.dumps(setting | {"proof": proof, "summary": figures} | results, indent=1) + "\n"
+        setting = {
+            "model": to_dict(model),
+            "batch": args.batch,
+            "threads": args.threads,
+            "proof": {"tensor": tensor, "largest_difference": difference},
+            "summary": figures,
+            "pscale": results["pscale"],
+        }
+        write(
+            args.json, "step", ratios(model, args.batch, results["rounds"]), setting, torch=results["torch"]
         )
 
 

@@ -25,11 +25,11 @@ TRAIN = Train(optimizer="adamw", lr=3e-4, clip=1.0)
 class Runner:
     """A model with data, ready to step."""
 
-    def __init__(self, model: Model, batch: int):
-        mesh = SoloMesh()
+    def __init__(self, model: Model, batch: int, train: Train = TRAIN):
+        self.train, mesh = train, SoloMesh()
         self.stage: Stage = build(model, Plan(), mesh)
         params = [unit.layer.params for unit in self.stage.units]
-        self.replicas = Replicated(params, mesh, Plan(), TRAIN, model.dtype)
+        self.replicas = Replicated(params, mesh, Plan(), train, model.dtype)
         random = np.random.default_rng(2)
         self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))
 
@@ -48,7 +48,7 @@ class Runner:
     def step(self) -> float:
         loss = self.differentiate()
         norm = self.replicas.square_norm() ** 0.5
-        self.replicas.update(TRAIN.lr, min(1.0, TRAIN.clip / norm))
+        self.replicas.update(self.train.lr, min(1.0, (self.train.clip or 1.0) / norm))
         return loss
 
 

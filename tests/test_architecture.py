@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {"config", "errors", "expressions", "lateness"}
+EVERYONE = {"config", "errors", "expressions", "lateness", "without"}
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "expressions": {"errors"},
     "lateness": set(),
+    "without": set(),
     "mesh": set(),
     "nn": set(),
     "data": {"mesh"},

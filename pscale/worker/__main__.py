@@ -8,7 +8,7 @@ _started = time.perf_counter()
 
 import sys  # noqa: E402
 
-from pscale.worker.without import forbid  # noqa: E402
+from pscale.without import forbid  # noqa: E402
 
 forbid("pandas")  # pyarrow imports it where it can, though the job has no use for it: 0.3 s a launch
 

@@ -21,7 +21,7 @@ ACTIVATION = 8 // 2 // 2 * 128 * 64 * 8  # bytes of a micro-batch on one of two 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     case = Case(suite="s", label="l", ranks=2)
-    argv = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("data"))]
+    argv = [sys.executable, "-m", "mpi4py", str(PROGRAM), str(tmp_path_factory.mktemp("data"))]
     job = command(case, mpi.find(), argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
     done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr

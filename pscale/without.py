@@ -1,9 +1,10 @@
-"""Keep a library out of this process that another one would import only because it is installed."""
+"""Keep a library out that another one would import only because it is installed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 
 
@@ -20,10 +21,21 @@ class _Forbidden:
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> None:
         """Raise for the forbidden library; leave all others to the next finder."""
-        if name == self._name:
-            raise ModuleNotFoundError(f"{name} is kept out of this process", name=name)
+        if name.partition(".")[0] == self._name:
+            raise ModuleNotFoundError(f"{name} is kept out", name=name)
 
 
 def forbid(name: str) -> None:
     """Let imports of library `name` fail from now on."""
     sys.meta_path.insert(0, _Forbidden(name))
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """Let imports of library `name` fail inside the block; what was imported before stays."""
+    finder = _Forbidden(name)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,103 @@
+"""One rank of collectives.py: `collectives_rank.py REQUEST ANSWER`, started by ranks.ask.
+
+Each exchange is done by pscale's mesh, recorded as in a step, and by mpi4py alone, in turns; the two share
+their arrays, so that neither has the better memory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from pscale.mesh import mpi
+from pscale.mesh.axis import Axis
+from pscale.worker.recorder import Recorder
+
+WORLD = MPI.COMM_WORLD
+Exchange = Callable[[], Any]
+
+
+def pairs(axis: Axis, comm: MPI.Intracomm, size_bytes: int) -> dict[str, tuple[Exchange, Exchange]]:
+    """Return (pscale's, mpi4py's) of every verb, where the larger of the arrays has `size_bytes`."""
+    ranks, after, before = axis.size, (axis.rank + 1) % axis.size, (axis.rank - 1) % axis.size
+    whole, other = (np.full((ranks, size_bytes // 4 // ranks), 0.0, np.float32) for _ in range(2))
+    part = np.full(whole.shape[1], 0.0, np.float32)
+    in_place = MPI.IN_PLACE
+
+    def exchange() -> None:
+        receive, send = axis.start_receive(other, before), axis.start_send(whole, after)
+        send.wait()
+        receive.wait()
+
+    def bare_exchange() -> None:
+        receive, send = comm.Irecv(other, before), comm.Isend(whole, after)
+        send.Wait()
+        receive.Wait()
+
+    return {
+        "all_reduce": (lambda: axis.all_reduce(whole), lambda: comm.Allreduce(in_place, whole, MPI.SUM)),
+        "all_gather": (lambda: axis.all_gather(part, whole), lambda: comm.Allgather(part, whole)),
+        "reduce_scatter": (
+            lambda: axis.reduce_scatter(whole, part),
+            lambda: comm.Reduce_scatter_block(whole, part, MPI.SUM),
+        ),
+        "all_to_all": (lambda: axis.all_to_all(whole, other), lambda: comm.Alltoall(whole, other)),
+        "broadcast": (lambda: axis.broadcast(whole), lambda: comm.Bcast(whole)),
+        "send, receive": (exchange, bare_exchange),
+        "all_reduce started": (
+            lambda: axis.start_all_reduce(other).wait(),
+            lambda: comm.Iallreduce(in_place, other, MPI.SUM).Wait(),
+        ),
+        "all_gather started": (
+            lambda: axis.start_all_gather(part, whole).wait(),
+            lambda: comm.Iallgather(part, whole).Wait(),
+        ),
+        "reduce_scatter started": (
+            lambda: axis.start_reduce_scatter(whole, part).wait(),
+            lambda: comm.Ireduce_scatter_block(whole, part, MPI.SUM).Wait(),
+        ),
+    }
+
+
+def timed(exchange: Exchange, repeats: int) -> float:
+    WORLD.Barrier()
+    start = perf_counter()
+    for _ in range(repeats):
+        exchange()
+    return perf_counter() - start
+
+
+def main(question: Path, answer: Path) -> None:
+    request = json.loads(question.read_text())
+    recorder = Recorder(["dp"])
+    mesh = mpi.MpiMesh(WORLD, {"dp": WORLD.size}, [("dp",)], recorder, mpi.nodes(WORLD))
+    axis, bare = mesh.axis("dp"), WORLD.Dup()
+    found: dict[str, list[tuple[float, float]]] = {}
+    for mib in request["mebibytes"]:
+        repeats = max(1, request["repeats"] // mib)
+        for verb, sides in pairs(axis, bare, mib << 20).items():
+            rounds = []
+            for number in range(request["rounds"] + 1):
+                recorder.clear()
+                recorder.enabled = True
+                times = [0.0, 0.0]
+                for side in (0, 1) if number % 2 else (1, 0):
+                    times[side] = timed(sides[side], repeats)
+                recorder.enabled = False
+                slowest = np.array(times)
+                WORLD.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+                rounds.append((float(slowest[0]), float(slowest[1])))
+            found[f"{verb} {mib} MiB"] = rounds[1:]
+    if WORLD.rank == 0:
+        answer.write_text(json.dumps({"seconds": found, "repeats": request["repeats"], "mpi": mpi.library()}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

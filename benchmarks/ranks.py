@@ -1,0 +1,49 @@
+"""Start a program of benchmarks/ on ranks bound to cores, hand it a request, and take its answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from link import Link
+
+from pscale.config import Case, Launch
+from pscale.launch import mpi
+from pscale.launch.command import command
+from pscale.launch.machine import inspect
+
+HERE = Path(__file__).parent
+LIMIT_S = 900
+
+
+def ask(
+    program: str, request: Mapping[str, Any], *, ranks: int, threads: int = 1, over: Link | None = None
+) -> dict[str, Any]:
+    """Run `program REQUEST ANSWER` on `ranks` ranks bound to a core each, or one at each end of the link."""
+    launcher = mpi.find()
+    options = tuple(over.options(launcher.flavour)) if over else ()
+    launch = Launch(oversubscribe=True, bind="none" if over else "core", extra=options)
+    case = Case(suite="benchmark", label=program, ranks=ranks, threads=threads, launch=launch)
+    with tempfile.TemporaryDirectory() as folder:
+        question, answer = Path(folder, "request.json"), Path(folder, "answer.json")
+        question.write_text(json.dumps({**request, "pin": over is not None}))
+        # mpi4py's own start ends all ranks when one fails, which the others would wait for
+        argv = [sys.executable, "-m", "mpi4py", str(HERE / program), str(question), str(answer)]
+        job = command(case, launcher, argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
+        prefix = over.prefix if over else []
+        done = subprocess.run(
+            [*prefix, *job.argv],
+            env=dict(job.env),
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+        )
+        if done.returncode:
+            sys.exit(f"{program} on {ranks} ranks ended with status {done.returncode}")
+        return json.loads(answer.read_text())

@@ -1,0 +1,147 @@
+"""One rank of a job in which programs take turns: `turns_rank.py REQUEST ANSWER`, started by ranks.ask.
+
+A contestant is a case with where it runs: "job" on all ranks together, "copies" as one independent program a
+rank, "alone" on rank 0 while the others sleep, "plain" as the loop of step_pscale.py with nothing around it.
+`order` names who has a turn when in a round; every second round goes backwards. The answer has what each turn
+took, by round, place in the order and rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+from step_pscale import Runner
+
+from pscale.config import Case, from_dict
+from pscale.data import prepare
+from pscale.mesh import grid, mpi
+from pscale.mesh.axis import Mesh
+from pscale.mesh.solo import SoloMesh
+from pscale.parallel.strategies import GROUPS
+from pscale.worker.job import make_trainer
+from pscale.worker.recorder import Recorder
+from pscale.worker.tables import phase_table
+from pscale.worker.waits import waits
+
+WORLD = MPI.COMM_WORLD
+KINDS = ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")
+
+
+class Contestant(Protocol):
+    def turn(self) -> dict[str, float]:
+        """Run a few steps and say how long they took."""
+        ...
+
+
+class Plain:
+    """The serial program: layers one after another, and the optimizer."""
+
+    def __init__(self, case: Case, steps: int):
+        self.runner, self.steps = Runner(case.model, case.train.batch, case.train), steps
+
+    def turn(self) -> dict[str, float]:
+        start = perf_counter()
+        for _ in range(self.steps):
+            self.runner.step()
+        return {"wall_s": perf_counter() - start}
+
+
+class Trained:
+    """What a launch of pscale runs, recording included."""
+
+    def __init__(self, case: Case, mesh: Mesh, folder: Path, steps: int):
+        spans = grid.groups(case.plan.sizes, GROUPS) if case.plan.ranks > 1 else []
+        self.recorder = Recorder([grid.axis_name(span) for span in spans])
+        self.steps, self.index = steps, 0
+        if spans:
+            mesh = mpi.MpiMesh(WORLD, case.plan.sizes, spans, self.recorder, mpi.nodes(WORLD))
+        self.axes = [mesh.axis(*span) for span in spans]
+        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+        self.trainer = make_trainer(case, mesh, batches, self.recorder)
+
+    def turn(self) -> dict[str, float]:
+        self.recorder.clear()
+        self.recorder.enabled = True
+        start = perf_counter()
+        for _ in range(self.steps):
+            self.trainer.step(self.index)
+            self.index += 1
+        wall_s = perf_counter() - start
+        self.recorder.enabled = False
+        rows = dict(self.recorder.rows())
+        rows["step"] = rows["step"] - rows["step"].min()
+        wait = waits(rows, self.axes)
+        table = phase_table(rows, wait, np.zeros(len(wait)), 0)
+        return {"wall_s": wall_s} | {kind: float(table[kind].sum()) for kind in KINDS}
+
+
+class Alone:
+    """A contestant of rank 0; the others use no core meanwhile."""
+
+    def __init__(self, make: Callable[[], Contestant]):
+        self.contestant = make() if WORLD.rank == 0 else None
+
+    def turn(self) -> dict[str, float]:
+        times = self.contestant.turn() if self.contestant else {}
+        over = WORLD.Ibarrier()
+        while not over.Test():
+            time.sleep(0.001)
+        return times
+
+
+def make(entry: Mapping[str, Any], folder: Path, steps: int, turns: int) -> Contestant:
+    case = from_dict(Case, entry["case"])
+    case = replace(case, train=replace(case.train, steps=steps * turns))
+    if entry["where"] == "plain":
+        return Plain(case, steps)
+    if entry["where"] == "alone":
+        return Alone(lambda: Trained(case, SoloMesh(), folder, steps))
+    return Trained(case, SoloMesh(), folder, steps)
+
+
+def pin() -> None:
+    """Give every rank one CPU: for launchers that take each rank for the only one of its host."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {WORLD.rank % (os.cpu_count() or 1)})
+
+
+def main(question: Path, answer: Path) -> None:
+    request = json.loads(question.read_text())
+    if request.get("pin"):
+        pin()
+    steps = request["steps"]
+    rounds = request["warmup"] + request["rounds"]
+    contestants = {
+        entry["name"]: make(entry, question.parent, steps, rounds) for entry in request["contestants"]
+    }
+    order = request["order"]
+    mine: list[list[dict[str, float]]] = []
+    for number in range(rounds):
+        places = (
+            range(len(order)) if number % 2 else reversed(range(len(order)))
+        )  # neither of a pair is always first
+        times: list[dict[str, float]] = [{}] * len(order)
+        for place in places:
+            WORLD.Barrier()
+            times[place] = contestants[order[place]].turn()
+        mine.append(times)
+    everyone = WORLD.gather(mine[request["warmup"] :])
+    if everyone is not None:
+        measured = [
+            [list(ranks) for ranks in zip(*turns, strict=True)] for turns in zip(*everyone, strict=True)
+        ]
+        answer.write_text(json.dumps({"rounds": measured, "mpi": mpi.library()}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
