@@ -172,6 +172,25 @@ def report(
 
 
 @app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of the run to compare with.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of the run that may be slower or faster.")],
+    as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CONDITION", help="Exit with 1 if so: slower:3%, faster, unclear, missing."),
+    ] = None,
+    relevant: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="The least difference that matters; default 5%.")
+    ] = None,
+) -> None:
+    """Compare two runs case by case: slower, faster, no difference, or too noisy to tell."""
+    from pscale.cli import compare as command
+
+    raise typer.Exit(command.run(a, b, as_format.value, fail_if or [], relevant))
+
+
+@app.command()
 def check(path: RunPath = None, reports: Reports = REPORTS, as_json: AsJson = False) -> None:
     """Compare a run with what its suite expects; exit code 1 if anything does not hold."""
     from pscale.cli import report as command

@@ -35,7 +35,7 @@ Row = Mapping[str, Any]
 def render_json(summary: Summary) -> str:
     """Return everything in the summary as JSON with its format's version; what is not finite is null."""
     document = {"format": FORMAT, "kind": "pscale summary", **asdict(summary)}
-    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_csv(summary: Summary, folder: Path) -> list[Path]:
@@ -62,12 +62,12 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         "failures": (Failure, summary.failures),
     }
     tables = {
-        name: _table(_columns(kind), [_row(finding, labels) for finding in findings])
+        name: csv_text(_columns(kind), [_row(finding, labels) for finding in findings])
         for name, (kind, findings) in found.items()
     }
     tables |= _plans(summary, labels)
-    tables["wait"] = _table(("case", "repeat", "rank", "step", "wait_s"), list(_waits(summary)))
-    tables["loss"] = _table(("case", "label", "step", "loss"), list(_curves(summary)))
+    tables["wait"] = csv_text(("case", "repeat", "rank", "step", "wait_s"), list(_waits(summary)))
+    tables["loss"] = csv_text(("case", "label", "step", "loss"), list(_curves(summary)))
     return tables
 
 
@@ -77,12 +77,12 @@ def _plans(summary: Summary, labels: Mapping[str, str]) -> dict[str, str]:
         "bubbles": (Bubble, summary.bubbles),
     }
     made = {
-        name: _table(_columns(kind), [_row(finding, labels) for finding in findings])
+        name: csv_text(_columns(kind), [_row(finding, labels) for finding in findings])
         for name, (kind, findings) in found.items()
     }
     of_kinds = [f"{known}_{kind}_bytes" for known in ("predicted", "counted") for kind in KINDS]
     columns = ("case", "label", "rank", *of_kinds, "measured_bytes", "empty_bytes", "of_steps")
-    return made | {"memory": _table(columns, [_memory(memory, labels) for memory in summary.memory])}
+    return made | {"memory": csv_text(columns, [_memory(memory, labels) for memory in summary.memory])}
 
 
 def _memory(memory: Memory, labels: Mapping[str, str]) -> Row:
@@ -137,7 +137,8 @@ def _curves(summary: Summary) -> Iterator[Row]:
             yield {"case": point.case, "label": point.label, "step": step, "loss": loss}
 
 
-def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+def csv_text(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return rows as CSV with a heading; what is missing is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -152,9 +153,10 @@ def _cell(value: Any) -> Any:
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return nested data without numbers that JSON cannot hold: they become null."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

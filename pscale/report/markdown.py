@@ -45,14 +45,15 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
         yield ""
         yield f"![{_CAPTIONS.get(name, name)}](<{figure}>)"
     for grid in tables(summary, cases_across=_CASES_ACROSS):
-        yield from _table(grid)
+        yield from table(grid)
     warnings = merged([(escaped(remark.label), remark.text) for remark in summary.remarks])
     for title, lines in (("Warnings", warnings), ("Notes", summary.notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))
 
 
-def _table(grid: Grid) -> Iterator[str]:
+def table(grid: Grid) -> Iterator[str]:
+    """Yield the lines of a table under its title."""
     yield from ("", f"## {escaped(grid.title)}", "")
     yield _row([column.name for column in grid.columns])
     yield _row(["--:" if column.right else ":--" for column in grid.columns])

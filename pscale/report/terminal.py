@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -28,19 +28,29 @@ def render_terminal(summary: Summary, console: Console) -> None:
         console.print()
         console.print(line)
     for grid in tables(summary, cases_across=max(1, (console.width - _FIXED) // _PER_CASE)):
-        console.print()
-        console.print(Text(grid.title, style="bold"))
-        console.print(_fitted(grid, console))
-        if grid.caption:
-            console.print(Text(grid.caption, style="dim"))
+        show_grid(grid, console)
     for title, lines in (("Warnings", _warnings(summary)), ("Notes", list(summary.notes))):
-        if lines:
-            console.print()
-            console.print(Text(title, style="bold"))
-            for note in lines:
-                console.print(_item(note))
+        show_list(title, lines, console)
     console.print()
     console.print(Text(f"Data and logs: {text.clean(summary.path)}", style="dim"), soft_wrap=True)
+
+
+def show_grid(grid: Grid, console: Console) -> None:
+    """Print a table with its title and caption."""
+    console.print()
+    console.print(Text(grid.title, style="bold"))
+    console.print(_fitted(grid, console))
+    if grid.caption:
+        console.print(Text(grid.caption, style="dim"))
+
+
+def show_list(title: str, lines: Sequence[str], console: Console) -> None:
+    """Print lines under a title, if there are any."""
+    if lines:
+        console.print()
+        console.print(Text(title, style="bold"))
+        for line in lines:
+            console.print(_item(line))
 
 
 def _header(summary: Summary) -> Iterator[Text]:

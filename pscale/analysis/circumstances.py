@@ -1,0 +1,83 @@
+"""Under which circumstances two runs were made, and in which they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pscale.analysis.frames import Run
+
+_PASSING = ("load_average", "steal_s")  # of the moment
+_UNTIMED = ("id", "suite", "label", "series", "base")  # what a case is called, not what it does
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One circumstance that differs; empty where a run does not know it."""
+
+    name: str
+    a: str
+    b: str
+
+
+def changes(a: Run, b: Run, pairs: Mapping[str, str]) -> tuple[Change, ...]:
+    """Return what differs, first in the cases that are compared: `pairs`, ids of A to ids of B."""
+    return (*_of_cases(a, b, pairs), *_between(_circumstances(a), _circumstances(b)))
+
+
+def _of_cases(a: Run, b: Run, pairs: Mapping[str, str]) -> Iterator[Change]:
+    """Yield each field that differs between matched cases, with all values that it takes."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for first, second in pairs.items():
+        sides = [_flat(run.planned[case]) for run, case in ((a, first), (b, second)) if case in run.planned]
+        if len(sides) == len((a, b)):
+            for change in _between(*sides):
+                if change.name not in _UNTIMED:
+                    values = found.setdefault(change.name, ([], []))
+                    values[0].append(change.a)
+                    values[1].append(change.b)
+    for name, (left, right) in found.items():
+        yield Change(name=name, a=", ".join(dict.fromkeys(left)), b=", ".join(dict.fromkeys(right)))
+
+
+def _circumstances(run: Run) -> dict[str, str]:
+    """Return all that is known of what made a run, under dotted names; all values where they vary."""
+    document = {
+        name: value for name, value in run.document.get("provenance", {}).items() if name not in _PASSING
+    }
+    known = {name: [text] for name, text in _flat(document).items()}
+    jobs = run.cases.loc[run.cases["status"] == "ok", "provenance"].dropna().unique()
+    for text in jobs:
+        for name, value in _flat(_read(text)).items():
+            known.setdefault(f"job.{name}", []).append(value)
+    for name in ("blas", "blas_version", "blas_architecture", "blas_threading", "host"):
+        values = run.ranks[name].dropna().astype(str).unique()
+        known[f"job.{name}"] = sorted(values)
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in known.items()}
+
+
+def _between(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Change]:
+    for name in dict.fromkeys([*a, *b]):
+        left, right = a.get(name, ""), b.get(name, "")
+        if left != right:
+            yield Change(name=name, a=left, b=right)
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """Return the leaves of nested dictionaries as texts under dotted names."""
+    if not isinstance(value, Mapping):
+        return {name: " ".join((value if isinstance(value, str) else json.dumps(value)).split())}
+    found: dict[str, str] = {}
+    for key, inner in value.items():
+        found |= _flat(inner, f"{name}.{key}" if name else str(key))
+    return found
+
+
+def _read(text: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,192 @@
+"""Two runs against each other, case by case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pscale.analysis import scaling
+from pscale.analysis.circumstances import Change, changes
+from pscale.analysis.difference import ALPHA, Answer, Difference, difference, holm
+from pscale.analysis.frames import Run
+from pscale.analysis.stats import Estimate, Sample
+
+RELEVANT = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One case of both runs. Times are seconds; None where a side has a single launch."""
+
+    case: str  # in A
+    label: str
+    matched_by: str  # id: the same work; label: the same name, though something differs
+    a_s: Estimate
+    b_s: Estimate
+    a_launches: int
+    b_launches: int
+    ratio: Estimate  # B over A
+    effect: float | None  # Cliff's delta, from -1, where every launch of B is faster, to 1
+    test: str
+    p: float | None
+    p_corrected: float | None  # for the number of cases, after Holm
+    detectable: float | None  # difference that would have been seen 8 times in 10
+    answer: Answer
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """A case that only one of the runs has measured."""
+
+    label: str
+    run: str  # the one that lacks it: A or B
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The findings on two runs."""
+
+    a: str
+    b: str
+    relevant: float
+    cases: tuple[Compared, ...]
+    missing: tuple[Missing, ...]
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+
+
+def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
+    """Compare the step times of all cases that both runs have measured, matched by id, else by label.
+
+    `relevant` is the least relative difference that matters: where one as small could have been seen and none
+    was, there is no difference to speak of; where it could not, the runs are too noisy to tell.
+    """
+    # Runs may have the same seed; draws of one side must not follow those of the other.
+    times = [scaling.step_samples(run, 2 * _seed(run) + side) for side, run in enumerate((a, b))]
+    pairs = _pairs(a, b)
+    measured = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
+    found = {one: difference(times[0][one], times[1][other]) for one, other in measured.items()}
+    return Comparison(
+        a=_name(a),
+        b=_name(b),
+        relevant=relevant,
+        cases=tuple(_compared(a, measured, found, relevant)),
+        missing=tuple(_missing(a, b, pairs, times)),
+        changes=changes(a, b, measured),
+        notes=tuple(_notes(a, b, measured)),
+    )
+
+
+def _pairs(a: Run, b: Run) -> dict[str, str]:
+    """Return which case of B each case of A is compared with: the same work, else the same name."""
+    ours, theirs = _labels(a), _labels(b)
+    pairs = {case: case for case in ours if case in theirs}
+    by_label = {label: case for case, label in theirs.items() if case not in pairs}
+    named = {case: by_label[label] for case, label in ours.items() if case not in pairs and label in by_label}
+    return {case: (pairs | named)[case] for case in ours if case in pairs or case in named}
+
+
+def _compared(
+    a: Run, pairs: Mapping[str, str], found: Mapping[str, Difference], relevant: float
+) -> Iterator[Compared]:
+    tested = {case: one.p for case, one in found.items() if one.p is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    labels = _labels(a)
+    for case, one in found.items():
+        p, detectable = corrected.get(case), one.detectable(len(tested))
+        answer = one.answer(p, detectable, relevant)
+        yield Compared(
+            case=case,
+            label=labels[case],
+            matched_by="id" if pairs[case] == case else "label",
+            a_s=one.a,
+            b_s=one.b,
+            a_launches=one.launches[0],
+            b_launches=one.launches[1],
+            ratio=one.ratio,
+            effect=one.effect,
+            test=one.test,
+            p=one.p,
+            p_corrected=p,
+            detectable=detectable,
+            answer=answer,
+            text=_sentence(answer, one, detectable),
+        )
+
+
+def _sentence(answer: Answer, one: Difference, detectable: float | None) -> str:
+    if detectable is None:
+        return "too noisy to tell: from one launch nothing is known of what differs between launches"
+    seen = f"{detectable:.2g}x" if detectable > 1 else f"{100 * detectable:.2g}%"
+    if answer == "same":
+        return f"no difference detected; one of {seen} would have been"
+    if answer == "unclear":
+        return f"too noisy to tell: only a difference of {seen} would be seen; repeat more"
+    return f"{answer} by {abs(one.ratio.value - 1):.1%}"
+
+
+def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sample]]) -> Iterator[Missing]:
+    backward = {other: one for one, other in pairs.items()}
+    sides = (("B", a, b, pairs), ("A", b, a, backward))
+    for (lacking, run, other, link), own, known in zip(sides, times, reversed(times), strict=True):
+        for case, label in _labels(run).items():
+            if case in own and link.get(case) not in known:
+                yield Missing(label=label, run=lacking, reason=_reason(other, link.get(case)))
+
+
+def _reason(run: Run, case: str | None) -> str:
+    """Say why a run has no time for a case."""
+    if case is None:
+        return "not in its suite"
+    ended = run.cases[run.cases["case"] == case]
+    if not len(ended):
+        return "not measured yet"
+    first = ended.iloc[0]
+    return f"{first['status']}: {first['reason'] or 'no reason was recorded'}"
+
+
+def _notes(a: Run, b: Run, pairs: Mapping[str, str]) -> Iterator[str]:
+    if len(pairs) > 1:
+        yield (
+            f"{len(pairs)} cases were tested at once; p is corrected for that (Holm): the chance of any "
+            f"false alarm is {ALPHA:.0%}."
+        )
+    unlike = [case for case, other in pairs.items() if _work(a, case) != _work(b, other)]
+    if unlike:
+        labels = _labels(a)
+        yield (
+            "The work of a step differs, so that times say nothing of speed: "
+            f"{', '.join(labels[case] for case in unlike)}."
+        )
+    begun = [run.cases["started_unix_s"].min() for run in (a, b)]
+    apart_h = abs(begun[1] - begun[0]) / 3600
+    if math.isfinite(apart_h):
+        yield (
+            f"The runs began {apart_h:.3g} hours apart. What changed in the machine meanwhile is in the "
+            "ratio too; one suite that sweeps both variants interleaves their launches."
+        )
+
+
+def _work(run: Run, case: str) -> tuple[object, ...]:
+    row = run.cases[(run.cases["case"] == case) & (run.cases["status"] == "ok")].iloc[0]
+    return tuple(row[name] for name in ("model", "batch", "tokens", "parameters", "dtype"))
+
+
+def _labels(run: Run) -> dict[str, str]:
+    """Return the label of every case, in the suite's order; of those that the suite no longer has, too."""
+    stored = dict(zip(run.cases["case"].astype(str), run.cases["label"].astype(str), strict=True))
+    return {case: str(plan.get("label") or case) for case, plan in run.planned.items()} | stored
+
+
+def _seed(run: Run) -> int:
+    seed = run.document.get("seed")
+    return seed if isinstance(seed, int) and seed >= 0 else 0
+
+
+def _name(run: Run) -> str:
+    suite = run.suite.get("name")
+    name = str(run.document.get("run") or run.path.name)
+    return f"{suite}/{name}" if suite else name

@@ -1,0 +1,109 @@
+import json
+from dataclasses import replace
+
+import pytest
+from synthetic import Point, write_run
+
+from pscale.analysis.compare import compare
+from pscale.analysis.frames import load
+
+QUIET = {"launch_noise": 0.005, "noise": 0.005}
+
+
+def runs(folder, a, b, *, repeats=10, seeds=(1, 2)):
+    return [
+        load(write_run(folder / name, points, repeats=repeats, seed=seed))
+        for name, points, seed in (("a", a, seeds[0]), ("b", b, seeds[1]))
+    ]
+
+
+def change(run, **provenance):
+    document = json.loads((run.path / "run.json").read_text())
+    document["provenance"] |= provenance
+    (run.path / "run.json").write_text(json.dumps(document))
+    return load(run.path)
+
+
+def test_each_case_gets_its_own_answer(tmp_path):
+    points = [Point(ranks=1, **QUIET), Point(ranks=2, **QUIET), Point(ranks=4, **QUIET), Point(ranks=8)]
+    points[3] = replace(points[3], launch_noise=0.3)
+    later = [points[0], replace(points[1], compute_s=0.105), replace(points[2], compute_s=0.09), points[3]]
+    found = compare(*runs(tmp_path, points, later)).cases
+    assert [one.answer for one in found] == ["same", "slower", "faster", "unclear"]
+    assert [one.matched_by for one in found] == ["id"] * 4
+    assert found[1].ratio.value == pytest.approx(1.05, rel=0.01)
+    assert found[1].text.startswith("slower by ")
+    assert "would have been" in found[0].text
+    assert "repeat more" in found[3].text
+
+
+def test_what_is_relevant_decides_between_no_difference_and_too_noisy(tmp_path):
+    pair = runs(tmp_path, [Point(ranks=1, launch_noise=0.02)], [Point(ranks=1, launch_noise=0.02)])
+    assert compare(*pair, relevant=0.2).cases[0].answer == "same"
+    assert compare(*pair, relevant=0.01).cases[0].answer == "unclear"
+
+
+def test_a_run_against_itself_and_against_one_of_the_same_seed_is_not_different(tmp_path):
+    a, b = runs(tmp_path, [Point(ranks=2, **QUIET)], [Point(ranks=2, **QUIET)], seeds=(1, 1))
+    for other in (a, b):
+        (one,) = compare(a, other).cases
+        assert (one.answer, one.ratio.value) == ("same", pytest.approx(1))
+        assert one.ratio.low < 1 < one.ratio.high
+
+
+def test_cases_of_another_content_are_matched_by_their_label_and_the_fields_are_told(tmp_path):
+    old, new = Point(ranks=2, label="ours", **QUIET), Point(ranks=2, label="ours", series="wider", **QUIET)
+    comparison = compare(*runs(tmp_path, [old], [new]))
+    assert [one.matched_by for one in comparison.cases] == ["label"]
+    assert ("model.width", "128", "320") in [
+        (change.name, change.a, change.b) for change in comparison.changes
+    ]
+
+
+def test_what_only_one_run_has_measured_is_named_with_the_reason(tmp_path):
+    both, gone = Point(ranks=1, **QUIET), Point(ranks=2, label="gone")
+    new, failing = Point(ranks=4, label="new"), Point(ranks=8, label="failing")
+    broken = replace(failing, bad_repeats=range(10), reason="rank 3: out of luck")
+    comparison = compare(*runs(tmp_path, [both, gone, failing], [both, new, broken]))
+    assert {(one.label, one.run): one.reason for one in comparison.missing} == {
+        ("gone", "B"): "not in its suite",
+        ("failing", "B"): "failed: rank 3: out of luck",
+        ("new", "A"): "not in its suite",
+    }
+    assert len(comparison.cases) == 1
+
+
+def test_with_one_launch_nothing_is_claimed(tmp_path):
+    pair = runs(tmp_path, [Point(ranks=1)], [Point(ranks=1, compute_s=0.9)], repeats=1)
+    (one,) = compare(*pair).cases
+    assert (one.answer, one.ratio.low, one.p) == ("unclear", None, None)
+    assert one.ratio.value == pytest.approx(9)
+
+
+def test_circumstances_that_changed_are_told_and_passing_ones_are_not(tmp_path):
+    a, b = runs(
+        tmp_path,
+        [Point(ranks=1, row={"provenance": json.dumps({"mpi": {"library": "MPICH 4.3"}})})],
+        [
+            Point(
+                ranks=1,
+                row={"provenance": json.dumps({"mpi": {"library": "Open MPI 5"}})},
+                rank_row={"blas": "mkl"},
+            )
+        ],
+    )
+    a = change(a, git={"commit": "aaa", "dirty": False}, environment={}, load_average=[0.1])
+    b = change(b, git={"commit": "bbb", "dirty": False}, environment={"OMP_X": "1"}, load_average=[0.2])
+    told = {change.name: (change.a, change.b) for change in compare(a, b).changes}
+    assert told == {
+        "git.commit": ("aaa", "bbb"),
+        "environment.OMP_X": ("", "1"),
+        "job.mpi.library": ("MPICH 4.3", "Open MPI 5"),
+        "job.blas": ("openblas", "mkl"),
+    }
+
+
+def test_runs_without_a_common_case_are_compared_as_far_as_they_go(tmp_path):
+    comparison = compare(*runs(tmp_path, [Point(ranks=1)], [Point(ranks=2)], repeats=2))
+    assert comparison.cases == ()
+    assert {one.run for one in comparison.missing} == {"A", "B"}

@@ -1,0 +1,116 @@
+import csv
+import io
+import json
+
+import pytest
+from synthetic import Point, write_run
+
+from pscale.cli import main
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Write two runs: the second is 5 % slower on 2 ranks, too noisy on 4, and has no case of 8."""
+    folder = tmp_path_factory.mktemp("runs")
+    quiet = {"launch_noise": 0.005, "noise": 0.005}
+    noisy = Point(ranks=4, launch_noise=0.3, label="=4 ranks [red]")
+    a = [Point(ranks=1, **quiet), Point(ranks=2, **quiet), noisy, Point(ranks=8)]
+    b = [Point(ranks=1, **quiet), Point(ranks=2, compute_s=0.105, **quiet), noisy]
+    for name, points, seed in (("a", a, 1), ("b", b, 2), ("same", a[:2], 3)):
+        write_run(folder / name, points, repeats=10, seed=seed)
+    return folder
+
+
+@pytest.fixture
+def compare(runs, monkeypatch, capsys):
+    def call(*arguments, a="a", b="b"):
+        monkeypatch.chdir(runs)
+        monkeypatch.setattr("sys.argv", ["pscale", "compare", a, b, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return call
+
+
+def test_the_terminal_gets_answers_ratios_and_what_is_missing(compare, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    code, out, _ = compare()
+    assert code == 0
+    assert "3 cases: 1 slower, 1 not different, 1 too noisy to tell" in out
+    assert "=4 ranks [red]" in out
+    assert "slower by" in out
+    assert "not in its suite" in out
+    assert "corrected for that (Holm)" in out
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"),
+    [
+        ([], 0),
+        (["slower"], 1),
+        (["slower:3%"], 1),
+        (["slower:30%"], 0),
+        (["faster"], 0),
+        (["unclear"], 1),
+        (["missing"], 1),
+        (["faster", "slower:3%"], 1),
+    ],
+)
+def test_conditions_decide_the_exit_code(compare, conditions, code):
+    arguments = [word for text in conditions for word in ("--fail-if", text)]
+    assert compare("--format", "csv", *arguments)[0] == code
+
+
+def test_a_run_that_is_as_fast_fails_no_condition(compare):
+    every = [word for text in ("slower", "faster", "unclear") for word in ("--fail-if", text)]
+    assert compare(*every, a="same", b="same")[0] == 0
+
+
+def test_json_and_csv_hold_the_same_figures(compare):
+    _, text, _ = compare("--format", "json")
+    document = json.loads(text)
+    _, table, _ = compare("--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert (document["kind"], document["format"]) == ("pscale comparison", 1)
+    assert [row["answer"] for row in rows] == [case["answer"] for case in document["cases"]]
+    assert float(rows[1]["ratio_low"]) == document["cases"][1]["ratio"]["low"]
+    assert rows[2]["label"] == "'=4 ranks [red]", "no formula"
+
+
+def test_markdown_is_a_table_for_a_pull_request(compare):
+    _, text, _ = compare("--format", "md")
+    assert text.startswith("# synthetic/b against synthetic/a\n")
+    assert "| case | A | B | B / A |" in text
+    assert "\\[red\\]" in text
+
+
+def test_the_percentage_that_is_to_fail_is_what_is_relevant_unless_said(compare):
+    relevant = [
+        json.loads(compare("--format", "json", *more)[1])["relevant"]
+        for more in ([], ["--fail-if", "slower:3%"], ["--fail-if", "slower:3%", "--relevant", "10%"])
+    ]
+    assert relevant == [0.05, 0.03, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--fail-if", "slow"], 2, "expected slower, faster"),
+        (["--fail-if", "slower:3"], 2, "slower:3%"),
+        (["--fail-if", "missing:3%"], 2, "no percentage"),
+        (["--relevant", "five"], 2, "expected a percentage"),
+        (["--relevant", "0%"], 2, "expected a percentage"),
+    ],
+)
+def test_a_mistake_is_told(compare, arguments, code, words):
+    ended, _, err = compare(*arguments)
+    assert (ended, "Traceback" in err) == (code, False)
+    assert words in err
+
+
+def test_a_folder_that_is_no_run_is_told(compare):
+    ended, _, err = compare(b="nowhere")
+    assert ended == 5
+    assert "nowhere" in err
