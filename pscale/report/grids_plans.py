@@ -21,7 +21,7 @@ def ranking(summary: Summary) -> Iterator[Grid]:
     columns = (
         *(Column(""), Column("plan", right=False, fold=True), Column("step"), Column("× fastest")),
         Column("95% interval"),
-        *(Column(name) for name in ("compute", "exchange", "bubble", "wait", "copies")),
+        *(Column(name, wide=True) for name in ("exchange", "bubble", "wait", "compute", "copies")),
         Column("largest loss", right=False),
     )
     for group, places in groups.items():
@@ -45,8 +45,8 @@ def _place(summary: Summary, place: Place) -> Row:
         text.duration(point.step_s.value if point.step_s else None),
         f"{place.ratio.value:.3g}",
         _interval(place) if place.place != 1 or place.tied else "",
-        *(text.percent(share) for share in (place.compute, place.exchange, place.bubble)),
-        *(text.percent(share) for share in (place.wait, place.copies)),
+        *(text.percent(share) for share in (place.exchange, place.bubble, place.wait)),
+        *(text.percent(share) for share in (place.compute, place.copies)),
         loss,
     )
 
