@@ -24,6 +24,7 @@ Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Context = Literal["ring", "ulysses", "all-gather"]
 Placement = Literal["zigzag", "contiguous"]
+Attention = Literal["auto", "plain", "block"]
 Embedding = Literal["row", "column"]
 ZeroStage = Literal[0, 1, 2, 3]
 Optimizer = Literal["sgd", "adamw"]
@@ -38,6 +39,8 @@ Packing = Literal["nodes", "case", "all"]
 Blas = Literal["openblas", "mkl", "blis"]
 KernelsChoice = Literal["auto", "fused", "numpy"]
 BlasThreading = Literal["openmp", "pthreads"]
+
+BLOCKS_FROM = 1024  # tokens of a sequence, from which on computing scores again is faster than keeping them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +57,17 @@ class Model:
     sequence: int = 256
     vocabulary: int = 256
     dtype: Dtype = "float32"
+    attention: Attention = "auto"  # keep the scores, or compute them again block by block
     experts: int = 8  # of a block
     top_k: int = 1  # experts of a token, 1 or 2
     capacity_factor: float = 1.25  # places of the experts over choices of the tokens
     every: int = 2
     balance_weight: float = 0.01  # of the auxiliary loss
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether attention keeps its scores for backward; `auto` as benchmarks/attention.py found best."""
+        return self.attention == "plain" or (self.attention == "auto" and self.sequence < BLOCKS_FROM)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,8 @@ import signal
 import pytest
 from threadpoolctl import threadpool_limits
 
+from pscale.nn.kernels import piece
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread():
@@ -17,6 +19,16 @@ def interrupts_work():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Let few tokens make many tiles of scores."""
+    monkeypatch.setattr(piece, "ROWS", 4)
+    monkeypatch.setattr(piece, "TILE", 8)
+    piece.cut.cache_clear()
+    yield
+    piece.cut.cache_clear()
 
 
 @pytest.fixture(scope="session")

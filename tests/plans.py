@@ -1,5 +1,6 @@
 """Runs of whole plans on threads, and what to compare them by."""
 
+import math
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -193,6 +194,15 @@ def most_kept(case, plan, folder):
     return each_rank(case, plan, folder, forward)
 
 
+def product_flops(model, a, product):
+    """Return the FLOPs of a product, without the column of sums that attention may have beside a head."""
+    inner, columns = (
+        size - (not model.keeps_scores and size == model.width // model.heads + 1)
+        for size in (a.shape[-1], product.shape[-1])
+    )
+    return 2 * math.prod(product.shape[:-1]) * columns * inner
+
+
 def multiplied(case, plan, folder):
     """Return the FLOPs of the products of matrices in one step of all ranks."""
     multiply, lock, total = np.matmul, threading.Lock(), 0
@@ -202,7 +212,7 @@ def multiplied(case, plan, folder):
         result = multiply(a, b, out=out)
         if a.ndim > 1 and b.ndim > 1:
             with lock:
-                total += 2 * result.size * a.shape[-1]
+                total += product_flops(case.model, a, result)
         return result
 
     with pytest.MonkeyPatch.context() as patch:

@@ -23,27 +23,29 @@ class Scored:
 
 @dataclass(frozen=True)
 class Cache:
-    """What backward needs; the pieces in the order in which they were met."""
+    """What backward needs: the pieces in the order in which they were met, and what is kept of them."""
 
     qkv: Array
     y: Array
     scored: Sequence[Scored]
+    kept: Sequence[Array]
 
 
 class Attention:
     """softmax(q k' / sqrt(width of a head)) v on packed (B, T, 3, heads, width): (B, T, 3C) to (B, T, C).
 
-    Kept for backward: exponentials, the factors that make them probabilities, and the output.
+    Kept for backward: the output, and exponentials with the factors that make them probabilities; or, if
+    they are to be computed again, a number for each query and head.
     """
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, *, buffers: Buffers):
-        self.heads, self.buffers = heads, buffers
+    def __init__(self, heads: int, *, keeps_scores: bool, buffers: Buffers):
+        self.heads, self.keeps_scores, self.buffers = heads, keeps_scores, buffers
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past."""
-        attention = Forward(qkv, self.heads, self.buffers)
+        attention = Forward(qkv, self.heads, self.buffers, keeps_scores=self.keeps_scores)
         attention.meet(whole(qkv.shape[1]), packed(qkv, 3)[:, :, 1:])
         return attention.finish()
 
@@ -58,9 +60,9 @@ class Attention:
 class Forward:
     """Attention of the queries in packed `qkv` (B, T, 3C), taken over, to the keys met so far."""
 
-    def __init__(self, qkv: Array, heads: int, buffers: Buffers):
+    def __init__(self, qkv: Array, heads: int, buffers: Buffers, *, keeps_scores: bool):
         B, T, width = qkv.shape
-        self.qkv, self.heads, self.buffers = qkv, heads, buffers
+        self.qkv, self.heads, self.buffers, self._keeps_scores = qkv, heads, buffers, keeps_scores
         self.y = buffers.take((B, T, width // 3), qkv.dtype)
         self._maximum = buffers.take((B, heads, T), qkv.dtype)
         self._total = buffers.take((B, heads, T), qkv.dtype)
@@ -84,24 +86,38 @@ class Forward:
 
     def finish(self) -> tuple[Array, Cache]:
         """Return the output and what backward needs, when the last keys have been met."""
-        inverse = np.reciprocal(self._total, out=self._total)
         y = by_head(packed(self.y, 1), self.heads)[0]
-        y *= inverse[..., None]
-        for scored in self._scored:
-            queries, factors = scored.piece.queries, scored.softmax.factors
-            factors -= self._maximum[:, :, queries]
-            np.exp(factors, out=factors)
-            factors *= inverse[:, :, queries]
-        self.buffers.give(self._maximum)
+        y /= self._total[..., None]
+        kept = self._factors() if self._keeps_scores else self._levels()
         self.buffers.give(self._total)
         self.buffers.share(self.y)
-        return self.y, Cache(self.qkv, self.y, self._scored)
+        return self.y, Cache(self.qkv, self.y, self._scored, kept)
+
+    def _factors(self) -> Sequence[Array]:
+        """Make factors of maxima; return the memory that is kept."""
+        kept: list[Array] = []
+        for scored in self._scored:
+            softmax = scored.softmax
+            assert softmax.exponentials is not None
+            factors = np.subtract(softmax.factors, softmax.maximum, out=softmax.factors)
+            np.exp(factors, out=factors)
+            factors /= softmax.total
+            kept += (softmax.exponentials, factors)
+        self.buffers.give(self._maximum)
+        return kept
+
+    def _levels(self) -> Sequence[Array]:
+        """Make logarithms of all sums, in the memory of the maxima, which is kept."""
+        self._maximum += np.log(self._total, out=self._total)
+        return [self._maximum]
 
     def _softmax(self, piece: Piece) -> Softmax:
-        B, dtype, take, queries = len(self.qkv), self.qkv.dtype, self.buffers.take, piece.queries
-        exponentials = take((B, self.heads, piece.scores), dtype)
-        factors = take((B, self.heads, piece.size[0]), dtype)
-        return Softmax(exponentials, factors, self._maximum[:, :, queries], self._total[:, :, queries])
+        maximum, total = (x[:, :, piece.queries] for x in (self._maximum, self._total))
+        if not self._keeps_scores:
+            return Softmax(None, maximum, maximum, total)
+        B, dtype, take = len(self.qkv), self.qkv.dtype, self.buffers.take
+        exponentials = take((B, self.heads, piece.scores(kept=True)), dtype)
+        return Softmax(exponentials, take((B, self.heads, piece.size[0]), dtype), maximum, total)
 
 
 class Backward:
@@ -134,9 +150,8 @@ class Backward:
         """Return the gradient of packed q, k and v, into which that of keys from elsewhere is still to go."""
         for array in (self.dy, self.cache.qkv, self.cache.y):
             self.buffers.give(array)
-        for scored in self.cache.scored:
-            self.buffers.give(scored.softmax.exponentials)
-            self.buffers.give(scored.softmax.factors)
+        for array in self.cache.kept:
+            self.buffers.give(array)
         return self.dqkv
 
 

@@ -51,7 +51,7 @@ def model_flops(model: Model, sequences: int) -> int:
 def unit_flops(model: Model, sequences: int = 1) -> list[tuple[str, int]]:
     """Return the units in forward order with their parts of `model_flops`; looking up needs none."""
     visits = min(model.top_k * model.sequence, model.experts * capacity(model))
-    return _unit_flops(model, sequences, model.sequence * (model.sequence + 1) // 2, visits)
+    return _unit_flops(model, sequences, 6 * model.sequence * (model.sequence + 1) // 2, visits)
 
 
 def executed_flops(
@@ -59,13 +59,15 @@ def executed_flops(
 ) -> int:
     """Return the FLOPs of the matrix products that one training step does.
 
-    More than `model_flops` by the scores that are computed and masked (of a head and sequence `scores` are,
-    or those of one rank's blocks) and by the empty places of experts. These come with mixtures: `parts` ranks
-    share a sequence, and `copies` do alike. Sums and products with a vector are not counted.
+    More than `model_flops` by the scores that are computed and masked, by those that backward computes again,
+    and by the empty places of experts. Of a head and sequence `scores` are computed in forward, by default
+    those of one rank's blocks. With mixtures, `parts` ranks share a sequence, and `copies` do alike. Sums and
+    products with a vector are not counted.
     """
-    computed = scores_per_head(model.sequence) if scores is None else scores
+    computed = scores_per_head(model.sequence, kept=model.keeps_scores) if scores is None else scores
+    products = 6 if model.keeps_scores else 7
     places = parts * model.experts * room(model, parts)
-    return sum(flops for _, flops in _unit_flops(model, sequences, computed, places, copies))
+    return sum(flops for _, flops in _unit_flops(model, sequences, products * computed, places, copies))
 
 
 def _unit_flops(
@@ -73,10 +75,11 @@ def _unit_flops(
 ) -> list[tuple[str, int]]:
     """Return the FLOPs of a step, unit by unit.
 
-    Of a sequence, a head computes `scores` scores and the experts of a block see `visits` rows.
+    Of a sequence, a head's scores take part in products `scores` times, and the experts of a block see
+    `visits` rows.
     """
     h, n = model.width, sequences * model.sequence
-    block = 72 * n * h * h + 12 * sequences * scores * h
+    block = 72 * n * h * h + 2 * sequences * scores * h
     match model.kind:
         case "linear":
             return [("linear", 6 * sequences * h)]
@@ -123,16 +126,16 @@ def unit_activation_bytes(
 ) -> list[tuple[str, int]]:
     """Return the units in forward order with what each keeps; the last one's is that of the loss as well.
 
-    A block keeps 16 n h elements, its scores and their sums, and two numbers a token for each norm; the
-    embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut layers, over
-    `inside` ranks; all else of a block and of the head's norm is over `outside`. `columns` are the logits of
-    a token, without it all. A rank may have but `tokens` of each sequence, and its attention with all heads
-    keep `kept` numbers of it. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h for each
-    place of its experts, and where the tokens go.
+    A block keeps 16 n h elements, its scores and their sums (or these alone), and two numbers a token for
+    each norm; the embedding keeps its tokens as 8-byte integers. Of the 16, 12 and the scores are of cut
+    layers, over `inside` ranks; all else of a block and of the head's norm is over `outside`. A token has
+    `columns` logits, without it all. A rank may have but `tokens` of each sequence, and its attention with
+    all heads keep `kept` numbers of it. In place of the 9 n h elements of an MLP a mixture keeps n h, 10 h
+    for each place of its experts, and where the tokens go.
     """
     n = sequences * (model.sequence if tokens is None else tokens)
     h, item = model.width, 4 if model.dtype == "float32" else 8
-    own = model.heads * (scores_per_head(model.sequence) + model.sequence)
+    own = model.heads * ((scores_per_head(model.sequence) if model.keeps_scores else 0) + model.sequence)
     scores = sequences * (own if kept is None else kept)
     block = (12 * n * h + scores) // inside + (4 * n * h + 4 * n) // outside
     match model.kind:

@@ -264,15 +264,18 @@ class Heads:
 class Attention:
     """Causal attention of whole sequences."""
 
-    def __init__(self, paper: Paper, sizes: Heads, scores: int):
+    def __init__(self, paper: Paper, sizes: Heads, scores: int | None):
         self.paper, self.sizes, self.scores = paper, sizes, scores
 
     def forward(self, qkv: Sheet) -> tuple[Sheet, tuple[Sheet, ...]]:
-        """Keep q, k and v, the output, exponentials and their factors."""
+        """Keep q, k and v, the output, exponentials and their factors, or levels alone."""
         paper, sizes = self.paper, self.sizes
-        y, *running = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
-        kept = paper.take(sizes.sequences * sizes.heads * self.scores), paper.take(sizes.queries)
-        paper.give(*running)
+        y, level, total = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
+        kept = [level]
+        if self.scores is not None:
+            kept = [paper.take(sizes.sequences * sizes.heads * self.scores), paper.take(sizes.queries)]
+            paper.give(level)
+        paper.give(total)
         paper.share(y)
         return y, (qkv, y, *kept)
 

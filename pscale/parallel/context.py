@@ -24,11 +24,13 @@ _KINDS: dict[Context, type[RingAttention | UlyssesAttention | GatheredAttention]
 }
 
 
-def attention(heads: int, *, kind: Context, axis: Axis, layout: Layout, buffers: Buffers) -> Layer:
+def attention(
+    heads: int, *, keeps_scores: bool, kind: Context, axis: Axis, layout: Layout, buffers: Buffers
+) -> Layer:
     """Return the attention of a rank with `heads` heads and the tokens that `layout` gives it."""
     if axis.size == 1:
-        return Attention(heads, buffers=buffers)
-    return _KINDS[kind](heads, axis=axis, layout=layout, buffers=buffers)
+        return Attention(heads, keeps_scores=keeps_scores, buffers=buffers)
+    return _KINDS[kind](heads, keeps_scores=keeps_scores, axis=axis, layout=layout, buffers=buffers)
 
 
 def check(case: Case) -> None:
@@ -80,25 +82,28 @@ def calls(case: Case, rank: int) -> list[Call]:
 def kept_numbers(case: Case, rank: int) -> int:
     """Return how many numbers the attention of one layer keeps of one sequence, beside q, k, v and output.
 
-    Scores and what belongs to each query; Ulysses also the output of its heads, which the next layer keeps
-    as that of its tokens. Of all heads: tensor ranks have their share of it.
+    Scores, if they are kept, and what belongs to each query; Ulysses also the output of its heads, which the
+    next layer keeps as that of its tokens. Of all heads: tensor ranks have their share of it.
     """
     model, plan, layout = case.model, case.plan, layout_of(case.model, case.plan)
     if plan.cp == 1 or plan.context == "ulysses":
         output = model.width * layout.tokens if plan.cp > 1 else 0
-        return model.heads // plan.cp * (scores_per_head(model.sequence) + model.sequence) + output
+        scores = scores_per_head(model.sequence) if model.keeps_scores else 0
+        return model.heads // plan.cp * (scores + model.sequence) + output
+    if not model.keeps_scores:
+        return model.heads * layout.tokens
     pieces = [piece for piece in layout.pieces(coordinates(plan.sizes, rank)["cp"]) if piece is not None]
-    return model.heads * sum(piece.scores + piece.size[0] for piece in pieces)
+    return model.heads * sum(piece.scores(kept=True) + piece.size[0] for piece in pieces)
 
 
 def computed_scores(case: Case) -> int:
-    """Return how many scores of one head and sequence all ranks together compute."""
+    """Return how many scores of one head and sequence all ranks together compute in forward."""
     model, plan = case.model, case.plan
     if plan.cp == 1 or plan.context == "ulysses":
-        return scores_per_head(model.sequence)
+        return scores_per_head(model.sequence, kept=model.keeps_scores)
     layout = layout_of(model, plan)
     pieces = (piece for rank in range(plan.cp) for piece in layout.pieces(rank))
-    return sum(piece.scores for piece in pieces if piece is not None)
+    return sum(piece.scores(kept=model.keeps_scores) for piece in pieces if piece is not None)
 
 
 def _rank_bytes(case: Case) -> int:

@@ -22,13 +22,13 @@ class GatheredAttention:
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, *, axis: Axis, layout: Layout, buffers: Buffers):
-        self.heads, self.axis, self.buffers = heads, axis, buffers
+    def __init__(self, heads: int, *, keeps_scores: bool, axis: Axis, layout: Layout, buffers: Buffers):
+        self.heads, self.keeps_scores, self.axis, self.buffers = heads, keeps_scores, axis, buffers
         self._pieces = layout.pieces(axis.rank)
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past, wherever they are."""
-        attention = Forward(qkv, self.heads, self.buffers)
+        attention = Forward(qkv, self.heads, self.buffers, keeps_scores=self.keeps_scores)
         for piece, _, kv, progress in self._met(qkv):
             if piece is not None:
                 attention.meet(piece, kv, progress)

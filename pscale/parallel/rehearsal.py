@@ -250,7 +250,8 @@ class _Rank:
             width=model.width // model.heads,
         )
         if self.case.plan.cp == 1:
-            return nn.Attention(self.paper, sizes, scores_per_head(model.sequence))
+            scores = scores_per_head(model.sequence) if model.keeps_scores else None
+            return nn.Attention(self.paper, sizes, scores)
         return attention(self.case, coordinates(self.case.plan.sizes, self.rank)["cp"], self.paper, sizes)
 
     def _mixture(self) -> Step:

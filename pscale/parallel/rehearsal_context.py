@@ -12,7 +12,7 @@ from pscale.nn.kernels.piece import Piece, scores_per_head
 from pscale.nn.rehearsal import Heads, Paper, Sheet, Step
 from pscale.parallel.layout import layout_of
 
-_Cache = tuple[Sheet, Sheet, list[tuple[Piece, Sheet, Sheet]]]
+_Cache = tuple[Sheet, Sheet, list[Sheet]]
 
 
 def attention(case: Case, place: int, paper: Paper, sizes: Heads) -> Step:
@@ -20,17 +20,17 @@ def attention(case: Case, place: int, paper: Paper, sizes: Heads) -> Step:
     layout, plan = layout_of(case.model, case.plan), case.plan
     if plan.context == "ulysses":
         whole = replace(sizes, tokens=case.model.sequence, heads=sizes.heads // plan.cp)
-        return Ulysses(paper, whole)
+        return Ulysses(paper, whole, scores_per_head(whole.tokens) if case.model.keeps_scores else None)
     made = Ring if plan.context == "ring" else Gathered
-    return made(paper, sizes, layout.pieces(place))
+    return made(paper, sizes, layout.pieces(place), keeps_scores=case.model.keeps_scores)
 
 
 class Ulysses:
     """Tokens for heads, and back, around attention of whole sequences."""
 
-    def __init__(self, paper: Paper, sizes: Heads):
+    def __init__(self, paper: Paper, sizes: Heads, scores: int | None):
         self.paper, self.sizes = paper, sizes
-        self.inner = nn.Attention(paper, sizes, scores_per_head(sizes.tokens))
+        self.inner = nn.Attention(paper, sizes, scores)
 
     def forward(self, qkv: Sheet) -> tuple[Sheet, Any]:
         """Exchange q, k and v, then the output."""
@@ -55,33 +55,37 @@ class Ulysses:
 class _Online:
     """Attention whose keys come in pieces, own first; those that have come lie in some sheet."""
 
-    def __init__(self, paper: Paper, sizes: Heads, pieces: Sequence[Piece | None]):
-        self.paper, self.sizes, self.pieces = paper, sizes, pieces
+    def __init__(self, paper: Paper, sizes: Heads, pieces: Sequence[Piece | None], *, keeps_scores: bool):
+        self.paper, self.sizes, self.pieces, self.keeps_scores = paper, sizes, pieces, keeps_scores
         self.keys = 2 * sizes.output  # elements of keys and values of a rank
 
     def forward(self, qkv: Sheet) -> tuple[Sheet, _Cache]:
-        """Keep exponentials and factors of every piece."""
+        """Keep exponentials and factors of every piece, or levels alone."""
         paper, sizes = self.paper, self.sizes
-        y, *running = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
-        scored = [self._met(piece) for piece in self._arriving() if piece is not None]
-        paper.give(*running)
+        y, level, total = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
+        kept = [sheet for piece in self._arriving() for sheet in self._met(piece)]
+        if self.keeps_scores:
+            paper.give(level)
+        else:
+            kept = [level]
+        paper.give(total)
         paper.share(y)
-        return y, (qkv, y, scored)
+        return y, (qkv, y, kept)
 
     def _arriving(self) -> Iterator[Piece | None]:
         """Yield the pieces while their keys are here."""
         raise NotImplementedError
 
-    def _met(self, piece: Piece) -> tuple[Piece, Sheet, Sheet]:
+    def _met(self, piece: Piece | None) -> tuple[Sheet, ...]:
+        """Return what is kept of a piece alone."""
+        if piece is None or not self.keeps_scores:
+            return ()
         heads = self.sizes.sequences * self.sizes.heads
-        kept = self.paper.take(heads * piece.scores), self.paper.take(heads * piece.size[0])
-        return piece, *kept
+        return self.paper.take(heads * piece.scores(kept=True)), self.paper.take(heads * piece.size[0])
 
     def _finished(self, dy: Sheet, cache: _Cache, dqkv: Sheet) -> Sheet:
-        qkv, y, scored = cache
-        self.paper.give(dy, qkv, y)
-        for _, exponentials, factors in scored:
-            self.paper.give(exponentials, factors)
+        qkv, y, kept = cache
+        self.paper.give(dy, qkv, y, *kept)
         return dqkv
 
 

@@ -19,18 +19,18 @@ class RingAttention:
     """Causal attention of this rank's tokens to those of all: packed (B, T/P, 3C) to (B, T/P, C).
 
     Keys and values make P - 1 hops in each direction of the pass; in backward their gradients go with them
-    and, by one hop more, home. What is kept is the scores' exponentials, never another rank's keys.
+    and, by one hop more, home. Scores may be kept, another rank's keys never are.
     """
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, *, axis: Axis, layout: Layout, buffers: Buffers):
-        self.heads, self.axis, self.buffers = heads, axis, buffers
+    def __init__(self, heads: int, *, keeps_scores: bool, axis: Axis, layout: Layout, buffers: Buffers):
+        self.heads, self.keeps_scores, self.axis, self.buffers = heads, keeps_scores, axis, buffers
         self._pieces = layout.pieces(axis.rank)
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend to the present and the past, wherever they are."""
-        attention = Forward(qkv, self.heads, self.buffers)
+        attention = Forward(qkv, self.heads, self.buffers, keeps_scores=self.keeps_scores)
         for piece, (kv, progress) in self._met(qkv):
             if piece is not None:
                 attention.meet(piece, kv, progress)

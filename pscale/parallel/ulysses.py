@@ -22,9 +22,9 @@ class UlyssesAttention:
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, *, axis: Axis, layout: Layout, buffers: Buffers):
+    def __init__(self, heads: int, *, keeps_scores: bool, axis: Axis, layout: Layout, buffers: Buffers):
         self.axis, self.layout, self.buffers = axis, layout, buffers
-        self._inner = Attention(heads // axis.size, buffers=buffers)
+        self._inner = Attention(heads // axis.size, keeps_scores=keeps_scores, buffers=buffers)
 
     def forward(self, qkv: Array) -> tuple[Array, Cache]:
         """Attend with this rank's heads to the whole past."""

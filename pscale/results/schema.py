@@ -52,6 +52,7 @@ CASES = _schema(
     ("model", _text),  # kind
     *((name, _whole) for name in ("layers", "width", "heads", "sequence", "vocabulary", "parameters")),
     ("dtype", _text),
+    ("attention", _text),  # plain: scores are kept for backward; block: they are computed again
     ("batch", _whole),  # global: sequences or samples of one step
     ("tokens", _whole),  # global: targets of one step
     ("optimizer", _text),

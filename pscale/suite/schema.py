@@ -76,6 +76,7 @@ class Gpt(Group):
     sequence: Count = config.Model.sequence
     vocabulary: Count = config.Model.vocabulary
     dtype: config.Dtype = config.Model.dtype
+    attention: config.Attention = config.Model.attention
 
 
 class Moe(Group):
@@ -93,6 +94,7 @@ class Moe(Group):
     every: Count = config.Model.every
     balance_weight: NotNegative = config.Model.balance_weight
     dtype: config.Dtype = config.Model.dtype
+    attention: config.Attention = config.Model.attention
 
 
 class Block(Group):
@@ -103,6 +105,7 @@ class Block(Group):
     heads: Count = config.Model.heads
     sequence: Count = config.Model.sequence
     dtype: config.Dtype = config.Model.dtype
+    attention: config.Attention = config.Model.attention
 
 
 class Linear(Group):

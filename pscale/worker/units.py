@@ -165,7 +165,12 @@ class Units:
     def _attention(self, heads: int) -> Layer:
         """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
         return context.attention(
-            heads, kind=self.plan.context, axis=self.context, layout=self.layout, buffers=self.buffers
+            heads,
+            keeps_scores=self.model.keeps_scores,
+            kind=self.plan.context,
+            axis=self.context,
+            layout=self.layout,
+            buffers=self.buffers,
         )
 
     def _vocabulary(self) -> slice:

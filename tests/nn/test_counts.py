@@ -1,13 +1,17 @@
 import numpy as np
 import pytest
+from plans import product_flops
 from serial import serial
 
 from pscale.config import Model
 from pscale.nn import counts
-from pscale.nn.kernels.piece import ROWS
+from pscale.nn.kernels.piece import ROWS, TILE
 
 MODELS = [
     Model(kind="gpt", layers=3, width=12, heads=3, sequence=ROWS + 9, vocabulary=17, dtype="float32"),
+    Model(
+        kind="gpt", layers=1, width=12, heads=3, sequence=TILE + ROWS + 9, vocabulary=17, attention="block"
+    ),
     Model(kind="block", width=12, heads=2, sequence=20, dtype="float64"),
     Model(kind="linear", width=5, dtype="float64"),
     Model(kind="moe", layers=3, width=12, heads=3, sequence=20, vocabulary=17, experts=5, top_k=2, every=2),
@@ -42,7 +46,7 @@ def test_parameter_counts_of_mingpt_on_images(layers, heads, width, expected):
     assert counts.parameters(model) == expected
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
 def test_units_have_the_parameters_that_are_counted(model):
     stage = serial(model, 1)
     found = [(unit.name, sum(param.size for param in unit.layer.params)) for unit in stage.units]
@@ -50,7 +54,7 @@ def test_units_have_the_parameters_that_are_counted(model):
     assert stage.arena.data.size == counts.parameters(model)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
 def test_activations_hold_the_bytes_that_are_counted(model):
     stage, (x, targets) = serial(model, 1), data(model)
     for unit in stage.units:
@@ -59,7 +63,7 @@ def test_activations_hold_the_bytes_that_are_counted(model):
     assert stage.buffers.held_bytes == counts.activation_bytes(model, SEQUENCES)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.kind)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
 def test_a_step_multiplies_what_is_counted(model, monkeypatch):
     multiply, total = np.matmul, 0
 
@@ -67,7 +71,7 @@ def test_a_step_multiplies_what_is_counted(model, monkeypatch):
         nonlocal total
         result = multiply(a, b, out=out)
         if a.ndim > 1 and b.ndim > 1:
-            total += 2 * result.size * a.shape[-1]
+            total += product_flops(model, a, result)
         return result
 
     stage, (x, targets) = serial(model, 1), data(model)
@@ -90,3 +94,24 @@ def test_model_flops_are_six_a_weight_and_token_plus_attention_over_the_past():
     assert (
         counts.model_flops(model, 8) < counts.executed_flops(model, 8) < 1.02 * counts.model_flops(model, 8)
     )
+
+
+def test_scores_that_are_computed_again_cost_a_seventh_product_and_save_their_memory():
+    plain, block = (Model(heads=8, sequence=4096, attention=way) for way in ("plain", "block"))
+    scores = 4096 * 4096 / 2
+    more_flops = counts.executed_flops(block, 1) - counts.executed_flops(plain, 1)
+    assert more_flops == pytest.approx(4 * scores * 2 * plain.width, rel=0.1)
+    saved = counts.activation_bytes(plain, 1) - counts.activation_bytes(block, 1)
+    assert saved == pytest.approx(4 * scores * 8 * 4, rel=0.03)
+    assert counts.model_flops(plain, 1) == counts.model_flops(block, 1)
+
+
+def test_scores_are_kept_where_that_is_asked_for_or_faster():
+    assert [Model(sequence=sequence).keeps_scores for sequence in (256, 1023, 1024, 8192)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert Model(sequence=8192, attention="plain").keeps_scores
+    assert not Model(sequence=64, attention="block").keeps_scores

@@ -6,7 +6,7 @@ from pscale.nn.attention import Attention
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.embedding import Positions, Tokens
 from pscale.nn.gelu import BiasGelu
-from pscale.nn.kernels.piece import ROWS
+from pscale.nn.kernels.piece import ROWS, TILE
 from pscale.nn.kernels.tile import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
 from pscale.nn.linear import Linear
@@ -50,13 +50,31 @@ def test_gradients_are_the_slopes_and_nothing_that_others_hold_is_touched(make, 
     check(make(buffers), normal(1, rows, 6), buffers)
 
 
-@pytest.mark.parametrize("T", [1, 5, ROWS, 2 * ROWS + 3])
-def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T):
+either = pytest.mark.parametrize("keeps_scores", [True, False])
+
+
+@either
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("T", [1, 5, 8, 27])
+def test_gradients_of_attention_are_the_slopes_for_every_number_of_blocks(T, keeps_scores):
     buffers = Buffers()
-    check(Attention(2, buffers=buffers), normal(2, T, 3 * 6), buffers)
+    check(Attention(2, keeps_scores=keeps_scores, buffers=buffers), normal(2, T, 3 * 6), buffers)
 
 
-def test_attention_is_the_softmax_of_scaled_products_over_the_past():
+@pytest.mark.parametrize("T", [TILE - 1, 2 * TILE + ROWS + 3])
+def test_attention_that_computes_scores_again_is_the_one_that_keeps_them(T):
+    def found(keeps_scores):
+        buffers = Buffers()
+        layer = Attention(2, keeps_scores=keeps_scores, buffers=buffers)
+        y, cache = layer.forward(hand(normal(2, T, 3 * 6), buffers))
+        return y.copy(), layer.backward(hand(normal(2, T, 6), buffers), cache).copy()
+
+    for again, kept in zip(found(keeps_scores=False), found(keeps_scores=True), strict=True):
+        assert np.abs(again - kept).max() < 1e-12 * np.abs(kept).max()
+
+
+@either
+def test_attention_is_the_softmax_of_scaled_products_over_the_past(keeps_scores):
     B, T, H, D = 2, ROWS + 5, 3, 4
     qkv = normal(B, T, 3 * H * D)
     q, k, v = qkv.reshape(B, T, 3, H, D).transpose(2, 0, 3, 1, 4)
@@ -64,14 +82,21 @@ def test_attention_is_the_softmax_of_scaled_products_over_the_past():
     e = np.exp(scores)
     expected = (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(B, T, H * D)
     buffers = Buffers()
-    y, _ = Attention(H, buffers=buffers).forward(qkv)
+    y, _ = Attention(H, keeps_scores=keeps_scores, buffers=buffers).forward(qkv)
     np.testing.assert_allclose(y, expected, rtol=1e-12)
 
 
-def test_scores_too_large_for_exp_are_no_trouble():
-    buffers = Buffers()
-    y, _ = Attention(1, buffers=buffers).forward(np.full((1, 3, 6), 1e4, np.float32))
-    np.testing.assert_array_equal(y, np.full((1, 3, 2), 1e4, np.float32))
+@either
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("slope", [0, 1, -1])
+def test_scores_too_large_for_exp_are_no_trouble(keeps_scores, slope):
+    T, buffers = 30, Buffers()
+    qkv = np.full((1, T, 3), 1e2, np.float32)
+    qkv[0, :, 1] += 50 * slope * np.arange(T)  # of the keys: the highest score comes last, or first
+    y, cache = Attention(1, keeps_scores=keeps_scores, buffers=buffers).forward(hand(qkv, buffers))
+    np.testing.assert_allclose(y, np.full((1, T, 1), 1e2, np.float32), rtol=1e-6)
+    dqkv = Attention(1, keeps_scores=keeps_scores, buffers=buffers).backward(hand(y, buffers), cache)
+    assert np.isfinite(dqkv).all()
 
 
 def test_gelu_is_right_far_from_zero_and_at_it():

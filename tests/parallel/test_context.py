@@ -26,12 +26,14 @@ def normal(*shape, seed=4):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def attend(kind, layout, qkv, dy=None):
+def attend(kind, layout, qkv, dy=None, *, keeps_scores=True):
     """Return the output and the gradient of `qkv` (if `dy` is given), both whole, computed by all ranks."""
 
     def one(mesh):
         axis, buffers = mesh.axis("cp"), Buffers()
-        layer = context.attention(HEADS, kind=kind, axis=axis, layout=layout, buffers=buffers)
+        layer = context.attention(
+            HEADS, keeps_scores=keeps_scores, kind=kind, axis=axis, layout=layout, buffers=buffers
+        )
         places = np.concatenate([np.arange(layout.sequence)[run] for run in layout.runs(axis.rank)])
         mine = hand(qkv[:, places], buffers)
         y, cache = layer.forward(mine)
@@ -57,8 +59,9 @@ def attend(kind, layout, qkv, dy=None):
 
 def attend_alone(qkv, dy):
     buffers = Buffers()
-    y, cache = Attention(HEADS, buffers=buffers).forward(hand(qkv, buffers))
-    return y.copy(), Attention(HEADS, buffers=buffers).backward(hand(dy, buffers), cache).copy()
+    layer = Attention(HEADS, keeps_scores=True, buffers=buffers)
+    y, cache = layer.forward(hand(qkv, buffers))
+    return y.copy(), layer.backward(hand(dy, buffers), cache).copy()
 
 
 @every_way
@@ -70,6 +73,17 @@ def test_attention_and_its_gradient_are_those_of_one_rank(kind, placement, parts
     if values == "too large for exp":
         qkv = np.round(40 * qkv)  # whole numbers: their products are exact
     for found, expected in zip(attend(kind, layout, qkv, dy), attend_alone(qkv, dy), strict=True):
+        assert difference(found, expected) < 1e-12
+
+
+@every_way
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(("parts", "sequence"), [(2, 4), (2, 72), (3, 18), (4, 160)])
+def test_attention_that_computes_scores_again_does_so_on_many_ranks(kind, placement, parts, sequence):
+    layout = Layout(sequence=sequence, parts=parts, placement=placement)
+    qkv, dy = normal(2, sequence, 3 * WIDTH), normal(2, sequence, WIDTH, seed=5)
+    ours = attend(kind, layout, qkv, dy, keeps_scores=False)
+    for found, expected in zip(ours, attend_alone(qkv, dy), strict=True):
         assert difference(found, expected) < 1e-12
 
 
@@ -116,9 +130,10 @@ def test_bytes_are_those_of_the_papers(parts):
 
 
 @every_way
+@pytest.mark.parametrize("attention", ["plain", "block"])
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)
-def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, folder):
-    case = planned(kind, placement, **degrees)
+def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, attention, folder):
+    case = planned(kind, placement, model={"attention": attention}, **degrees)
     assert most_kept(case, case.plan, folder) == [kept_bytes(case, rank) for rank in range(case.ranks)]
 
 
@@ -132,7 +147,10 @@ def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_ste
 
     def one(mesh):
         buffers, totals = Buffers(), []
-        layer = context.attention(HEADS, kind=kind, axis=mesh.axis("cp"), layout=layout, buffers=buffers)
+        axis = mesh.axis("cp")
+        layer = context.attention(
+            HEADS, keeps_scores=True, kind=kind, axis=axis, layout=layout, buffers=buffers
+        )
         for _ in range(3):
             qkv = buffers.take((2, layout.tokens, 3 * WIDTH), float)
             qkv.fill(1)
@@ -149,8 +167,9 @@ def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_ste
 
 
 @every_way
-def test_the_ranks_together_multiply_what_is_counted(kind, placement, folder):
-    case = planned(kind, placement, cp=2)
+@pytest.mark.parametrize("attention", ["plain", "block"])
+def test_the_ranks_together_multiply_what_is_counted(kind, placement, attention, folder):
+    case = planned(kind, placement, model={"attention": attention, "width": 36, "heads": 4}, cp=2)
     assert multiplied(case, case.plan, folder) == executed_flops(case)
 
 

@@ -48,7 +48,8 @@ def test_zigzag_is_even_and_contiguous_leaves_ranks_idle(parts):
     def utilisation(placement):
         layout = Layout(sequence=16 * parts, parts=parts, placement=placement)
         scores = [
-            sum(piece.scores for piece in layout.pieces(rank) if piece is not None) for rank in range(parts)
+            sum(piece.scores(kept=True) for piece in layout.pieces(rank) if piece is not None)
+            for rank in range(parts)
         ]
         return sum(scores) / (parts * max(scores))
 

@@ -216,6 +216,7 @@ def test_another_kind_of_model_starts_afresh(write, tmp_path):
         "heads": 4,
         "sequence": 256,
         "dtype": "float32",
+        "attention": "auto",
     }
 
 

@@ -3,7 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from plans import BLOCK, TEXT, assert_is_serial, error_of, serial
+from plans import (
+    BLOCK,
+    TEXT,
+    assert_is_serial,
+    difference,
+    error_of,
+    largest_difference,
+    name,
+    predicted_calls,
+    serial,
+    train,
+)
 
 from pscale.config import Plan
 from pscale.parallel.layout import Layout
@@ -43,6 +54,27 @@ def test_the_same_holds_for_a_block_alone_that_is_not_fed_with_tokens(context, p
 @pytest.mark.parametrize("plan", [Plan(cp=8), Plan(cp=3), Plan(cp=3, context="all-gather")], ids=str)
 def test_the_same_holds_for_eight_ranks_and_for_three(plan, folder):
     assert_is_serial(with_sequence(TEXT, 48), plan, folder)
+
+
+PLANS = [
+    Plan(),
+    Plan(tp=2, sp=True),
+    Plan(cp=3),
+    Plan(cp=2, placement="contiguous"),
+    Plan(cp=2, context="ulysses", dp=2),
+    Plan(cp=2, context="all-gather", tp=2),
+]
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("plan", PLANS, ids=name)
+def test_attention_that_computes_scores_again_trains_as_the_one_that_keeps_them(plan, folder):
+    plain = with_sequence(TEXT, SEQUENCE)
+    case = replace(plain, model=replace(plain.model, attention="block"))
+    run, expected = train(case, plan, folder), serial(plain, folder)
+    assert difference(run.losses, expected.losses) < 1e-12
+    assert largest_difference(run.tensors, expected.tensors) < 1e-12
+    assert run.counted == predicted_calls(case, plan)
 
 
 def forget_to_add(_, travelling, mine, __):

@@ -82,6 +82,19 @@ def test_every_rank_holds_the_bytes_of_every_kind_that_are_predicted(plan, folde
     assert each_rank(case, plan, folder, held) == [predicted(case, rank) for rank in range(plan.ranks)]
 
 
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(), Plan(tp=2, cp=2), Plan(cp=3), Plan(cp=2, context="ulysses"), Plan(cp=3, context="all-gather")],
+    ids=name,
+)
+def test_so_it_is_where_scores_are_not_kept(plan, folder):
+    plain = planned(plan)
+    case = replace(plain, model=replace(plain.model, attention="block"))
+    assert each_rank(case, plan, folder, held) == [predicted(case, rank) for rank in range(plan.ranks)]
+    assert predicted(case, 0)["activations"] < predicted(plain, 0)["activations"]
+
+
 @pytest.mark.parametrize("case", [BLOCK, LINEAR], ids=lambda case: case.model.kind)
 @pytest.mark.parametrize("plan", [Plan(), Plan(dp=2, zero=2)], ids=name)
 def test_so_it_is_for_models_without_a_vocabulary(case, plan, folder):

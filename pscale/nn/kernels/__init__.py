@@ -5,7 +5,8 @@ Which of the two computes, on how many threads, is a property of the process, as
 
 from __future__ import annotations
 
-from pscale.nn.kernels.reference import Kernels, scratch
+from pscale.nn.kernels.reference import Kernels
+from pscale.nn.kernels.scratch import scratch
 
 __all__ = ["Kernels", "current", "scratch", "use"]
 

@@ -58,23 +58,18 @@ struct view {
     int64_t sequence, head, row;
 };
 
-/* What meets: `keys` keys and `queries` queries, each of which sees all of them, or if `causal` those up to its own.
-   The first piece of a query writes, the next ones add. */
-struct piece {
-    int64_t sequences, heads, width, queries, keys, block;
-    int32_t causal, first;
-    double scale;
+/* Scores that are computed at once: of `rows` queries from `row` and `keys` keys from `key`, of which the first query
+   sees `seen` and every further one one more, if there are more. Kept scores begin at `offset`. See piece.py. */
+struct tile {
+    int64_t row, rows, key, keys, seen, offset, first_of_queries, last_of_queries, last_of_keys;
 };
 
-static inline int64_t seen_keys(const struct piece *piece, int64_t stop) { return piece->causal ? stop : piece->keys; }
-
-/* Where the scores of a block begin among those of a head. */
-static int64_t scores_before(const struct piece *piece, int64_t start) {
-    int64_t count = 0;
-    for (int64_t at = 0; at < start; at += piece->block)
-        count += MIN(piece->block, piece->queries - at) * seen_keys(piece, MIN(at + piece->block, piece->queries));
-    return count;
-}
+/* What meets. The first piece of a query writes, the next ones add. */
+struct piece {
+    int64_t sequences, heads, width, first, tile_count;
+    const struct tile *tiles;
+    double scale;
+};
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)

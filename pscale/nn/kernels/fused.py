@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.piece import ROWS, Piece, Progress, Softmax
-from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels, scratch
+from pscale.nn.kernels.meeting import address, meeting, room, view
+from pscale.nn.kernels.piece import Piece, Progress, Softmax
+from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
+from pscale.nn.kernels.scratch import scratch
 
 PREFIXES, SUFFIXES = (
     ("cblas_", "scipy_cblas_"),
@@ -57,27 +59,6 @@ def library() -> ctypes.CDLL | None:
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return None
     return ctypes.CDLL(spec.origin)
-
-
-class _View(ctypes.Structure):
-    """A view of numbers (sequence, head, row, column); see fused.c."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("sequence", ctypes.c_int64),
-        ("head", ctypes.c_int64),
-        ("row", ctypes.c_int64),
-    )
-
-
-class _Piece(ctypes.Structure):
-    """What meets; see fused.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("sequences", "heads", "width", "queries", "keys", "block")),
-        *((name, ctypes.c_int32) for name in ("causal", "first")),
-        ("scale", ctypes.c_double),
-    )
 
 
 class FusedKernels(Kernels):
@@ -161,12 +142,10 @@ class FusedKernels(Kernels):
         first: bool,
         progress: Progress | None = None,
     ) -> None:
-        """Keep a block of scores in cache between its products."""
+        """Keep a tile of scores in cache between its products."""
         views = (*inputs, y, softmax.maximum, softmax.total, softmax.factors, softmax.exponentials)
-        for part in self._parts(views, progress):
-            self._function("attend", y)(
-                ctypes.byref(_meeting(piece, part[0], first)), *(ctypes.byref(_view(x)) for x in part)
-            )
+        kept = softmax.exponentials is not None
+        self._attend("attend", piece, views, 0 if kept else room(piece, tiles=1, kept=False), first, progress)
 
     def attend_backward(
         self,
@@ -181,28 +160,46 @@ class FusedKernels(Kernels):
         progress: Progress | None = None,
     ) -> None:
         """Add to gradients in the products themselves."""
-        room = ROWS * (piece.size[1] + y.shape[-1])
-        pool = scratch()
-        work = pool.take((self.threads, room), y.dtype)
         views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
-        for part in self._parts(views, progress):
-            self._function("attend_backward", y)(
-                ctypes.byref(_meeting(piece, part[0], first)),
-                *(ctypes.byref(_view(x)) for x in part),
-                *_data(work),
-                *_sizes(room),
-            )
-        pool.give(work)
+        kept = softmax.exponentials is not None
+        numbers = room(piece, tiles=1 if kept else 2, rows_of=y.shape[-1], kept=kept)
+        self._attend("attend_backward", piece, views, numbers, first, progress)
 
-    def _parts(self, views: Sequence[Array], progress: Progress | None) -> Iterator[Sequence[Array]]:
+    def _attend(
+        self,
+        name: str,
+        piece: Piece,
+        views: Sequence[Array | None],
+        numbers: int,
+        first: bool,
+        progress: Progress | None,
+    ) -> None:
+        """Call a function with `numbers` of scratch memory for each thread."""
+        like, kept = views[0], views[-1] is not None
+        assert like is not None
+        work = scratch().take((self.threads, numbers), like.dtype)
+        for part in self._parts(views, progress):
+            assert part[0] is not None
+            self._function(name, like)(
+                ctypes.byref(meeting(piece, part[0], first=first, kept=kept)),
+                *(ctypes.byref(view(x)) for x in part),
+                *_data(work),
+                *_sizes(numbers),
+            )
+        scratch().give(work)
+
+    def _parts(
+        self, views: Sequence[Array | None], progress: Progress | None
+    ) -> Iterator[Sequence[Array | None]]:
         """Cut sequences and heads into parts, between which exchanges under way may go on."""
         if progress is None:
             yield views
             return
+        assert views[0] is not None
         B, heads = views[0].shape[:2]
         for b in range(B):
             for h in range(0, heads, self.threads):
-                yield [x[b : b + 1, h : h + self.threads] for x in views]
+                yield [None if x is None else x[b : b + 1, h : h + self.threads] for x in views]
                 progress()
 
     def _function(self, name: str, x: Array) -> Callable[..., Any]:
@@ -210,30 +207,11 @@ class FusedKernels(Kernels):
         return function
 
 
-def _meeting(piece: Piece, q: Array, first: bool) -> _Piece:
-    sequences, heads, queries, width = q.shape
-    return _Piece(
-        sequences, heads, width, queries, piece.size[1], ROWS, piece.causal, first, 1 / float(np.sqrt(width))
-    )
-
-
-def _view(x: Array) -> _View:
-    """Return the strides of (B, H, rows, width) or (B, H, rows)."""
-    assert x.strides[-1] == x.itemsize, "columns lie side by side"
-    sequence, head = x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
-    return _View(_address(x), sequence, head, x.strides[2] // x.itemsize)
-
-
 def _data(*arrays: Array | None) -> list[ctypes.c_void_p]:
     for x in arrays:
         assert x is None or x.flags.c_contiguous
-    return [ctypes.c_void_p(None if x is None else _address(x)) for x in arrays]
+    return [ctypes.c_void_p(None if x is None else address(x)) for x in arrays]
 
 
 def _sizes(*sizes: int) -> list[ctypes.c_int64]:
     return [ctypes.c_int64(size) for size in sizes]
-
-
-def _address(x: Array) -> int:
-    address: int = x.__array_interface__["data"][0]
-    return address

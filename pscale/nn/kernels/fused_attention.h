@@ -1,6 +1,6 @@
 /* Causal attention of queries to keys, for one type of number: included by fused.c once a type.
 
-   A task is one head of one sequence. Its blocks of scores stay in cache between the products of the BLAS, which runs
+   A task is one head of one sequence. Its tiles of scores stay in cache between the products of the BLAS, which runs
    on one thread inside of a parallel region; rows of a head lie `stride` numbers apart. */
 
 #define AT(view, b, h) ((REAL *)(view)->data + (b) * (view)->sequence + (h) * (view)->head)
@@ -62,37 +62,49 @@ VECTORISED static void NAME(softmax_backward_rows)(REAL *ds, const REAL *exponen
     }
 }
 
-static void NAME(attend_head)(const struct piece *piece, int64_t b, int64_t h, const struct view *q,
-                              const struct view *k, const struct view *v, const struct view *y,
-                              const struct view *maximum, const struct view *total, const struct view *factors,
-                              const struct view *exponentials) {
-    const REAL *qs = AT(q, b, h), *ks = AT(k, b, h), *vs = AT(v, b, h);
-    REAL *ys = AT(y, b, h), *highest = AT(maximum, b, h), *sums = AT(total, b, h), *kept = AT(factors, b, h);
-    REAL *block = AT(exponentials, b, h);
-    for (int64_t start = 0; start < piece->queries; start += piece->block) {
-        int64_t stop = MIN(start + piece->block, piece->queries), rows = stop - start, keys = seen_keys(piece, stop);
-        REAL *y_rows = ys + start * y->row;
-        REAL shrink[rows];
-        NAME(product)(PLAIN, TRANSPOSED, rows, keys, piece->width, (REAL)piece->scale, qs + start * q->row, q->row, ks,
-                      k->row, 0, block, keys);
-        NAME(softmax_rows)(block, rows, keys, piece->causal ? start + 1 : keys, highest + start, sums + start, shrink);
-        memcpy(kept + start, highest + start, rows * sizeof(REAL));
-        if (!piece->first) NAME(scale_rows)(y_rows, y->row, shrink, y_rows, y->row, rows, piece->width);
-        NAME(product)(PLAIN, PLAIN, rows, piece->width, keys, 1, block, keys, vs, v->row, piece->first ? 0 : 1, y_rows,
-                      y->row);
-        block += rows * keys;
+/* Scores to probabilities, where `level` is the logarithm of the sum of a row's exponentials. */
+VECTORISED static void NAME(probability_rows)(REAL *scores, int64_t rows, int64_t keys, int64_t seen_by_first,
+                                              const REAL *level) {
+    for (int64_t row = 0; row < rows; row++) {
+        REAL *s = scores + row * keys, subtracted = level[row];
+        int64_t seen = MIN(keys, seen_by_first + row);
+#pragma omp simd
+        for (int64_t i = 0; i < seen; i++) s[i] = NAME(exponential)(s[i] - subtracted);
+        for (int64_t i = seen; i < keys; i++) s[i] = 0;
     }
 }
 
+static void NAME(attend_head)(const struct piece *piece, int64_t b, int64_t h, const struct view *q,
+                              const struct view *k, const struct view *v, const struct view *y,
+                              const struct view *maximum, const struct view *total, const struct view *factors,
+                              const struct view *exponentials, REAL *scratch) {
+    for (int64_t n = 0; n < piece->tile_count; n++) {
+        const struct tile *tile = piece->tiles + n;
+        int64_t rows = tile->rows, keys = tile->keys;
+        int kept = exponentials->data != 0, first = piece->first && tile->first_of_queries;
+        const REAL *q_rows = AT(q, b, h) + tile->row * q->row;
+        const REAL *ks = AT(k, b, h) + tile->key * k->row, *vs = AT(v, b, h) + tile->key * v->row;
+        REAL *y_rows = AT(y, b, h) + tile->row * y->row, *highest = AT(maximum, b, h) + tile->row;
+        REAL *scores = kept ? AT(exponentials, b, h) + tile->offset : scratch, shrink[rows];
+        NAME(product)(PLAIN, TRANSPOSED, rows, keys, piece->width, (REAL)piece->scale, q_rows, q->row, ks, k->row, 0,
+                      scores, keys);
+        NAME(softmax_rows)(scores, rows, keys, tile->seen, highest, AT(total, b, h) + tile->row, shrink);
+        if (kept) memcpy(AT(factors, b, h) + tile->row, highest, rows * sizeof(REAL));
+        if (!first) NAME(scale_rows)(y_rows, y->row, shrink, y_rows, y->row, rows, piece->width);
+        NAME(product)(PLAIN, PLAIN, rows, piece->width, keys, 1, scores, keys, vs, v->row, first ? 0 : 1, y_rows, y->row);
+    }
+}
+
+/* `scratch` has room for `room` numbers a thread: a tile of scores, if none are kept. */
 void NAME(attend)(const struct piece *piece, const struct view *q, const struct view *k, const struct view *v,
                   const struct view *y, const struct view *maximum, const struct view *total,
-                  const struct view *factors, const struct view *exponentials) {
+                  const struct view *factors, const struct view *exponentials, REAL *scratch, int64_t room) {
     int64_t tasks = piece->sequences * piece->heads;
     PARALLEL {
         int64_t stop = first_row(tasks, THREAD + 1, THREADS);
         for (int64_t task = first_row(tasks, THREAD, THREADS); task < stop; task++)
             NAME(attend_head)(piece, task / piece->heads, task % piece->heads, q, k, v, y, maximum, total, factors,
-                              exponentials);
+                              exponentials, scratch + THREAD * room);
     }
 }
 
@@ -100,27 +112,38 @@ static void NAME(attend_backward_head)(const struct piece *piece, int64_t b, int
                                        const struct view *k, const struct view *v, const struct view *y,
                                        const struct view *dy, const struct view *dq, const struct view *dk,
                                        const struct view *dv, const struct view *factors,
-                                       const struct view *exponentials,
-                                       REAL *scratch) {
-    int64_t width = piece->width, last = (piece->queries - 1) / piece->block * piece->block;
-    REAL scale = (REAL)piece->scale, *g = scratch, *ds = scratch + piece->block * width;
-    /* The last block sees all keys: it writes the gradients of k and v, the others add. */
-    for (int64_t start = last; start >= 0; start -= piece->block) {
-        int64_t stop = MIN(start + piece->block, piece->queries), rows = stop - start, keys = seen_keys(piece, stop);
-        REAL add = start == last ? 0 : 1;
-        const REAL *block = AT(exponentials, b, h) + scores_before(piece, start);
-        const REAL *q_rows = AT(q, b, h) + start * q->row, *y_rows = AT(y, b, h) + start * y->row;
-        NAME(scale_rows)(AT(dy, b, h) + start * dy->row, dy->row, AT(factors, b, h) + start, g, width, rows, width);
-        NAME(product)(TRANSPOSED, PLAIN, keys, width, rows, 1, block, keys, g, width, add, AT(dv, b, h), dv->row);
-        NAME(product)(PLAIN, TRANSPOSED, rows, keys, width, scale, g, width, AT(v, b, h), v->row, 0, ds, keys);
-        NAME(softmax_backward_rows)(ds, block, g, y_rows, y->row, rows, keys, width, scale);
-        NAME(product)(PLAIN, PLAIN, rows, width, keys, 1, ds, keys, AT(k, b, h), k->row, piece->first ? 0 : 1,
-                      AT(dq, b, h) + start * dq->row, dq->row);
-        NAME(product)(TRANSPOSED, PLAIN, keys, width, rows, 1, ds, keys, q_rows, q->row, add, AT(dk, b, h), dk->row);
+                                       const struct view *exponentials, REAL *scratch) {
+    int64_t width = piece->width;
+    REAL scale = (REAL)piece->scale;
+    /* Backwards: the last tile that has some keys writes their gradients, the others add. */
+    for (int64_t n = piece->tile_count - 1; n >= 0; n--) {
+        const struct tile *tile = piece->tiles + n;
+        int64_t rows = tile->rows, keys = tile->keys;
+        REAL *g = scratch, *ds = g + rows * width, *e = ds + rows * keys;
+        const REAL *q_rows = AT(q, b, h) + tile->row * q->row, *dy_rows = AT(dy, b, h) + tile->row * dy->row;
+        const REAL *ks = AT(k, b, h) + tile->key * k->row, *vs = AT(v, b, h) + tile->key * v->row;
+        const REAL *factor = AT(factors, b, h) + tile->row;
+        REAL *dks = AT(dk, b, h) + tile->key * dk->row, *dvs = AT(dv, b, h) + tile->key * dv->row;
+        REAL add_to_q = piece->first && tile->last_of_queries ? 0 : 1, add_to_k = tile->last_of_keys ? 0 : 1;
+        if (exponentials->data) {
+            e = AT(exponentials, b, h) + tile->offset;
+            NAME(scale_rows)(dy_rows, dy->row, factor, g, width, rows, width);
+        } else {
+            NAME(product)(PLAIN, TRANSPOSED, rows, keys, width, scale, q_rows, q->row, ks, k->row, 0, e, keys);
+            NAME(probability_rows)(e, rows, keys, tile->seen, factor);
+            for (int64_t row = 0; row < rows; row++)
+                memcpy(g + row * width, dy_rows + row * dy->row, width * sizeof(REAL));
+        }
+        NAME(product)(TRANSPOSED, PLAIN, keys, width, rows, 1, e, keys, g, width, add_to_k, dvs, dv->row);
+        NAME(product)(PLAIN, TRANSPOSED, rows, keys, width, scale, g, width, vs, v->row, 0, ds, keys);
+        NAME(softmax_backward_rows)(ds, e, g, AT(y, b, h) + tile->row * y->row, y->row, rows, keys, width, scale);
+        NAME(product)(PLAIN, PLAIN, rows, width, keys, 1, ds, keys, ks, k->row, add_to_q,
+                      AT(dq, b, h) + tile->row * dq->row, dq->row);
+        NAME(product)(TRANSPOSED, PLAIN, keys, width, rows, 1, ds, keys, q_rows, q->row, add_to_k, dks, dk->row);
     }
 }
 
-/* `scratch` has room for `room` numbers a thread: a block of queries and one of scores. */
+/* `scratch` has room for `room` numbers a thread: rows of queries and a tile of scores, two if none are kept. */
 void NAME(attend_backward)(const struct piece *piece, const struct view *q, const struct view *k, const struct view *v,
                            const struct view *y, const struct view *dy, const struct view *dq, const struct view *dk,
                            const struct view *dv, const struct view *factors, const struct view *exponentials,

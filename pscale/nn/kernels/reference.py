@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 
-from pscale.nn.buffers import Array, Buffers
+from pscale.nn.buffers import Array
+from pscale.nn.kernels import tiled
 from pscale.nn.kernels.piece import Piece, Progress, Softmax, future
+from pscale.nn.kernels.scratch import scratch
 from pscale.nn.kernels.tile import CHUNK, chunks, ones, tile_shape, tiles
 
 LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
-
-
-_of_thread = threading.local()
-
-
-def scratch() -> Buffers:
-    """Return this thread's pool of scratch memory: small, and not of the model's activations."""
-    if not hasattr(_of_thread, "pool"):
-        _of_thread.pool = Buffers()
-    pool: Buffers = _of_thread.pool
-    return pool
 
 
 class Kernels:
@@ -175,10 +165,14 @@ class Kernels:
 
         `inputs` are q, k and v; all are (B, H, rows, width). The softmax goes on with the higher maximum.
         """
+        if softmax.exponentials is None:
+            tiled.attend(piece, inputs, y, softmax, first=first, progress=progress)
+            return
         for b, (q, k, v) in enumerate(zip(*inputs, strict=True)):
             maximum, total, factors = softmax.maximum[b], softmax.total[b], softmax.factors[b]
-            for rows, keys, scores in piece.blocks_of(softmax.exponentials[b]):
-                _score(q[:, rows], k[:, keys], scores, causal=piece.causal)
+            for tile, scores in piece.blocks_of(softmax.exponentials[b]):
+                rows, keys = tile.queries, tile.keys
+                _score(q[:, rows], k[:, keys], scores, causal=tile.causal)
                 shrink = _exponentials(scores, maximum[:, rows], total[:, rows])
                 factors[:, rows] = maximum[:, rows]
                 if not first:
@@ -204,13 +198,17 @@ class Kernels:
         `inputs` and `grads` are q, k and v, (B, H, rows, width). With g = factor dy: dv = e' g,
         ds = e (g v' - sum(g y)).
         """
+        if softmax.exponentials is None:
+            level = softmax.factors
+            tiled.attend_backward(piece, inputs, y, dy, grads, level, first=first, progress=progress)
+            return
         for b, (q, k, v, dq, dk, dv) in enumerate(zip(*inputs, *grads, strict=True)):
             # The last block sees all keys: it writes the gradients of k and v, the others add.
             pool = scratch()
-            for rows, keys, e in reversed(piece.blocks_of(softmax.exponentials[b])):
+            for tile, e in reversed(piece.blocks_of(softmax.exponentials[b])):
+                rows, keys, last = tile.queries, tile.keys, tile.last_of_keys
                 g = pool.take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
-                last = rows.stop == q.shape[1]
                 _add_product(e.swapaxes(1, 2), g, dv[:, keys], write=last)
                 g *= 1 / math.sqrt(g.shape[-1])
                 ds = pool.take(e.shape, dy.dtype)
