@@ -17,7 +17,13 @@ from pscale.launch.scheduler.script import EXIT
 
 _MOST_ATTEMPTS = 2
 _QUOTED_LINES, _QUOTED_BYTES = 3, 16 << 10
-_OVERTIME = re.compile(r"job killed: walltime \d+ exceeded limit")
+_LOGGED: tuple[tuple[Ending, str], ...] = (  # what schedulers leave in the log when they end a job
+    ("timeout", r"DUE TO TIME LIMIT|job killed: walltime \d+ exceeded limit|TERM_RUNLIMIT"),
+    ("node_failed", r"DUE TO NODE FAILURE"),
+    ("preempted", r"DUE TO PREEMPTION|TERM_PREEMPT"),
+    ("out_of_memory", r"oom[-_]kill|job killed: mem|TERM_MEMLIMIT"),
+    ("cancelled", r"\*\*\* JOB \S+ ON \S+ CANCELLED AT|TERM_OWNER|TERM_ADMIN"),
+)
 _STATUS: Mapping[Ending, Status] = {
     "timeout": "timeout",
     "cancelled": "cancelled",
@@ -56,18 +62,23 @@ def ending_of(folder: Path, sighting: Sighting | None) -> Ending | None:
     """Return how the job in `folder` ended, by the scheduler's word and by the exit code that it left.
 
     None: it has not, as far as both know. The scheduler knows better why; the file is there when the
-    scheduler has forgotten.
+    scheduler has forgotten, and the log may say why it was ended.
     """
     code = exit_code(folder)
     if sighting is None:
-        return None if code is None else ("completed" if code == 0 else "failed")
+        return None if code is None else "completed" if code == 0 else _logged(folder) or "failed"
     if sighting.phase != "ended":
         return None
     if sighting.ending == "completed" and code:
         return "failed"
-    if sighting.ending in {"cancelled", "failed"} and _OVERTIME.search(last_words(folder)):
-        return "timeout"  # PBS says so in the log alone
+    if sighting.ending in {"cancelled", "failed"}:  # PBS says in the log alone that it was for the time
+        return _logged(folder) or sighting.ending
     return sighting.ending
+
+
+def _logged(folder: Path) -> Ending | None:
+    said = last_words(folder)
+    return next((ending for ending, pattern in _LOGGED if re.search(pattern, said)), None)
 
 
 def exit_code(folder: Path) -> int | None:

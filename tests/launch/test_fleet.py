@@ -200,6 +200,28 @@ def test_a_job_that_fails_before_it_does_anything_is_tried_again_and_then_quoted
     assert all("no module gcc/99" in outcome.reason for outcome in run.rows.values())
 
 
+@pytest.mark.parametrize(
+    ("log", "status"),
+    [
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
+            "timeout",
+        ),
+        ("=>> PBS: job killed: walltime 152 exceeded limit 120", "timeout"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", "failed"),
+    ],
+)
+def test_what_a_scheduler_has_forgotten_its_words_in_the_log_still_say(cluster, log, status):
+    run = cluster(case(1))
+    run.step()
+    run.does(1, begins=[run.todo[0].key])
+    (run.journal.job_folder("001") / "log.txt").write_text(f"{log}\npscale: ended from outside\n")
+    run.exits(1, 143, "forgotten")
+    run.step()
+    assert [outcome.status for outcome in run.rows.values()] == [status]
+    assert len(run.ids()) == 1
+
+
 def test_exit_code_0_without_results_is_a_failure(cluster):
     run = cluster(case(1))
     run.step()

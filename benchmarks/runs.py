@@ -1,0 +1,162 @@
+"""What keeping a run costs, and whether it can be killed: no-op cases, and `kill -9` at random instants.
+
+    python benchmarks/runs.py [--cases 1000] [--kills 200] [--slurm]
+
+First a suite of many cases whose jobs do nothing: what a case costs, how much of that is the journal, the most
+memory that pscale took, and how long `pscale status` takes. With --slurm the cases go as one job to the scheduler
+that answers here (`tests/slurm/cluster start`, say). Then a suite of 20 cases is killed again and again and gone on
+with, until all kills are spent; any launch that is lost or done twice is told, and is the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from pscale.launch.journal import Journal
+
+LAUNCHER = """#!/bin/sh
+[ "$1" = --version ] && echo "HYDRA build details: Version: 0" && exit
+for folder; do :; done
+echo "$(basename "$folder")" >> "{started}"
+echo '{{"status": "ok", "reason": "", "columns": {{}}}}' > "$folder/result.json"
+"""
+SUITE = """
+name: noop
+scaling: throughput
+data: {{kind: synthetic}}
+train: {{steps: 1, warmup: 0}}
+sweep: {{train.seed: [{seeds}]}}
+repeat: 1
+timing: {{gemm_peak: false, overhead_steps: 0}}
+launch: {{launcher: "{launcher}", scheduler: {scheduler}, packing: all, job_time_limit: 1h}}
+"""
+_LOOK_S = 0.5
+SITE = "here: {hosts: ['*'], poll: 1s}\n"
+
+
+class Bench:
+    """A folder with a suite of no-op cases."""
+
+    def __init__(self, folder: Path, cases: int, scheduler: str):
+        self.folder, self.cases = folder, cases
+        self.started, launcher = folder / "started", folder / "mpiexec"
+        launcher.write_text(LAUNCHER.format(started=self.started))
+        launcher.chmod(0o755)
+        seeds = ", ".join(map(str, range(1, cases + 1)))
+        (folder / "noop.yaml").write_text(SUITE.format(seeds=seeds, launcher=launcher, scheduler=scheduler))
+        (folder / "sites.yaml").write_text(SITE)
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start pscale there."""
+        log = (self.folder / "log").open("ab")
+        command = [sys.executable, "-m", "pscale", *words]
+        return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+
+    def journal(self) -> Journal | None:
+        """Return the newest run."""
+        runs = sorted(self.folder.glob("reports/noop/*/run.json"))
+        return Journal.open(runs[-1].parent) if runs else None
+
+
+def many(folder: Path, cases: int, scheduler: str) -> None:
+    """Time a run of many cases."""
+    bench = Bench(folder, cases, scheduler)
+    start = time.perf_counter()
+    process = bench.start("run", "noop.yaml")
+    run_mib = _peak_mib(process, bench)
+    assert process.wait() in (0, 1), (folder / "log").read_text()[-2000:]
+    wall_s = time.perf_counter() - start
+    journal = bench.journal()
+    assert journal is not None
+    assert journal.is_finished()
+    start = time.perf_counter()
+    bench.start("status").wait()
+    status_s = time.perf_counter() - start
+    print(f"{cases} cases in {wall_s:.1f} s, report included: {wall_s / cases * 1e3:.1f} ms a case")
+    print(f"most memory until the report: {run_mib:.0f} MiB; pscale status: {status_s:.2f} s")
+    scratch = Journal.create(folder / "scratch", "noop", journal.document)
+    start = time.perf_counter()
+    for number in range(cases):
+        scratch.launched(("case", number), number)
+        scratch.ended(("case", number), "ok", "", 1.0)
+    print(f"journal: {(time.perf_counter() - start) / cases * 1e3:.2f} ms a case, on disk twice")
+
+
+def _peak_mib(process: subprocess.Popen[bytes], bench: Bench) -> float:
+    """Watch the memory of pscale until all cases have ended; drawing the report takes what it takes."""
+    watched, peak = psutil.Process(process.pid), 0
+    while process.poll() is None and not ((journal := bench.journal()) and journal.is_finished()):
+        peak = max(peak, watched.memory_info().rss)
+        time.sleep(_LOOK_S)
+    return peak / 2**20
+
+
+def killed(folder: Path, kills: int) -> int:
+    """Kill runs of 20 cases at random instants; return how many launches were lost or done twice."""
+    source, wrong, runs = random.Random(1), 0, 0
+    while kills:
+        runs += 1
+        place = folder / str(runs)
+        place.mkdir()
+        bench = Bench(place, 20, "none")
+        finished: set[tuple[str, int]] = set()
+        while True:
+            before = len(_lines(bench.started))
+            process = bench.start("run", "noop.yaml")
+            try:
+                process.wait(source.uniform(0.0, 2.5) if kills else None)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                kills -= 1
+            journal = bench.journal()
+            if journal is None:
+                continue
+            again = set(_lines(bench.started)[before:])
+            wrong += len(again & {f"{case}-{repeat}" for case, repeat in finished})
+            wrong += len(finished - journal.finished())
+            finished = journal.finished()
+            if journal.is_finished() and process.returncode in (0, 1):
+                break
+        journal = bench.journal()
+        assert journal is not None
+        ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
+        wrong += sum(count != 1 for count in ended.values()) + (len(ended) != 20)
+        wrong += len(list((journal.folder / "data").glob("cases-*.parquet"))) != 20
+        wrong += len(list((place / "reports" / "noop").iterdir())) != 1
+    print(f"{runs} runs of 20 cases, killed again and again: {wrong} launches lost or done twice")
+    return wrong
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def main() -> int:
+    """Run both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--slurm", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pscale-runs-") as name:
+        folder = Path(name)
+        if asked.cases:
+            many(folder, asked.cases, "slurm" if asked.slurm else "none")
+        (folder / "killed").mkdir()
+        return min(1, killed(folder / "killed", asked.kills)) if asked.kills else 0
+
+
+if __name__ == "__main__":
+    print(json.dumps({"python": sys.version.split()[0]}))
+    sys.exit(main())
