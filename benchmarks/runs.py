@@ -2,10 +2,11 @@
 
     python benchmarks/runs.py [--cases 1000] [--kills 200] [--slurm]
 
-First a suite of many cases whose jobs do nothing: what a case costs, how much of that is the journal, the most
-memory that pscale took, and how long `pscale status` takes. With --slurm the cases go as one job to the scheduler
-that answers here (`tests/slurm/cluster start`, say). Then a suite of 20 cases is killed again and again and gone on
-with, until all kills are spent; any launch that is lost or done twice is told, and is the exit code.
+First a suite of many cases whose jobs do nothing: what a case costs, how much of that is the journal, the
+most memory that pscale took, and how long `pscale status` takes. With --slurm the cases go as one job to the
+scheduler that answers here (`tests/slurm/cluster start`, say). Then a suite of 20 cases is killed again and
+again and gone on with, until all kills are spent; any launch that is lost or done twice is told, and is the
+exit code.
 """
 
 from __future__ import annotations
