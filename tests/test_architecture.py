@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {"config", "errors", "expressions", "lateness", "without"}
+EVERYONE = {"cgroup", "config", "errors", "expressions", "lateness", "without"}
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},

@@ -52,7 +52,7 @@ def _circumstances(run: Run) -> dict[str, str]:
     for text in jobs:
         for name, value in _flat(_read(text)).items():
             known.setdefault(f"job.{name}", []).append(value)
-    for name in ("blas", "blas_version", "blas_architecture", "blas_threading", "host"):
+    for name in ("blas", "blas_version", "blas_architecture", "blas_threading", "host", "governor"):
         values = run.ranks[name].dropna().astype(str).unique()
         known[f"job.{name}"] = sorted(values)
     return {name: ", ".join(dict.fromkeys(values)) for name, values in known.items()}

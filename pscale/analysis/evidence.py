@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pscale.analysis.clocks import LIMIT, Unclear
+from pscale.analysis.disturbance import cpus_in, disturbances
 from pscale.analysis.frames import Run
 from pscale.analysis.injected import warning
 from pscale.analysis.late import Late, hint, sentence
@@ -21,8 +22,6 @@ EXTREME = 0.50  # away from the mean
 HALF_WIDTH = 0.05  # of the value
 RECORDING = 1.02
 UNACCOUNTED = 0.01  # of the wall
-STEAL = 0.01  # of the wall
-SWITCHES_PER_S = 20.0  # of one rank
 BUSY = 0.75  # of the cores that the threads of a rank are to use
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 
@@ -45,6 +44,7 @@ def remarks(
     good = run.cases[run.cases["status"] == "ok"]
     rows = {str(case): group for case, group in good.groupby("case")}
     found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
+    cores = max((point.cores for point in points if point.case in rows), default=0)
     for point in points:
         if point.case not in rows:
             continue
@@ -53,6 +53,7 @@ def remarks(
         said += _of_interval(point, run.document.get("auto"))
         if point.case in ranks:
             said += _of_ranks(ranks[point.case], point)
+            said += disturbances(ranks[point.case], cores)
         said += _of_clock([call for call in run.unclear if call.case == point.case])
         found += [Remark(kind=kind, case=point.case, label=point.label, text=text) for kind, text in said]
     return tuple(found)
@@ -167,7 +168,7 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:
     wall = ranks["wall_s"].sum()
-    cpus = {(row.host, cpu) for row in ranks[["host", "cpus"]].itertuples() for cpu in _cpus(row.cpus)}
+    cpus = {(row.host, cpu) for row in ranks[["host", "cpus"]].itertuples() for cpu in cpus_in(row.cpus)}
     if cpus and len(cpus) < point.cores:
         yield (
             "oversubscribed",
@@ -197,20 +198,6 @@ def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:
             "unaccounted",
             f"{unaccounted:.1%} of the steps belongs to no phase: the breakdown misses that much.",
         )
-    steal = (ranks["steal_s"] / ranks["wall_s"]).max()
-    if steal > STEAL:
-        yield (
-            "steal",
-            f"The hypervisor took {steal:.0%} of the time of a core away. "
-            "Use a dedicated machine, or more repeats.",
-        )
-    switches = (ranks["involuntary_switches"] / ranks["wall_s"]).max()
-    if switches > SWITCHES_PER_S:
-        yield (
-            "switches",
-            f"A rank was forced off its core {switches:.0f} times a second: something else runs there. "
-            "Stop it, bind ranks to cores, or leave a core free.",
-        )
 
 
 def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
@@ -221,11 +208,3 @@ def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
             f"known to {call.bound_s * 1e3:.3g} ms by the clocks of the nodes. That is over {LIMIT:.0%} of "
             "it, so wait and transfer of these calls are shown as one.",
         )
-
-
-def _cpus(affinity: object) -> set[int]:
-    """Return the numbers in a list of CPUs such as "0-3,8"; none where it is unknown."""
-    if not isinstance(affinity, str) or not affinity:
-        return set()
-    spans = [part.partition("-") for part in affinity.split(",")]
-    return {cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)}

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from pscale.launch import cgroup
+from pscale import cgroup
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))

@@ -164,7 +164,14 @@ RANKS = _schema(
     ("cpu_s", _real),  # CPU time of all threads over the measured steps
     ("thread_cpu_s", pa.list_(_real)),
     ("involuntary_switches", _whole),
-    ("steal_s", _real),  # of the host, over the measured steps
+    # Of the CPUs that the rank may run on, over the measured steps; null where the system does not tell:
+    ("steal_s", _real),  # kept back by the hypervisor, sum over the CPUs
+    ("busy_s", _real),  # CPU time of all processes, sum over the CPUs
+    ("throttled", _whole),  # times that heat or power slowed a CPU down
+    ("quota_s", _real),  # for which the limit of the control group held the job back
+    ("governor", _text),  # of the clock
+    ("clock_mhz", _real),  # mean over the CPUs, when the steps had ended
+    ("load_average", _real),  # of the host over the last minute, then
 )
 
 # One row per note of a rank, in the order in which they ended; -1 stands for no number. Only where the suite

@@ -22,6 +22,7 @@ from pscale.parallel.replicas import Replicas
 from pscale.parallel.strategies import make_replicas
 from pscale.worker.build import build
 from pscale.worker.gemm import measure_gemm
+from pscale.worker.host import during
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
@@ -168,7 +169,7 @@ def _used(measured: Measured) -> dict[str, Any]:
         "cpu_s": after.cpu_s - before.cpu_s,
         "thread_cpu_s": sorted(threads, reverse=True),
         "involuntary_switches": after.involuntary_switches - before.involuntary_switches,
-        "steal_s": after.steal_s - before.steal_s,
+        **during(before.host, after.host),
     }
 
 

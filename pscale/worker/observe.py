@@ -15,9 +15,9 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from pscale.nn import kernels
+from pscale.worker.host import HostUsage, host_usage
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICK = os.sysconf("SC_CLK_TCK")
 _PREFIXES = (
     "OMP_",
     "OPENBLAS_",
@@ -42,11 +42,11 @@ class Usage:
     cpu_s: float
     thread_cpu_s: dict[str, float]  # by thread id
     involuntary_switches: int
-    steal_s: float
+    host: HostUsage
 
 
 def usage() -> Usage:
-    """Read the operating system's accounts of this process."""
+    """Read the operating system's accounts of this process and of the CPUs that it may run on."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     threads = {}
     for task in Path("/proc/self/task").glob("*/schedstat"):
@@ -55,17 +55,8 @@ def usage() -> Usage:
         cpu_s=spent.ru_utime + spent.ru_stime,
         thread_cpu_s=threads,
         involuntary_switches=spent.ru_nivcsw,
-        steal_s=_steal_s(),
+        host=host_usage(affinity()),
     )
-
-
-def _steal_s() -> float:
-    """Return for how long the hypervisor has kept CPUs from this host; 0 where that is not told."""
-    try:
-        fields = Path("/proc/stat").read_text().splitlines()[0].split()
-        return int(fields[8]) / _TICK
-    except (OSError, IndexError):
-        return 0.0
 
 
 def affinity() -> list[int]:

@@ -17,6 +17,13 @@ FLAWS = {
     "unaccounted": ({"rank_row": {"unaccounted_s": 0.1, "wall_s": 2.0}}, "5.0% of the steps"),
     "steal": ({"rank_row": {"steal_s": 0.4, "wall_s": 2.0}}, "20% of the time"),
     "switches": ({"rank_row": {"involuntary_switches": 100, "wall_s": 2.0}}, "50 times a second"),
+    "quota": ({"rank_row": {"quota_s": 0.4, "wall_s": 2.0}}, "held the ranks back for 20%"),
+    "throttled": ({"rank_row": {"throttled": 3, "wall_s": 2.0}}, "18 times in 12 s"),
+    "others": (
+        {"rank_row": {"cpus": "0-1", "busy_s": 3.0, "cpu_s": 1.0, "wall_s": 2.0}},
+        "used 0.5 cores' worth",
+    ),
+    "load": ({"rank_row": {"load_average": 9.5}}, "load was 9.5, while the run uses 4 cores"),
     "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 threads share 1 CPUs"),
     "clock": ({"transfer_s": 0.01, "clock_bound_s": 1e-3}, "known to 1 ms by the clocks"),
 }

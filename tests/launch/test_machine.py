@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from pscale.launch import cgroup, machine
+from pscale import cgroup
+from pscale.launch import machine
 
 
 def group(folder, **files):
@@ -29,6 +30,19 @@ def test_limits_of_the_first_version_of_control_groups_are_understood(tmp_path):
     assert cgroup.memory_limit(mount, own) == 8192
     group(mount / "cpu,cpuacct", cpu__cfs_quota_us="-1")
     assert cgroup.cpu_limit(mount, own) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "folder", "told"),
+    [("0::/job", "job", "throttled_usec 1500000"), ("3:cpu:/job", "cpu/job", "throttled_time 1500000000")],
+)
+def test_the_time_that_a_limit_held_the_job_back_is_found(tmp_path, own, folder, told):
+    (tmp_path / "self").write_text(own)
+    stat = tmp_path / "cgroup" / folder / "cpu.stat"
+    stat.parent.mkdir(parents=True)
+    stat.write_text(f"nr_periods 9\nnr_throttled 2\n{told}\n")
+    assert cgroup.throttled_s(tmp_path / "cgroup", tmp_path / "self") == pytest.approx(1.5)
+    assert cgroup.throttled_s(tmp_path / "none", tmp_path / "self") is None
 
 
 def test_without_control_groups_there_is_no_limit(tmp_path):

@@ -32,6 +32,18 @@ def memory_limit(mount: Path = _MOUNT, own: Path = _OWN) -> int | None:
     return min(limits, default=None)
 
 
+def throttled_s(mount: Path = _MOUNT, own: Path = _OWN) -> float | None:
+    """Return for how long the limit on CPU time has held this process's groups back; None where untold."""
+    found = []
+    for folder in _folders("cpu", mount, own):
+        told = dict(line.split() for line in _read(folder / "cpu.stat").splitlines())
+        if "throttled_usec" in told:
+            found.append(int(told["throttled_usec"]) * 1e-6)
+        elif "throttled_time" in told:  # version 1, in nanoseconds
+            found.append(int(told["throttled_time"]) * 1e-9)
+    return max(found, default=None)
+
+
 def _folders(controller: str, mount: Path, own: Path) -> Iterator[Path]:
     """Yield the groups that hold this process, innermost first: the tightest limit of all of them counts."""
     for line in _read(own).splitlines():
