@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from pscale.analysis.headline import Headline
 from pscale.analysis.late import Late, late_ranks
 from pscale.analysis.losses import Losses
 from pscale.analysis.memory import Memory, memory
+from pscale.analysis.models import Model, models
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.scaling import Failure, Point
@@ -54,6 +55,7 @@ class Summary:
     ranking: tuple[Place, ...]  # group by group, fastest plan first
     memory: tuple[Memory, ...]
     bubbles: tuple[Bubble, ...]
+    models: tuple[Model, ...]  # one a series; empty if not asked for
     wait: WaitMap | None  # of the largest case
     what_ifs: tuple[WhatIf, ...]  # on the networks that were asked about
     remarks: tuple[Remark, ...]
@@ -105,15 +107,22 @@ class Summary:
         return self.complete and all(expectation.held for expectation in self.expectations)
 
 
-def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summary:
-    """Work out all findings of a run, and what its traced cases would take on other `networks`, by name."""
+def summarise(
+    run: Run, networks: Mapping[str, Network] | None = None, predict: Sequence[int] | None = ()
+) -> Summary:
+    """Work out all findings of a run.
+
+    Its traced cases are replayed on other `networks`, by name; `predict` are the sizes to foretell, None for
+    no models at all.
+    """
     seed = run.document.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else 0
     times = scaling.step_samples(run, seed)
     points = scaling.points(run, times)
     launches, bases = efficiency.launches(run), scaling.bases(points)
     trees = efficiency.trees(launches, bases, seed)
-    of_phases = efficiency.phase_trees(efficiency.phases(run), bases, launches)
+    by_launch = efficiency.phases(run)
+    of_phases = efficiency.phase_trees(by_launch, bases, launches)
     of_axes = axes.axis_trees(run, launches)
     lost = losses.losses(launches, trees)
     by_phase, ranks, by_call = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
@@ -124,7 +133,11 @@ def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summar
         for series in dict.fromkeys(point.series for point in points)
     )
     remarks = evidence.remarks(run, points, times, late)
-    spent = Spent(phases=by_phase, calls=by_call, sharing=headline.sharing(remarks))
+    sharing = headline.sharing(remarks)
+    spent = Spent(phases=by_phase, calls=by_call, sharing=sharing)
+    laws = (
+        () if predict is None else models(points, times, by_launch, asked=predict, sharing=sharing, seed=seed)
+    )
     order = {point.case: place for place, point in enumerate(points)}
 
     def ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -151,6 +164,7 @@ def summarise(run: Run, networks: Mapping[str, Network] | None = None) -> Summar
         ranking=ranking(run.planned, points, times, spent),
         memory=ordered(memory(run)),
         bubbles=ordered(bubbles(run, by_phase, by_call)),
+        models=laws,
         wait=_largest_wait(run, points),
         what_ifs=ordered(what_if(run, networks or {})),
         remarks=remarks,

@@ -162,13 +162,17 @@ def report(
             help="Replay traced cases on another network: 'dp: {latency: 5us, bandwidth: 10GB/s}'.",
         ),
     ] = None,
+    predict: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="N", help="Predict a step at this size, in ranks; may be repeated."),
+    ] = None,
     reports: Reports = REPORTS,
 ) -> None:
     """Report a run: efficiency with intervals, where the time goes, warnings, figures."""
     from pscale.cli import report as command
 
     formats = [str(name) for name in figure_format] if figures else []
-    command.report(path, reports, as_format.value, formats, what_if or [])
+    command.report(path, reports, as_format.value, formats, what_if or [], predict or [])
 
 
 @app.command()

@@ -24,14 +24,19 @@ _MARKS = {True: "[green]held[/green]", False: "[red]not held[/red]", None: "[yel
 
 
 def report(
-    path: Path | None, reports: Path, as_format: str, figure_formats: Sequence[str], what_if: Sequence[str]
+    path: Path | None,
+    reports: Path,
+    as_format: str,
+    figure_formats: Sequence[str],
+    what_if: Sequence[str] = (),
+    predict: Sequence[int] = (),
 ) -> None:
     """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
 
-    `what_if` describes networks on which its traced cases are replayed.
+    `what_if` describes networks on which its traced cases are replayed, `predict` sizes to foretell.
     """
     networks = {text: read_network(text) for text in what_if}
-    summary = summarise(load(path or newest(reports)), networks)
+    summary = summarise(load(path or newest(reports)), networks, predict)
     match as_format:
         case "md":
             print(render_markdown(summary))
@@ -52,7 +57,7 @@ def publish(folder: Path) -> bool:
 
 def check(path: Path | None, reports: Path, *, as_json: bool) -> int:
     """Say which expectations of the suite hold; returns 1 if one does not, or a case did not end well."""
-    summary = summarise(load(path or newest(reports)))
+    summary = summarise(load(path or newest(reports)), predict=None)
     if as_json:
         verdicts = [asdict(expectation) for expectation in summary.expectations]
         print(json.dumps({"run": summary.run, "passed": summary.passed, "expectations": verdicts}, indent=1))

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
+from pscale.analysis.models import Model
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
-from pscale.report import style, text
+from pscale.report import draw_models, style, text
 
 _MARGIN = 0.35  # of a doubling, beside the smallest and largest size
 _ASIDE = 0.035  # of a doubling, between series, so that their intervals can be told apart
@@ -41,23 +42,30 @@ def scaling(summary: Summary) -> Figure | None:
     figure = style.canvas(10.8 if named else 9.2, 3.7, text.heading(summary))
     left, right = figure.subplots(1, 2)
     _panel(left, series, "Speed-up", lambda point: point.speedup)
-    _panel(right, series, "Efficiency", lambda point: point.efficiency)
+    laws = draw_models.shown(summary.models)
+    _panel(right, series, "Efficiency", lambda point: point.efficiency, laws)
     return figure
 
 
-def _panel(axes: Axes, series: Series, title: str, value: Value) -> None:
+def _panel(axes: Axes, series: Series, title: str, value: Value, models: Sequence[Model] = ()) -> None:
     everything = [point for _, points in series for point in points]
     sizes = sorted({point.cores for point in everything})
-    _size_axis(axes, sizes, threaded=any(point.threads > 1 for point in everything))
+    _size_axis(
+        axes, draw_models.reached(models, sizes), threaded=any(point.threads > 1 for point in everything)
+    )
     named = _named(series)
     some = f" ({len(named)} best and worst of {len(series)} named)" if len(named) < len(series) else ""
-    axes.set_title(f"{title}, with 95% intervals{some}")
+    dashed = "; dashed: model" if models else ""
+    axes.set_title(f"{title}, with 95% intervals{dashed}{some}")
     colours = dict(zip(named, style.distinct(len(named)), strict=True))
     for place, (name, points) in enumerate(series):
         aside = 2 ** (min(_ASIDE, _ASIDES / len(series)) * (place - (len(series) - 1) / 2))
         found = [(point.cores * aside, known) for point in points if (known := value(point))]
         _curve(axes, found, colours.get(name, style.FAINT))
         _missing(axes, [point for point in points if not value(point)])
+        for law in models:
+            if law.series == name:
+                draw_models.model(axes, law, colours.get(name, style.FAINT))
     _value_axis(axes, title, [known for point in everything if (known := value(point))])
     if title != "Throughput":
         _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])

@@ -26,6 +26,7 @@ from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import FORMAT, Summary
 from pscale.analysis.verdict import Verdict
 from pscale.analysis.what_if import WhatIf
+from pscale.report.export_models import model_tables
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
@@ -66,6 +67,7 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         for name, (kind, findings) in found.items()
     }
     tables |= _plans(summary, labels)
+    tables |= {name: csv_text(*of_models) for name, of_models in model_tables(summary).items()}
     tables["wait"] = csv_text(("case", "repeat", "rank", "step", "wait_s"), list(_waits(summary)))
     tables["loss"] = csv_text(("case", "label", "step", "loss"), list(_curves(summary)))
     return tables

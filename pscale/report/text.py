@@ -34,12 +34,12 @@ def duration(seconds: float | None, count: int = 4) -> str:
     return f"{digits(seconds * factor, count)} {unit}"
 
 
-def duration_interval(value: Estimate | None) -> str:
+def duration_interval(value: Estimate | None, count: int = 4) -> str:
     """Return the bounds of a time in the unit of its value."""
     if value is None or value.low is None or value.high is None:
         return MISSING
     _, factor, _ = next(scale for scale in _SECONDS if abs(value.value) >= scale[0])
-    return f"{digits(value.low * factor)}–{digits(value.high * factor)}"
+    return f"{digits(value.low * factor, count)}–{digits(value.high * factor, count)}"
 
 
 def percent(value: float | None, places: int = 0) -> str:

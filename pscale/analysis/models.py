@@ -1,0 +1,307 @@
+"""A law for the time of a step of every series, and for each of its parts: what larger sizes would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pscale.analysis.fits import FEWEST_SIZES, Choice, Space
+from pscale.analysis.forecast import Bootstrap, Observed
+from pscale.analysis.frames import KINDS
+from pscale.analysis.laws import CONSTANT, laws
+from pscale.analysis.named_laws import NamedLaw, named_laws
+from pscale.analysis.phases import ORDER
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate, Sample
+from pscale.analysis.steady import Vector
+
+REACH = 4  # times the largest size measured: beyond, no interval is given
+MOST_SERIES = 8
+_SMALL = 0.01  # of the step, at every size: not worth a law
+_CURVE = 33  # sizes of the line in the figure
+_SPENT = tuple(kind for kind in KINDS if kind != "hidden_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedTerm:
+    """One term of a law; `form` writes its product with the coefficient, {}."""
+
+    form: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a law says of one size; without an interval where that is too far away to be believed."""
+
+    size: int
+    time_s: Estimate
+    efficiency: Estimate | None  # of whole steps
+    beyond: bool  # more than `REACH` times the largest size measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """The law of one part of a step: `step` itself, a phase, or a kind of time (mean over ranks)."""
+
+    part: str
+    kind: str  # of the law: amdahl gustafson usl pmnf
+    terms: tuple[FittedTerm, ...]
+    r_squared: float | None  # None of a constant, which explains no difference
+    error: float  # root mean square of leave-one-out errors, as a share of the step
+    measured_s: tuple[float, ...]  # at every size
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The laws of one series; `refusal` says why there are none."""
+
+    series: str
+    scaling: str
+    unit: str  # of sizes: ranks, or cores where ranks have differing numbers of threads
+    threads: int  # cores of one unit
+    sizes: tuple[int, ...]  # measured
+    asked: tuple[int, ...] = ()  # sizes that were asked for
+    refusal: str = ""
+    step: Fit | None = None
+    parts: tuple[Fit, ...] = ()  # phases in the order of a step, then kinds of time
+    named: tuple[NamedLaw, ...] = ()
+    curve: tuple[Prediction, ...] = ()  # to `REACH` times the largest size
+    first: str = ""  # the phase that costs most beyond ideal scaling at the largest size predicted
+    first_share: float | None = None  # of the phases there
+    first_measured_share: float | None = None  # the same at the largest size measured
+
+
+def models(
+    points: Sequence[Point],
+    times: Mapping[str, Sample],
+    phases: pd.DataFrame,
+    *,
+    asked: Sequence[int],
+    sharing: set[str],
+    seed: int,
+) -> tuple[Model, ...]:
+    """Return the laws of every series that compares sizes.
+
+    `phases` is the table of `efficiency.phases`, `asked` are sizes to predict, and `sharing` the cases whose
+    ranks share cores.
+    """
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        if point.scaling in {"strong", "weak"}:
+            found.setdefault(point.series, []).append(point)
+    made: list[Model] = []
+    for series, members in found.items():
+        measured = [point for point in members if point.step_s and 0 < point.step_s.value < math.inf]
+        model = _unfitted(series, members[0].scaling, measured, asked)
+        refusal = _refusal(measured, model, sharing)
+        if not refusal and sum(not known.refusal for known in made) == MOST_SERIES:
+            refusal = f"only the first {MOST_SERIES} series are modelled"
+        if refusal:
+            made.append(replace(model, refusal=refusal))
+        else:
+            spent = _Spent(model, measured, times, phases)
+            made.append(_fitted(model, measured, spent, (seed, *series.encode())))
+    return tuple(made)
+
+
+def _unfitted(series: str, scaling: str, measured: Sequence[Point], asked: Sequence[int]) -> Model:
+    threads = {point.threads for point in measured}
+    same = len(threads) == 1
+    return Model(
+        series=series,
+        scaling=scaling,
+        unit="ranks" if same else "cores",
+        threads=threads.pop() if same else 1,
+        sizes=tuple(point.ranks if same else point.cores for point in measured),
+        asked=tuple(sorted(set(asked))),
+    )
+
+
+def _refusal(measured: Sequence[Point], model: Model, sharing: set[str]) -> str:
+    """Say why no law can be fitted; empty if one can."""
+    distinct = len(set(model.sizes))
+    if distinct < FEWEST_SIZES:
+        return f"{distinct} size{'s' * (distinct != 1)} measured, and a law needs {FEWEST_SIZES} or more"
+    if distinct < len(model.sizes):
+        return "several cases have the same size, so that time depends on more than the size"
+    if any(point.case in sharing for point in measured):
+        return "ranks share cores, so that the times are not those of larger machines"
+    return ""
+
+
+class _Spent:
+    """The times of a series, whole and in parts, launch by launch."""
+
+    def __init__(
+        self, model: Model, measured: Sequence[Point], times: Mapping[str, Sample], phases: pd.DataFrame
+    ) -> None:
+        self.sizes = np.array(model.sizes, dtype=np.float64)
+        cases = [point.case for point in measured]
+        samples = [times[case] for case in cases]
+        self.scale = np.array([sample.value for sample in samples])
+        self.step = Observed(
+            sizes=self.sizes,
+            times=self.scale,
+            scale=self.scale,
+            launches=[np.array(sample.medians or (sample.value,)) for sample in samples],
+        )
+        own = phases[phases["case"].isin(cases)]
+        kinds = own[[f"mean_{kind}" for kind in _SPENT]].div(own["steps"], axis=0)
+        keys = [own["case"], own["repeat"]]
+        by_phase = kinds.sum(axis=1).groupby([own["phase"].astype(str), *keys]).sum()
+        self.phases = self._observed(by_phase, cases)
+        by_kind = kinds.rename(columns=lambda name: name.removeprefix("mean_").removesuffix("_s"))
+        of_launches = by_kind.groupby(keys).sum().stack().reorder_levels([2, 0, 1])
+        self.kinds = self._observed(of_launches, cases)
+
+    def _observed(self, table: Any, cases: Sequence[str]) -> dict[str, Observed]:
+        """Return the times of each part that is worth a law; `table` is by part, case and launch."""
+        found = {}
+        for part, rows in table.groupby(level=0, sort=False):
+            by_case = {case: np.asarray(of_case, np.float64) for case, of_case in rows.groupby(level=1)}
+            launches = [by_case.get(case, np.zeros(1)) for case in cases]
+            medians = np.array([np.median(seconds) for seconds in launches])
+            if np.isfinite(medians).all() and (medians > _SMALL * self.scale).any():
+                found[str(part)] = Observed(
+                    sizes=self.sizes, times=medians, scale=self.scale, launches=launches
+                )
+        return found
+
+
+def _fitted(model: Model, measured: Sequence[Point], spent: _Spent, seed: Sequence[int]) -> Model:
+    largest = max(model.sizes)
+    ahead = np.array(model.asked or [2 * largest, REACH * largest], dtype=np.float64)
+    space = Space(laws(model.scaling), spent.sizes, spent.scale)
+    choice = space.choose(spent.step.times[None])
+    bootstrap = Bootstrap(spent.step, choice, seed)
+    line = np.unique(np.geomspace(min(model.sizes), REACH * largest, _CURVE).round())
+    every = np.concatenate([ahead, line])
+    foretold = choice.at(every)[0]
+    estimates = bootstrap.at(space, choice, every, foretold)
+    base = next((point for point in measured if point.base), None)
+    place = _Place(model=model, base=base)
+    found = [place.prediction(float(size), time) for size, time in zip(every, estimates, strict=True)]
+    parts = {
+        name: _part(
+            name,
+            observed,
+            space,
+            ahead=(ahead, foretold[: len(ahead)]),
+            place=place,
+            seed=(*seed, *name.encode()),
+        )
+        for name, observed in (_in_order(spent.phases) | spent.kinds).items()
+    }
+    step = _fit("step", spent.step, choice, found[: len(ahead)])
+    first, share, measured_share = _first(model, [parts[name] for name in spent.phases], base)
+    return replace(
+        model,
+        step=step,
+        parts=tuple(parts.values()),
+        named=named_laws(model.scaling, space, spent.step, bootstrap),
+        curve=tuple(found[len(ahead) :]),
+        first=first,
+        first_share=share,
+        first_measured_share=measured_share,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where predictions stand: how far they reach, and what their efficiency is relative to."""
+
+    model: Model
+    base: Point | None
+
+    def prediction(self, size: float, time_s: Estimate, *, whole: bool = True) -> Prediction:
+        beyond = size > REACH * max(self.model.sizes) * (1 + 1e-9)
+        known = Estimate(value=time_s.value) if beyond else time_s
+        efficiency = self._efficiency(size, known) if whole else None
+        return Prediction(size=round(size), time_s=known, efficiency=efficiency, beyond=beyond)
+
+    def _efficiency(self, size: float, time_s: Estimate) -> Estimate | None:
+        if self.base is None or self.base.step_s is None or not time_s.value > 0:
+            return None
+        ideal = self.base.step_s.value
+        if self.model.scaling == "strong":
+            ideal *= self.base.cores / (size * self.model.threads)
+        low, high = time_s.low, time_s.high
+        return Estimate(
+            value=ideal / time_s.value,
+            low=ideal / high if low and high else None,
+            high=ideal / low if low and high else None,
+        )
+
+
+def _in_order(phases: Mapping[str, Observed]) -> dict[str, Observed]:
+    places = {name: place for place, name in enumerate(ORDER)}
+    return dict(sorted(phases.items(), key=lambda item: (places.get(item[0], len(places)), item[0])))
+
+
+def _part(
+    name: str,
+    observed: Observed,
+    space: Space,
+    *,
+    ahead: tuple[Vector, Vector],
+    place: _Place,
+    seed: Sequence[int],
+) -> Fit:
+    """Return the law of a part; `ahead` are sizes to predict and the time of a whole step there."""
+    sizes, steps_s = ahead
+    choice = space.choose(observed.times[None])
+    times = Bootstrap(observed, choice, seed).at(space, choice, sizes, steps_s)
+    found = [
+        place.prediction(float(size), time, whole=False) for size, time in zip(sizes, times, strict=True)
+    ]
+    return _fit(name, observed, choice, found)
+
+
+def _fit(part: str, observed: Observed, choice: Choice, predictions: Sequence[Prediction]) -> Fit:
+    law, weights = choice.law(), observed.scale**-2
+    mean = np.average(observed.times, weights=weights)
+    spread = float(np.sum(weights * (observed.times - mean) ** 2))
+    squares = float(choice.residuals[0]) ** 2
+    return Fit(
+        part=part,
+        kind=law.kind,
+        terms=tuple(
+            FittedTerm(form=term.text, seconds=float(seconds))
+            for term, seconds in zip(law.terms, choice.coefficients[0], strict=False)
+        ),
+        r_squared=None if law.terms == (CONSTANT,) or not spread > 0 else 1 - squares / spread,
+        error=float(choice.errors[0]),
+        measured_s=tuple(observed.times.tolist()),
+        predictions=tuple(predictions),
+    )
+
+
+def _first(model: Model, phases: Sequence[Fit], base: Point | None) -> tuple[str, float | None, float | None]:
+    """Return the phase that will cost most beyond ideal scaling, and its shares there and as measured."""
+    if not phases or base is None:
+        return "", None, None
+    smallest = model.sizes.index(base.cores // model.threads)
+    last = len(model.sizes) - 1
+
+    def excess(fit: Fit) -> float:
+        ahead = fit.predictions[-1]
+        shrunk = model.sizes[smallest] / ahead.size if model.scaling == "strong" else 1.0
+        return ahead.time_s.value - fit.measured_s[smallest] * shrunk
+
+    total = sum(fit.predictions[-1].time_s.value for fit in phases)
+    first = max(phases, key=excess)
+    if not excess(first) > _SMALL * total:
+        return "", None, None
+    largest = sum(fit.measured_s[last] for fit in phases)
+    return (
+        first.part,
+        first.predictions[-1].time_s.value / total,
+        first.measured_s[last] / largest if largest else None,
+    )

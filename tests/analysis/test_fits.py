@@ -1,0 +1,141 @@
+"""Known laws, found again: exactly from exact times, and closely from noisy ones."""
+
+import numpy as np
+import pytest
+
+from pscale.analysis.fits import Space
+from pscale.analysis.forecast import Bootstrap, Observed
+from pscale.analysis.laws import laws
+from pscale.analysis.named_laws import named_laws
+
+SIX, EIGHT = 2.0 ** np.arange(6), 2.0 ** np.arange(8)
+
+
+def usl(size):
+    return 10 / size * (1 + 0.02 * (size - 1) + 0.001 * size * (size - 1))
+
+
+LAWS = {
+    "amdahl": ("strong", SIX, lambda size: 1 + 64 / size),
+    "inverse alone": ("strong", SIX, lambda size: 64 / size),
+    "log": ("weak", SIX, lambda size: 1 + 0.1 * np.log2(size)),
+    "p log p": ("weak", SIX, lambda size: 1 + 0.01 * size * np.log2(size)),
+    "square root": ("weak", SIX, lambda size: 1 + 0.2 * size**0.5),
+    "ring": ("weak", SIX, lambda size: 1 + 0.3 * (1 - 1 / size)),
+    "two terms": ("strong", EIGHT, lambda size: 1 + 64 / size + 0.5 * np.log2(size)),
+    "usl": ("strong", EIGHT, usl),
+    "constant": ("weak", SIX, np.ones_like),
+}
+
+
+def observed(sizes, launches):
+    times = np.array([np.median(of_size) for of_size in launches])
+    return Observed(sizes=sizes, times=times, scale=times, launches=launches)
+
+
+def measured(law, sizes, launches, random, noise=0.01):
+    return [law(size) * np.exp(noise * random.normal(size=launches)) for size in sizes]
+
+
+def chosen(scaling, sizes, times):
+    return Space(laws(scaling), sizes, times).choose(times[None])
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_is_found_from_exact_times_and_foretells_larger_sizes(name):
+    scaling, sizes, law = LAWS[name]
+    choice = chosen(scaling, sizes, law(sizes))
+    far = 4 * sizes[-1:]
+    assert choice.at(far)[0] == pytest.approx(law(far), rel=1e-6)
+    assert choice.errors[0] < 1e-6
+
+
+def test_one_plus_64_over_p_is_amdahls_law_with_its_coefficients():
+    choice = chosen("strong", SIX, 1 + 64 / SIX)
+    assert choice.law().kind == "amdahl"
+    assert choice.coefficients[0] == pytest.approx([1, 64, 0], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["amdahl", "log", "p log p", "ring", "constant"])
+def test_noise_of_a_percent_leaves_predictions_close(name):
+    scaling, sizes, law = LAWS[name]
+    random = np.random.default_rng(7)
+    noisy = law(sizes) * np.exp(0.01 * random.normal(size=(60, len(sizes))))
+    foretold = Space(laws(scaling), sizes, law(sizes)).choose(noisy).at(2 * sizes[-1:])[:, 0]
+    assert np.median(foretold) == pytest.approx(law(2 * sizes[-1]), rel=0.03)
+    assert np.quantile(np.abs(foretold / law(2 * sizes[-1]) - 1), 0.8) < 0.08
+    assert (foretold > 0).all()
+
+
+def test_no_coefficient_is_negative_and_no_prediction_either():
+    random = np.random.default_rng(3)
+    times = random.uniform(0.1, 10, (200, 6))
+    choice = Space(laws("strong"), SIX, np.ones(6)).choose(times)
+    assert (choice.coefficients >= 0).all()
+    assert (choice.at(np.array([1.0, 1e3, 1e6])) >= 0).all()
+
+
+def test_leave_one_out_errors_are_those_of_fits_without_the_size():
+    times = np.array([65.1, 32.7, 17.2, 8.9, 5.1, 3.0])
+    choice = chosen("strong", SIX, times)
+    missed = []
+    for left in range(6):
+        kept = np.delete(np.arange(6), left)
+        columns = np.stack([term.value(SIX) for term in choice.law().terms], axis=1) / times[:, None]
+        found = np.linalg.lstsq(columns[kept], np.ones(5), rcond=None)[0]
+        missed.append(columns[left] @ found - 1)
+    assert choice.errors[0] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
+
+
+def test_each_of_many_series_gets_the_law_that_it_gets_alone():
+    times = np.stack([1 + 64 / SIX, 3 * np.ones(6), 1 + np.log2(SIX)])
+    space = Space(laws("strong"), SIX, np.ones(6))
+    together = space.choose(times)
+    for draw, own in enumerate(times):
+        alone = space.choose(own[None])
+        assert together.law(draw) is alone.law()
+        assert together.coefficients[draw] == pytest.approx(alone.coefficients[0])
+
+
+def named(scaling, sizes, law):
+    seen = observed(sizes, [np.array([law(size)] * 2) for size in sizes])
+    space = Space(laws(scaling), sizes, seen.scale)
+    found = named_laws(scaling, space, seen, Bootstrap(seen, space.choose(seen.times[None]), (1,)))
+    return {law.law: law for law in found}
+
+
+def test_the_serial_fraction_the_contention_and_the_peak_are_named():
+    assert named("strong", SIX, lambda size: 1 + 64 / size)["amdahl"].serial_fraction.value == pytest.approx(
+        1 / 65
+    )
+    law = named("strong", EIGHT, usl)["usl"]
+    assert (law.contention.value, law.coherency.value) == pytest.approx((0.02, 0.001))
+    assert law.peak == pytest.approx((0.98 / 0.001) ** 0.5)
+    weak = named("weak", SIX, lambda size: 2 / (0.8 + 0.2 / size))["gustafson"]
+    assert weak.serial_fraction.value == pytest.approx(0.2)
+    weak = named("weak", SIX, lambda size: size * usl(size))["usl"]
+    assert (weak.contention.value, weak.coherency.value) == pytest.approx((0.02, 0.001))
+
+
+@pytest.mark.parametrize(("name", "launches"), [("amdahl", 3), ("log", 1)])
+def test_the_interval_holds_a_measurement_at_four_times_the_largest_size(name, launches):
+    scaling, sizes, law = LAWS[name]
+    random, held, trials = np.random.default_rng(11), 0, 25
+    there = 4 * sizes[-1:]
+    for trial in range(trials):
+        seen = observed(sizes, measured(law, sizes, launches, random))
+        space = Space(laws(scaling), sizes, seen.scale)
+        choice = space.choose(seen.times[None])
+        (found,) = Bootstrap(seen, choice, (trial,)).at(space, choice, there, choice.at(there)[0])
+        held += found.low <= np.median(measured(law, there, launches, random)[0]) <= found.high
+    assert held >= 0.85 * trials
+
+
+def test_draws_are_the_same_for_the_same_seed():
+    seen = observed(SIX, measured(LAWS["amdahl"][2], SIX, 3, np.random.default_rng(1)))
+    space = Space(laws("strong"), SIX, seen.scale)
+    choice = space.choose(seen.times[None])
+    drawn = [
+        Bootstrap(seen, choice, seed).at(space, choice, SIX, choice.at(SIX)[0]) for seed in [(1,), (1,), (2,)]
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -1,0 +1,120 @@
+"""Models of whole runs: what is fitted, what is refused, and which phase hurts first."""
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from synthetic import Point, summary_of
+
+from pscale.analysis.frames import load
+from pscale.analysis.models import models
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import summarise
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+def weak(ranks, **settings):
+    return Point(ranks=ranks, transfer_s=0.005 * math.log2(ranks), launch_noise=0.005, **settings)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "run"
+    summary_of(folder, [weak(ranks) for ranks in SIZES], steps=6)
+    return load(folder)
+
+
+def only(summary):
+    (model,) = summary.models
+    return model
+
+
+def test_a_series_has_a_law_for_the_step_each_phase_and_each_kind_of_time(run):
+    model = only(summarise(run))
+    assert (model.unit, model.sizes) == ("ranks", SIZES)
+    assert [fit.part for fit in model.parts] == [
+        *("data", "forward", "backward", "sync", "update", "compute", "transfer"),
+    ]
+    assert [found.size for found in model.step.predictions] == [32, 64]
+    assert model.step.predictions[1].time_s.value == pytest.approx(0.130, rel=0.05)
+    assert model.step.predictions[1].time_s.low < 0.130 < model.step.predictions[1].time_s.high
+    efficiency = model.step.predictions[1].efficiency
+    assert efficiency.low < efficiency.value < efficiency.high
+    (term,) = next(fit.terms for fit in model.parts if fit.part == "sync")
+    assert (term.form, term.seconds) == ("{}·log₂ p", pytest.approx(0.005))
+
+
+def test_the_phase_that_grows_hurts_first(run):
+    model = only(summarise(run, predict=[64]))
+    assert model.first == "sync"
+    assert model.first_share == pytest.approx(30 / 130, rel=0.03)
+    assert model.first_measured_share == pytest.approx(20 / 120, rel=0.03)
+
+
+def test_beyond_four_times_the_largest_size_there_is_a_mark_and_no_interval(run):
+    near, far = only(summarise(run, predict=[64, 65])).step.predictions
+    assert (near.beyond, far.beyond) == (False, True)
+    assert near.time_s.low is not None
+    assert (far.time_s.low, far.efficiency.low) == (None, None)
+    assert max(found.size for found in only(summarise(run, predict=[1000])).curve) == 64
+
+
+def test_without_need_nothing_is_fitted(run):
+    assert summarise(run, predict=None).models == ()
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ([weak(ranks) for ranks in (1, 2)], "2 sizes measured, and a law needs 5"),
+        ([weak(1)], "1 size measured"),
+        ([replace(weak(ranks), status="failed") for ranks in SIZES], "0 sizes measured"),
+        (
+            [
+                weak(ranks, threads=threads)
+                for ranks, threads in ((1, 1), (2, 1), (1, 2), (4, 1), (8, 1), (16, 1))
+            ],
+            "several cases have the same size",
+        ),
+    ],
+    ids=["two sizes", "one size", "all failed", "same size twice"],
+)
+def test_what_no_law_can_be_fitted_to_is_refused_with_the_reason(tmp_path, points, words):
+    model = only(summary_of(tmp_path / "run", points, steps=4, repeats=1))
+    assert words in model.refusal
+    assert (model.step, model.parts, model.curve) == (None, (), ())
+
+
+def test_one_launch_of_each_and_equal_times_give_a_constant(tmp_path):
+    model = only(summary_of(tmp_path / "run", [Point(ranks=ranks) for ranks in SIZES], repeats=1, steps=4))
+    (term,) = model.step.terms
+    assert (term.form, term.seconds) == ("{}", pytest.approx(0.1))
+    assert model.step.r_squared is None
+    assert model.first == ""
+    last = model.step.predictions[-1].time_s
+    assert (last.low, last.high) == pytest.approx((last.value, last.value))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
+def test_times_that_are_no_times_are_no_sizes(run, value):
+    points = [replace(point, step_s=Estimate(value=value)) for point in summarise(run, predict=None).points]
+    (model,) = models(points, {}, pd.DataFrame(), asked=(), sharing=set(), seed=1)
+    assert "0 sizes measured" in model.refusal
+
+
+def test_ranks_that_share_cores_and_cases_that_compare_no_sizes_have_no_law(run):
+    points = summarise(run, predict=None).points
+    shared = {points[0].case}
+    (model,) = models(points, {}, pd.DataFrame(), asked=(), sharing=shared, seed=1)
+    assert "share cores" in model.refusal
+    alone = [replace(point, scaling="throughput") for point in points]
+    assert models(alone, {}, pd.DataFrame(), asked=(), sharing=set(), seed=1) == ()
+
+
+def test_many_series_are_not_all_modelled(tmp_path, monkeypatch):
+    monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
+    points = [Point(ranks=ranks, series=series) for series in ("a", "bb") for ranks in range(1, 6)]
+    found = summary_of(tmp_path / "run", points, repeats=1, steps=2).models
+    assert [model.refusal for model in found] == ["", "only the first 1 series are modelled"]
