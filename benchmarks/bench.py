@@ -22,7 +22,7 @@ import figures
 
 HERE = Path(__file__).parent
 NEW = figures.COMMITTED / "new"
-BENCHMARKS = ("startup", "one_rank", "collectives", "copies", "overlap", "step")
+BENCHMARKS = ("startup", "one_rank", "collectives", "copies", "overlap", "memory", "step")
 
 
 @dataclass(frozen=True)
