@@ -45,6 +45,7 @@ class Tree:
     serialisation: Estimate | None
     transfer: Estimate | None
     unaccounted: float | None  # share of the wall
+    threads: float | None = None  # CPU time of the threads over their number x compute wall; in computation
 
 
 def launches(run: Run) -> pd.DataFrame:
@@ -140,6 +141,7 @@ def _tree(
         overall=overall,
         computation=computation,
         unaccounted=unaccounted,
+        threads=None,
         **factors,
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pscale.analysis.agreement import with_disagreement
 from pscale.analysis.clocks import Unclear, joined, unclear
 from pscale.errors import ResultsError
 from pscale.results import store
@@ -64,6 +65,7 @@ def load(path: Path) -> Run:
     if not data.is_dir():
         raise ResultsError(f"{path}: has no folder 'data', so nothing was measured; run the suite again")
     cases = _frame(data, "cases").sort_values(["case", "repeat"], ignore_index=True)
+    cases = with_disagreement(cases, {case["id"]: case for case in document["cases"]})
     calls = _of_good(_frame(data, "calls"), cases)
     blurred = unclear(calls)
     steps, calls = joined(_of_good(_frame(data, "steps"), cases), calls, blurred)

@@ -21,13 +21,16 @@ from pscale.analysis.memory import Memory, memory
 from pscale.analysis.models import Model, models
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.ranking import Place, Spent, ranking
+from pscale.analysis.recording import recording_note
 from pscale.analysis.scaling import Failure, Point
+from pscale.analysis.splits import best_splits
+from pscale.analysis.threads import ThreadTime, thread_times, with_threads
 from pscale.analysis.verdict import Costs, Verdict, verdict
 from pscale.analysis.what_if import Network, WhatIf, what_if
 
 FORMAT = 1
 Finding = TypeVar(
-    "Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf, Late
+    "Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf, Late, ThreadTime
 )
 
 
@@ -61,6 +64,7 @@ class Summary:
     remarks: tuple[Remark, ...]
     expectations: tuple[Expectation, ...]
     failures: tuple[Failure, ...]
+    threads: tuple[ThreadTime, ...]
     late: tuple[Late, ...]  # ranks that the others wait for
     answers: tuple[str, ...]  # to what the suite asks beside scaling
     notes: tuple[str, ...]  # how to read the intervals and rates of this run
@@ -120,7 +124,8 @@ def summarise(
     times = scaling.step_samples(run, seed)
     points = scaling.points(run, times)
     launches, bases = efficiency.launches(run), scaling.bases(points)
-    trees = efficiency.trees(launches, bases, seed)
+    threads = thread_times(run)
+    trees = with_threads(efficiency.trees(launches, bases, seed), threads)
     by_launch = efficiency.phases(run)
     of_phases = efficiency.phase_trees(by_launch, bases, launches)
     of_axes = axes.axis_trees(run, launches)
@@ -171,8 +176,15 @@ def summarise(
         expectations=expect.expectations(run, points, trees),
         failures=scaling.failures(run),
         late=ordered(late),
-        answers=tuple(injected.costs(run, points, times)),
-        notes=_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
+        threads=ordered(threads),
+        answers=(
+            *best_splits(run.planned, points, times, threads),
+            *injected.costs(run, points, times),
+        ),
+        notes=(
+            *_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
+            *filter(None, [recording_note(run)]),
+        ),
     )
 
 

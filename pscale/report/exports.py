@@ -17,6 +17,7 @@ from pscale.analysis.bubble import Bubble
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
+from pscale.analysis.late import Late
 from pscale.analysis.losses import Losses
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime
@@ -24,6 +25,7 @@ from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import FORMAT, Summary
+from pscale.analysis.threads import ThreadTime
 from pscale.analysis.verdict import Verdict
 from pscale.analysis.what_if import WhatIf
 from pscale.report.export_models import model_tables
@@ -56,6 +58,8 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         "phases": (PhaseTime, summary.phases),
         "ranks": (RankTime, summary.ranks),
         "calls": (CallTime, summary.calls),
+        "threads": (ThreadTime, summary.threads),
+        "late": (Late, summary.late),
         "what_if": (WhatIf, summary.what_ifs),
         "verdicts": (Verdict, summary.verdicts),
         "warnings": (Remark, summary.remarks),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pscale.analysis.summary import Summary
 from pscale.report import grids, grids_cases, grids_models, grids_plans
 from pscale.report.grid import Grid
+from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
 from pscale.report.trees import trees
 
@@ -20,6 +21,7 @@ def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
     yield from grids.expectations(summary)
     yield from trees(summary)
     yield from grids_models.models(summary)
+    yield from threads(summary)
     yield from grids.phases(summary, cases_across)
     yield from grids_plans.bubbles(summary)
     yield from grids_plans.mixtures(summary)

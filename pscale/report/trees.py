@@ -15,6 +15,7 @@ from pscale.report.grids import size_tone, titled
 _NAMES = {
     "overall": "overall",
     "computation": "comput.",
+    "threads": "threads",
     "parallel": "parallel",
     "load_balance": "balance",
     "communication": "commun.",
@@ -35,6 +36,7 @@ def trees(summary: Summary) -> Iterator[Grid]:
     shown = [name for name in _NAMES if any(getattr(tree, name) is not None for tree in summary.trees)]
     found = {tree.case: tree for tree in summary.trees}
     split = "; communication = serialisation × transfer" if "serialisation" in shown else ""
+    split += "; threads: within computation, see below" if "threads" in shown else ""
     largest = []
     groups = {"": list(summary.points)} if summary.side_by_side else summary.series
     named = text.label if summary.side_by_side else text.size
@@ -46,7 +48,7 @@ def trees(summary: Summary) -> Iterator[Grid]:
         yield Grid(
             title=titled("Efficiency", series, summary),
             columns=(
-                *(first, *(Column(_NAMES[name]) for name in shown)),
+                *(first, *(Column(_NAMES[name], wide=name == "threads") for name in shown)),
                 Column("95% interval", wide=True),
             ),
             rows=tuple(

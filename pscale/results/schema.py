@@ -79,6 +79,7 @@ CASES = _schema(
     ("loss_last", _real),
     ("loss_unigram", _real),  # of guessing by byte frequency; text only
     ("losses", pa.list_(_real)),  # every step, warm-up included
+    ("loss_spread", _real),  # largest relative difference of a loss between tensor ranks
     ("replica_spread", _real),  # largest relative difference between replicas at the end
     ("dropped_share", _real),  # `moe` only: choices of experts that found no place, over all
     (
@@ -162,7 +163,8 @@ RANKS = _schema(
     ("wall_s", _real),  # of the measured steps
     ("unaccounted_s", _real),
     ("cpu_s", _real),  # CPU time of all threads over the measured steps
-    ("thread_cpu_s", pa.list_(_real)),
+    ("thread_cpu_s", pa.list_(_real)),  # of each thread: the main one, then the others, busiest first
+    ("thread_cpus", pa.list_(_text)),  # where each of these may run, as "0-3,8"
     ("involuntary_switches", _whole),
     # Of the CPUs that the rank may run on, over the measured steps; null where the system does not tell:
     ("steal_s", _real),  # kept back by the hypervisor, sum over the CPUs

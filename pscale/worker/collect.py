@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,15 +19,12 @@ from pscale.worker.job import JobResult, work
 from pscale.worker.observe import identity
 from pscale.worker.order import Order
 from pscale.worker.replay import ideal
-from pscale.worker.require import unmet
 from pscale.worker.tables import call_table, phase_table
 from pscale.worker.trace import event_table
+from pscale.worker.trust import trouble
 from pscale.worker.waits import waits
 
 Columns = dict[str, Any]
-
-# Replicas sum the same numbers in the same order; what remains is the library's choice of order per rank.
-_SPREAD_LIMIT = {"float32": 1e-5, "float64": 1e-12}
 
 
 def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, provenance: Any) -> None:
@@ -73,7 +68,7 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
     if traced := [report[4] for report in reports if report[4] is not None]:
         write_columns(data, "events", *key, _stacked(traced))
     step_s = _step_s([report[3] for report in reports])
-    problem = trouble(case, ranks, result)
+    problem = trouble(case, ranks, result.losses, result.columns)
     columns = {
         **result.columns,
         **_summary(case, step_s, ranks, result),
@@ -122,45 +117,3 @@ def _summary(case: Case, step_s: float, ranks: Sequence[Mapping[str, Any]], resu
         "steps": case.train.steps,
         "warmup": warmup,
     }
-
-
-def trouble(case: Case, ranks: Sequence[Mapping[str, Any]], result: JobResult) -> str:
-    """Return why this point must not be believed, or nothing."""
-    if not all(math.isfinite(loss) for loss in result.losses):
-        return "the loss is not finite; lower train.lr or set train.clip"
-    spread, limit = result.columns["replica_spread"], _SPREAD_LIMIT[case.model.dtype]
-    if not spread <= limit:
-        return f"replicas disagree by {spread:.1e} of the largest weight, over the limit of {limit:.0e}"
-    for rank in ranks:
-        if (fell_s := rank["clock_backwards_s"]) > 0:
-            return f"the clock of rank {rank['rank']} went backwards by {fell_s * 1e6:.3g} µs"
-        if reason := unmet(case.require, case.launch.omp, rank):
-            return f"rank {rank['rank']}: {reason}"
-    wrong = [rank for rank in ranks if rank["threads"] not in (None, case.threads)]
-    if wrong:
-        got = wrong[0]
-        return f"rank {got['rank']} got {got['threads']} BLAS threads, the case asked for {case.threads}"
-    return "" if case.launch.oversubscribe else _shared_cores(case, ranks)
-
-
-def _shared_cores(case: Case, ranks: Sequence[Mapping[str, Any]]) -> str:
-    """Return which node has fewer CPUs in its ranks' affinity masks than the ranks have threads."""
-    cpus: dict[int, set[int]] = defaultdict(set)
-    needed: dict[int, int] = defaultdict(int)
-    for rank in ranks:
-        cpus[rank["node"]] |= _numbers(rank["cpus"])
-        needed[rank["node"]] += case.threads
-    for node, need in needed.items():
-        if len(cpus[node]) < need:
-            host = next(rank["host"] for rank in ranks if rank["node"] == node)
-            return (
-                f"{need} threads of the ranks on {host} share {len(cpus[node])} CPUs; "
-                "bind ranks to different cores, or say launch: {oversubscribe: true}"
-            )
-    return ""
-
-
-def _numbers(ranges: str) -> set[int]:
-    """Return the CPUs of a list such as "0-3,8"."""
-    spans = [part.partition("-") for part in ranges.split(",")]
-    return {cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)}

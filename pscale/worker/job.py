@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pscale.config import Case
 from pscale.data import Batches, prepare
@@ -80,6 +81,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     columns = {
         "weights": learned(trainer.replicas) if case.model.kind == "linear" else None,
         "replica_spread": replica_spread(trainer.replicas, mesh),
+        "loss_spread": loss_spread(trainer.losses[:stop], mesh),
         "recording_ratio": recording_ratio(trainer, stop, case.timing.overhead_steps),
         "recording_call_s": recording_call_s(),
         "loss_unigram": batches.unigram_nats,
@@ -155,6 +157,17 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     return float(everywhere[0])
 
 
+def loss_spread(losses: NDArray[np.float64], mesh: Mesh) -> float:
+    """Return the largest relative difference between the losses of tensor ranks, which compute the same."""
+    high, low = losses.copy(), losses.copy()
+    mesh.axis("tp").all_reduce(high, "max")
+    mesh.axis("tp").all_reduce(low, "min")
+    spread = float(((high - low) / np.where(high == 0, 1.0, np.abs(high))).max(initial=0.0))
+    everywhere = np.array([spread])
+    mesh.world.all_reduce(everywhere, "max")
+    return float(everywhere[0])
+
+
 def _holders(param: Param) -> tuple[str, ...]:
     """Return the dims whose ranks hold the same: also tensor ranks that see the same tokens."""
     cut = param.cut.dims if param.cut else ()
@@ -164,10 +177,14 @@ def _holders(param: Param) -> tuple[str, ...]:
 def _used(measured: Measured) -> dict[str, Any]:
     """Return what the measured steps cost this process, as columns of the `ranks` table."""
     before, after = measured.before, measured.after
-    threads = [cpu_s - before.thread_cpu_s.get(thread, 0.0) for thread, cpu_s in after.thread_cpu_s.items()]
+    spent_s = {
+        thread: cpu_s - before.thread_cpu_s.get(thread, 0.0) for thread, cpu_s in after.thread_cpu_s.items()
+    }
+    order = sorted(spent_s, key=lambda thread: (thread != after.main_thread, -spent_s[thread]))
     return {
         "cpu_s": after.cpu_s - before.cpu_s,
-        "thread_cpu_s": sorted(threads, reverse=True),
+        "thread_cpu_s": [spent_s[thread] for thread in order],
+        "thread_cpus": [after.thread_cpus.get(thread, "") for thread in order],
         "involuntary_switches": after.involuntary_switches - before.involuntary_switches,
         **during(before.host, after.host),
     }

@@ -41,6 +41,8 @@ class Usage:
 
     cpu_s: float
     thread_cpu_s: dict[str, float]  # by thread id
+    thread_cpus: dict[str, str]  # where each may run
+    main_thread: str
     involuntary_switches: int
     host: HostUsage
 
@@ -48,12 +50,16 @@ class Usage:
 def usage() -> Usage:
     """Read the operating system's accounts of this process and of the CPUs that it may run on."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    threads = {}
-    for task in Path("/proc/self/task").glob("*/schedstat"):
-        threads[task.parent.name] = int(task.read_text().split()[0]) * 1e-9
+    threads, cpus = {}, {}
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # a thread that has just ended
+            threads[task.name] = int((task / "schedstat").read_text().split()[0]) * 1e-9
+            cpus[task.name] = as_ranges(sorted(os.sched_getaffinity(int(task.name))))
     return Usage(
         cpu_s=spent.ru_utime + spent.ru_stime,
         thread_cpu_s=threads,
+        thread_cpus=cpus,
+        main_thread=str(os.getpid()),
         involuntary_switches=spent.ru_nivcsw,
         host=host_usage(affinity()),
     )

@@ -1,0 +1,139 @@
+"""What the threads of a rank did with its cores: CPU time of each, and what kept the others idle.
+
+A rank with M threads has M cores. While it communicates, only its main thread has work; while NumPy computes
+outside of BLAS, too. The busiest of the other threads tells how long BLAS was at work on several threads, and
+what the others lack of it is imbalance inside BLAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from pscale.analysis.efficiency import Tree
+from pscale.analysis.frames import Run
+
+_LAUNCH = ["case", "repeat"]
+_SLEEPS_AT_ONCE = 10  # OPENBLAS_THREAD_TIMEOUT is a power of two of clock ticks: up to this, well below 1 us
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadTime:
+    """The threads of a rank of one case: means over ranks, medians over launches.
+
+    Shares are of the time of its cores; `used`, `in_mpi`, `single`, `imbalance` and `off_core` add up to one.
+    """
+
+    case: str
+    threads: int
+    cpu_s: tuple[float, ...]  # of each thread, a step: the main thread, then the others, busiest first
+    efficiency: float  # CPU time of the threads over threads x compute wall
+    used: float  # CPU time while the rank computes
+    in_mpi: float  # all cores of the rank, while it communicates
+    single: float  # the others idle, while NumPy or Python runs on the main thread
+    imbalance: float  # some idle, while BLAS runs on several
+    off_core: float  # the main thread kept off its core while it computes
+    spins: (
+        bool  # threads may wait for work by spinning, which is CPU time too: `efficiency` is an upper bound
+    )
+
+
+def thread_times(run: Run) -> tuple[ThreadTime, ...]:
+    """Return the thread times of every measured case whose threads were observed."""
+    table = _of_ranks(run)
+    found = []
+    for case, rows in table.groupby("case"):
+        by_launch = rows.groupby("repeat")[["efficiency", *_SHARES]].mean()
+        median = by_launch.median()
+        split = pd.DataFrame(rows["cpu_s"].tolist()).mean()
+        found.append(
+            ThreadTime(
+                case=str(case),
+                threads=int(rows["threads"].iloc[0]),
+                cpu_s=tuple(float(value) for value in split),
+                efficiency=float(median["efficiency"]),
+                # The median of each share alone need not leave the sum at one.
+                **{name: float(median[name] / median[list(_SHARES)].sum()) for name in _SHARES},
+                spins=spins(run.planned.get(str(case), {})),
+            )
+        )
+    return tuple(found)
+
+
+_SHARES = ("used", "in_mpi", "single", "imbalance", "off_core")
+
+
+def _of_ranks(run: Run) -> pd.DataFrame:
+    """Return a row per rank and launch: its shares, and the CPU time of its threads per step."""
+    steps = run.steps.groupby([*_LAUNCH, "rank"], observed=True)
+    walls = steps[["compute_s", "wall_s"]].sum()
+    walls["steps"] = steps["step"].nunique()
+    ranks = run.ranks.merge(walls.reset_index(), on=[*_LAUNCH, "rank"], suffixes=("_of_job", ""))
+    ranks["case"] = ranks["case"].astype(str)
+    asked = run.cases[[*_LAUNCH, "threads"]].rename(columns={"threads": "asked"})
+    rows = [
+        {
+            "case": row["case"],
+            "repeat": row["repeat"],
+            "threads": int(row["asked"]),
+            **split(row["thread_cpu_s"], int(row["asked"]), row["compute_s"], row["wall_s"]),
+            "cpu_s": [cpu_s / row["steps"] for cpu_s in _padded(row["thread_cpu_s"], int(row["asked"]))],
+        }
+        for row in ranks.merge(asked, on=_LAUNCH).to_dict("records")
+        if row["thread_cpu_s"] is not None and row["compute_s"] > 0
+    ]
+    return pd.DataFrame(rows, columns=["case", "repeat", "threads", "efficiency", *_SHARES, "cpu_s"])
+
+
+def split(cpu_s: Sequence[float], threads: int, compute_s: float, wall_s: float) -> dict[str, float]:
+    """Return efficiency and shares of one rank, from the CPU time of its threads, the main one first.
+
+    Of what a thread used no more than the compute wall counts: the rest it span, waiting for work or in MPI.
+    """
+    main, *others = (min(used_s, compute_s) for used_s in _padded(cpu_s, threads))
+    together_s = max(others, default=compute_s)  # BLAS on several threads
+    cores_s = threads * wall_s
+    return {
+        "efficiency": (main + sum(others)) / (threads * compute_s),
+        "used": (main + sum(others)) / cores_s,
+        "in_mpi": threads * (wall_s - compute_s) / cores_s,
+        "single": len(others) * (compute_s - together_s) / cores_s,
+        "imbalance": sum(together_s - other for other in others) / cores_s,
+        "off_core": (compute_s - main) / cores_s,
+    }
+
+
+def _padded(cpu_s: Sequence[float], threads: int) -> list[float]:
+    """Return the main thread and the busiest others, as many as were asked for; idle ones used none."""
+    return [*cpu_s, *([0.0] * threads)][:threads]
+
+
+def spins(planned: Mapping[str, Any]) -> bool:
+    """Tell whether threads without work may spin, given the launch of a case: unless it says otherwise."""
+    launch = planned.get("launch", {})
+    timeout = str(launch.get("env", {}).get("OPENBLAS_THREAD_TIMEOUT", ""))
+    passive = (launch.get("omp") or {}).get("wait_policy") == "passive"
+    return not (passive or (timeout.isdigit() and int(timeout) <= _SLEEPS_AT_ONCE))
+
+
+def with_threads(trees: Mapping[str, Tree], times: Sequence[ThreadTime]) -> dict[str, Tree]:
+    """Add thread efficiency to the trees, where a case has several threads."""
+    known = {time.case: time.efficiency for time in times if time.threads > 1}
+    return {case: replace(tree, threads=known.get(case)) for case, tree in trees.items()}
+
+
+def causes(time: ThreadTime) -> Iterator[str]:
+    """Yield what keeps cores of a rank from computing, the largest share first."""
+    words = {
+        "in_mpi": "in communication",
+        "single": "while NumPy runs on one thread",
+        "imbalance": "by imbalance inside BLAS",
+        "off_core": "because it is kept off its core",
+    }
+    shares = sorted(words, key=lambda name: -getattr(time, name))
+    for name in shares:
+        if getattr(time, name) >= 0.01:
+            yield f"{getattr(time, name):.0%} {words[name]}"
