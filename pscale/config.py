@@ -40,7 +40,9 @@ Blas = Literal["openblas", "mkl", "blis"]
 KernelsChoice = Literal["auto", "fused", "numpy"]
 BlasThreading = Literal["openmp", "pthreads"]
 
-BLOCKS_FROM = 1024  # tokens of a sequence, from which on computing scores again is faster than keeping them
+BLOCKS_FROM = (
+    1024  # tokens of a sequence, from which on computing scores again costs no more than keeping them
+)
 
 
 @dataclass(frozen=True, kw_only=True)
