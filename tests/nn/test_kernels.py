@@ -31,6 +31,16 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     fused_kernels(1)
 
 
+def test_a_library_that_was_built_from_other_sources_is_not_called(monkeypatch):
+    fused_kernels(1)
+    monkeypatch.setattr(fused, "INTERFACE", fused.INTERFACE + 1)
+    fused.library.cache_clear()
+    try:
+        assert fused.library() is None
+    finally:
+        fused.library.cache_clear()
+
+
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> str:
     name: str = request.param

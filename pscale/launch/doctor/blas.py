@@ -82,7 +82,12 @@ def kernels(one: Mapping[str, Any]) -> Finding:
         alone = "" if one["openmp"] else ", on one thread beside a BLAS without OpenMP threads"
         return Finding(topic="kernels", level="ok", text=f"fused in C{alone}")
     remedy = "install a C compiler with OpenMP, then pscale: a step takes a tenth less (docs/kernels.md)"
-    return Finding(topic="kernels", level="warn", text="NumPy; the fused ones were not built", remedy=remedy)
+    return Finding(
+        topic="kernels",
+        level="warn",
+        text="NumPy; fused ones were not built from these sources",
+        remedy=remedy,
+    )
 
 
 def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Finding:

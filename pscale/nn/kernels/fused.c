@@ -23,6 +23,11 @@
 
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; /* as in cblas.h */
 
+/* Changes with the arguments of any function here: a library that was built from other sources is not called. */
+enum { INTERFACE = 2 };
+
+int interface(void) { return INTERFACE; }
+
 static int thread_count = 1;
 
 void set_threads(int count) { thread_count = count; }

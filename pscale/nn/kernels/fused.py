@@ -18,6 +18,7 @@ from pscale.nn.kernels.piece import Piece, Progress, Softmax
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.scratch import scratch
 
+INTERFACE = 2  # as in fused.c
 PREFIXES, SUFFIXES = (
     ("cblas_", "scipy_cblas_"),
     ("64_", ""),
@@ -54,11 +55,13 @@ def find_products(blas_path: str | None) -> Products | None:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library built from fused.c; None if there is none."""
+    """Return the library built from fused.c; None if there is none, or one that was built from other sources."""
     spec = importlib.util.find_spec("pscale.nn.kernels._fused")
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return None
-    return ctypes.CDLL(spec.origin)
+    built = ctypes.CDLL(spec.origin)
+    same = hasattr(built, "interface") and built.interface() == INTERFACE
+    return built if same else None
 
 
 class FusedKernels(Kernels):
