@@ -55,7 +55,7 @@ def find_products(blas_path: str | None) -> Products | None:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library built from fused.c; None if there is none, or one that was built from other sources."""
+    """Return the library built from fused.c; None if there is none, or one of other sources."""
     spec = importlib.util.find_spec("pscale.nn.kernels._fused")
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return None
