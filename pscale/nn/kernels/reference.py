@@ -124,7 +124,8 @@ class Kernels:
 
         Then weight = keep weight - rate m / (sqrt(v) + epsilon).
         """
-        work = np.empty(min(CHUNK, weight.size), weight.dtype)
+        pool = scratch()
+        work = pool.take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             w, moment, square = weight[part], m[part], v[part]
             g = np.multiply(grad[part], scale, out=work[: w.size])
@@ -140,15 +141,18 @@ class Kernels:
             if keep != 1:
                 w *= keep
             w -= step
+        pool.give(work)
 
     def square_norm(self, x: Array) -> float:
         """Return the sum of squares in float64: float32 would overflow, vanish or round in a long sum."""
-        wide = np.empty(min(CHUNK, x.size), np.float64)
+        pool = scratch()
+        wide = pool.take((min(CHUNK, x.size),), np.float64)
         total = 0.0
         for part in chunks(x.size):
             values = wide[: part.stop - part.start]
             np.copyto(values, x[part])
             total += float(np.dot(values, values))
+        pool.give(wide)
         return total
 
     def attend(
