@@ -105,7 +105,11 @@ def _peak_mib(process: subprocess.Popen[bytes], bench: Bench) -> float:
 def killed(folder: Path, kills: int) -> int:
     """Kill runs of 20 cases at random instants; return how many launches were lost or done twice."""
     source, wrong, runs = random.Random(1), 0, 0
-    while kills:
+    start = time.perf_counter()
+    (folder / "whole").mkdir()
+    Bench(folder / "whole", 20, "none").start("run", "noop.yaml").wait()
+    whole_s, left = time.perf_counter() - start, kills
+    while left:
         runs += 1
         place = folder / str(runs)
         place.mkdir()
@@ -115,11 +119,11 @@ def killed(folder: Path, kills: int) -> int:
             before = len(_lines(bench.started))
             process = bench.start("run", "noop.yaml")
             try:
-                process.wait(source.uniform(0.0, 2.5) if kills else None)
+                process.wait(source.uniform(0.0, whole_s) if left else None)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                kills -= 1
+                left -= 1
             journal = bench.journal()
             if journal is None:
                 continue
@@ -134,8 +138,8 @@ def killed(folder: Path, kills: int) -> int:
         ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
         wrong += sum(count != 1 for count in ended.values()) + (len(ended) != 20)
         wrong += len(list((journal.folder / "data").glob("cases-*.parquet"))) != 20
-        wrong += len(list((place / "reports" / "noop").iterdir())) != 1
-    print(f"{runs} runs of 20 cases, killed again and again: {wrong} launches lost or done twice")
+        wrong += len(list(place.glob("reports/noop/*/run.json"))) != 1
+    print(f"{runs} runs of 20 cases, killed {kills} times: {wrong} launches lost or done twice")
     return wrong
 
 

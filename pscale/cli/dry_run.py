@@ -44,7 +44,9 @@ def _job(each: Pack, number: int, folder: Path, scheduler: Scheduler, work: Work
     inside = Allocation(scheduler=scheduler.name, job="JOB", nodes=each.nodes)
     launchers = list(ways.candidates(each.launches[0].case.launch.launcher, inside))
     found = " or ".join(" ".join(launcher.opening) for launcher in launchers)
-    yield f"# in it, by the first that makes one world: {found}"
+    yield f"# in it, by the first that makes one world: {found or 'what is found there, as here is none'}"
+    if not launchers:
+        return
     for case in {job.case.id: job.case for job in each.launches}.values():
         yield _line(case, launchers[0], work.ground.machine)
 

@@ -41,7 +41,7 @@ def _launch(journal: Journal, order: dict[str, Any]) -> None:
     where = decide("auto", os.environ)
     if where.inside is None:
         raise LaunchError(f"this is not inside a job: {where.why}")
-    ground = where.inside.machine(machine.inspect())
+    ground = where.inside.machine(machine.inspect()).at_least(order["cores_per_node"])
     mine = {(case, repeat) for case, repeat in order["launches"]}
     todo = [job for job in planned(journal) if job.key in mine]
     launcher = ways.find(todo[0].case.launch, where.inside, ground)

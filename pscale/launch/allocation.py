@@ -25,10 +25,14 @@ class Allocation:
     hostfile: str = ""
 
     def machine(self, here: Machine) -> Machine:
-        """Return `here`, one of its nodes, as all of them; where the job has fewer CPUs, with fewer cores."""
+        """Return `here`, one of its nodes, as all of them; where the job has fewer CPUs, with fewer cores.
+
+        Where the scheduler keeps processes to the CPUs of the job, these are known; its own count is of
+        hardware threads or of cores, as it likes.
+        """
         threads_per_core = max(1, here.cpus // here.cores)
-        limits = [here.cpu_limit, self.cpus / threads_per_core if self.cpus else None]
-        known = [limit for limit in limits if limit is not None]
+        counted = self.cpus / threads_per_core if self.cpus and not here.restricted else None
+        known = [limit for limit in (here.cpu_limit, counted) if limit is not None]
         others = f" and {self.nodes - 1} more" if self.nodes > 1 else ""
         return replace(
             here,

@@ -187,7 +187,7 @@ class Fleet:
         script = folder / jobs.SCRIPT
         keys = [job.key for job in each.launches]
         jobs.write(script, self.yard.scheduler.render(request))
-        jobs.write(folder / jobs.ORDER, jobs.order(self.journal, number, keys, each.time_limit_s))
+        jobs.write(folder / jobs.ORDER, jobs.order(self.journal, number, keys, request))
         self.journal.note("submitting", job=number, name=name, launches=keys)
         try:
             job_id = self.yard.scheduler.submit(request, script)

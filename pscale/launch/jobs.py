@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pscale.errors import LaunchError
 from pscale.launch.journal import Journal, Key
-from pscale.launch.scheduler.protocol import Ticket
+from pscale.launch.scheduler.protocol import JobRequest, Ticket
 
 ORDER, SCRIPT, FAILURE, CANCEL = "job.json", "script.sh", "failure.txt", "cancel"  # files in its folder
 
@@ -90,15 +90,16 @@ def write(path: Path, text: str) -> None:
         raise LaunchError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def order(journal: Journal, number: int, keys: Iterable[Key], deadline_s: float) -> str:
-    """Return what the job reads: which launches of which run, and how long it has."""
+def order(journal: Journal, number: int, keys: Iterable[Key], request: JobRequest) -> str:
+    """Return what the job reads: which launches of which run, and what it has been asked for."""
     launches = [[case, repeat] for case, repeat in keys]
     document = {
         "format": 1,
         "run": str(journal.folder),
         "job": number,
         "launches": launches,
-        "time_limit_s": deadline_s,
+        "time_limit_s": request.time_limit_s,
+        "cores_per_node": request.cores_per_node,
     }
     return json.dumps(document, indent=1)
 

@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ class Machine:
     def usable_cores(self) -> int:
         """Physical cores that can be busy at once, given the limit on CPU time."""
         return self.cores if self.cpu_limit is None else max(1, min(self.cores, int(self.cpu_limit)))
+
+    def at_least(self, cores: int) -> Machine:
+        """Return this machine with so many cores, if fewer are seen: whoever has asked for them knows."""
+        if self.usable_cores >= cores:
+            return self
+        return replace(self, core_cpus=tuple((cpu,) for cpu in range(cores)), cpu_limit=None)
 
     def names(self) -> Mapping[str, float]:
         """Return what expressions of a suite may say of the machine."""

@@ -42,7 +42,7 @@ def find(launch: Launch, inside: Allocation | None, machine: Machine) -> Launche
     ways = list(candidates(launch.launcher, inside))
     if len(ways) == 1 and launch.launcher != "auto":
         return ways[0]
-    memory = _Memory(inside)
+    memory = _Memory(inside, ways[-1] if ways else None)
     if (known := memory.read()) in ways:
         return known
     failures = []
@@ -107,10 +107,12 @@ def _failure(way: Launcher, machine: Machine, launch: Launch, folder: Path) -> s
 class _Memory:
     """What worked last time, in the user's cache: for this scheduler, this Python and this MPI."""
 
-    def __init__(self, inside: Allocation):
+    def __init__(self, inside: Allocation, own: Launcher | None):
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         self._path = cache / "pscale" / "launchers.json"
-        self._key = f"{inside.scheduler} {os.environ.get('SLURM_CLUSTER_NAME', '')} {sys.prefix}"
+        cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+        library = f"{own.path} {own.version}" if own else ""
+        self._key = f"{inside.scheduler} {cluster} {sys.prefix} {library}"
 
     def read(self) -> Launcher | None:
         known = self._all().get(self._key)

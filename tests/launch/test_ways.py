@@ -80,9 +80,22 @@ def test_a_damaged_memory_is_no_memory(srun, tmp_path):
     srun(pmi2=[2], pmix=[2])
     cache = tmp_path / "cache" / "pscale" / "launchers.json"
     cache.parent.mkdir(parents=True)
-    for text in ("{", "[]", json.dumps({f"slurm  {sys.prefix}": {"path": "x"}})):
+    for text in ("{", "[]"):
         cache.write_text(text)
         assert ways.find(Launch(), INSIDE, NODES).pmi == "pmi2"
+    (key,) = json.loads(cache.read_text())
+    cache.write_text(json.dumps({key: {"path": "x"}}))
+    assert ways.find(Launch(), INSIDE, NODES).pmi == "pmi2"
+
+
+def test_another_mpi_is_tried_anew(srun, tmp_path):
+    asked = srun(pmi2=[2], pmix=[2])
+    ways.find(Launch(), INSIDE, NODES)
+    mpiexec = tmp_path / "bin" / "mpiexec"
+    mpiexec.write_text(mpiexec.read_text().replace("Version: 4.0", "Version: 5.0"))
+    mpi.identify.cache_clear()
+    ways.find(Launch(), INSIDE, NODES)
+    assert len(asked.read_text().splitlines()) == 2
 
 
 def test_a_launcher_that_is_named_is_taken_as_it_is(srun, tmp_path):

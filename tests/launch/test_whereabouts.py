@@ -1,5 +1,7 @@
 """Where pscale finds itself: on a login node, inside a job, or on a machine of its own."""
 
+from dataclasses import replace
+
 import fake_scheduler
 import pytest
 
@@ -70,6 +72,10 @@ def test_a_job_has_the_cores_that_it_was_given_not_those_of_its_nodes():
     assert part.machine(HERE).usable_cores == 2  # of two hardware threads each
     assert part.machine(HERE).names()["cores"] == 6
     assert part.machine(HERE).host == "n1 and 2 more"
+    kept = replace(HERE, core_cpus=HERE.core_cpus[:2], restricted=True)
+    assert part.machine(kept).usable_cores == 2, "an affinity is told, counts of CPUs have to be guessed at"
+    assert part.machine(HERE).at_least(4).usable_cores == 4
+    assert part.machine(HERE).at_least(1).usable_cores == 2
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from collections import Counter
 
 from login_node import wait_for
 
+from pscale.launch import mpi
+
 ENDLESS = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
 ONE_NODE = ("--only", "ranks == 1")
 NEVER_JOINS = """
 import os
-if os.environ.get("SLURM_PROCID") == "1" and "PMI_RANK" in os.environ:
+if os.environ.get("PMI_RANK") == "1":
     import time
     import pscale.worker.trainer as trainer
     update = trainer.Trainer.update
@@ -97,10 +99,11 @@ def test_a_launch_whose_node_goes_down_is_done_again_on_another(login):
     assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
 
 
-def test_ranks_on_two_nodes_that_hang_are_called_to_the_roll(login, monkeypatch):
+def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_called_to_the_roll(login, monkeypatch):
     (login.folder / "sitecustomize.py").write_text(NEVER_JOINS)
     monkeypatch.setenv("PYTHONPATH", str(login.folder), prepend=os.pathsep)
     options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=2s")
+    options += ("--set", f"launch.launcher={mpi.find().path}")
     results = login.run(login.weak, "--only", "ranks == 2", *options, code=1)
     (row,) = results.rows("cases")
     assert row["status"] == "hung"
