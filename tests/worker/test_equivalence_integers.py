@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from plans import TEXT, name, on_plan, train
-from pscale.nn.tile import rows_of
 
 from pscale.config import Data, Model, Plan, Train
+from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
 from pscale.worker import parameters
 

@@ -8,7 +8,7 @@ from plans import TEXT, assert_is_serial, error_of, name, on_plan, serial
 from thread_mesh import ThreadAxis
 
 from pscale.config import Data, Model, Plan, Train
-from pscale.nn.optim import square_norm
+from pscale.nn import kernels
 from pscale.nn.queue import Whole
 from pscale.parallel import standing
 from pscale.parallel.data import Replicated
@@ -124,7 +124,7 @@ def keep_own_part(axis, x, out, dim=0):
 
 
 def norm_of_own_parts(replicas):
-    return sum(square_norm(held.arena.grad) / held.copies for held in replicas._held)
+    return sum(kernels.current().square_norm(held.arena.grad) / held.copies for held in replicas._held)
 
 
 def nobody_else(_, counts):
