@@ -41,6 +41,7 @@ class Workshop:
         self.pip(fails=False)
         monkeypatch.setattr(numpy_build, "_PIP", (sys.executable, str(self._program)))
         monkeypatch.setattr(numpy_build, "_missing", lambda: "")
+        monkeypatch.setattr(numpy_build, "_OLDEST_PIP", (0, 0))
         monkeypatch.setattr(numpy_build.openmp, "find", lambda _: LIBRARY)
         monkeypatch.setattr(numpy_build.blas, "ask", self._ask)
         monkeypatch.setenv("LDFLAGS", "-Wl,-O1")

@@ -13,7 +13,9 @@ from pscale.launch.machine import Machine
 
 INSIDE = Allocation(scheduler="slurm", job="17", nodes=2)
 NODES = Machine(host="n1 and 1 more", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=2)
-SRUN = """#!{python} -S
+# A shell gives itself up for Python, whose path may have spaces; Python reads a text.
+SRUN = """#!/bin/sh
+"exec" "{python}" "-S" "$0" "$@"
 import json, pathlib, sys
 here = pathlib.Path(sys.argv[0]).parent
 if "--version" in sys.argv:
