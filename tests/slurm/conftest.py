@@ -11,7 +11,8 @@ PORT = "18000"
 
 
 def missing():
-    if not all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))):
+    places = f"{os.environ['PATH']}:/usr/sbin:/sbin"  # daemons are not on the path of every login
+    if not all(shutil.which(name, path=places) for name in ("slurmctld", "slurmd", "munged", "sbatch")):
         return "Slurm is not installed: tests/slurm/cluster install"
     return "" if os.geteuid() == 0 else "a virtual Slurm cluster needs root"
 
