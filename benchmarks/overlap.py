@@ -1,6 +1,6 @@
 """How much of the gradients' all-reduce hides behind the backward pass, on shared memory and over a network.
 
-    python benchmarks/overlap.py [--rounds 15] [--buckets 1 4 16] [--rate 1gbit | none] [--json FILE]
+    python benchmarks/overlap.py [--rounds 15] [--buckets 1 4 16] [--rate memory 1gbit] [--json FILE]
 
 Two ranks, one core each. Contestants: a step without any exchange (two independent copies), one all-reduce
 at the end, and buckets. hidden = (end - buckets) / (end - copies): what part of the exchange's cost is gone.
@@ -81,17 +81,21 @@ def table(where: str, order: list[str], rounds: list[Mapping[str, list[dict[str,
 def main() -> None:
     options = parser(__doc__, rounds=15)
     options.add_argument("--buckets", type=int, nargs="+", default=[Plan().bucket_bytes >> 20], help="MiB")
-    options.add_argument("--rate", default="1gbit", help="of the link, as tc writes it; none: leave it out")
+    options.add_argument(
+        "--rate", nargs="+", default=["memory", "1gbit"], help="memory, or that of a link as tc writes it"
+    )
     options.add_argument("--layers", type=int, default=MODEL.layers)
     options.add_argument("--width", type=int, default=MODEL.width)
     options.add_argument("--batch", type=int, default=BATCH, help="of a rank")
     args = options.parse_args()
-    found, library = measure(args, "")
-    if args.rate != "none":
-        if reason := missing():
+    found: dict[str, Figure] = {}
+    library = ""
+    for rate in args.rate:
+        if rate != "memory" and (reason := missing()):
             sys.stderr.write(f"no link of limited rate: {reason}\n")
-        else:
-            found |= measure(args, args.rate)[0]
+            continue
+        more, library = measure(args, "" if rate == "memory" else rate)
+        found |= more
     setting = {"layers": args.layers, "width": args.width, "batch": args.batch, "sequence": MODEL.sequence}
     finish(args, found, setting | {"ranks": RANKS}, mpi=library)
 

@@ -36,14 +36,16 @@ def ask(
         # mpi4py's own start ends all ranks when one fails, which the others would wait for
         argv = [sys.executable, "-m", "mpi4py", str(HERE / program), str(question), str(answer)]
         job = command(case, launcher, argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
-        prefix = over.prefix if over else []
-        done = subprocess.run(
-            [*prefix, *job.argv],
-            env=dict(job.env),
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-        )
-        if done.returncode:
-            sys.exit(f"{program} on {ranks} ranks ended with status {done.returncode}")
+        status = _run([*(over.prefix if over else []), *job.argv], job.env)
+        if status:
+            sys.exit(f"{program} on {ranks} ranks ended with status {status}")
         return json.loads(answer.read_text())
+
+
+def _run(argv: list[str], env: Mapping[str, str]) -> int:
+    """Run a launcher and return its status; however this ends, it is told to take its ranks along."""
+    with subprocess.Popen(argv, env=dict(env), stdin=subprocess.DEVNULL) as launcher:
+        try:
+            return launcher.wait(LIMIT_S)
+        finally:
+            launcher.terminate()
