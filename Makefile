@@ -1,7 +1,7 @@
 # make scaling   measure how training scales on this machine, and say where the report is
 # make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
-# make bench     time pscale against what it stands on, and compare with the figures that are kept (11 minutes)
+# make bench     time pscale against what it stands on, and compare with the figures that are kept (some minutes)
 # make check     ruff, mypy, the import rules and the tests
 #
 # Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system. Where there are a
