@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {"cgroup", "config", "errors", "expressions", "lateness", "without"}
+EVERYONE = {"cgroup", "config", "errors", "expressions", "lateness", "ranges", "without"}
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "expressions": {"errors"},
     "lateness": set(),
+    "ranges": set(),
     "without": set(),
     "mesh": set(),
     "nn": set(),

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pscale.ranges import as_ranges
+
 _PATTERN = "hang-*.jsonl"  # a file for each host, a line for each rank
 _ANSWER_S = 3.0  # ranks notice at different moments
 _ANSWER_SHARE = 0.25  # of the time that they were allowed to stand still
@@ -60,14 +62,7 @@ def told(folder: Path) -> str:
 
 def ranks(numbers: Sequence[int]) -> str:
     """Write ranks as people do: "rank 3", "ranks 0-2, 5"."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
-        else:
-            spans.append([number])
-    text = ", ".join("-".join(str(end) for end in span) for span in spans)
-    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
+    return f"rank{'s' if len(numbers) > 1 else ''} {as_ranges(numbers, ', ')}"
 
 
 def _call(verb: str, axis: str, found: Sequence[Report]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from pscale.nn import kernels
+from pscale.ranges import as_ranges
 from pscale.worker.host import HostUsage, host_usage
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -75,17 +76,6 @@ def affinity() -> list[int]:
         with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
             cpus |= os.sched_getaffinity(int(task.name))
     return sorted(cpus)
-
-
-def as_ranges(numbers: list[int]) -> str:
-    """Write sorted numbers as in /proc: [0, 1, 2, 8] is "0-2,8"."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
-        else:
-            spans.append([number])
-    return ",".join("-".join(str(end) for end in span) for span in spans)
 
 
 def blas() -> dict[str, Any]:

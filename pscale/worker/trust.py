@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pscale.config import Case
+from pscale.ranges import as_ranges
 from pscale.worker.affinity import crowd, masks
-from pscale.worker.observe import as_ranges
 from pscale.worker.require import unmet
 
 Ranks = Sequence[Mapping[str, Any]]  # rows of the table `ranks`
@@ -51,7 +51,7 @@ def _shared_cpus(case: Case, ranks: Ranks) -> Iterator[str]:
     hosts = {rank["node"]: rank["host"] for rank in ranks}
     for node, threads in wanted.items():
         if found := crowd(threads):
-            whose = f"rank{'s' * (len(found.ranks) > 1)} {as_ranges(list(found.ranks))}"
+            whose = f"rank{'s' * (len(found.ranks) > 1)} {as_ranges(found.ranks)}"
             count = len(found.cpus)
             yield (
                 f"{found.threads} threads of {whose} on {hosts[node]} share {count} CPU{'s' * (count != 1)} "
