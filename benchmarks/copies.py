@@ -5,8 +5,8 @@
 Three contestants take turns on the same cores: the serial program alone while the other cores are idle, an
 independent copy on every core at once, and the ranks of one data-parallel job with the same work each.
 
-    computation scaling  =  alone / copies     what cores cost each other: memory, clock, the virtual machine
-    parallel efficiency  =  copies / job       what exchanging and waiting for each other cost beyond that
+    computation scaling  =  alone / mean copy      what cores cost each other: memory, clock, the virtual machine
+    parallel efficiency  =  slowest copy / job     what exchanging costs beyond that; ranks wait for the slowest
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def main() -> None:
     answer = ask("turns_rank.py", request, ranks=args.ranks)
     scaling, efficiency = [], []
     for one, copies, ranks in answer["rounds"]:
-        copy_s = fmean(copy["wall_s"] for copy in copies)
-        scaling.append(one[0]["wall_s"] / copy_s)
-        efficiency.append(copy_s / max(rank["wall_s"] for rank in ranks))
+        copy_s = [copy["wall_s"] for copy in copies]
+        scaling.append(one[0]["wall_s"] / fmean(copy_s))
+        efficiency.append(max(copy_s) / max(rank["wall_s"] for rank in ranks))
     found = {
         "computation scaling": figure(scaling),
         "parallel efficiency": figure(efficiency, "higher", 0.97),
