@@ -1,6 +1,6 @@
 """What exchange costs where cores share a machine: two ranks of one job beside two independent copies.
 
-    python benchmarks/copies.py [--rounds 20] [--ranks 2] [--json FILE]
+    python benchmarks/copies.py [--rounds 60] [--ranks 2] [--json FILE]
 
 Three contestants take turns on the same cores: the serial program alone while the other cores are idle, an
 independent copy on every core at once, and the ranks of one data-parallel job with the same work each.
@@ -24,9 +24,9 @@ BATCH = 4  # of a rank
 
 
 def main() -> None:
-    options = parser(__doc__, rounds=20)
+    options = parser(__doc__, rounds=60)
     options.add_argument("--ranks", type=int, default=2)
-    options.add_argument("--steps", type=int, default=2, help="steps a turn")
+    options.add_argument("--steps", type=int, default=1, help="steps a turn")
     args = options.parse_args()
     alone = Case(suite="copies", label="alone", model=MODEL, data=Data(kind="synthetic"),
                  train=Train(batch=BATCH), timing=Timing(overhead_steps=0))  # fmt: skip

@@ -20,6 +20,9 @@ from pscale.mesh.solo import Solo
 
 T = TypeVar("T")
 
+# A question that takes longer has moved data, and perhaps only a part of what has arrived: over TCP, a segment.
+# One that found nothing to do takes a microsecond or two.
+_BUSY_NS = 5_000
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 
 
@@ -211,12 +214,16 @@ class MpiPending:
         self._now, self.complete = recorder.now, False
 
     def poll(self) -> bool:
-        """Give the library a chance to make progress; true once the result is there."""
+        """Give the library chances to make progress while it makes some; true once the result is there."""
         if not self.complete:
-            enter = self._now()
-            self.complete = self._request.Test()
+            enter = leave = self._now()
+            asked = enter - _BUSY_NS
+            while not self.complete and leave - asked >= _BUSY_NS:
+                asked = leave
+                self.complete = self._request.Test()
+                leave = self._now()
             note = self._recorder.found if self.complete else self._recorder.polled
-            note(self.number, enter, self._now())
+            note(self.number, enter, leave)
         return self.complete
 
     def wait(self) -> None:

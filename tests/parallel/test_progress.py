@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from pscale.mesh import mpi
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.layer import Chain
 from pscale.parallel.progress import interspersed
@@ -42,3 +43,42 @@ def test_exchanges_may_move_between_layers_in_both_directions_unless_a_rank_is_a
     assert dx is x
     between = ["progress"] if ranks > 1 else []
     assert log == ["a", *between, "b", *between, *between, "b", *between, "a"]
+
+
+class Request:
+    """A started call of which every question moves a part, the last one what is left."""
+
+    def __init__(self, clock, costs_ns):
+        self.clock, self.costs_ns = clock, list(costs_ns)
+
+    def Test(self):  # noqa: N802 - as mpi4py calls it
+        self.clock.ns += self.costs_ns.pop(0)
+        return not self.costs_ns
+
+
+class Clock:
+    """A recorder whose time passes in the library alone."""
+
+    def __init__(self):
+        self.ns, self.noted = 0, []
+
+    def now(self):
+        return self.ns
+
+    def polled(self, number, enter, leave):
+        self.noted.append(("polled", number, enter, leave))
+
+    def found(self, number, enter, leave):
+        self.noted.append(("found", number, enter, leave))
+
+
+def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing_to_do():
+    clock = Clock()
+    request = Request(clock, [40_000, 30_000, 500, 20_000, 400])
+    pending = mpi.MpiPending(request, 7, clock)
+    assert not pending.poll()
+    assert clock.noted == [("polled", 7, 0, 70_500)]  # the short answer: nothing more has arrived
+    assert pending.poll()
+    assert clock.noted[1:] == [("found", 7, 70_500, 90_900)]
+    assert pending.poll()
+    assert len(clock.noted) == 2
