@@ -74,7 +74,7 @@ def timed(exchange: Exchange) -> float:
 
 
 def medians(sides: tuple[Exchange, Exchange], repeats: int) -> tuple[float, float]:
-    """Return the median times of both sides, which take turns call by call; a call takes its slowest rank's."""
+    """Return the median times of both sides, in turns call by call; a call takes its slowest rank's."""
     times = np.empty((repeats, 2))
     for number in range(repeats):
         for side in (0, 1) if number % 2 else (1, 0):

@@ -5,8 +5,8 @@
 Three contestants take turns on the same cores: the serial program alone while the other cores are idle, an
 independent copy on every core at once, and the ranks of one data-parallel job with the same work each.
 
-    computation scaling  =  alone / mean copy      what cores cost each other: memory, clock, the virtual machine
-    parallel efficiency  =  slowest copy / job     what exchanging costs beyond that; ranks wait for the slowest
+    computation scaling  =  alone / mean copy     what cores cost each other: memory, clock, the machine
+    parallel efficiency  =  slowest copy / job    what exchanging costs beyond that: ranks wait for each other
 """
 
 from __future__ import annotations

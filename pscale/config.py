@@ -40,8 +40,8 @@ Blas = Literal["openblas", "mkl", "blis"]
 KernelsChoice = Literal["auto", "fused", "numpy"]
 BlasThreading = Literal["openmp", "pthreads"]
 
-# Tokens of a sequence from which on computing scores again costs within 2 % the time of keeping them, and needs
-# a third of the memory (benchmarks/attention.py).
+# Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 2 %, and
+# needs a third of the memory (benchmarks/attention.py).
 BLOCKS_FROM = 2048
 
 

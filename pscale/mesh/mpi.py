@@ -20,7 +20,7 @@ from pscale.mesh.solo import Solo
 
 T = TypeVar("T")
 
-# A question that takes longer has moved data, and perhaps only a part of what has arrived: over TCP, a segment.
+# A question that takes longer has moved data, perhaps only a part of what is there: over TCP, a segment.
 # One that found nothing to do takes a microsecond or two.
 _BUSY_NS = 5_000
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
