@@ -203,6 +203,27 @@ def check(path: RunPath = None, reports: Reports = REPORTS, as_json: AsJson = Fa
 
 
 @app.command()
+def trace(
+    path: RunPath = None,
+    case: Annotated[
+        str | None, typer.Option(metavar="ID", help="Id or label of the case; default: one with most ranks.")
+    ] = None,
+    launch: Annotated[int, typer.Option(min=1, metavar="N", help="Which launch of it.")] = 1,
+    steps: Annotated[
+        str | None, typer.Option(metavar="FIRST[-LAST]", help="These measured steps alone, from 0.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also .json.gz; - for here.")
+    ] = None,
+    reports: Reports = REPORTS,
+) -> None:
+    """Write the timeline of a traced case: every phase, call and message, for ui.perfetto.dev."""
+    from pscale.cli import trace as command
+
+    command.trace(path, reports, case, launch, command.window(steps), output)
+
+
+@app.command()
 def verify(
     suite: SuitePath,
     overrides: Overrides = None,

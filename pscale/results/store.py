@@ -47,9 +47,14 @@ def write_columns(
     return path
 
 
-def read_part(data: Path, table: Table, case: str, repeat: int) -> pa.Table:
-    """Read the rows of one launch; raises ResultsError where there are none that can be read."""
-    return _read_part(part_path(data, table, case, repeat), TABLES[table])
+def read_part(
+    data: Path, table: Table, case: str, repeat: int, chosen: Mapping[str, Sequence[int]] | None = None
+) -> pa.Table:
+    """Read the rows of one launch, of `chosen` columns only those with one of the values.
+
+    Raises ResultsError where there are none that can be read.
+    """
+    return _read_part(part_path(data, table, case, repeat), TABLES[table], chosen)
 
 
 def read_table(data: Path, table: Table) -> pa.Table:
@@ -59,11 +64,11 @@ def read_table(data: Path, table: Table) -> pa.Table:
     return pa.concat_tables(tables) if tables else TABLES[table].empty_table()
 
 
-def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
+def _read_part(path: Path, schema: pa.Schema, chosen: Mapping[str, Sequence[int]] | None = None) -> pa.Table:
     try:
         file = pq.ParquetFile(path)
         version = _version(path, file.schema_arrow.metadata or {})
-        table = file.read()
+        table = file.read() if not chosen else _filtered(path, chosen)
     except (pa.ArrowInvalid, OSError) as error:
         raise ResultsError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     if version > VERSION:
@@ -77,6 +82,12 @@ def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
         for name in schema.names
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _filtered(path: Path, chosen: Mapping[str, Sequence[int]]) -> pa.Table:
+    """Read rows by the values of columns; groups of rows that cannot hold any are left on disk."""
+    filters = [(name, "in", list(values)) for name, values in chosen.items()]
+    return pq.read_table(path, filters=filters, partitioning=None)
 
 
 def _version(path: Path, metadata: Mapping[bytes, bytes]) -> int:

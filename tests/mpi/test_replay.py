@@ -1,5 +1,6 @@
 """Under a real MPI: the replay of random programs, and of real ones under every kind of plan."""
 
+import gzip
 import json
 import os
 import shutil
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from trace_format import checked
 from whole_runs import LIMIT_S, Cli
 
+from pscale.cli.trace import trace, window
 from pscale.config import Case, Launch, Plan
+from pscale.errors import UsageError
 from pscale.launch import machine, mpi
 from pscale.launch.command import command
 
@@ -112,11 +116,49 @@ def test_both_ends_of_a_message_name_each_other_and_the_receiver_ends_after_the_
     assert (ended >= both["enter_s"].to_numpy()).all()
 
 
+def test_the_timeline_of_every_plan_keeps_the_rules_of_its_format_and_has_all_that_was_noted(plans, tmp_path):
+    events = pd.DataFrame(plans.rows("events"))
+    for case, notes in events.groupby("case"):
+        file = tmp_path / f"{case}.json"
+        trace(plans.folder, Path(), case, 1, None, file)
+        drawn = checked(file.read_text(encoding="utf-8"))
+        main = [
+            each for (process, thread), found in drawn.slices.items() if thread % 1000 == 0 for each in found
+        ]
+        inside = [each for each in main if each["cat"] in ("wait", "transfer")]
+        assert len(main) - len(inside) == len(notes)
+        waited = sum(float(each["dur"]) for each in inside if each["cat"] == "wait")
+        assert waited == pytest.approx(notes["wait_s"].sum() * 1e6)
+        assert (
+            sum(each["args"].get("bytes", 0) for each in main if each["cat"] == "call")
+            == notes["bytes"].sum()
+        )
+        sends = (notes["kind"] == "posted") & (notes["verb"] == "send")
+        assert sum(name == "message" for name, *_ in drawn.flows) == sends.sum()
+        under_way = sum(len(found) for (_, thread), found in drawn.slices.items() if thread % 1000)
+        assert under_way == (notes["kind"] == "posted").sum()
+
+
+def test_one_step_can_be_drawn_alone_packed_or_to_the_terminal(plans, tmp_path, capsys):
+    file = tmp_path / "new" / "second.json.gz"
+    trace(plans.folder, Path(), None, 1, range(1, 2), file)
+    packed = gzip.decompress(file.read_bytes()).decode()
+    assert {name for _, found in checked(packed).slices.items() for name in [found[0]["name"]]} == {"step 1"}
+    assert "ui.perfetto.dev" in capsys.readouterr().out
+    trace(plans.folder, Path(), None, 1, range(1, 2), Path("-"))
+    assert capsys.readouterr().out == packed
+
+
 def report(run, *options, code=0):
-    command = [sys.executable, "-m", "pscale", "report", str(run), "--format", "json", *options]
+    answer = pscale("report", run, "--format", "json", *options, code=code)
+    return answer if code else json.loads(answer)
+
+
+def pscale(*arguments, code=0):
+    command = [sys.executable, "-m", "pscale", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
+    return done.stderr if code else done.stdout
 
 
 def test_a_network_that_is_not_there_can_be_asked_about_after_the_run(plans):
@@ -141,3 +183,12 @@ def test_a_run_that_kept_no_calls_says_how_to_keep_them_and_unknown_axes_are_nam
     assert "it has calls on" in report(plans.folder, "--what-if", "ep: ideal", code=2)
     bare = shutil.copytree(plans.folder, tmp_path / "bare", ignore=shutil.ignore_patterns("events-*"))
     assert "--set trace=true" in report(bare, "--what-if", "dp: ideal", code=2)
+    assert "--set trace=true" in pscale("trace", bare, code=2)
+    for case, number, steps, words in [
+        ("zzz", 1, None, "it has"),
+        (None, 2, None, "traced launches of dp 4 · gather-broadcast · micro_batches 2: 1"),
+        (None, 1, "3-9", "measured steps 0 to 3"),
+        (None, 1, "5-2", "first and last such as 3-5"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            trace(plans.folder, Path(), case, number, window(steps), None)
