@@ -25,6 +25,7 @@ from pscale.analysis.recording import recording_note
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.splits import best_splits
 from pscale.analysis.threads import ThreadTime, thread_times, with_threads
+from pscale.analysis.timeline import Timeline, timelines
 from pscale.analysis.verdict import Costs, Verdict, verdict
 from pscale.analysis.what_if import Network, WhatIf, what_if
 
@@ -60,6 +61,7 @@ class Summary:
     bubbles: tuple[Bubble, ...]
     models: tuple[Model, ...]  # one a series; empty if not asked for
     wait: WaitMap | None  # of the largest case
+    timelines: tuple[Timeline, ...]  # of some traced cases, to look at
     what_ifs: tuple[WhatIf, ...]  # on the networks that were asked about
     remarks: tuple[Remark, ...]
     expectations: tuple[Expectation, ...]
@@ -171,6 +173,7 @@ def summarise(
         bubbles=ordered(bubbles(run, by_phase, by_call)),
         models=laws,
         wait=_largest_wait(run, points),
+        timelines=timelines(run),
         what_ifs=ordered(what_if(run, networks or {})),
         remarks=remarks,
         expectations=expect.expectations(run, points, trees),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import seaborn as sns
@@ -64,7 +65,7 @@ def _draw(axes: Axes, pipeline: Pipeline) -> None:
     axes.set_title(style.wrapped(pipeline.title, 110, most=1), fontsize=9)
     for row, stage in enumerate(pipeline.stages):
         spans = [(bar.start, bar.stop - bar.start) for bar in stage]
-        colours = [_colour(bar, pipeline.chunks) for bar in stage]
+        colours = [colour(bar.kind, bar.chunk, pipeline.chunks) for bar in stage]
         axes.broken_barh(spans, (row - 0.42, 0.84), facecolors=colours, edgecolor="white", linewidth=0.8)
         for bar in stage:
             if bar.stop - bar.start >= _LABELLED:
@@ -76,9 +77,10 @@ def _draw(axes: Axes, pipeline: Pipeline) -> None:
     axes.grid(visible=False, axis="y")
 
 
-def _colour(bar: Bar, chunks: int) -> style.Colour:
-    """Return the colour of the bar's kind, lighter for later chunks."""
-    lightness = _LIGHTEST * bar.chunk / max(chunks - 1, 1)
-    through = sns.blend_palette([COLOURS[bar.kind], "white"], 101)
-    colour: style.Colour = through[round(100 * lightness)]
-    return colour
+@cache
+def colour(kind: str, chunk: int, chunks: int) -> style.Colour:
+    """Return the colour of a kind of action, lighter for later chunks."""
+    lightness = _LIGHTEST * chunk / max(chunks - 1, 1)
+    through = sns.blend_palette([COLOURS[kind], "white"], 101)
+    found: style.Colour = through[round(100 * lightness)]
+    return found

@@ -26,6 +26,7 @@ from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import FORMAT, Summary
 from pscale.analysis.threads import ThreadTime
+from pscale.analysis.timeline import Span
 from pscale.analysis.verdict import Verdict
 from pscale.analysis.what_if import WhatIf
 from pscale.report.export_models import model_tables
@@ -73,6 +74,8 @@ def csv_tables(summary: Summary) -> dict[str, str]:
     tables |= _plans(summary, labels)
     tables |= {name: csv_text(*of_models) for name, of_models in model_tables(summary).items()}
     tables["wait"] = csv_text(("case", "repeat", "rank", "step", "wait_s"), list(_waits(summary)))
+    spans = ("case", "label", "repeat", "step", *(field.name for field in fields(Span)))
+    tables["timeline"] = csv_text(spans, list(_spans(summary, labels)))
     tables["loss"] = csv_text(("case", "label", "step", "loss"), list(_curves(summary)))
     return tables
 
@@ -135,6 +138,18 @@ def _waits(summary: Summary) -> Iterator[Row]:
             for step, wait_s in enumerate(waits):
                 key = {"case": summary.wait.case, "repeat": summary.wait.repeat}
                 yield {**key, "rank": rank, "step": step, "wait_s": wait_s}
+
+
+def _spans(summary: Summary, labels: Mapping[str, str]) -> Iterator[Row]:
+    for each in summary.timelines:
+        key = {
+            "case": each.case,
+            "label": labels.get(each.case, ""),
+            "repeat": each.repeat,
+            "step": each.step,
+        }
+        for span in each.spans:
+            yield key | asdict(span)
 
 
 def _curves(summary: Summary) -> Iterator[Row]:

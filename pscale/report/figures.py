@@ -14,6 +14,7 @@ from pscale.report.draw_loss import loss
 from pscale.report.draw_memory import memory
 from pscale.report.draw_plans import plans
 from pscale.report.draw_scaling import scaling
+from pscale.report.draw_timeline import timeline
 from pscale.report.draw_wait import wait
 
 DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
@@ -22,6 +23,7 @@ DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
     "breakdown": breakdown,
     "memory": memory,
     "wait": wait,
+    "timeline": timeline,
     "loss": loss,
 }
 

@@ -18,6 +18,7 @@ _CAPTIONS = {
     "scaling": "Speed-up and efficiency with 95% intervals; the dashed line is ideal scaling from the base.",
     "breakdown": "Where the step of each case goes.",
     "wait": "Wait by rank and step in the largest case.",
+    "timeline": "One step as it ran: a row a rank, waits pale, numbers are micro-batches.",
     "loss": "Training loss.",
 }
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first

@@ -149,6 +149,17 @@ def test_one_step_can_be_drawn_alone_packed_or_to_the_terminal(plans, tmp_path, 
     assert capsys.readouterr().out == packed
 
 
+def test_the_report_draws_a_step_of_each_pipeline(plans):
+    found = report(plans.folder)["timelines"]
+    labels = {row["case"]: label for label, row in plans.cases.items()}
+    assert ["zero-bubble" in labels[found[0]["case"]], "interleaved" in labels[found[1]["case"]]] == [
+        True,
+        True,
+    ]
+    assert {"forward", "input", "weight", "update", "wait"} <= {span["kind"] for span in found[0]["spans"]}
+    assert (plans.folder / "figures" / "timeline.svg").exists()
+
+
 def report(run, *options, code=0):
     answer = pscale("report", run, "--format", "json", *options, code=code)
     return answer if code else json.loads(answer)

@@ -1,11 +1,10 @@
-import re
 import xml.etree.ElementTree as ET
 
 import matplotlib.pyplot as plt
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.transforms import Bbox
+from pictures import boxes, words
 from synthetic import Point, summary_of
 
 from pscale.report import style
@@ -21,11 +20,6 @@ from pscale.report.publish import write_all
 def drawn(summary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("drawn")
     return folder, write_figures(summary, folder, ("svg", "png"))
-
-
-def words(path):
-    """Return the texts in an SVG file, which matplotlib keeps as comments beside their outlines."""
-    return [found.strip() for found in re.findall(r"<!--(.*?)-->", path.read_text(), re.DOTALL)]
 
 
 def test_four_figures_are_written_as_valid_files_and_nothing_else_is_left(drawn):
@@ -108,23 +102,6 @@ def test_hostile_texts_are_drawn_as_they_are(hostile, tmp_path):
 def test_nothing_is_drawn_of_nothing(failed):
     with style.styled():
         assert [draw(failed) for draw in (scaling, breakdown, wait, loss)] == [None] * 4
-
-
-def boxes(figure):
-    """Return text and extent of every label that is drawn; ticks beyond an axis' limits are not."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    beyond = {
-        label
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in axis.get_major_ticks()
-        for label in (tick.label1, tick.label2)
-        if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
-    }
-    texts = [text for text in figure.findobj(plt.Text) if text.get_visible() and text.get_text().strip()]
-    found = [text for text in texts if text not in beyond]
-    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
 
 
 def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):

@@ -1,0 +1,28 @@
+"""What a figure says and where, as far as tests look."""
+
+import re
+
+import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+
+def words(path):
+    """Return the texts in an SVG file, which matplotlib keeps as comments beside their outlines."""
+    return [found.strip() for found in re.findall(r"<!--(.*?)-->", path.read_text(), re.DOTALL)]
+
+
+def boxes(figure):
+    """Return text and extent of every label that is drawn; ticks beyond an axis' limits are not."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    beyond = {
+        label
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+        if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
+    }
+    texts = [text for text in figure.findobj(plt.Text) if text.get_visible() and text.get_text().strip()]
+    found = [text for text in texts if text not in beyond]
+    return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
