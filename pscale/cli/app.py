@@ -31,6 +31,7 @@ class Format(StrEnum):
     md = "md"
     json = "json"
     csv = "csv"
+    latex = "latex"
 
 
 class FigureFormat(StrEnum):

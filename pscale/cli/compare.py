@@ -45,6 +45,8 @@ def run(a: Path, b: Path, as_format: str, fail_if: Sequence[str], relevant: str 
             print(report.render_markdown(comparison), end="")
         case "json":
             print(report.render_json(comparison))
+        case "latex":
+            print(report.render_latex(comparison), end="")
         case "csv":
             print(report.render_csv(comparison), end="")
         case _:

@@ -15,6 +15,7 @@ from pscale.analysis.frames import load, newest
 from pscale.analysis.summary import Summary, summarise
 from pscale.errors import FAILED, ResultsError
 from pscale.report.exports import render_json, write_csv
+from pscale.report.latex import render_latex
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, write_all
 from pscale.report.terminal import render_terminal
@@ -42,6 +43,8 @@ def report(
             print(render_markdown(summary))
         case "json":
             print(render_json(summary))
+        case "latex":
+            print(render_latex(summary), end="")
         case "csv":
             _tell(write_csv(summary, Path(summary.path) / "csv"))
         case _:

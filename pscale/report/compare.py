@@ -1,4 +1,4 @@
-"""A comparison of two runs: on a terminal, as Markdown, JSON or CSV."""
+"""A comparison of two runs: on a terminal, as Markdown, LaTeX, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pscale.analysis.stats import Estimate
 from pscale.report import text
 from pscale.report.exports import csv_text, finite
 from pscale.report.grid import Column, Grid, Tone
+from pscale.report.latex import latex
 from pscale.report.markdown import escaped, table
 from pscale.report.terminal import show_grid, show_list
 
@@ -41,6 +42,11 @@ def render_markdown(comparison: Comparison) -> str:
     if comparison.notes:
         lines += ["", "## Notes", "", *(f"* {escaped(note)}" for note in comparison.notes)]
     return "\n".join(lines) + "\n"
+
+
+def render_latex(comparison: Comparison) -> str:
+    """Return the tables for a paper."""
+    return latex(f"{comparison.b} against {comparison.a}: {headline(comparison)}", _grids(comparison))
 
 
 def render_json(comparison: Comparison) -> str:

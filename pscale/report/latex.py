@@ -1,0 +1,113 @@
+"""Tables for a paper: LaTeX with booktabs, a table each, without the columns for wide screens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.grid import Column, Grid
+from pscale.report.tables import tables
+
+_CASES_ACROSS = 6  # of the phase table
+_LONG = 36  # characters; longer cells get lines of a fixed width
+_LETTERS = 0x180  # Latin letters: what the fonts of pdfLaTeX have
+_LIGATURES = re.compile(r"([-,'!?])(?=[-,'`])")  # two hyphens would become a dash, ?` another letter
+_WRITTEN = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    "×": r"$\times$",
+    "÷": r"$\div$",
+    "±": r"$\pm$",
+    "·": r"$\cdot$",
+    "µ": r"$\mu$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "−": "$-$",
+    "→": r"$\rightarrow$",
+    "–": r"\textendash{}",
+    "—": r"\textemdash{}",
+    "…": r"\ldots{}",
+    "²": "$^2$",
+    "³": "$^3$",
+}
+
+
+def render_latex(summary: Summary) -> str:
+    """Return all tables of a run; its title and name are a comment."""
+    heading = f"{summary.title}, run {summary.run}"
+    return latex(heading, tables(summary, cases_across=_CASES_ACROSS))
+
+
+def latex(heading: str, grids: Iterable[Grid]) -> str:
+    """Return tables that need nothing but the package booktabs, and T1 fonts for straight quotes."""
+    comment = text.clean(heading).encode("ascii", "replace").decode()
+    lines = [f"% {comment}", r"% \usepackage[T1]{fontenc} \usepackage{booktabs}"]
+    for grid in grids:
+        lines += _table(grid)
+    return "\n".join(lines) + "\n"
+
+
+def escaped(words: str) -> str:
+    """Return text that LaTeX shows as it is; letters that its fonts do not have become question marks."""
+    written = "".join(_letter(letter) for letter in text.clean(words))
+    return _LIGATURES.sub(r"\1{}", written)
+
+
+def _letter(letter: str) -> str:
+    if letter in _WRITTEN:
+        return _WRITTEN[letter]
+    return letter if ord(letter) < _LETTERS else "?"
+
+
+def _table(grid: Grid) -> Iterator[str]:
+    shown = _narrow(grid)
+    yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{escaped(grid.title)}}}")
+    yield rf"\begin{{tabular}}{{{''.join(_alignments(shown))}}}"
+    yield r"\toprule"
+    yield _row([escaped(column.name) for column in shown.columns])
+    yield r"\midrule"
+    for tone, cells in shown.rows:
+        written = [escaped(cell) for cell in cells]
+        yield _row([rf"\textbf{{{cell}}}" if cell and tone == "base" else cell for cell in written])
+    yield from (r"\bottomrule", r"\end{tabular}")
+    if grid.caption:
+        yield rf"\par\smallskip\footnotesize {escaped(grid.caption)}"
+    yield r"\end{table}"
+
+
+def _narrow(grid: Grid) -> Grid:
+    kept = [place for place, column in enumerate(grid.columns) if not column.wide]
+    return replace(
+        grid,
+        columns=tuple(grid.columns[place] for place in kept),
+        rows=tuple((tone, tuple(cells[place] for place in kept)) for tone, cells in grid.rows),
+    )
+
+
+def _alignments(grid: Grid) -> Iterator[str]:
+    """Yield how each column is set; long texts share two fifths of the line."""
+    long = [_is_long(grid, place, column) for place, column in enumerate(grid.columns)]
+    for column, is_long in zip(grid.columns, long, strict=True):
+        if is_long:
+            yield rf"p{{{0.4 / sum(long):.2f}\linewidth}}"
+        else:
+            yield "r" if column.right else "l"
+
+
+def _is_long(grid: Grid, place: int, column: Column) -> bool:
+    return column.fold and any(len(cells[place]) > _LONG for _, cells in grid.rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    """Return a row; an empty group keeps a bracket that it may begin with from being taken for an option."""
+    return f"{{}}{' & '.join(cells)} \\\\"
