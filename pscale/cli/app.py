@@ -42,6 +42,14 @@ class FigureFormat(StrEnum):
     pdf = "pdf"
 
 
+class FigureStyle(StrEnum):
+    """What figures are made for."""
+
+    screen = "screen"
+    publication = "publication"
+    publication_serif = "publication-serif"
+
+
 SuitePath = Annotated[Path, typer.Argument(metavar="SUITE", help="A suite's YAML file.")]
 SuitePaths = Annotated[list[Path], typer.Argument(metavar="SUITE...", help="One or more suites' YAML files.")]
 Overrides = Annotated[
@@ -153,8 +161,12 @@ def report(
     as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
     figures: Annotated[bool, typer.Option(help="Draw the figures into the run's folder.")] = True,
     figure_format: Annotated[
-        list[FigureFormat], typer.Option(help="How to write figures; may be repeated.")
-    ] = [FigureFormat.svg, FigureFormat.png],  # noqa: B006 - typer's way
+        list[FigureFormat] | None,
+        typer.Option(help="How to write figures; may be repeated. Default: svg and png, pdf to publish."),
+    ] = None,
+    style: Annotated[
+        FigureStyle, typer.Option(help="What figures are for; to publish: one column wide, without title.")
+    ] = FigureStyle.screen,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -172,8 +184,9 @@ def report(
     """Report a run: efficiency with intervals, where the time goes, warnings, figures."""
     from pscale.cli import report as command
 
-    formats = [str(name) for name in figure_format] if figures else []
-    command.report(path, reports, as_format.value, formats, what_if or [], predict or [])
+    formats = [str(name) for name in figure_format or []] if figures else None
+    pictures = command.Pictures(formats=formats, style=style.value)
+    command.report(path, reports, as_format.value, pictures, what_if or [], predict or [])
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -16,19 +16,28 @@ from pscale.analysis.summary import Summary, summarise
 from pscale.errors import FAILED, ResultsError
 from pscale.report.exports import render_json, write_csv
 from pscale.report.latex import render_latex
+from pscale.report.look import LOOKS
 from pscale.report.markdown import render_markdown
-from pscale.report.publish import FORMATS, write_all
+from pscale.report.publish import FORMATS, PRINTED, write_all, write_pictures
 from pscale.report.terminal import render_terminal
 from pscale.suite.network import read_network
 
 _MARKS = {True: "[green]held[/green]", False: "[red]not held[/red]", None: "[yellow]unknown[/yellow]"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """Which figures to write: in what formats (none: those that suit the style; None: no figures)."""
+
+    formats: Sequence[str] | None = ()
+    style: str = "screen"
+
+
 def report(
     path: Path | None,
     reports: Path,
     as_format: str,
-    figure_formats: Sequence[str],
+    pictures: Pictures,
     what_if: Sequence[str] = (),
     predict: Sequence[int] = (),
 ) -> None:
@@ -48,13 +57,13 @@ def report(
         case "csv":
             _tell(write_csv(summary, Path(summary.path) / "csv"))
         case _:
-            _present(summary, figure_formats)
+            _present(summary, pictures)
 
 
 def publish(folder: Path) -> bool:
     """Report a run that has just ended; tell whether every case ran well. Expectations are for `check`."""
     summary = summarise(load(folder))
-    _present(summary, FORMATS)
+    _present(summary, Pictures())
     return summary.complete
 
 
@@ -80,15 +89,25 @@ def _sentence(expectation: Expectation) -> str:
     return ": ".join(part for part in (expectation.label, expectation.demand, found) if part)
 
 
-def _present(summary: Summary, figure_formats: Sequence[str]) -> None:
+def _present(summary: Summary, pictures: Pictures) -> None:
     render_terminal(summary, Console())
     folder = Path(summary.path)
     try:
-        written = write_all(summary, folder, figure_formats)
+        written = _written(summary, folder, pictures)
     except OSError as error:
         raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
     print()
     _tell(written)
+
+
+def _written(summary: Summary, folder: Path, pictures: Pictures) -> list[Path]:
+    """Write the report with its figures; for publication the figures alone, into a folder of their own."""
+    if pictures.formats is None:
+        return write_all(summary, folder, ())
+    if pictures.style == "screen":
+        return write_all(summary, folder, pictures.formats or FORMATS)
+    formats, look = pictures.formats or PRINTED, LOOKS[pictures.style]
+    return write_pictures(summary, folder / "figures" / pictures.style, formats, look)
 
 
 def _tell(written: Sequence[Path]) -> None:

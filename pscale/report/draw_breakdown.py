@@ -15,11 +15,12 @@ from pscale.analysis.phases import PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
+from pscale.report.look import narrow, sized
 
 MOST = 48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
 _KINDS = ("compute", "transfer", "together", "wait", "copy")
 _BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
-_COLUMN = 0.13  # of the width: a column of the legend
+_COLUMN, _NARROW = 0.13, 0.25  # of the width: a column of the legend
 _VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
 
 Part = tuple[str, str]  # kind and phase
@@ -43,7 +44,9 @@ def breakdown(summary: Summary) -> Figure | None:
     _legend(above, colours)
     _bars(axes, groups, colours, times)
     if rows < len({time.case for time in summary.phases}):
-        axes.set_title("the smallest and the largest case of a series alone", fontsize=8.5, color=style.QUIET)
+        axes.set_title(
+            "the smallest and the largest case of a series alone", fontsize=sized(8.5), color=style.QUIET
+        )
     return figure
 
 
@@ -89,7 +92,15 @@ def _bars(
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the step (mean over ranks and steps)")
     axes.spines["left"].set_visible(False)
-    axes.text(1.012, 1.0, "mean step", transform=axes.transAxes, va="bottom", color=style.QUIET, fontsize=8.5)
+    axes.text(
+        1.012,
+        1.0,
+        "mean step",
+        transform=axes.transAxes,
+        va="bottom",
+        color=style.QUIET,
+        fontsize=sized(8.5),
+    )
 
 
 def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Colour], times: Times) -> None:
@@ -103,7 +114,15 @@ def _bar(axes: Axes, place: float, point: Point, colours: Mapping[Part, style.Co
         axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor="white", linewidth=0.5)
         left += width
     label = text.duration(step_s, 3)
-    axes.text(1.012, place, label, va="center", ha="left", transform=axes.get_yaxis_transform(), fontsize=8.5)
+    axes.text(
+        1.012,
+        place,
+        label,
+        va="center",
+        ha="left",
+        transform=axes.get_yaxis_transform(),
+        fontsize=sized(8.5),
+    )
 
 
 def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
@@ -119,7 +138,7 @@ def _legend(axes: Axes, colours: Mapping[Part, style.Colour]) -> None:
             title_fontproperties={"weight": "bold"},
             alignment="left",
             loc="upper left",
-            bbox_to_anchor=(_COLUMN * place, 1.0),
+            bbox_to_anchor=((_NARROW if narrow() else _COLUMN) * place, 1.0),
             borderaxespad=0,
             borderpad=0,
             handlelength=1.0,

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
+from pscale.report.look import narrow, room, sized
 
 _ACROSS = 3  # panels
 _MOST = 24  # panels; further series are in the tables alone
@@ -27,16 +28,19 @@ def loss(summary: Summary) -> Figure | None:
     series = [(name, curves) for name, curves in series if curves][:_MOST]
     if not series:
         return None
-    columns = min(_ACROSS, len(series))
+    columns = min(room(_ACROSS), len(series))
     rows = -(-len(series) // columns)
-    figure = style.canvas(_WIDTHS[columns], 3.3 * rows, summary.title)
+    figure = style.canvas(_WIDTHS[columns], (2.6 if narrow() else 3.3) * rows, summary.title)
     panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
     for place, (axes, (name, curves)) in enumerate(zip(panels, series, strict=False)):
         guess = next(
             (point.loss_unigram for points, _ in curves for point in points if point.loss_unigram), None
         )
         _panel(axes, curves, guess)
-        axes.set_title(style.wrapped(name, 34) if len(series) > 1 else "Training loss")
+        if len(series) > 1:
+            axes.set_title(style.wrapped(name, 34 if columns > 1 else 100))
+        else:
+            style.describe(axes, "Training loss")
         if place % columns == 0:
             axes.set_ylabel("loss (nats)" if guess else "loss")
     for axes in panels[len(series) :]:
@@ -77,7 +81,7 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None) -> None:
             textcoords="offset points",
             va="top",
             color=style.QUIET,
-            fontsize=8,
+            fontsize=sized(8),
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
             zorder=1.5,
         )
@@ -104,7 +108,7 @@ def _name(axes: Axes, names: Sequence[tuple[str, float, style.Colour]]) -> None:
             textcoords="axes fraction",
             color=colour,
             va="center",
-            fontsize=8.5,
+            fontsize=sized(8.5),
         )
 
 

@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
+from pscale.report.look import narrow, sized
 
 _BAR, _AXIS = 0.28, 1.15  # inches: a bar with its gap, the axis and the legend
 _MOST = 48  # bars
@@ -44,9 +45,15 @@ def memory(summary: Summary) -> Figure | None:
         if memory.measured_bytes is not None:
             axes.plot(memory.measured_bytes / unit, row, "D", color=style.INK, markersize=4.5, zorder=5)
         axes.text(
-            _total(memory) / unit + 0.015 * largest / unit, row, _label(memory), va="center", fontsize=8.5
+            _total(memory) / unit + 0.015 * largest / unit,
+            row,
+            _label(memory),
+            va="center",
+            fontsize=sized(8.5),
         )
-    axes.set_yticks(range(len(known)), [style.wrapped(_name(summary, memory), 38) for memory in known])
+    axes.set_yticks(
+        range(len(known)), [style.wrapped(_name(summary, memory), 52 if narrow() else 38) for memory in known]
+    )
     axes.set_ylim(len(known) - 0.5, -0.5)
     axes.set_xlim(0, 1.2 * largest / unit)
     axes.set_xlabel(f"memory of the fullest rank, {name}")
@@ -65,7 +72,7 @@ def _legend(figure: Figure, known: list[Memory]) -> None:
     if any(memory.counted is None for memory in known):
         handles.append(Patch(color=style.QUIET, alpha=_FAINT))
         names.append("pale: predicted alone")
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), columnspacing=1.2)
+    style.below(figure, handles, names)
 
 
 def _total(memory: Memory) -> int:

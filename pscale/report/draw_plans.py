@@ -11,6 +11,7 @@ from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
+from pscale.report.look import narrow, sized
 
 _BAR, _HEAD, _AXIS = 0.28, 0.34, 0.95  # inches: a bar with its gap, the title of a group, the axis and legend
 _MOST = 40  # bars
@@ -45,12 +46,8 @@ def plans(summary: Summary) -> Figure | None:
     panels[-1].set_xlabel("step time")
     panels[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.duration(value, 3)))
     seen = [name for name in _PARTS if any(getattr(place, name) > _VISIBLE for place in summary.ranking)]
-    figure.legend(
-        [Patch(color=_PARTS[name][0]) for name in seen],
-        [_PARTS[name][1] for name in seen],
-        loc="outside lower center",
-        ncols=len(seen),
-    )
+    patches = [Patch(color=_PARTS[name][0]) for name in seen]
+    style.below(figure, patches, [_PARTS[name][1] for name in seen])
     return figure
 
 
@@ -67,8 +64,11 @@ def _bars(axes: Axes, summary: Summary, places: list[Place], longest: float) -> 
         end = max(step_s, high)
         mark = " =" if place.tied else " ?" if place.vague else ""
         label = f"{text.duration(step_s, 3)}  {place.ratio.value:.3g}×{mark}"
-        axes.text(end + 0.01 * longest, row, label, va="center", fontsize=8.5)
-    names = [style.wrapped(place.plan or summary.point(place.case).label, 34) for place in places]
+        axes.text(end + 0.01 * longest, row, label, va="center", fontsize=sized(8.5))
+    names = [
+        style.wrapped(place.plan or summary.point(place.case).label, 52 if narrow() else 34)
+        for place in places
+    ]
     axes.set_yticks(range(len(places)), names)
     axes.set_ylim(len(places) - 0.5, -0.5)
     axes.set_xlim(0, 1.18 * longest)

@@ -15,6 +15,7 @@ from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.report import draw_models, style, text
+from pscale.report.look import narrow, sized
 
 _MARGIN = 0.35  # of a doubling, beside the smallest and largest size
 _ASIDE = 0.035  # of a doubling, between series, so that their intervals can be told apart
@@ -39,8 +40,9 @@ def scaling(summary: Summary) -> Figure | None:
         _panel(figure.subplots(), series, "Throughput", lambda point: point.samples_per_s)
         return figure
     named = sum(any(point.efficiency for point in points) for _, points in series) > 1
-    figure = style.canvas(10.8 if named else 9.2, 3.7, text.heading(summary))
-    left, right = figure.subplots(1, 2)
+    height = 5.8 if narrow() else 3.7
+    figure = style.canvas(10.8 if named else 9.2, height, text.heading(summary))
+    left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)))
     _panel(left, series, "Speed-up", lambda point: point.speedup)
     laws = draw_models.shown(summary.models)
     _panel(right, series, "Efficiency", lambda point: point.efficiency, laws)
@@ -56,7 +58,7 @@ def _panel(axes: Axes, series: Series, title: str, value: Value, models: Sequenc
     named = _named(series)
     some = f" ({len(named)} best and worst of {len(series)} named)" if len(named) < len(series) else ""
     dashed = "; dashed: model" if models else ""
-    axes.set_title(f"{title}, with 95% intervals{dashed}{some}")
+    style.describe(axes, f"{title}, with 95% intervals{dashed}{some}")
     colours = dict(zip(named, style.distinct(len(named)), strict=True))
     for place, (name, points) in enumerate(series):
         aside = 2 ** (min(_ASIDE, _ASIDES / len(series)) * (place - (len(series) - 1) / 2))
@@ -101,7 +103,9 @@ def _missing(axes: Axes, points: Sequence[Point]) -> None:
     for point in points:
         label = "no base" if point.status == "ok" else point.status
         axes.plot([point.cores], [0.03], "x", markersize=6, markeredgewidth=1.6, clip_on=False, **where)
-        axes.text(point.cores, 0.075, label, ha="center", va="bottom", rotation=90, fontsize=8, **where)
+        axes.text(
+            point.cores, 0.075, label, ha="center", va="bottom", rotation=90, fontsize=sized(8), **where
+        )
 
 
 def _ideal(axes: Axes, title: str, bases: Sequence[Point], largest: int) -> None:
@@ -137,7 +141,9 @@ def _name_curves(
             ends.append((style.wrapped(name or "unnamed", 26), colours[name], *known[-1]))
     to_axes = axes.transLimits + axes.transAxes.inverted() if False else axes.transLimits
     heights = [float(to_axes.transform(axes.transScale.transform((size, at)))[1]) for _, _, size, at in ends]
-    for (name, colour, size, at), height in zip(ends, style.apart(heights, 0.12), strict=True):
+    for (name, colour, size, at), height in zip(
+        ends, style.apart(heights, 0.16 if narrow() else 0.12), strict=True
+    ):
         axes.annotate(
             name,
             (size, at),
@@ -146,7 +152,7 @@ def _name_curves(
             va="center",
             color=colour,
             fontweight="bold",
-            fontsize=8.5,
+            fontsize=sized(8.5),
         )
 
 

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pscale.report import style
+from pscale.report.look import sized
 
 COLOURS = {"forward": "#0072b2", "backward": "#e69f00", "weight": "#009e73"}  # Okabe and Ito
 _WORDS = {"forward": "forward", "backward": "backward", "weight": "weight gradients, put off"}
@@ -57,12 +58,12 @@ def schedules(pipelines: Sequence[Pipeline], title: str) -> Figure:
     rows[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     kinds = {bar.kind for pipeline in pipelines for stage in pipeline.stages for bar in stage}
     patches = [Patch(color=colour, label=_WORDS[kind]) for kind, colour in COLOURS.items() if kind in kinds]
-    figure.legend(handles=patches, loc="outside upper right", ncols=len(patches), fontsize=8)
+    figure.legend(handles=patches, loc="outside upper right", ncols=len(patches), fontsize=sized(8))
     return figure
 
 
 def _draw(axes: Axes, pipeline: Pipeline) -> None:
-    axes.set_title(style.wrapped(pipeline.title, 110, most=1), fontsize=9)
+    axes.set_title(style.wrapped(pipeline.title, 110, most=1), fontsize=sized(9))
     for row, stage in enumerate(pipeline.stages):
         spans = [(bar.start, bar.stop - bar.start) for bar in stage]
         colours = [colour(bar.kind, bar.chunk, pipeline.chunks) for bar in stage]
@@ -71,7 +72,7 @@ def _draw(axes: Axes, pipeline: Pipeline) -> None:
             if bar.stop - bar.start >= _LABELLED:
                 middle = (bar.start + bar.stop) / 2
                 ink = "white" if bar.chunk == 0 else style.INK
-                axes.text(middle, row, str(bar.micro), ha="center", va="center", fontsize=7, color=ink)
+                axes.text(middle, row, str(bar.micro), ha="center", va="center", fontsize=sized(7), color=ink)
     axes.set_yticks(range(len(pipeline.stages)), [f"stage {stage}" for stage in range(len(pipeline.stages))])
     axes.set_ylim(len(pipeline.stages) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")

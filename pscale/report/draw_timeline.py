@@ -14,6 +14,7 @@ from pscale.analysis.summary import Summary
 from pscale.analysis.timeline import INSIDE, PARTS, Span, Timeline
 from pscale.report import style, text
 from pscale.report.draw_schedule import colour
+from pscale.report.look import narrow, sized
 
 _ROW, _HEAD, _AXIS, _LEGEND = 0.25, 0.42, 0.42, 0.3  # inches
 _LEAST_ROW = 0.11
@@ -49,7 +50,9 @@ def timeline(summary: Summary) -> Figure | None:
     panels = figure.subplots(len(shown), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, each in zip(panels, shown, strict=True):
         _draw(axes, each, max(other.length_s for other in shown))
-        axes.set_title(style.wrapped(_title(summary, each), 120, most=1), fontsize=9)
+        axes.set_title(
+            style.wrapped(_title(summary, each), 120, most=2 if narrow() else 1), fontsize=sized(9)
+        )
     panels[-1].set_xlim(0, max(each.length_s for each in shown))
     panels[-1].set_xlabel("time since the step began")
     panels[-1].xaxis.set_major_locator(MaxNLocator(8))
@@ -63,6 +66,8 @@ def _row_height(each: Timeline) -> float:
 
 
 def _title(summary: Summary, each: Timeline) -> str:
+    if narrow():
+        return summary.point(each.case).label
     launch = f"launch {each.repeat + 1}, step {each.step}: {text.duration(each.length_s, 3)}"
     some = f", {len(each.ranks)} of {each.of_ranks} ranks" if len(each.ranks) < each.of_ranks else ""
     return f"{summary.point(each.case).label}, {launch}{some}"
@@ -120,7 +125,7 @@ def _number(axes: Axes, rows: dict[int, int], each: Timeline, longest_s: float) 
         if (stop_s - start_s) / longest_s * _INCHES > _PER_DIGIT * len(str(span.micro)):
             place = (start_s + stop_s) / 2, rows[span.rank]
             ink = "white" if span.part < each.stages else style.INK
-            axes.text(*place, str(span.micro), ha="center", va="center", fontsize=7, color=ink)
+            axes.text(*place, str(span.micro), ha="center", va="center", fontsize=sized(7), color=ink)
 
 
 def _longest_busy(span: Span, waits: Iterable[Span]) -> tuple[float, float]:
@@ -145,5 +150,4 @@ def _legend(figure: Figure, shown: Sequence[Timeline]) -> None:
         for kind in (*PARTS, *INSIDE)
         if times[kind] > _NAMED
     }
-    patches = [Patch(facecolor=shade, label=name) for name, shade in named.items()]
-    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), fontsize=8)
+    style.below(figure, [Patch(facecolor=shade) for shade in named.values()], list(named))

@@ -46,7 +46,7 @@ def wait(summary: Summary) -> Figure | None:
     _label(axes, ranks, steps)
     name = style.wrapped(summary.point(summary.wait.case).label, 60, most=1)
     hint = "dark cells wait, for a rank that is light" if waits.any() else "no rank waited"
-    axes.set_title(f"{name}, launch {summary.wait.repeat + 1}: {hint}")
+    style.describe(axes, f"{name}, launch {summary.wait.repeat + 1}: {hint}")
     return figure
 
 

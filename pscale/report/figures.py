@@ -16,6 +16,7 @@ from pscale.report.draw_plans import plans
 from pscale.report.draw_scaling import scaling
 from pscale.report.draw_timeline import timeline
 from pscale.report.draw_wait import wait
+from pscale.report.look import SCREEN, Look
 
 DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
     "plans": plans,
@@ -28,11 +29,11 @@ DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
 }
 
 
-def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> list[Path]:
+def write_figures(summary: Summary, folder: Path, formats: Sequence[str], look: Look = SCREEN) -> list[Path]:
     """Draw every figure that the run has data for into `folder`; returns the files, figure by figure."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    with style.styled():
+    with style.styled(look):
         for name, draw in DRAWN.items():
             figure = draw(summary)
             if figure is not None:

@@ -13,9 +13,12 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from pscale.report.look import SCREEN, Look, current, looking, narrow, room
 from pscale.report.text import clean
 
 INK, QUIET, GRID, BAD = "#222222", "#767676", "#e6e6e6", "#a11d33"
@@ -30,16 +33,8 @@ FAINT = (0.8, 0.8, 0.8)
 Colour = tuple[float, float, float]
 
 _OWN: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same widths on every machine
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "figure.titlesize": 11,
     "figure.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titlepad": 8,
     "axes.edgecolor": QUIET,
     "axes.labelcolor": INK,
     "text.color": INK,
@@ -47,21 +42,32 @@ _OWN: dict[str, Any] = {
     "ytick.color": INK,
     "axes.grid": True,
     "grid.color": GRID,
-    "grid.linewidth": 0.8,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.major.size": 3,
     "ytick.major.size": 0,
     "ytick.left": True,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
     "legend.frameon": False,
     "text.parse_math": False,  # labels are a suite's text
     "svg.fonttype": "path",
     "svg.hashsalt": "pscale",
     "pdf.fonttype": 42,
     "savefig.facecolor": "white",
+}
+_SIZES = {  # points on a screen
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.8,
+    "legend.title_fontsize": 9.6,
+    "figure.titlesize": 11,
+    "axes.titlepad": 8,
+    "grid.linewidth": 0.8,
+    "xtick.major.size": 3,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
 }
 _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
@@ -72,24 +78,44 @@ _DPI = 160
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def styled(look: Look = SCREEN) -> Iterator[None]:
     """Apply the style to figures made inside the block, and to nothing else."""
     settings: Any = {**sns.axes_style("ticks"), **sns.plotting_context("paper"), **_OWN}
-    with mpl.rc_context(settings):
+    settings |= {name: look.scale * size for name, size in _SIZES.items()}
+    with mpl.rc_context({**settings, "font.family": [look.family]}), looking(look):
         yield
 
 
 def canvas(width: float, height: float, title: str) -> Figure:
     """Return an empty figure, in inches; it belongs to no window and needs no closing."""
-    lines = wrapped(title, int(11 * width))
-    figure = Figure(figsize=(width, height + 0.2 * (1 + lines.count("\n"))), layout="constrained")
-    figure.get_layout_engine().set(wspace=0.05, w_pad=0.11, h_pad=0.08)  # type: ignore[union-attr, call-arg]
-    figure.suptitle(lines, x=0.012, ha="left")
+    look = current()
+    lines = wrapped(title, int(11 * width)) if look.titled else ""
+    above = 0.2 * (1 + lines.count("\n")) if lines else 0.0
+    size = look.width or width, look.scale * height + above
+    figure = Figure(figsize=size, layout="constrained")
+    pads = {"wspace": 0.05, "w_pad": 0.11 * look.scale, "h_pad": 0.08 * look.scale}
+    figure.get_layout_engine().set(**pads)  # type: ignore[union-attr]
+    if lines:
+        figure.suptitle(lines, x=0.012, ha="left")
     return figure
 
 
+def describe(axes: Axes, words: str) -> None:
+    """Put words above the only picture of a kind; they go into the caption of a figure without title."""
+    if current().titled:
+        axes.set_title(words)
+
+
+def below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
+    """Put the legend under a figure, in as many lines as it needs."""
+    columns = min(len(names), 4) if narrow() else len(names)
+    spacing = {"columnspacing": 1.0, "handlelength": 1.2} if narrow() else {}
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, **spacing)
+
+
 def wrapped(label: str, width: int, most: int = 2) -> str:
-    """Break a label into at most `most` lines of `width` characters."""
+    """Break a label into at most `most` lines of `width` characters, fewer where a figure is narrow."""
+    width = room(width)
     lines = textwrap.wrap(clean(label), width)
     if len(lines) > most:
         lines = [*lines[: most - 1], lines[most - 1][: width - 2].rstrip() + " …"]
