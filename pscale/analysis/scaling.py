@@ -65,6 +65,7 @@ class Point:
     dropped_share: float | None = None  # of experts' choices, those that found no place
     expert_imbalance: float | None = None  # choices of the busiest expert over the mean
     losses: tuple[float, ...] = field(default=(), repr=False)
+    course_s: tuple[float, ...] = field(default=(), repr=False)  # of the step time, by measured step
 
 
 def points(run: Run, times: Mapping[str, Sample]) -> tuple[Point, ...]:
@@ -157,6 +158,7 @@ def _measured(point: Point, good: pd.DataFrame, sample: Sample | None) -> Point:
         point,
         steps=sample.steps if sample else 0,
         dropped=sample.dropped if sample else 0,
+        course_s=sample.course if sample else (),
         step_s=step_s,
         samples_per_s=_rate(median("batch"), step_s),
         tokens_per_s=_rate(median("tokens"), step_s),

@@ -58,6 +58,7 @@ class Sample:
     deviation: float = float("nan")
     fastest: float = float("nan")
     slowest: float = float("nan")
+    course: tuple[float, ...] = ()  # by step, all measured ones: medians over the launches
 
 
 def step_times(steps: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +86,13 @@ def sample(launches: Sequence[Vector], seed: Sequence[int]) -> Sample:
         deviation=float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0,
         fastest=float(pooled.min()),
         slowest=float(pooled.max()),
+        course=_course(launches),
     )
+
+
+def _course(launches: Sequence[Vector]) -> tuple[float, ...]:
+    shortest = min(map(len, launches))
+    return tuple(np.median([times[:shortest] for times in launches], axis=0).tolist())
 
 
 def _draws(kept: list[Vector], medians: Vector, random: np.random.Generator) -> Vector | None:

@@ -167,6 +167,7 @@ def report(
     style: Annotated[
         FigureStyle, typer.Option(help="What figures are for; to publish: one column wide, without title.")
     ] = FigureStyle.screen,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw on the terminal too.")] = False,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -185,7 +186,7 @@ def report(
     from pscale.cli import report as command
 
     formats = [str(name) for name in figure_format or []] if figures else None
-    pictures = command.Pictures(formats=formats, style=style.value)
+    pictures = command.Pictures(formats=formats, style=style.value, plot=plot)
     command.report(path, reports, as_format.value, pictures, what_if or [], predict or [])
 
 

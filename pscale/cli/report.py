@@ -31,6 +31,7 @@ class Pictures:
 
     formats: Sequence[str] | None = ()
     style: str = "screen"
+    plot: bool = False  # also in characters, on the terminal
 
 
 def report(
@@ -90,7 +91,7 @@ def _sentence(expectation: Expectation) -> str:
 
 
 def _present(summary: Summary, pictures: Pictures) -> None:
-    render_terminal(summary, Console())
+    render_terminal(summary, Console(), plot=pictures.plot)
     folder = Path(summary.path)
     try:
         written = _written(summary, folder, pictures)

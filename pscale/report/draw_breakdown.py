@@ -15,7 +15,7 @@ from pscale.analysis.phases import PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
-from pscale.report.look import narrow, sized
+from pscale.report.look import KINDS, narrow, sized
 
 MOST = 48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
 _KINDS = ("compute", "transfer", "together", "wait", "copy")
@@ -68,7 +68,7 @@ def _colours(phases: Sequence[PhaseTime]) -> dict[Part, style.Colour]:
     for kind in _KINDS:
         seen = [time.phase for time in phases if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s]
         order = [phase for phase in dict.fromkeys(time.phase for time in phases) if phase in seen]
-        shades = style.shades(style.KINDS[kind], len(order))
+        shades = style.shades(KINDS[kind], len(order))
         found |= {(kind, phase): shade for phase, shade in zip(order, shades, strict=True)}
     return found
 

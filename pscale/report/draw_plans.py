@@ -11,16 +11,16 @@ from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import style, text
-from pscale.report.look import narrow, sized
+from pscale.report.look import KINDS, narrow, sized
 
 _BAR, _HEAD, _AXIS = 0.28, 0.34, 0.95  # inches: a bar with its gap, the title of a group, the axis and legend
 _MOST = 40  # bars
 _PARTS = {
-    "compute": (style.KINDS["compute"], "compute"),
-    "exchange": (style.KINDS["transfer"], "exchange"),
+    "compute": (KINDS["compute"], "compute"),
+    "exchange": (KINDS["transfer"], "exchange"),
     "bubble": ("#6a3d9a", "bubble"),
-    "wait": (style.KINDS["wait"], "other wait"),
-    "copies": (style.KINDS["copy"], "copies"),
+    "wait": (KINDS["wait"], "other wait"),
+    "copies": (KINDS["copy"], "copies"),
 }
 _VISIBLE = 0.002  # of a step
 

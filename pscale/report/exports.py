@@ -33,6 +33,8 @@ from pscale.report.export_models import model_tables
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
+_SERIES = ("losses", "course_s")  # have a row for each step, if a table at all
+
 Row = Mapping[str, Any]
 
 
@@ -113,7 +115,7 @@ def write_text(path: Path, content: str) -> Path:
 def _columns(kind: type) -> tuple[str, ...]:
     names = ["case", "label"]
     for field in fields(kind):
-        if field.name == "losses":
+        if field.name in _SERIES:
             continue
         names.append(field.name)
         if "Estimate" in str(field.type):
@@ -127,7 +129,7 @@ def _row(finding: Any, labels: Mapping[str, str]) -> Row:
         value = getattr(finding, field.name)
         if isinstance(value, Estimate):
             row |= {field.name: value.value, f"{field.name}_low": value.low, f"{field.name}_high": value.high}
-        elif field.name != "losses":
+        elif field.name not in _SERIES:
             row[field.name] = " ".join(map(str, value)) if isinstance(value, tuple) else value
     return row
 

@@ -9,6 +9,9 @@ from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Column, Grid
 from pscale.report.grids import size_tone, threaded, titled
+from pscale.report.spark import sparkline
+
+_WIDE = ("of peak", "launches", "steps", "memory", "loss", "tokens/s", "GFLOP/s")
 
 
 def scaling(summary: Summary) -> Iterator[Grid]:
@@ -20,10 +23,7 @@ def scaling(summary: Summary) -> Iterator[Grid]:
         Column("ranks×threads" if threaded(summary) else "ranks"),
         *(Column("step"), Column("95% interval")),
         *(Column("speed-up"), Column("efficiency"), Column("95% interval"), Column("samples/s")),
-        *(
-            Column(name, wide=True)
-            for name in ("of peak", "launches", "memory", "loss", "tokens/s", "GFLOP/s")
-        ),
+        *(Column(name, wide=True) for name in _WIDE),
     )
     for series, points in summary.series.items():
         rows = tuple((size_tone(point), _scaling_row(point)) for point in points)
@@ -34,10 +34,9 @@ def scaling(summary: Summary) -> Iterator[Grid]:
 def _cases(summary: Summary) -> Grid:
     """Return all cases in one table, without the columns that none of them has a value for."""
     names = ("step", "95% interval", "speed-up", "efficiency", "95% interval", "samples/s")
-    wide = ("of peak", "launches", "memory", "loss", "tokens/s", "GFLOP/s")
     size = "ranks×threads" if threaded(summary) else "ranks"
     columns = [Column("case", right=False, fold=True), Column(size)]
-    columns += [*(Column(name) for name in names), *(Column(name, wide=True) for name in wide)]
+    columns += [*(Column(name) for name in names), *(Column(name, wide=True) for name in _WIDE)]
     rows = [(size_tone(point), (text.clean(point.label), *_scaling_row(point))) for point in summary.points]
     return Grid(title="Cases", columns=tuple(columns), rows=tuple(rows)).without(text.MISSING)
 
@@ -55,6 +54,7 @@ def _scaling_row(point: Point) -> tuple[str, ...]:
         text.rate(samples.value if samples else None),
         text.percent(point.peak_fraction),
         _launches(point),
+        sparkline(point.course_s),
         text.size_of(point.peak_rss_bytes),
         text.number(point.loss_last),
         text.rate(tokens.value if tokens else None),

@@ -21,6 +21,13 @@ class Look:
     titled: bool = True
 
 
+KINDS = {  # colours of the kinds of time, after Okabe and Ito
+    "compute": "#0072b2",
+    "transfer": "#e69f00",
+    "wait": "#b4478a",
+    "copy": "#009e73",
+    "together": "#cd7345",  # between wait and transfer
+}
 SCREEN = Look()
 _COLUMN = 3.5  # inches: IEEE, ACM and Nature have 3.3 to 3.5
 LOOKS = {

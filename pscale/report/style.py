@@ -22,13 +22,6 @@ from pscale.report.look import SCREEN, Look, current, looking, narrow, room
 from pscale.report.text import clean
 
 INK, QUIET, GRID, BAD = "#222222", "#767676", "#e6e6e6", "#a11d33"
-KINDS = {  # after Okabe and Ito
-    "compute": "#0072b2",
-    "transfer": "#e69f00",
-    "wait": "#b4478a",
-    "copy": "#009e73",
-    "together": "#cd7345",  # between wait and transfer
-}
 FAINT = (0.8, 0.8, 0.8)
 Colour = tuple[float, float, float]
 

@@ -14,19 +14,27 @@ from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Grid, Tone
 from pscale.report.grids_plans import merged
+from pscale.report.plots import plots
 from pscale.report.tables import tables
 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 _FIXED, _PER_CASE = 20, 11  # characters of the phase table
 
 
-def render_terminal(summary: Summary, console: Console) -> None:
-    """Print everything that a person wants to know first; no text of the suite is taken as markup."""
+def render_terminal(summary: Summary, console: Console, *, plot: bool = False) -> None:
+    """Print everything that a person wants to know first; no text of the suite is taken as markup.
+
+    With `plot` also figures made of characters.
+    """
     for line in _header(summary):
         console.print(line)
     for line in _headlines(summary):
         console.print()
         console.print(line)
+    if plot:
+        console.print()
+        for line in plots(summary, console.width):
+            console.print(line, no_wrap=True)
     for grid in tables(summary, cases_across=max(1, (console.width - _FIXED) // _PER_CASE)):
         show_grid(grid, console)
     for title, lines in (("Warnings", _warnings(summary)), ("Notes", list(summary.notes))):

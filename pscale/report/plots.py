@@ -1,0 +1,149 @@
+"""Figures in characters: efficiency over size as lines of dots, and where a step goes as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import ceil, log2
+
+from rich.text import Text
+
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.dots import Dots, Place
+from pscale.report.look import KINDS
+
+_ROWS = 12  # of the plot
+_WIDEST = 96  # characters
+_AXIS = 6  # characters to the left of the plot: "100% ┤"
+_MARKS = "●▲■◆○△□◇"  # of series, told apart without colours
+_COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
+_GLYPHS = {"compute": "█", "transfer": "▓", "together": "▓", "wait": "░", "copy": "▒"}
+_MOST_BARS = 40
+_VALUE = 9  # characters of a step time
+_MARGIN = 0.02  # of the width, beside the smallest and largest size
+
+
+def plots(summary: Summary, width: int) -> Iterator[Text]:
+    """Yield the lines of all plots that the run has data for, at most `width` characters each."""
+    width = min(width, _WIDEST)
+    yield from _efficiency(summary, width)
+    yield from _breakdown(summary, width)
+
+
+def _efficiency(summary: Summary, width: int) -> Iterator[Text]:
+    """Yield efficiency over size with its intervals; nothing where cases are not sizes of something."""
+    series = {name: known for name, points in summary.series.items() if len(known := _known(points)) > 1}
+    if summary.side_by_side or not series:
+        return
+    everything = [each for known in series.values() for each in known]
+    top = max(1.0, ceil(10 * max(share.value for _, share in everything)) / 10)
+    low, high = (log2(pick(cores for cores, _ in everything)) for pick in (min, max))
+    dots = Dots(width - _AXIS, _ROWS)
+
+    def at(cores: int, share: float) -> Place:
+        return _MARGIN + (1 - 2 * _MARGIN) * (log2(cores) - low) / ((high - low) or 1.0), share / top
+
+    dots.line((0.0, 1 / top), (1.0, 1 / top), "dim")
+    for place, known in enumerate(series.values()):
+        style = _COLOURS[place % len(_COLOURS)]
+        for (cores, share), (following, after) in pairwise(known):
+            dots.line(at(cores, share.value), at(following, after.value), style)
+        for cores, share in known:
+            if share.low is not None and share.high is not None:
+                dots.line(at(cores, share.low), at(cores, share.high), style)
+            dots.mark(at(cores, share.value), _MARKS[place % len(_MARKS)], style)
+    yield from _framed(dots, top)
+    yield _sizes({cores: at(cores, 0)[0] for cores, _ in everything}, dots.width)
+    if len(series) > 1:
+        yield from (_named(place, name, width) for place, name in enumerate(series))
+    yield Text("")
+
+
+def _known(points: Sequence[Point]) -> list[tuple[int, Estimate]]:
+    return [(point.cores, point.efficiency) for point in points if point.efficiency]
+
+
+def _named(place: int, name: str, width: int) -> Text:
+    mark = (f"{_MARKS[place % len(_MARKS)]} ", _COLOURS[place % len(_COLOURS)])
+    return Text.assemble(" " * _AXIS, mark, _cut(name or "unnamed", width - _AXIS - 2))
+
+
+def _framed(dots: Dots, top: float) -> Iterator[Text]:
+    """Yield a plot with its title and an axis in percent."""
+    yield Text("Efficiency, with 95% intervals", style="bold")
+    ticks = {round((1 - share / top) * (4 * _ROWS - 1)) // 4: share for share in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    for row, line in enumerate(dots.rows()):
+        name = f"{ticks[row]:4.0%} ┤" if row in ticks else "     │"
+        yield Text.assemble((name, "dim"), line)
+
+
+def _sizes(places: Mapping[int, float], width: int) -> Text:
+    """Return the sizes below their places, from the largest on as far as they stay apart."""
+    letters, free = [" "] * width, width + 1
+    for size, place in sorted(places.items(), reverse=True):
+        name = str(size)
+        start = min(max(0, round(place * (width - 1)) - len(name) // 2), width - len(name))
+        if start + len(name) < free:
+            letters[start : start + len(name)] = name
+            free = start
+    return Text(f"{'cores':<{_AXIS}}{''.join(letters).rstrip()}", style="dim")
+
+
+def _breakdown(summary: Summary, width: int) -> Iterator[Text]:
+    """Yield a bar a case: what its step goes to, in shares."""
+    shares: dict[str, dict[str, float]] = {}
+    steps = {time.case: time.step_s for time in summary.phases}
+    for time in summary.phases:
+        of_case = shares.setdefault(time.case, dict.fromkeys(_GLYPHS, 0.0))
+        for kind in of_case:
+            of_case[kind] += getattr(time, f"{kind}_s") / time.step_s
+    points = [point for point in summary.points if point.case in shares][:_MOST_BARS]
+    if not points:
+        return
+    grouped = len(summary.series) > 1 and not summary.side_by_side
+    names = [_cut(point.label if summary.side_by_side else _size(point), width // 2) for point in points]
+    label = max(map(len, names))
+    room = width - label - _VALUE - 1
+    kinds = [kind for kind in _GLYPHS if any(round(known[kind] * room) for known in shares.values())]
+    yield Text("Where a step goes", style="bold")
+    for before, point, name in zip([None, *points], points, names, strict=False):
+        if grouped and (before is None or before.series != point.series):
+            yield Text(_cut(point.series or "unnamed", width), style="italic")
+        bar = Text(f"{name:>{label}} ")
+        for kind, cells in zip(
+            kinds, _cells([shares[point.case][kind] for kind in kinds], room), strict=True
+        ):
+            bar.append(_GLYPHS[kind] * cells, KINDS[kind])
+        bar.append(" " * (label + 1 + room - len(bar)))
+        yield bar.append(f"{text.duration(steps[point.case], 3):>{_VALUE}}", "dim")
+    yield _key(kinds, label + 1, width)
+
+
+def _key(kinds: Sequence[str], indent: int, width: int) -> Text:
+    key = Text()
+    for kind in kinds:
+        key.append(f"{_GLYPHS[kind]} ", KINDS[kind]).append(f"{text.KINDS.get(kind, kind)}  ", "dim")
+    key.rstrip()
+    return Text(" " * max(0, min(indent, width - len(key)))) + key
+
+
+def _cells(shares: Sequence[float], room: int) -> list[int]:
+    """Return how many characters each share gets: ends are rounded, so that errors do not add up."""
+    ends, total = [0], 0.0
+    for share in shares:
+        total += share
+        ends.append(min(room, round(total * room)))
+    return [stop - start for start, stop in pairwise(ends)]
+
+
+def _size(point: Point) -> str:
+    threads = f" × {text.plural(point.threads, 'thread')}" if point.threads > 1 else ""
+    return text.plural(point.ranks, "rank") + threads
+
+
+def _cut(name: str, width: int) -> str:
+    clean = text.clean(name)
+    return clean if len(clean) <= width else f"{clean[: width - 1]}…"
