@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from pscale.cli.room import Room
 from pscale.cli.schedules import texts
@@ -24,6 +25,7 @@ from pscale.suite import Suite, expand
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
+_MEMORY_DISPENSABLE = ("rank", "exchange", "optimizer", "gradients", "parameters", "activations")
 _TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
@@ -55,7 +57,9 @@ def show(
     console = Console()
     console.print(f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(path))}", highlight=False)
     console.print(_heading(suite, cases), highlight=False)
-    console.print(_fitted([_row(*known) for known in zip(predictions, rooms, strict=True)], console))
+    console.print(
+        _fitted([_row(*known) for known in zip(predictions, rooms, strict=True)], _DISPENSABLE, console)
+    )
     console.print(
         "Of rank 0 and a step; FLOPs of all ranks, attention counted causal; memory of the fullest rank.",
         style="dim",
@@ -68,30 +72,26 @@ def show(
             style="yellow",
             markup=False,
             highlight=False,
-            soft_wrap=True,
         )
     if memory:
-        console.print()
-        console.print(_memory(rooms))
+        console.print(Text("\nMemory of the fullest rank", style="bold"))
+        console.print(_fitted([_memory(room) for room in rooms], _MEMORY_DISPENSABLE, console))
+        console.print("all ranks: with 128 MiB for each process", style="dim")
     if schedule:
         for text in texts(cases):
             console.print(f"\n{text}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _memory(rooms: Sequence[Room]) -> Table:
-    """Return what the fullest rank of every case is predicted to hold, by kind."""
-    table = Table(box=None, header_style="bold", pad_edge=False, title="Memory of the fullest rank")
-    table.title_justify = "left"
-    table.add_column("case", overflow="fold")
-    for column in ("rank", *KINDS, "a rank", "all ranks"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for room in rooms:
-        kinds = [size_of(room.fullest.memory_bytes[kind]) for kind in KINDS]
-        mark = f" {_TOO_LARGE}" if room.refusal else ""
-        sizes = size_of(room.fullest.total_bytes), size_of(room.needed_bytes) + mark
-        table.add_row(escape(clean(room.case.label)), str(room.fullest.rank), *kinds, *sizes)
-    table.caption = "all ranks: with 128 MiB for each process"
-    return table
+def _memory(room: Room) -> dict[str, str]:
+    """Return what the fullest rank of a case is predicted to hold, by kind."""
+    mark = f" {_TOO_LARGE}" if room.refusal else ""
+    return {
+        "case": room.case.label,
+        "rank": str(room.fullest.rank),
+        **{kind: size_of(room.fullest.memory_bytes[kind]) for kind in KINDS},
+        "a rank": size_of(room.fullest.total_bytes),
+        "all ranks": size_of(room.needed_bytes) + mark,
+    }
 
 
 def _document(case: Case, prediction: Prediction, room: Room) -> dict[str, Any]:
@@ -119,13 +119,13 @@ def _heading(suite: Suite, cases: Sequence[Case]) -> str:
     return f"{suite.scaling} scaling · {len(cases)} cases × {suite.repeat} repeats = {launches} launches"
 
 
-def _fitted(rows: Sequence[Mapping[str, str]], console: Console) -> Table:
+def _fitted(rows: Sequence[Mapping[str, str]], dispensable: Sequence[str], console: Console) -> Table:
     """Return the table without the columns that the console has no room for."""
     longest = max(len(row["case"]) for row in rows)
     least = min(longest, _LEAST_LABEL)
     unbounded = console.options.update(width=10_000)
-    for count in range(len(_DISPENSABLE) + 1):
-        table = _table(rows, [name for name in rows[0] if name not in _DISPENSABLE[:count]], least)
+    for count in range(len(dispensable) + 1):
+        table = _table(rows, [name for name in rows[0] if name not in dispensable[:count]], least)
         saved = longest - least if count >= _BEFORE_LABELS_BREAK else 0
         if Measurement.get(console, unbounded, table).maximum - saved <= console.width:
             break
@@ -140,7 +140,7 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
         else:
             table.add_column(name, justify="left" if name in ("id", "plan") else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(row[name]) for name in shown))
+        table.add_row(*(escape(clean(row[name])) for name in shown))
     return table
 
 

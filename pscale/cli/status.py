@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from pscale.errors import LaunchError, ResultsError
 from pscale.launch import jobs
@@ -77,11 +78,11 @@ def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> i
         return 0
     console = Console()
     if not watch:
-        console.print(_table(_state(journal).document()), highlight=False)
+        console.print(_page(_state(journal).document()), highlight=False)
         return 0
     poll_s = max(_LOOK_S, float(journal.document.get("poll_s", POLL_S)))
     state, asked = _state(journal), time.monotonic()
-    with Live(_table(state.document()), console=console, refresh_per_second=1) as live:
+    with Live(_page(state.document()), console=console, refresh_per_second=1) as live:
         while not journal.is_finished():
             time.sleep(_LOOK_S)
             if time.monotonic() - asked >= poll_s:
@@ -93,7 +94,7 @@ def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> i
                     sightings=state.sightings,
                     trouble=state.trouble,
                 )
-            live.update(_table(state.document()))
+            live.update(_page(state.document()))
     return 0
 
 
@@ -144,7 +145,8 @@ def _state(journal: Journal) -> State:
     return State(journal=journal, jobs=known, sightings=sightings)
 
 
-def _table(document: Mapping[str, Any]) -> Table:
+def _page(document: Mapping[str, Any]) -> Group:
+    """Return how far the run is, and below it its jobs, if there are any."""
     ended, total = document["ended"], document["launches"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(ended.items()))
     least = "at least " if document["until_precise"] else ""
@@ -154,12 +156,14 @@ def _table(document: Mapping[str, Any]) -> Table:
         title += f"\nunder way: {', '.join(document['under_way'])}"
     if document["trouble"]:
         title += f"\n{document['trouble']}"
-    table = Table(title=escape(title), title_justify="left", title_style="", box=None, pad_edge=False)
-    if not document["jobs"]:
-        return table
+    return Group(Text(title), *([_jobs(document["jobs"])] if document["jobs"] else []))
+
+
+def _jobs(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
     for name, justify in (("job", "left"), ("state", "left"), ("launches", "right"), ("", "left")):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for job in document["jobs"]:
+    for job in rows:
         style = _STYLES.get(job["state"], "red")
         table.add_row(
             escape(job["job"]),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from synthetic import Point, write_run
 
 from pscale.cli import main
 from pscale.launch import machine
@@ -87,6 +88,51 @@ def test_show_leaves_out_columns_before_it_breaks_words(pscale, tmp_path, monkey
     assert "gather-broadcast" in out
     assert ("2 ranks · 2 threads · gather-broadcast · memory" in out) is (columns > 80)
     assert "…" not in out
+
+
+def test_the_memory_of_a_narrow_terminal_names_its_cases(pscale, tmp_path, monkeypatch):
+    (tmp_path / "many.yaml").write_text(MANY)
+    pages = {}
+    for columns in (80, 140):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        pages[columns] = pscale("show", "many.yaml", "--memory")[1].partition("Memory of the fullest rank")[2]
+        assert "gather-broadcast" in pages[columns]
+        assert "…" not in pages[columns]
+        assert max(map(len, pages[columns].splitlines())) <= columns
+    assert "exchange" in pages[140]
+    assert "exchange" not in pages[80]
+
+
+def test_status_tells_how_many_launches_have_ended_also_without_jobs(pscale):
+    _, out, _ = pscale("status", SUITES.parent / "reports" / "gallery" / "weak")
+    assert "launches have ended: " in out
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    points = [Point(ranks=ranks, transfer_s=0.01 * (ranks > 1), losses=[2.0, 1.0]) for ranks in (1, 2)]
+    return write_run(tmp_path_factory.mktemp("measured") / "run", points, steps=4)
+
+
+def test_a_report_is_drawn_with_characters_where_it_is_asked_for(pscale, measured, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, plain, _ = pscale("report", measured, "--no-figures")
+    _, drawn, _ = pscale("report", measured, "--no-figures", "--plot")
+    assert "100% ┤" in drawn
+    assert "█ compute" in drawn
+    assert "┤" not in plain
+    assert "\x1b" not in drawn, "it is not a terminal"
+
+
+def test_a_report_gives_a_paper_its_tables_and_figures(pscale, measured):
+    code, out, _ = pscale("report", measured, "--format", "latex")
+    assert code == 0
+    assert out.count(r"\begin{tabular}") == out.count(r"\bottomrule") > 2
+    code, out, _ = pscale("report", measured, "--style", "publication", "--figure-format", "svg")
+    written = [Path(line) for line in out.splitlines() if line.endswith(".svg")]
+    assert code == 0
+    assert {path.parent for path in written} == {measured / "figures" / "publication"}
+    assert 'width="252' in written[0].read_text(), "3.5 inches of 72 points"
 
 
 def test_show_as_json_agrees_with_the_formulas_of_data_parallelism(pscale, on):

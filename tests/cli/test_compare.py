@@ -86,6 +86,12 @@ def test_markdown_is_a_table_for_a_pull_request(compare):
     assert "\\[red\\]" in text
 
 
+def test_latex_is_a_table_for_a_paper(compare):
+    _, text, _ = compare("--format", "latex")
+    assert r"{}case & A & B & B / A & 95\% interval & answer \\" in text
+    assert "[red]" in text
+
+
 def test_the_percentage_that_is_to_fail_is_what_is_relevant_unless_said(compare):
     relevant = [
         json.loads(compare("--format", "json", *more)[1])["relevant"]
