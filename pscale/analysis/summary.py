@@ -30,6 +30,7 @@ from pscale.analysis.verdict import Costs, Verdict, verdict
 from pscale.analysis.what_if import Network, WhatIf, what_if
 
 FORMAT = 1
+_TRACED = "Every phase and call was kept: `pscale trace` writes them as a timeline, for ui.perfetto.dev."
 Finding = TypeVar(
     "Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf, Late, ThreadTime
 )
@@ -145,6 +146,7 @@ def summarise(
     laws = (
         () if predict is None else models(points, times, by_launch, asked=predict, sharing=sharing, seed=seed)
     )
+    shown = timelines(run)
     order = {point.case: place for place, point in enumerate(points)}
 
     def ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -173,7 +175,7 @@ def summarise(
         bubbles=ordered(bubbles(run, by_phase, by_call)),
         models=laws,
         wait=_largest_wait(run, points),
-        timelines=timelines(run),
+        timelines=shown,
         what_ifs=ordered(what_if(run, networks or {})),
         remarks=remarks,
         expectations=expect.expectations(run, points, trees),
@@ -187,6 +189,7 @@ def summarise(
         notes=(
             *_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
             *filter(None, [recording_note(run)]),
+            *((_TRACED,) if shown else ()),
         ),
     )
 

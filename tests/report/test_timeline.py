@@ -111,6 +111,7 @@ def test_a_run_without_notes_has_nothing_to_show(tmp_path):
     summary = summarise(run_of(tmp_path / "run", [], bare=[Point(ranks=2)]))
     assert summary.timelines == ()
     assert timeline(summary) is None
+    assert not any("pscale trace" in note for note in summary.notes)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +164,10 @@ def test_labels_neither_overlap_nor_leave_the_picture(summary, ranks):
         assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name
         clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
         assert not clashes, (name, clashes)
+
+
+def test_the_report_of_a_traced_run_says_that_there_is_more_to_see(summary):
+    assert any("pscale trace" in note for note in summary.notes)
 
 
 def test_the_data_of_the_picture_can_be_had_as_a_table(summary):
