@@ -27,6 +27,7 @@ Placement = Literal["zigzag", "contiguous"]
 Attention = Literal["auto", "plain", "block"]
 Embedding = Literal["row", "column"]
 ZeroStage = Literal[0, 1, 2, 3]
+MatrixAlgorithm = Literal["axonn", "agarwal", "summa", "cannon"]
 Optimizer = Literal["sgd", "adamw"]
 LrScaling = Literal["none", "linear", "sqrt"]
 Dtype = Literal["float32", "float64"]
@@ -104,6 +105,32 @@ class Train:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """A grid of ranks that share every product of matrices; of one rank: nobody does."""
+
+    tx: int = 1
+    ty: int = 1
+    tz: int = 1
+    algorithm: MatrixAlgorithm = "axonn"
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the grid."""
+        return self.tx * self.ty * self.tz
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Degree of every dim of the grid, the slowest varying first; none for a grid of one rank."""
+        return {"tz": self.tz, "tx": self.tx, "ty": self.ty} if self.ranks > 1 else {}
+
+    @property
+    def product(self) -> str:
+        """The grid as people write it: 2 × 2 × 3 agarwal."""
+        sides = (self.tx, self.ty) if self.tz == 1 else (self.tx, self.ty, self.tz)
+        return f"{' × '.join(str(side) for side in sides)} {self.algorithm}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How the work is cut over ranks: the degree of every mesh axis, and the choices of each strategy."""
 
@@ -123,6 +150,7 @@ class Plan:
     virtual_stages: int = 1
     context: Context = "ring"
     placement: Placement = "zigzag"
+    matrix: Matrix = Matrix()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -131,7 +159,7 @@ class Plan:
         With hybrid sharding "dp" is two dims: which set of shards, and which shard of it.
         """
         data = {"replica": self.dp // self.shard, "shard": self.shard} if self.hybrid else {"dp": self.dp}
-        return {"pp": self.pp, **data, "ep": self.ep, "cp": self.cp, "tp": self.tp}
+        return {"pp": self.pp, **data, "ep": self.ep, "cp": self.cp, "tp": self.tp, **self.matrix.sizes}
 
     @property
     def hybrid(self) -> bool:
@@ -162,7 +190,9 @@ class Plan:
     def product(self) -> str:
         """The degrees that are not 1, as people write them: dp 2 × tp 4."""
         degrees = {"dp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp, "ep": self.ep}
-        return " × ".join(f"{axis} {degree}" for axis, degree in degrees.items() if degree > 1) or "dp 1"
+        said = [f"{axis} {degree}" for axis, degree in degrees.items() if degree > 1]
+        said += [f"matrix {self.matrix.product}"] * (self.matrix.ranks > 1)
+        return " × ".join(said) or "dp 1"
 
 
 @dataclass(frozen=True, kw_only=True)

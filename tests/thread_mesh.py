@@ -208,6 +208,15 @@ class ThreadAxis:
         is_root = self.rank == root
         self._call("broadcast", x.nbytes if is_root else 0, act, root=is_root)
 
+    def reduce(self, x: Array, root: int = 0) -> None:
+        def act() -> None:
+            total = np.add.reduce(np.stack(self._swap(x)))
+            self._board.gate.wait()
+            if self.rank == root:
+                x[...] = total
+
+        self._call("reduce", x.nbytes, act, root=self.rank == root)
+
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         def act() -> None:
             everyone = self._swap(x)

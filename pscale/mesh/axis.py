@@ -85,6 +85,10 @@ class Axis(Protocol):
         """Replace `x` on every rank by that of `root`."""
         ...
 
+    def reduce(self, x: Array, root: int = 0) -> None:
+        """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
+        ...
+
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
         ...

@@ -169,6 +169,13 @@ class MpiAxis:
         is_root = self.rank == root
         self._note("broadcast", x.nbytes if is_root else 0, enter, root=is_root)
 
+    def reduce(self, x: Array, root: int = 0) -> None:
+        """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
+        is_root = self.rank == root
+        enter = self._now()
+        self._comm.Reduce(MPI.IN_PLACE if is_root else x, x if is_root else None, MPI.SUM, root)
+        self._note("reduce", x.nbytes, enter, root=is_root)
+
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
         enter = self._now()

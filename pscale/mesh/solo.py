@@ -76,6 +76,9 @@ class Solo:
     def broadcast(self, x: Array, root: int = 0) -> None:
         """Leave `x` as it is."""
 
+    def reduce(self, x: Array, root: int = 0) -> None:
+        """Leave `x` as it is."""
+
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:  # noqa: ARG002
         """Copy `x` to the only row of `out`."""
         assert out is not None

@@ -48,15 +48,18 @@ class CrossEntropy:
 
 
 class MeanSquare:
-    """Mean over the last dim of (y - target)^2, summed over tokens: y and targets (..., C)."""
+    """Mean over the last dim of (y - target)^2, summed over tokens: y and targets (..., C).
 
-    def __init__(self, *, buffers: Buffers):
-        self.buffers = buffers
+    `ranks` may have as many of the columns each; the mean is over all of theirs.
+    """
+
+    def __init__(self, *, buffers: Buffers, ranks: int = 1):
+        self.buffers, self.ranks = buffers, ranks
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient takes the outputs' place at once."""
         dy = self.buffers.reuse(y)
-        weight /= y.shape[-1]
+        weight /= y.shape[-1] * self.ranks
         np.subtract(y, targets.reshape(y.shape), out=dy)
         loss = float(np.sum(np.vecdot(dy, dy), dtype=np.float64)) * weight
         dy *= 2 * weight

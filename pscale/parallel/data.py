@@ -17,11 +17,9 @@ from pscale.nn.optim import make_optimizer
 from pscale.nn.param import Arena, Param
 from pscale.parallel import division
 from pscale.parallel.reduction import buckets, make_reduction
-from pscale.parallel.replicas import Call, Group, grouped
+from pscale.parallel.replicas import CUTTING, Call, Group, grouped
 
 Array = NDArray[np.floating]
-
-_CUTTING = ("pp", "ep", "tp")  # dims whose ranks hold different parameters
 
 
 class _Held:
@@ -32,7 +30,7 @@ class _Held:
         self.reduction = make_reduction(plan, self.arena.grad, _slices(group), mesh.axis(*group.sync))
         self.optimizer = make_optimizer(train, self.arena)
         different = {"pp", *group.cut}
-        self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in _CUTTING if dim not in different)
+        self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in CUTTING if dim not in different)
 
 
 class Replicated:
@@ -40,7 +38,7 @@ class Replicated:
 
     def __init__(self, units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str):
         self._held = [_Held(group, mesh, plan, train, dtype) for group in grouped(units, mesh)]
-        self._cutting = mesh.axis(*_CUTTING)
+        self._cutting = mesh.axis(*CUTTING)
         for held in self._held:
             held.arena.fill(train.seed)
 
@@ -136,7 +134,7 @@ def calls(case: Case, rank: int) -> list[Call]:
     if case.plan.zero:
         return []
     made = [call for part in division.parts(case, rank) if part.sync for call in _reduction(case, part, rank)]
-    cutting = spanned(case.plan.sizes, _CUTTING)
+    cutting = spanned(case.plan.sizes, CUTTING)
     if cutting and case.train.clip is not None:
         made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8))
     return made

@@ -16,6 +16,7 @@ from pscale.nn import counts
 from pscale.nn.param import share
 from pscale.nn.routing import has_experts
 from pscale.parallel import pipeline
+from pscale.parallel.matrix import parameters as matrix_parameters
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -76,7 +77,8 @@ def parts(case: Case, rank: int) -> list[Part]:
     sizes = case.plan.sizes
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
     for number, name in enumerate(units(case, rank)):
-        for sync, cut, size in _pieces(name, case, rank):
+        pieces = _pieces(name, case, rank) if case.plan.matrix.ranks == 1 else _blocks(name, case)
+        for sync, cut, size in pieces:
             key = spanned(sizes, sync), spanned(sizes, cut)
             part = found.setdefault(key, Part(sync=key[0], cut=key[1], units={}))
             part.units[number] = part.units.get(number, 0) + size
@@ -111,6 +113,12 @@ def _pieces(name: str, case: Case, rank: int) -> Iterator[tuple[tuple[str, ...],
         case "head":
             yield whole, (), 2 * h
             yield TOKENS, ("tp",), h * vocabulary(case, rank)
+
+
+def _blocks(name: str, case: Case) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
+    """Yield the same where matrices lie in blocks on a grid."""
+    for seen, cut, size in matrix_parameters.pieces(name, case):
+        yield (*TOKENS, *seen), cut, size
 
 
 def _share(total: int, case: Case, rank: int) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pscale.config import Case
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
+from pscale.nn.rehearsal import Paper
 from pscale.parallel import context, division, pipeline, strategies, zero_plan
-from pscale.parallel.rehearsal import rehearse
+from pscale.parallel.matrix import kept as matrix_kept
+from pscale.parallel.matrix.rehearsal import MatrixRank
+from pscale.parallel.rehearsal import Rank
 from pscale.parallel.schedule import peak
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 
+_UNLIKE = ("pp", "cp", "tx", "ty")  # dims along which ranks may hold more or less
 _STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
 
 
@@ -32,17 +36,25 @@ def memory_bytes(case: Case, rank: int) -> dict[str, int]:
     }
 
 
+def rehearse(case: Case, rank: int) -> Paper:
+    """Return the pool of `rank` after a step; later ones take nothing more."""
+    paper = Paper(division.item_bytes(case))
+    kind = MatrixRank if case.plan.matrix.ranks > 1 else Rank
+    kind(case, rank, paper).step()
+    return paper
+
+
 def fullest_rank(case: Case) -> int:
     """Return the rank that needs the most memory.
 
     Where parameters or tokens do not divide, the first rank of an axis has more of them; stages of a pipeline
-    and places in a sequence differ in what they keep.
+    and places in a sequence differ in what they keep, and those on a square in what passes through them.
     """
     places = [coordinates(case.plan.sizes, rank) for rank in range(case.ranks)]
     candidates = [
         rank
         for rank, place in enumerate(places)
-        if not any(at for dim, at in place.items() if dim not in ("pp", "cp"))
+        if not any(at for dim, at in place.items() if dim not in _UNLIKE)
     ]
     if len(candidates) == 1:
         return candidates[0]
@@ -57,14 +69,18 @@ def kept_bytes(case: Case, rank: int) -> int:
     model, plan, stage = case.model, case.plan, pipeline.stage_of(case.plan, rank)
     sequences, columns = division.sequences(case), division.vocabulary(case, rank)
     tokens, outside = model.sequence // plan.cp, plan.tp if plan.sp else 1
-    kept = counts.unit_activation_bytes(
-        model,
-        sequences,
-        inside=plan.tp,
-        outside=outside,
-        columns=columns,
-        tokens=tokens,
-        kept=context.kept_numbers(case, rank),
+    kept = (
+        matrix_kept.unit_activation_bytes(case)
+        if plan.matrix.ranks > 1
+        else counts.unit_activation_bytes(
+            model,
+            sequences,
+            inside=plan.tp,
+            outside=outside,
+            columns=columns,
+            tokens=tokens,
+            kept=context.kept_numbers(case, rank),
+        )
     )
     put_off = counts.unit_put_off_bytes(
         model, sequences, inside=plan.tp, outside=outside, columns=columns, tokens=tokens

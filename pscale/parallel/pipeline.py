@@ -15,6 +15,7 @@ from pscale.mesh.axis import Array, Axis, Pending
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
+from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
 
@@ -83,7 +84,8 @@ def held_units(case: Case, rank: int) -> list[int]:
 
 def activation_shape(model: Model, plan: Plan, sequences: int) -> tuple[int, int, int]:
     """Return the shape of what one rank sends to the next stage for `sequences` sequences."""
-    return sequences, model.sequence // plan.sequence_parts, model.width
+    rows, columns = activation_parts(plan)
+    return sequences // rows, model.sequence // plan.sequence_parts, model.width // columns
 
 
 class Boundary:

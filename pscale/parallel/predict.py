@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pscale.config import Case
 from pscale.nn import counts
 from pscale.parallel import context, strategies
+from pscale.parallel.matrix.grid import attending
 from pscale.parallel.memory import kept_bytes, memory_bytes
 from pscale.parallel.replicas import Call
 
@@ -53,6 +54,6 @@ def predict(case: Case, rank: int = 0) -> Prediction:
 
 def executed_flops(case: Case) -> int:
     """Count the FLOPs of the matrix products of a step, on all ranks."""
-    scores = context.computed_scores(case)
+    scores = context.computed_scores(case) * attending(case.plan)
     copies, parts = case.plan.mixture_copies, case.plan.sequence_parts
     return counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)

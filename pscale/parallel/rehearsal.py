@@ -23,13 +23,6 @@ from pscale.parallel.replicas import SETS, TOKENS
 from pscale.parallel.schedule import Action
 
 
-def rehearse(case: Case, rank: int) -> Paper:
-    """Return the pool of `rank` after a step; later ones take nothing more."""
-    paper = Paper(division.item_bytes(case))
-    _Rank(case, rank, paper).step()
-    return paper
-
-
 class EnterLinear:
     """A product with tokens that are gathered, forward and backward, from slices of `whole` elements."""
 
@@ -137,32 +130,40 @@ class _Paper:
         return _Message()
 
 
-class _Rank:
+class Rank:
     """The units of one rank, and its step, as `worker.build` and `worker.trainer` have them."""
 
     def __init__(self, case: Case, rank: int, paper: Paper):
         self.case, self.rank, self.paper = case, rank, paper
-        model, plan, self.tp = case.model, case.plan, case.plan.tp
+        model, plan, self.cut = case.model, case.plan, case.plan.tp
         self.sequences, self.width = division.sequences(case), model.width
         self.tokens = model.sequence // plan.cp
-        self.sliced = plan.sp and self.tp > 1
-        self.outside = self.tokens // self.tp if self.sliced else self.tokens  # of a sequence, between layers
+        self.sliced = plan.sp and self.cut > 1
+        self.outside = (
+            self.tokens // self.cut if self.sliced else self.tokens
+        )  # of a sequence, between layers
         self.rows, self.rows_outside = self.sequences * self.tokens, self.sequences * self.outside
+        self.features = model.width  # of a row between layers
         self.vocabulary = division.vocabulary(case, rank)
         self.stage = pipeline.stage_of(plan, rank)
         self.table = pipeline.timetable(plan, case.train.micro_batches)
         self.later: list[Callable[[], None]] | None = [] if self.table.splits else None
-        names = division.units(case, rank)
-        self.units = {
-            number: self._unit(name)
-            for number, name in zip(pipeline.held_units(case, rank), names, strict=True)
-        }
+        self.units: dict[int, Step] = {}
+
+    @property
+    def stream(self) -> int:
+        """Return the elements of activations between layers."""
+        return self.rows_outside * self.features
 
     def step(self) -> None:
         """Do what the trainer does."""
+        names = division.units(self.case, self.rank)
+        numbers = pipeline.held_units(self.case, self.rank)
+        self.units = {number: self._unit(name) for number, name in zip(numbers, names, strict=True)}
         edge = _Paper(self.paper, self.stage)
-        size = self.rows_outside * self.width
-        boundary = Boundary(cast(Axis, edge), self.table, (size,), dtype="", buffers=cast(Buffers, edge))
+        boundary = Boundary(
+            cast(Axis, edge), self.table, (self.stream,), dtype="", buffers=cast(Buffers, edge)
+        )
         parts = pipeline.stage_units(self.case.model, self.case.plan, self.stage)
         under_way: dict[tuple[int, int], list[Any]] = {}
         boundary.start_step()
@@ -200,7 +201,7 @@ class _Rank:
 
     def _loss(self) -> nn.Loss:
         tokens = self.case.model.kind in ("gpt", "moe")
-        return nn.Loss(self.paper, 3 * self.rows if tokens and self.tp > 1 else 0)
+        return nn.Loss(self.paper, 3 * self.rows if tokens and self.cut > 1 else 0)
 
     def _unit(self, name: str) -> Step:
         kind = name.partition(".")[0]
@@ -213,27 +214,27 @@ class _Rank:
             return Chain(self._norm(), self._columns(self.vocabulary))
         block = self._block(mixture=division.with_experts(self.case, name))
         if self.case.model.kind == "block":
-            return nn.First(self.paper, self.rows_outside * self.width, block)
+            return nn.First(self.paper, self.stream, block)
         return block
 
     def _embedding(self) -> Step:
         paper, C = self.paper, self.width
         positions = nn.Positions(paper, self.outside, C)
-        whole, mine = self.rows * C, self.rows * C // self.tp
-        if self.case.plan.embedding == "row" or self.tp == 1:
+        whole, mine = self.rows * C, self.rows * C // self.cut
+        if self.case.plan.embedding == "row" or self.cut == 1:
             tokens = nn.Tokens(paper, self.rows, self.vocabulary, C)
             return Chain(tokens, *self._leave(), positions)
-        tokens = nn.Tokens(paper, self.rows, self.case.model.vocabulary, C // self.tp)
+        tokens = nn.Tokens(paper, self.rows, self.case.model.vocabulary, C // self.cut)
         join = Moved(paper, mine, mine, (mine, mine)) if self.sliced else Moved(paper, whole, mine)
         return Chain(tokens, join, positions)
 
     def _block(self, *, mixture: bool) -> Step:
-        paper, C, inside = self.paper, self.width, 4 * self.width // self.tp
+        paper, C, inside = self.paper, self.width, 4 * self.width // self.cut
         attend = self._residual(
             self._norm(),
-            self._columns(3 * C // self.tp, bias=True),
+            self._columns(3 * C // self.cut, bias=True),
             self._attention(),
-            self._rows(C // self.tp),
+            self._rows(C // self.cut),
         )
         if mixture:
             return Chain(attend, nn.Residual(paper, None, self._norm(), self._mixture()))
@@ -242,7 +243,7 @@ class _Rank:
 
     def _attention(self) -> Step:
         model = self.case.model
-        heads = model.heads // self.tp
+        heads = model.heads // self.cut
         sizes = Heads(
             sequences=self.sequences,
             tokens=self.tokens,
@@ -280,7 +281,7 @@ class _Rank:
     def _residual(self, *branch: Step | Sequence[Step]) -> Step:
         """Return a branch with a bias; a row-cut product brings the way out with it."""
         steps = [step for part in branch for step in (part if isinstance(part, Sequence) else (part,))]
-        bias = Weight(self.paper, self.width, adds=self._adds(self._whole), later=None)
+        bias = Weight(self.paper, self.features, adds=self._adds(self._whole), later=None)
         return nn.Residual(self.paper, bias, *steps)
 
     def _norm(self) -> Step:
@@ -293,7 +294,7 @@ class _Rank:
             self._weight(self.width * columns),
             Weight(self.paper, columns, adds=self._adds(TOKENS), later=None) if bias else None,
         )
-        return EnterLinear(self.paper, self.rows * self.width, self.tp, linear) if self.sliced else linear
+        return EnterLinear(self.paper, self.rows * self.width, self.cut, linear) if self.sliced else linear
 
     def _rows(self, inputs: int) -> Sequence[Step]:
         linear = nn.Linear(self.paper, self.rows * self.width, self._weight(inputs * self.width))
@@ -301,7 +302,7 @@ class _Rank:
 
     def _leave(self) -> Sequence[Step]:
         whole = self.rows * self.width
-        return (Moved(self.paper, whole // self.tp, whole),) if self.sliced else ()
+        return (Moved(self.paper, whole // self.cut, whole),) if self.sliced else ()
 
     @property
     def _whole(self) -> tuple[str, ...]:

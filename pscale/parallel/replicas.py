@@ -14,7 +14,9 @@ from pscale.mesh.grid import spanned
 from pscale.nn.param import Param
 
 TOKENS = ("dp", "ep", "cp")  # dims that split the tokens of the batch
-EVERYWHERE = ("pp", "dp", "ep", "cp", "tp")
+GRID = ("tz", "tx", "ty")  # dims of the grid of matrix parallelism
+CUTTING = ("pp", "ep", "tp", *GRID)  # dims whose ranks hold different parameters
+EVERYWHERE = ("pp", "dp", "ep", "cp", "tp", *GRID)
 SETS = "replica"  # the dim of the sets that each have all shards: hybrid sharding
 
 

@@ -8,15 +8,12 @@ backward is the slice as well; it is gathered once more there, which costs one g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.layer import Layer
 from pscale.nn.linear import Linear
-from pscale.nn.loss import Loss
 from pscale.nn.param import Param, share
 from pscale.parallel import division
 from pscale.parallel.replicas import Call
@@ -81,37 +78,6 @@ def scattered(x: Array, axis: Axis, buffers: Buffers) -> Array:
     axis.reduce_scatter(x, mine, dim=T_DIM)
     buffers.give(x)
     return mine
-
-
-class Sliced:
-    """A first layer that works on a slice of T, of data that every rank has whole."""
-
-    def __init__(self, layer: Layer, axis: Axis):
-        self.layer, self.axis = layer, axis
-        self.params: Sequence[Param] = layer.params
-
-    def forward(self, x: Array) -> tuple[Array, Any]:
-        """Show the layer its slice."""
-        return self.layer.forward(slice_of(x, self.axis))
-
-    def backward(self, dy: Array, cache: Any) -> Array | None:
-        """Leave it to the layer."""
-        return self.layer.backward(dy, cache)
-
-
-class SlicedTargets:
-    """A loss of a slice of T, against targets that every rank has whole."""
-
-    def __init__(self, loss: Loss, axis: Axis):
-        self.loss, self.axis = loss, axis
-
-    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Show the loss its slice of the targets."""
-        return self.loss.forward(y, slice_of(targets, self.axis), weight)
-
-    def backward(self, cache: Array) -> Array:
-        """Return the gradient of this rank's outputs."""
-        return self.loss.backward(cache)
 
 
 def slice_of(x: Array, axis: Axis) -> Array:

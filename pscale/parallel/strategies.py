@@ -11,7 +11,8 @@ from pscale.mesh.axis import Mesh
 from pscale.nn.param import Param
 from pscale.parallel import context, data, expert, pipeline, sequence, tensor, zero_plan
 from pscale.parallel.data import Replicated
-from pscale.parallel.replicas import EVERYWHERE, SETS, TOKENS, Call, Replicas
+from pscale.parallel.matrix import plan as matrix
+from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Call, Replicas
 from pscale.parallel.zero import Sharded
 
 
@@ -35,6 +36,7 @@ class Buffered(Protocol):
         ...
 
 
+_REPEATING = (("tx",), ("ty",), ("tz",), ("tz", "tx"), ("tz", "ty"))
 # The axes that the strategies exchange over, each a set of dims of the mesh, in one order on every rank.
 GROUPS = (
     ("pp",),
@@ -47,13 +49,17 @@ GROUPS = (
     TOKENS,
     (*TOKENS, "tp"),
     ("dp", "cp", "tp"),
-    ("pp", "ep", "tp"),  # who holds different parameters
+    CUTTING,  # who holds different parameters
     ("shard", "ep", "cp"),  # who shares a set of shards
     ("shard", "ep", "cp", "tp"),
     ("shard", "cp"),
     ("shard", "cp", "tp"),
     (SETS,),  # who has the same shard of another set
     EVERYWHERE,  # who has different shards
+    # Of a grid: single dims for products, others for parameters that ranks repeat or sum.
+    *((dim,) for dim in GRID),
+    ("tx", "ty"),
+    *((*data, *dims) for data in (TOKENS, ("shard", "ep", "cp")) for dims in _REPEATING),
 )
 
 STRATEGIES: dict[str, Strategy] = {
@@ -64,6 +70,7 @@ STRATEGIES: dict[str, Strategy] = {
     "context": context,
     "expert": expert,
     "pipeline": pipeline,
+    "matrix": matrix,
 }
 BUFFERED: tuple[Buffered, ...] = (data, zero_plan, tensor, sequence)
 

@@ -80,15 +80,15 @@ def summed(x: Array, axis: Axis, buffers: Buffers) -> Array:
 
 
 class Shared:
-    """A loss that `copies` ranks compute alike; each reports its share, so that sums over ranks are right."""
+    """A loss that all ranks of `axis` compute alike; each reports its share: sums over ranks are right."""
 
-    def __init__(self, loss: Loss, copies: int):
-        self.loss, self.copies = loss, copies
+    def __init__(self, loss: Loss, axis: Axis):
+        self.loss, self.axis = loss, axis
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Return this rank's share of the loss and what backward needs."""
         value, cache = self.loss.forward(y, targets, weight)
-        return value / self.copies, cache
+        return value / self.axis.size, cache
 
     def backward(self, cache: Array) -> Array:
         """Return the gradient of the outputs, whole on every rank."""

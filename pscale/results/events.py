@@ -10,7 +10,7 @@ PHASES = ("data", "forward", "backward", "sync", "update")
 # Calls by whom they depend on; see docs/measurement.md.
 AMONG_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 FROM_ROOT = ("broadcast", "scatter")
-TO_ROOT = ("gather",)
+TO_ROOT = ("gather", "reduce")
 BETWEEN_TWO = ("send", "receive")
 VERBS = (*AMONG_ALL, *FROM_ROOT, *TO_ROOT, *BETWEEN_TWO, "copy")
 

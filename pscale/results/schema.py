@@ -38,7 +38,8 @@ CASES = _schema(
     ("threads", _whole),
     ("nodes", _whole),
     ("oversubscribed", pa.bool_()),
-    *((name, _whole) for name in ("dp", "tp", "pp", "cp", "ep")),
+    *((name, _whole) for name in ("dp", "tp", "pp", "cp", "ep", "tx", "ty", "tz")),
+    ("matrix", _text),  # algorithm on the grid tx x ty x tz; null for one rank
     ("sp", pa.bool_()),
     ("zero", _whole),
     ("shard", _whole),  # ranks of dp that share a set of shards; 0: all
@@ -79,7 +80,7 @@ CASES = _schema(
     ("loss_last", _real),
     ("loss_unigram", _real),  # of guessing by byte frequency; text only
     ("losses", pa.list_(_real)),  # every step, warm-up included
-    ("loss_spread", _real),  # largest relative difference of a loss between tensor ranks
+    ("loss_spread", _real),  # largest relative difference of a loss between ranks that compute the same
     ("replica_spread", _real),  # largest relative difference between replicas at the end
     ("dropped_share", _real),  # `moe` only: choices of experts that found no place, over all
     (

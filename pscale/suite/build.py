@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from pscale import config, lateness
-from pscale.suite.schema import Block, File, Gpt, Inject, Jitter, Linear, LinearData, Moe, Text
+from pscale.suite.schema import Block, File, Gpt, Inject, Jitter, Linear, LinearData, Moe, Plan, Text
 
 _STDLIB = config.Data.source
 _LINEAR_WEIGHTS = 5
@@ -36,7 +36,7 @@ def build(file: File, folder: Path) -> config.Case:
         model=_model(file.model),
         data=_data(file, folder),
         train=_train(file),
-        plan=config.Plan(**file.plan.model_dump(exclude={"bucket"}), bucket_bytes=file.plan.bucket),
+        plan=_plan(file.plan),
         timing=config.Timing(**file.timing.model_dump()),
         launch=config.Launch(
             **launch,
@@ -53,6 +53,12 @@ def build(file: File, folder: Path) -> config.Case:
         inject=_inject(file.inject),
         jitter=_jitter(file.jitter),
     )
+
+
+def _plan(plan: Plan) -> config.Plan:
+    fields = plan.model_dump(exclude={"bucket", "matrix"})
+    matrix = config.Matrix(**plan.matrix.model_dump())
+    return config.Plan(**fields, bucket_bytes=plan.bucket, matrix=matrix)
 
 
 def _model(model: Gpt | Moe | Block | Linear) -> config.Model:

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pscale.suite.schema import AXES, Plan
+from pscale.suite.schema import AXES, GRID, Matrix, Plan
 
 Values = Mapping[str, Any]  # of one case, by the dotted names of the fields that a sweep sets
 
-DEGREES = tuple(f"plan.{axis}" for axis in AXES)
-_PLAN = tuple(f"plan.{name}" for name in Plan.model_fields)  # in the order in which a plan reads well
+_GRID = tuple(f"plan.matrix.{name}" for name in GRID)
+DEGREES = (*(f"plan.{axis}" for axis in AXES), *_GRID)
+_PLAN = (  # in the order in which a plan reads well
+    *(f"plan.{name}" for name in Plan.model_fields),
+    *(f"plan.matrix.{name}" for name in Matrix.model_fields),
+)
 _NEUTRAL = {  # what goes without saying
     **dict.fromkeys(DEGREES, 1),
     "plan.zero": 0,
@@ -19,10 +23,11 @@ _NEUTRAL = {  # what goes without saying
     "plan.sp": False,
     "plan.virtual_stages": 1,
 }
-_AXIS = {  # options that mean nothing where the axis has one rank
-    **dict.fromkeys(("plan.sp", "plan.embedding"), "plan.tp"),
-    **dict.fromkeys(("plan.schedule", "plan.virtual_stages"), "plan.pp"),
-    **dict.fromkeys(("plan.context", "plan.placement"), "plan.cp"),
+_AXES = {  # options that mean nothing where the axis has one rank
+    **dict.fromkeys(("plan.sp", "plan.embedding"), ("plan.tp",)),
+    **dict.fromkeys(("plan.schedule", "plan.virtual_stages"), ("plan.pp",)),
+    **dict.fromkeys(("plan.context", "plan.placement"), ("plan.cp",)),
+    "plan.matrix.algorithm": _GRID,
 }
 
 
@@ -78,9 +83,15 @@ def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
 
 def _said(names: Sequence[str], values: Values) -> list[str]:
     """Return the names without those of a plan that say nothing, as long as others of the plan remain."""
-    meant = [name for name in names if not (_AXIS.get(name) in names and values[_AXIS[name]] == 1)]
+    meant = [name for name in names if _means_something(name, names, values)]
     said = [name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]]
     return said if any(name in _PLAN for name in said) else meant
+
+
+def _means_something(name: str, names: Sequence[str], values: Values) -> bool:
+    """Tell whether an option has an axis to be of; one that does not vary has ranks."""
+    degrees = [values[axis] for axis in _AXES.get(name, ()) if axis in names]
+    return not degrees or any(degree != 1 for degree in degrees)
 
 
 def _label(varying: Sequence[str], series: Sequence[str], said: Sequence[str], values: Values) -> str:

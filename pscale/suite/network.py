@@ -9,7 +9,7 @@ import yaml
 
 from pscale.errors import UsageError
 from pscale.replay.network import IDEAL, Link
-from pscale.suite.schema import AXES
+from pscale.suite.schema import AXES, GRID
 
 ALL = "all"
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -44,9 +44,9 @@ def read_network(text: str) -> dict[str, Link]:
 
 def _axis(name: Any) -> str:
     parts = str(name).split("+")
-    if name != ALL and not set(parts) <= {*AXES, "replica", "shard"}:
+    if name != ALL and not set(parts) <= {*AXES, *GRID, "replica", "shard"}:
         raise ValueError(
-            f"'{name}' is no axis; there are {', '.join(AXES)}, products such as dp+cp, and {ALL}"
+            f"'{name}' is no axis; there are {', '.join(AXES + GRID)}, products such as dp+cp, and {ALL}"
         )
     return str(name)
 

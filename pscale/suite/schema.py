@@ -157,11 +157,21 @@ class Train(Group):
 
 
 AXES = ("dp", "tp", "pp", "cp", "ep")
+GRID = ("tx", "ty", "tz")
 _REST = Formula("=rest")
 
 
+class Matrix(Group):
+    """A grid of ranks that share every product of matrices; of one rank: nobody does."""
+
+    tx: Count = config.Matrix.tx
+    ty: Count = config.Matrix.ty
+    tz: Count = config.Matrix.tz
+    algorithm: config.MatrixAlgorithm = config.Matrix.algorithm
+
+
 class Plan(Group):
-    """How the work is cut over ranks: their number is dp x tp x pp x cp x ep.
+    """How the work is cut over ranks: their number is dp x tp x pp x cp x ep, times a grid's tx x ty x tz.
 
     One degree may be `ranks`, or `rest`: what the others leave of the ranks. Without a word, that is dp.
     """
@@ -184,6 +194,7 @@ class Plan(Group):
     context: config.Context = config.Plan.context
     placement: config.Placement = config.Plan.placement
     ep: Degree = config.Plan.ep
+    matrix: Matrix = Matrix()
 
     @model_validator(mode="after")
     def _rest_of_the_ranks(self) -> Self:
@@ -194,7 +205,7 @@ class Plan(Group):
         if len(open_) > 1:
             raise ValueError(f"{' and '.join(open_)} cannot both be rest, what the others leave of the ranks")
         for axis in open_:
-            others = " * ".join(other for other in AXES if other != axis)
+            others = " * ".join([*(other for other in AXES if other != axis), *GRID])
             setattr(self, axis, Formula(f"=max(1, ranks // ({others}))"))
         return self
 

@@ -13,6 +13,7 @@ from pscale.nn.loss import Loss
 from pscale.nn.param import Deferred
 from pscale.nn.routing import Tally
 from pscale.parallel.pipeline import stage_units, timetable
+from pscale.worker.matrix_units import MatrixUnits
 from pscale.worker.units import Units
 
 
@@ -48,7 +49,8 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
     those of a step on all ranks, over which the auxiliary loss of routers is a mean.
     """
     buffers = Buffers()
-    made = Units(model, plan, mesh, buffers, sequences)
+    kind = MatrixUnits if plan.matrix.ranks > 1 else Units
+    made = kind(model, plan, mesh, buffers, sequences)
     makers = list(made.makers().items())
     units: list[Unit] = []
     parts: dict[int, range] = {}

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pscale.config import Case
 from pscale.data import Batches, prepare
@@ -19,8 +18,9 @@ from pscale.nn.param import Param
 from pscale.parallel.layout import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.predict import executed_flops
-from pscale.parallel.replicas import Replicas
+from pscale.parallel.replicas import GRID, Replicas
 from pscale.parallel.strategies import make_replicas
+from pscale.parallel.tensor import Shared
 from pscale.worker.build import build
 from pscale.worker.gemm import measure_gemm
 from pscale.worker.host import during
@@ -81,7 +81,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     columns = {
         "weights": learned(trainer.replicas) if case.model.kind == "linear" else None,
         "replica_spread": replica_spread(trainer.replicas, mesh),
-        "loss_spread": loss_spread(trainer.losses[:stop], mesh),
+        "loss_spread": loss_spread(trainer, stop, mesh),
         "recording_ratio": recording_ratio(trainer, stop, case.timing.overhead_steps),
         "recording_call_s": recording_call_s(),
         "loss_unigram": batches.unigram_nats,
@@ -157,21 +157,22 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     return float(everywhere[0])
 
 
-def loss_spread(losses: NDArray[np.float64], mesh: Mesh) -> float:
-    """Return the largest relative difference between the losses of tensor ranks, which compute the same."""
-    high, low = losses.copy(), losses.copy()
-    mesh.axis("tp").all_reduce(high, "max")
-    mesh.axis("tp").all_reduce(low, "min")
-    spread = float(((high - low) / np.where(high == 0, 1.0, np.abs(high))).max(initial=0.0))
-    everywhere = np.array([spread])
-    mesh.world.all_reduce(everywhere, "max")
-    return float(everywhere[0])
+def loss_spread(trainer: Trainer, stop: int, mesh: Mesh) -> float:
+    """Return the largest relative difference between losses of the ranks that compute the same."""
+    spread = np.zeros(1)
+    if isinstance(shared := trainer.stage.loss, Shared):
+        high, low = trainer.losses[:stop].copy(), trainer.losses[:stop].copy()
+        shared.axis.all_reduce(high, "max")
+        shared.axis.all_reduce(low, "min")
+        spread[0] = ((high - low) / np.where(high == 0, 1.0, np.abs(high))).max(initial=0.0)
+    mesh.world.all_reduce(spread, "max")
+    return float(spread[0])
 
 
 def _holders(param: Param) -> tuple[str, ...]:
-    """Return the dims whose ranks hold the same: also tensor ranks that see the same tokens."""
+    """Return the dims whose ranks hold the same: also those that see the same tokens."""
     cut = param.cut.dims if param.cut else ()
-    return tuple(dict.fromkeys((*param.sync, *({"tp"} - set(cut)))))
+    return tuple(dict.fromkeys((*param.sync, *({"tp", *GRID} - set(cut)))))
 
 
 def _used(measured: Measured) -> dict[str, Any]:

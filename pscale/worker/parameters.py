@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pscale.config import Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.buffers import Buffers
+from pscale.nn.layer import Layer
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Draw, Param, constant, normal
 from pscale.parallel import expert, tensor
@@ -44,7 +45,7 @@ class Parameters:
         """Make a vector of zeros."""
         return self.make(name, (size,), constant(0.0), split=split, groups=groups)
 
-    def norm(self, name: str, size: int, buffers: Buffers) -> LayerNorm:
+    def norm(self, name: str, size: int, buffers: Buffers) -> Layer:
         """Return a norm with gains of one."""
         gain = self.make(f"{name}.gain", (size,), constant(1.0))
         return LayerNorm(gain, self.bias(f"{name}.bias", size), buffers=buffers)

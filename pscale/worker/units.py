@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from pscale.nn.queue import Standing, Whole, capacity
 from pscale.nn.routing import Router, Tally, has_experts
 from pscale.parallel import context, expert, sequence, standing, tensor
 from pscale.parallel.layout import layout_of, runs_of
+from pscale.parallel.part import Sliced, SlicedTargets
 from pscale.parallel.progress import interspersed
 from pscale.parallel.vocabulary import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 from pscale.worker.parameters import DEVIATION, Parameters
@@ -51,7 +53,7 @@ class Units:
     def only_block(self, number: int) -> Layer:
         """Return a block that takes data."""
         block = First(self.block(number), self.buffers)
-        return sequence.Sliced(block, self.tensor) if self.sliced else block
+        return Sliced(block, partial(sequence.slice_of, axis=self.tensor)) if self.sliced else block
 
     def linear(self, number: int) -> Layer:
         """Return the product with the only weights."""
@@ -80,16 +82,14 @@ class Units:
         C, buffers, own = self.model.width, self.buffers, self._parameters(number)
         depth = 1 if self.model.kind == "block" else self.model.layers
         last = DEVIATION / math.sqrt(2 * depth)
-        heads = self.model.heads // self.tensor.size
         attention = (
             own.norm("attention.norm", C, buffers),
             self._columns(
                 own.matrix("qkv.weight", C, 3 * C, split=1, groups=3),
                 own.bias("qkv.bias", 3 * C, split=0, groups=3),
             ),
-            self._attention(heads),
-            Linear(own.matrix("projection.weight", C, C, last, split=0), buffers=buffers),
-            self._leave(),
+            self._attention(),
+            *self._rows(own.matrix("projection.weight", C, C, last, split=0)),
         )
         bias = own.bias("projection.bias", C)
         attend = Residual(*interspersed(attention, self.mesh), bias=bias, buffers=buffers)
@@ -100,8 +100,7 @@ class Units:
             own.norm("mlp.norm", C, buffers),
             self._columns(own.matrix("up.weight", C, 4 * C, split=1)),
             BiasGelu(own.bias("up.bias", 4 * C, split=0), buffers=buffers),
-            Linear(own.matrix("down.weight", 4 * C, C, last, split=0), buffers=buffers),
-            self._leave(),
+            *self._rows(own.matrix("down.weight", 4 * C, C, last, split=0)),
         )
         bias = own.bias("down.bias", C)
         return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, buffers=buffers))
@@ -119,9 +118,11 @@ class Units:
             return CrossEntropy(buffers=buffers) if tokens else MeanSquare(buffers=buffers)
         if tokens:
             first = self._vocabulary().start
-            return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis.size)
+            return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
         loss = MeanSquare(buffers=buffers)
-        return sequence.SlicedTargets(loss, axis) if self.sliced else tensor.Shared(loss, axis.size)
+        if self.sliced:
+            return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
+        return tensor.Shared(loss, axis)
 
     def _parameters(self, number: int) -> Parameters:
         return Parameters(plan=self.plan, mesh=self.mesh, unit=number)
@@ -162,10 +163,15 @@ class Units:
             return Whole(self.model.sequence)
         return standing.Shared(axis, standing.runs_of_everyone(self.model, self.plan))
 
-    def _attention(self, heads: int) -> Layer:
+    @property
+    def _heads(self) -> int:
+        """How many heads this rank has."""
+        return self.model.heads // self.tensor.size
+
+    def _attention(self) -> Layer:
         """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
         return context.attention(
-            heads,
+            self._heads,
             keeps_scores=self.model.keeps_scores,
             kind=self.plan.context,
             axis=self.context,
@@ -183,6 +189,10 @@ class Units:
         if self.sliced:
             return sequence.EnterLinear(linear, self.tensor, buffers=self.buffers)
         return Chain(tensor.Enter(self.tensor, buffers=self.buffers), linear)
+
+    def _rows(self, weight: Param) -> Sequence[Layer]:
+        """Return a product with a weight cut by rows, and the way out of it."""
+        return Linear(weight, buffers=self.buffers), self._leave()
 
     def _leave(self) -> Layer:
         """Return the way from partial products of tensor ranks to what they have in common."""

@@ -46,8 +46,23 @@ sweep:
   - {tp: 2, sp: true, zero: 2}
 """
 
+GRIDS = """
+name: grids
+scaling: strong
+model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 16, vocabulary: 256}
+train: {batch: 8, lr: 1.0e-2, clip: 0.5}
+ranks: 4
+launch: {oversubscribe: true, time_limit: 2m}
+sweep:
+  cases:
+  - {tx: 2, ty: 2, algorithm: summa}
+  - {tx: 2, ty: 2, algorithm: cannon, pp: 2, micro_batches: 2, ranks: 8}
+  - {tx: 2, tz: 2, algorithm: agarwal}
+  - {ty: 2, tz: 2, algorithm: axonn}
+"""
 
-@pytest.mark.parametrize("text", [DENSE, MIXTURE], ids=["dense", "mixture"])
+
+@pytest.mark.parametrize("text", [DENSE, MIXTURE, GRIDS], ids=["dense", "mixture", "grids"])
 def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, text):
     command = cli.command("verify", cli.suite(text), "--reports", cli.reports, "--json")
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

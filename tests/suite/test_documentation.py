@@ -15,7 +15,7 @@ from pscale import expressions
 from pscale.errors import PscaleError
 from pscale.suite import expand, load_suite, quantities
 from pscale.suite.document import read_value
-from pscale.suite.schema import File, Metric, Omp, Option, Word, WordOrNothing
+from pscale.suite.schema import File, Matrix, Metric, Omp, Option, Word, WordOrNothing
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def rows(first):
     for line in DOCUMENT.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|"):
-            heading, columns = (line if line.startswith("## ") else heading), []
+            heading, columns = (line if re.match("##+ ", line) else heading), []
         elif not columns:
             columns = cells
         elif columns[0] == first and set(line) != set("|-"):
@@ -96,7 +96,7 @@ def models(annotation):
 def schema():
     """Return field and type of all that the schema has, by group, kind and name."""
     groups = {"": [File]} | {name: models(hint) for name, hint in get_type_hints(File).items()}
-    groups |= {"launch.omp": [Omp]}
+    groups |= {"launch.omp": [Omp], "plan.matrix": [Matrix]}
     found = {}
     for group, classes in groups.items():
         for model in classes:
@@ -127,7 +127,7 @@ def test_the_fields_of_the_document_are_those_of_the_schema():
         "sweep",
         "expect",
     }
-    assert groups == top | {"launch.omp"}
+    assert groups == top | {"launch.omp", "plan.matrix"}
 
 
 @pytest.mark.parametrize("place", FIELDS, ids=lambda place: ".".join(filter(None, place)))

@@ -127,6 +127,10 @@ def test_every_choice_of_a_plan_reaches_the_job(cases):
             "cases: [{zero: 1}, {tp: 2, sp: true}, {cp: 4, context: ulysses}, {pp: 2, schedule: gpipe}]",
             ["dp 4 · zero 1", "dp 2 · tp 2 · sp", "cp 4 · ulysses", "dp 2 · pp 2 · gpipe"],
         ),
+        (
+            "cases: [{zero: 1}, {tx: 2, ty: 2, algorithm: cannon}, {tz: 2}, {ty: 2, algorithm: agarwal}]",
+            ["dp 4 · zero 1", "tx 2 · ty 2 · cannon", "dp 2 · tz 2 · axonn", "dp 2 · ty 2 · agarwal"],
+        ),
         # An option that an axis of one rank ignores, where nothing else tells two cases apart:
         ("tp: [1, 4], sp: [false, true]", ["dp 4 · tp 1 · no sp", "dp 4 · tp 1 · sp", "tp 4", "tp 4 · sp"]),
         (

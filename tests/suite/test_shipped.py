@@ -13,7 +13,18 @@ SUITES = sorted(FOLDER.glob("*.yaml"))
 def test_the_suites_that_the_manual_names_are_there():
     names = {path.stem for path in SUITES}
     assert names >= {"weak", "strong", "linear", "block", "text", "reduction", "loading", "quick"}
-    assert names >= {"tensor", "sequence", "context", "pipeline", "zero", "moe", "3d", "strategies", "mingpt"}
+    assert names >= {
+        "tensor",
+        "sequence",
+        "context",
+        "pipeline",
+        "zero",
+        "moe",
+        "3d",
+        "strategies",
+        "mingpt",
+        "matrix",
+    }
 
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from plans import TEXT, name, on_plan, train
 
-from pscale.config import Data, Model, Plan, Train
+from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
-from pscale.worker import parameters
+from pscale.worker import matrix_units, parameters
 
 GPT = replace(
     TEXT,
@@ -24,7 +24,11 @@ GPT = replace(
     train=Train(batch=8, steps=1, warmup=0, optimizer="sgd", lr=2.0**-10, clip=None),
 )
 MIXED = {"kind": "moe", "experts": 4, "capacity_factor": 0.75, "every": 1, "balance_weight": 0.5}
-CASES = {"gpt": GPT, "moe": replace(GPT, model=replace(GPT.model, **MIXED))}
+CASES = {
+    "gpt": GPT,
+    "moe": replace(GPT, model=replace(GPT.model, **MIXED)),
+    "even": replace(GPT, model=replace(GPT.model, vocabulary=18)),
+}
 
 PLANS = [
     ("gpt", 2, Plan(dp=4, bucket_bytes=4096)),
@@ -39,13 +43,17 @@ PLANS = [
     ("gpt", 4, Plan(pp=2, tp=2, cp=2, sp=True)),
     ("moe", 1, Plan(ep=4, reduction="gather-broadcast")),
     ("moe", 2, Plan(ep=2, cp=2, tp=2, sp=True, zero=1)),
+    ("even", 2, Plan(pp=2, matrix=Matrix(tx=2, ty=2, algorithm="cannon"))),
+    ("even", 2, Plan(dp=2, matrix=Matrix(tx=2, ty=2, algorithm="summa"))),
+    ("even", 1, Plan(matrix=Matrix(tx=2, ty=2, tz=2, algorithm="agarwal"))),
+    ("even", 2, Plan(matrix=Matrix(tx=2, ty=2, tz=2, algorithm="axonn"))),
 ]
 
 
 class Gains:
     """gain x + bias, with the parameters of a norm."""
 
-    def __init__(self, gain, bias, *, buffers):
+    def __init__(self, gain, bias, *_, buffers):
         self.gain, self.bias, self.buffers, self.params = gain, bias, buffers, (gain, bias)
 
     def forward(self, x):
@@ -77,6 +85,8 @@ def exact(folder):
     """Return what runs a case with integers on a plan."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameters, "LayerNorm", Gains)
+        patch.setattr(matrix_units, "LayerNorm", Gains)
+        patch.setattr(matrix_units, "ColumnNorm", Gains)
         patch.setattr(Param, "initial", integers)
         yield lambda case, plan, micro_batches: train(on_plan(case, plan, micro_batches), plan, folder)
 

@@ -1,0 +1,65 @@
+"""The three-dimensional algorithm of Agarwal et al. (1995): nothing is held twice.
+
+A, B and C each lie once on the grid. Blocks of A and B are gathered from ranks that share them, multiplied,
+and the sum over the ranks of the contraction is scattered: to AxoNN's scheme it is what sequence parallelism
+is to tensor parallelism. Rows of A are cut over the output, rows of C over the contraction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pscale.mesh.axis import Axis
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import rows_of
+from pscale.nn.param import Param
+from pscale.parallel.matrix.depth import Depth
+from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+from pscale.parallel.matrix.rows import gathered, scattered
+
+
+class Agarwal:
+    """Products on a grid of contraction x output x depth."""
+
+    def __init__(self, contraction: Axis, output: Axis, depth: Axis, *, buffers: Buffers):
+        self.contraction, self.output, self.buffers = contraction, output, buffers
+        self.depth = Depth(depth, buffers=buffers)
+
+    def multiply(self, a: Array, weight: Param) -> Array:
+        """Return this rank's rows of a block of `a @ weight`."""
+        whole = gathered(a, self.output, self.buffers)
+        b = self.depth.whole(weight)
+        partial = self.buffers.take((*whole.shape[:-1], b.shape[1]), a.dtype)
+        np.matmul(rows_of(whole), b, out=rows_of(partial))
+        self.depth.free(b)
+        self.buffers.give(whole)
+        return scattered(partial, self.contraction, self.buffers)
+
+    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
+        """Return the gradient of `a`; both products share the gathered `dc`."""
+        whole = gathered(dc, self.contraction, self.buffers)
+        self.buffers.give(dc)
+        b = self.depth.whole(weight)
+        partial = self.buffers.take((*whole.shape[:-1], len(b)), a.dtype)
+        np.matmul(rows_of(whole), b.T, out=rows_of(partial))
+        self.depth.free(b)
+        da = scattered(partial, self.output, self.buffers)
+        whole_a = gathered(a, self.output, self.buffers)
+        self.depth.add_product(weight, rows_of(whole_a).T, rows_of(whole))
+        for array in (whole, whole_a, a):
+            self.buffers.give(array)
+        return da
+
+
+def exchanged(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to its calls, in elements."""
+    weights, depth = one.weights, one.depth
+    a, c = one.rows * one.inputs, one.rows * one.outputs  # of ranks that share them
+    return [
+        Exchanged(one.output, "all_gather", a // one.size(one.output), 2),
+        Exchanged(depth, "all_gather", weights // one.size(depth), 2),
+        Exchanged(one.contraction, "reduce_scatter", c),
+        Exchanged(one.contraction, "all_gather", c // one.size(one.contraction)),
+        Exchanged(one.output, "reduce_scatter", a),
+        Exchanged(depth, "reduce_scatter", weights),
+    ]

@@ -1,0 +1,58 @@
+"""The four-dimensional scheme of AxoNN (Singh et al., arXiv 2305.13525); data parallelism is its fourth dim.
+
+A block of C is a sum over the ranks of the contraction, which all of them get; ranks of the output have the
+same block of A; those of the depth have other rows of A and share their weights. With an output alone it is
+Megatron's tensor parallelism, with a depth alone ZeRO-3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pscale.mesh.axis import Axis
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import rows_of
+from pscale.nn.param import Param
+from pscale.parallel.matrix.depth import Depth
+from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+
+
+class Axonn:
+    """Products on a grid of contraction x output x depth."""
+
+    def __init__(self, contraction: Axis, output: Axis, depth: Axis, *, buffers: Buffers):
+        self.contraction, self.output, self.buffers = contraction, output, buffers
+        self.depth = Depth(depth, buffers=buffers)
+
+    def multiply(self, a: Array, weight: Param) -> Array:
+        """Return this rank's block of `a @ weight`."""
+        b = self.depth.whole(weight)
+        c = self.buffers.take((*a.shape[:-1], b.shape[1]), a.dtype)
+        np.matmul(rows_of(a), b, out=rows_of(c))
+        self.depth.free(b)
+        self.contraction.all_reduce(c)
+        return c
+
+    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
+        """Return the gradient of `a`, whose sum is under way while that of the weight is computed."""
+        b = self.depth.whole(weight)
+        da = self.buffers.take(a.shape, a.dtype)
+        np.matmul(rows_of(dc), b.T, out=rows_of(da))
+        self.depth.free(b)
+        pending = self.output.start_all_reduce(da)
+        self.depth.add_product(weight, rows_of(a).T, rows_of(dc))
+        pending.wait()
+        for array in (dc, a):
+            self.buffers.give(array)
+        return da
+
+
+def exchanged(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to its calls, in elements; depth keeps no weights from forward to backward."""
+    weights, depth = one.weights, one.depth
+    return [
+        Exchanged(depth, "all_gather", weights // one.size(depth), 2),
+        Exchanged(one.contraction, "all_reduce", one.rows * one.outputs),
+        Exchanged(one.output, "all_reduce", one.rows * one.inputs),
+        Exchanged(depth, "reduce_scatter", weights),
+    ]

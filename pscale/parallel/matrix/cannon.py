@@ -1,0 +1,153 @@
+"""Cannon's algorithm (1969) on a square: blocks travel round rows and columns, to neighbours alone.
+
+Of the transposed products one factor travels as in the product itself, and sums of the result travel in the
+place of the other: each visits the ranks that have a share of it, then goes home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pscale.mesh.axis import Axis, Pending
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tile import rows_of
+from pscale.nn.param import Param
+from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+
+
+class Traveller:
+    """A block on its way round an axis, `block` being what is here now; `own` is given back when it left."""
+
+    def __init__(self, block: Array, axis: Axis, buffers: Buffers, *, own: bool):
+        self.block, self._axis, self._buffers, self._own = block, axis, buffers, own
+        self._arriving: Array | None = None
+        self._pending: list[Pending] = []
+
+    def start(self, ranks: int = 1) -> None:
+        """Begin to move by so many ranks down the axis."""
+        axis, distance = self._axis, ranks % self._axis.size
+        if distance:
+            self._arriving = self._buffers.take_exchange(self.block.shape, self.block.dtype)
+            source, to = (axis.rank + distance) % axis.size, (axis.rank - distance) % axis.size
+            self._pending = [axis.start_receive(self._arriving, source), axis.start_send(self.block, to)]
+
+    def arrive(self) -> None:
+        """Return when the next block is here, and this one gone."""
+        for pending in self._pending:
+            pending.wait()
+        if self._arriving is not None:
+            self.give()
+            self.block, self._own, self._arriving, self._pending = self._arriving, True, None, []
+            self._buffers.end_exchange(self.block)
+
+    def move(self, ranks: int) -> None:
+        """Move by so many ranks."""
+        self.start(ranks)
+        self.arrive()
+
+    def give(self) -> None:
+        """Give the block back, unless it is somebody else's."""
+        if self._own:
+            self._buffers.give(self.block)
+
+
+class Cannon:
+    """Products on a square: `across` are the ranks of a row of it, `down` those of a column."""
+
+    def __init__(self, across: Axis, down: Axis, *, buffers: Buffers):
+        self.across, self.down, self.buffers = across, down, buffers
+
+    def multiply(self, a: Array, weight: Param) -> Array:
+        """Return this rank's block of `a @ weight`; blocks travel while others are multiplied."""
+        c = self.buffers.take((*a.shape[:-1], weight.shape[1]), a.dtype)
+        rows, product = rows_of(c), self.buffers.take(rows_of(c).shape, c.dtype)
+        moving = [self._of_a(rows_of(a)), self._of_b(weight.data)]
+        for turn in range(self.across.size):
+            for traveller in moving:
+                traveller.arrive()
+            first, second = (traveller.block for traveller in moving)
+            if turn < self.across.size - 1:
+                for traveller in moving:
+                    traveller.start()
+            np.matmul(first, second, out=product if turn else rows)
+            if turn:
+                rows += product
+        self.buffers.give(product)
+        for traveller in moving:
+            traveller.give()
+        return c
+
+    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
+        """Return the gradient of `a`."""
+        rows = rows_of(dc)
+        da = self._travelling_sum(
+            lambda b: np.matmul(rows, b.T, out=self._like(rows_of(a))),
+            self._of_b(weight.data),
+            self.across,
+            late=self.down.rank,
+        )
+        db = self._travelling_sum(
+            lambda block: np.matmul(block.T, rows, out=self._like(weight.data)),
+            self._of_a(rows_of(a)),
+            self.down,
+            late=self.across.rank,
+        )
+        weight.add_grad(db)
+        for array in (db, dc, a):
+            self.buffers.give(array)
+        return da.reshape(a.shape)
+
+    def _of_a(self, block: Array) -> Traveller:
+        """Return the block of A with which this rank begins: (i, j) has block i + j of the contraction."""
+        traveller = Traveller(block, self.across, self.buffers, own=False)
+        traveller.move(self.down.rank)
+        return traveller
+
+    def _of_b(self, block: Array) -> Traveller:
+        traveller = Traveller(block, self.down, self.buffers, own=False)
+        traveller.move(self.across.rank)
+        return traveller
+
+    def _like(self, block: Array) -> Array:
+        return self.buffers.take(block.shape, block.dtype)
+
+    def _travelling_sum(
+        self, product: Callable[[Array], Array], factor: Traveller, axis: Axis, late: int
+    ) -> Array:
+        """Return this rank's block of a sum over `axis`, of products with a factor that travels as well.
+
+        The last rank to add to a block is `late` - 1 places from its home.
+        """
+        total: Traveller | None = None
+        for turn in range(axis.size):
+            factor.arrive()
+            block = factor.block
+            if turn < axis.size - 1:
+                factor.start()
+            mine = product(block)
+            if total is not None:
+                total.arrive()
+                mine += total.block
+                total.give()
+            total = Traveller(mine, axis, self.buffers, own=True)
+            if turn < axis.size - 1:
+                total.start()
+        assert total is not None
+        total.move(1 - late)
+        factor.give()
+        return total.block
+
+
+def exchanged(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to its calls, in elements: ways to the first block and home depend on it."""
+    across, down, q = one.output, one.contraction, one.size(one.output)
+    found = []
+    for dim, size, late in (
+        (across, one.rows * one.inputs, one.place[down]),
+        (down, one.weights, one.place[across]),
+    ):
+        moves = 3 * (q - 1) + 2 * (late != 0) + (late != 1)
+        found += [Exchanged(dim, "send", size, moves), Exchanged(dim, "receive", 0, moves)]
+    return found

@@ -1,0 +1,189 @@
+"""What a grid asks of a model, and the calls that it costs, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pscale.config import Case, MatrixAlgorithm
+from pscale.errors import PlanError
+from pscale.mesh.grid import coordinates
+from pscale.parallel import division
+from pscale.parallel.matrix import agarwal, axonn, cannon, summa
+from pscale.parallel.matrix.grid import Spread, count, scheme_of
+from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+from pscale.parallel.replicas import Call
+
+_EXCHANGED: dict[MatrixAlgorithm, Callable[[Multiplication], list[Exchanged]]] = {
+    "axonn": axonn.exchanged,
+    "agarwal": agarwal.exchanged,
+    "summa": summa.exchanged,
+    "cannon": cannon.exchanged,
+}
+
+
+def check(case: Case) -> None:
+    """Raise PlanError for what does not go with a grid, and for numbers that do not divide by it."""
+    if case.plan.matrix.ranks == 1:
+        return
+    _check_plan(case)
+    _check_grid(case)
+    _check_sizes(case)
+
+
+def _check_plan(case: Case) -> None:
+    """Refuse what cuts the same layers in another way."""
+    plan, kind, grid = case.plan, case.model.kind, f"matrix {case.plan.matrix.product}"
+    if kind == "linear":
+        raise PlanError(
+            f"{grid} cuts the layers of a transformer; kind linear has none, use dp {plan.matrix.ranks}"
+        )
+    if kind == "moe":
+        raise PlanError(
+            f"{grid} cuts whole MLPs, and kind moe has experts in their place; kind gpt would work"
+        )
+    for dim, degree in (("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep)):
+        if degree > 1:
+            instead = f"tx {degree}" if dim == "tp" else f"dp {degree}"
+            raise PlanError(
+                f"{dim} {degree} and {grid} would both cut the same layers; "
+                f"{dim} 1 would work, with {instead}"
+            )
+    if plan.sp:
+        raise PlanError(
+            f"sp is for tensor ranks; {grid} needs none: algorithm agarwal cuts what axonn repeats"
+        )
+    if plan.pp > 1 and plan.schedule == "zero-bubble":
+        raise PlanError(
+            f"schedule zero-bubble puts off products for weights, which {grid} exchanges as well; "
+            "schedule 1f1b would work"
+        )
+
+
+def _check_grid(case: Case) -> None:
+    """Refuse a grid on which the algorithm does not work."""
+    grid = case.plan.matrix
+    if grid.algorithm not in ("cannon", "summa"):
+        return
+    if grid.tz > 1:
+        raise PlanError(
+            f"algorithm {grid.algorithm} works on a square, tz {grid.tz} is for axonn and agarwal; "
+            f"tz 1 would work, with dp {case.plan.dp * grid.tz}"
+        )
+    if grid.tx != grid.ty:
+        sides = dict.fromkeys((max(min(grid.tx, grid.ty), 2), max(grid.tx, grid.ty)))
+        fits = [f"tx {size} and ty {size}" for size in sides]
+        raise PlanError(
+            f"algorithm {grid.algorithm} needs a square, and tx {grid.tx} is not ty {grid.ty}; "
+            f"{' or '.join(fits)} would work, or algorithm axonn"
+        )
+
+
+def _check_sizes(case: Case) -> None:
+    """Refuse sizes of the model or the batch that ranks cannot share evenly."""
+    model, scheme = case.model, scheme_of(case.plan)
+    wanted = [("heads", model.heads, scheme.inside.columns)]
+    wanted += [("width", model.width, spread.rows) for spread in (scheme.into, scheme.out_of)]
+    wanted += [("width", model.width, spread.columns) for spread in (scheme.into, scheme.out_of)]
+    if model.kind == "gpt":
+        wanted += [
+            ("vocabulary", model.vocabulary, spread) for spread in (scheme.into.columns, scheme.table.rows)
+        ]
+    for name, value, dims in wanted:
+        if value % count(dims, case.plan.sizes):
+            raise PlanError(f"{name} {value} {_split(case, dims)}; {name} {_near(case, value, dims)} would")
+    sequences = division.sequences(case)
+    for dims in (scheme.outside.rows, scheme.inside.rows):
+        if sequences % count(dims, case.plan.sizes):
+            of_one = case.train.batch // sequences // (case.plan.batch_parts if case.scaling == "weak" else 1)
+            raise PlanError(
+                f"the {sequences} sequences of a micro-batch {_split(case, dims, verb='do')}; "
+                f"batch {_near(case, sequences, dims, of_one)} would"
+            )
+
+
+def _split(case: Case, dims: Sequence[str], verb: str = "does") -> str:
+    """Say by what something does not divide."""
+    sizes = case.plan.sizes
+    by = [f"{dim} {sizes[dim]}" for dim in dims if sizes[dim] > 1]
+    total = f" = {count(dims, sizes)}" if len(by) > 1 else ""
+    return f"{verb} not divide by {' × '.join(by)}{total} of matrix {case.plan.matrix.product}"
+
+
+def _near(case: Case, value: int, dims: Sequence[str], times: int = 1) -> str:
+    """Return the nearest values that divide, as a choice."""
+    parts = count(dims, case.plan.sizes)
+    below = value - value % parts
+    return " or ".join(str(fit * times) for fit in (below, below + parts) if fit)
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls of products, norms, embedding and loss that `rank` makes in one step."""
+    if case.plan.matrix.ranks == 1:
+        return []
+    sizes, item = case.plan.sizes, division.item_bytes(case)
+    found = (call for name in division.units(case, rank) for call in _exchanged(name, case, rank))
+    made = [
+        Call(axis=dim, verb=verb, sent_bytes=elements * item, count=times)
+        for dim, verb, elements, times in found
+        if sizes[dim] > 1
+    ]
+    return division.per_step(case, made)
+
+
+def multiplication(case: Case, rank: int, weight: Spread, inputs: int, outputs: int) -> Multiplication:
+    """Return what `rank` has of a product of activations with weights of `inputs` x `outputs`."""
+    sizes, scheme = case.plan.sizes, scheme_of(case.plan)
+    return Multiplication(
+        rows=division.sequences(case) * case.model.sequence // sizes[scheme.outside.rows[0]],
+        inputs=inputs // sizes[weight.rows[0]],
+        outputs=outputs // sizes[weight.columns[0]],
+        contraction=weight.rows[0],
+        output=weight.columns[0],
+        depth="tz",
+        sizes=sizes,
+        place=coordinates(sizes, rank),
+    )
+
+
+def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
+    """Yield the calls of one unit and micro-batch."""
+    scheme, sizes, h = scheme_of(case.plan), case.plan.sizes, case.model.width
+    products = _EXCHANGED[case.plan.matrix.algorithm]
+    n = division.sequences(case) * case.model.sequence
+
+    def norms(times: int) -> Iterator[Exchanged]:
+        (dim,) = scheme.outside.columns
+        statistics = 2 * n // count(scheme.outside.rows, sizes)
+        yield Exchanged(dim, "all_gather", statistics, times)
+        yield Exchanged(dim, "all_reduce", statistics, times)
+
+    match name.partition(".")[0]:
+        case "embedding":
+            yield from _looked_up(case, n)
+        case "block":
+            yield from norms(2)
+            for weight, inputs, outputs in (
+                (scheme.into, h, 3 * h),
+                (scheme.out_of, h, h),
+                (scheme.into, h, 4 * h),
+                (scheme.out_of, 4 * h, h),
+            ):
+                yield from products(multiplication(case, rank, weight, inputs, outputs))
+        case "head":
+            yield from norms(1)
+            yield from products(multiplication(case, rank, scheme.into, h, case.model.vocabulary))
+            (dim,) = scheme.inside.columns
+            yield Exchanged(dim, "all_reduce", n // count(scheme.inside.rows, sizes), 3)
+
+
+def _looked_up(case: Case, n: int) -> Iterator[Exchanged]:
+    """Yield the calls that add up what ranks find in their parts of the table."""
+    scheme, sizes = scheme_of(case.plan), case.plan.sizes
+    (dim,) = scheme.table.rows
+    columns = case.model.width // count(scheme.outside.columns, sizes)
+    partial, mine = (n // count(rows, sizes) * columns for rows in (scheme.looked_up, scheme.outside.rows))
+    if partial == mine:
+        yield Exchanged(dim, "all_reduce", mine)
+    else:
+        yield Exchanged(dim, "reduce_scatter", partial)
+        yield Exchanged(dim, "all_gather", mine)

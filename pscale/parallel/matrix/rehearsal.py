@@ -1,0 +1,102 @@
+"""A step on a grid on paper: what the pool of activations of one rank will hold, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pscale.config import Case
+from pscale.nn import rehearsal as nn
+from pscale.nn.rehearsal import Chain, Paper, Sheet, Step, Weight
+from pscale.parallel.matrix.grid import Spread, count, scheme_of
+from pscale.parallel.matrix.plan import multiplication
+from pscale.parallel.matrix.rehearsal_products import PRODUCTS, Product
+from pscale.parallel.rehearsal import Moved, Rank
+from pscale.parallel.replicas import TOKENS
+
+
+class MatrixLinear:
+    """A shared product."""
+
+    def __init__(self, product: Product, bias: Weight | None):
+        self.product, self.bias = product, bias
+
+    def forward(self, x: Sheet) -> tuple[Sheet, Sheet]:
+        """Keep the input."""
+        return self.product.multiply(x), x
+
+    def backward(self, dy: Sheet, x: Sheet) -> Sheet:
+        """Differentiate."""
+        if self.bias:
+            self.bias.add_product()
+        return self.product.differentiate(dy, x)
+
+
+class ColumnNorm:
+    """Two numbers for each of `rows`, of which this rank has `width` columns and `size` ranks have some."""
+
+    def __init__(self, paper: Paper, rows: int, width: int, size: int):
+        self.paper, self.rows, self.width, self.size = paper, rows, width, size
+
+    def forward(self, x: Sheet) -> tuple[Sheet, tuple[Sheet, Sheet]]:
+        """Keep the input and the numbers."""
+        y, statistics = self.paper.take(self.rows * self.width), self.paper.take(2 * self.rows)
+        self.paper.give(self.paper.take_exchange(2 * self.size * self.rows))
+        return y, (x, statistics)
+
+    def backward(self, dy: Sheet, cache: tuple[Sheet, Sheet]) -> Sheet:
+        """Put the gradient in the input's place."""
+        x, statistics = cache
+        dx = self.paper.reuse(x)
+        product, sums = self.paper.take(self.rows * self.width), self.paper.take_exchange(2 * self.rows)
+        self.paper.give(sums, product, statistics, dy)
+        return dx
+
+
+class MatrixRank(Rank):
+    """The units of a rank of the grid, as `worker.matrix_units` has them."""
+
+    def __init__(self, case: Case, rank: int, paper: Paper):
+        super().__init__(case, rank, paper)
+        self.scheme = scheme_of(case.plan)
+        outside, inside, model = self.scheme.outside, self.scheme.inside, case.model
+        self.cut, self.features = self._ranks(inside.columns), model.width // self._ranks(outside.columns)
+        self.vocabulary = model.vocabulary // self.cut
+        self.all_rows = self.sequences * model.sequence
+        self.rows, self.rows_outside = (self.all_rows // self._ranks(each.rows) for each in (inside, outside))
+        self.sequences //= self._ranks(inside.rows)
+
+    def _embedding(self) -> Step:
+        scheme, paper, features = self.scheme, self.paper, self.features
+        looked_up = self.all_rows // self._ranks(scheme.looked_up)
+        table = self.case.model.vocabulary // self._ranks(scheme.table.rows)
+        mine = self.rows_outside * features
+        leave = [Moved(paper, mine, looked_up * features)] if looked_up > self.rows_outside else []
+        tokens = nn.Tokens(paper, looked_up, table, features)
+        return Chain(tokens, *leave, nn.Positions(paper, self.case.model.sequence, features))
+
+    def _norm(self) -> Step:
+        size = self._ranks(self.scheme.outside.columns)
+        if size == 1:
+            return nn.LayerNorm(self.paper, self.rows_outside, self.features)
+        return ColumnNorm(self.paper, self.rows_outside, self.features, size)
+
+    def _columns(self, columns: int, *, bias: bool = False) -> Step:
+        sync, into = (*TOKENS, *self.scheme.inside.rows), self.scheme.into
+        inner = Weight(self.paper, columns, adds=self._adds(sync), later=None) if bias else None
+        return self._product(into, self.width, columns * self._ranks(into.columns), inner)
+
+    def _rows(self, inputs: int) -> Sequence[Step]:
+        out_of = self.scheme.out_of
+        return (self._product(out_of, inputs * self._ranks(out_of.rows[:1]), self.width, None),)
+
+    def _product(self, lying: Spread, inputs: int, outputs: int, bias: Weight | None) -> Step:
+        one = multiplication(self.case, self.rank, lying, inputs, outputs)
+        weight = Weight(self.paper, one.weights, adds=self._adds(TOKENS), later=None)
+        return MatrixLinear(PRODUCTS[self.case.plan.matrix.algorithm](self.paper, one, weight), bias)
+
+    @property
+    def _whole(self) -> tuple[str, ...]:
+        return (*TOKENS, *self.scheme.outside.rows)
+
+    def _ranks(self, dims: Sequence[str]) -> int:
+        return count(dims, self.case.plan.sizes)
