@@ -13,6 +13,7 @@ from pscale.config import Case, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
 from pscale.nn.buffers import Buffers
+from pscale.nn.kernels import tile
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Arena, Param, constant, share
 from pscale.parallel import check, strategies
@@ -185,7 +186,8 @@ def test_what_is_missing_is_seen_in_the_product(missing, monkeypatch):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_a_norm_of_columns_on_several_ranks_is_that_of_whole_rows(ranks):
+def test_a_norm_of_columns_on_several_ranks_is_that_of_whole_rows(ranks, monkeypatch):
+    monkeypatch.setattr(tile, "TILE_BYTES", 2 * 12 // ranks * 8)  # two rows: three tiles
     random = np.random.default_rng(2)
     x, dy = 1e3 + random.normal(size=(2, 3, 12)), random.normal(size=(2, 3, 12))
     gain, bias = random.normal(size=(2, 12))

@@ -8,7 +8,8 @@ import numpy as np
 
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import ones, rows_of
+from pscale.nn.kernels.scratch import scratch
+from pscale.nn.kernels.tile import ones, rows_of, tile_shape, tiles
 from pscale.nn.norm import EPSILON
 from pscale.nn.param import Param
 
@@ -31,16 +32,18 @@ class ColumnNorm:
         y, rows = self.buffers.take(x.shape, x.dtype), rows_of(x)
         statistics = self.buffers.take((2, len(rows)), x.dtype)
         mean, square = statistics
-        width = rows.shape[1]
-        np.matmul(rows, ones(width, x.dtype), out=mean)
-        mean /= width
-        normal = np.subtract(rows, mean[:, None], out=rows_of(y))
-        np.vecdot(normal, normal, out=square)
+        out, width = rows_of(y), rows.shape[1]
+        for tile in tiles(rows):
+            np.matmul(rows[tile], ones(width, x.dtype), out=mean[tile])
+            mean[tile] /= width
+            normal = np.subtract(rows[tile], mean[tile, None], out=out[tile])
+            np.vecdot(normal, normal, out=square[tile])
         self._combine(statistics, width)
-        np.subtract(rows, mean[:, None], out=normal)
-        normal *= square[:, None]
-        normal *= self.gain.data
-        normal += self.bias.data
+        for tile in tiles(rows):
+            normal = np.subtract(rows[tile], mean[tile, None], out=out[tile])
+            normal *= square[tile, None]
+            normal *= self.gain.data
+            normal += self.bias.data
         return y, (x, statistics)
 
     def _combine(self, statistics: Array, width: int) -> None:
@@ -64,26 +67,44 @@ class ColumnNorm:
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Return r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation."""
-        x, (mean, inverse) = cache
-        dx, rows = self.buffers.reuse(x), rows_of(dy)
-        normal = np.subtract(rows_of(x), mean[:, None], out=rows_of(dx))
-        normal *= inverse[:, None]
-        product = self.buffers.take(rows.shape, dy.dtype)
-        np.multiply(rows, normal, out=product)
-        every_row = ones(len(rows), dy.dtype)
-        self.gain.add_grad(np.matmul(every_row, product))
-        self.bias.add_grad(np.matmul(every_row, rows))
+        x, statistics = cache
+        dx, rows, gain = self.buffers.reuse(x), rows_of(dy), self.gain.data
+        out, inverse = rows_of(dx), statistics[1]
         sums = self.buffers.take_exchange((2, len(rows)), dy.dtype)
-        along, level = sums
-        np.matmul(product, self.gain.data, out=along)
-        np.matmul(rows, self.gain.data, out=level)
+        self._sum_up(rows_of(x), rows, statistics, sums, out)
         self.axis.all_reduce(sums)
         sums /= rows.shape[1] * self.axis.size
-        normal *= along[:, None]
-        np.multiply(rows, self.gain.data, out=product)
-        np.subtract(product, normal, out=normal)
-        normal -= level[:, None]
-        normal *= inverse[:, None]
-        for array in (sums, product, cache[1], dy):
+        along, level = sums
+        pool = scratch()
+        work = pool.take(tile_shape(rows), dy.dtype)
+        for tile in tiles(rows):
+            normal, product = out[tile], work[: len(rows[tile])]
+            normal *= along[tile, None]
+            normal += level[tile, None]
+            np.multiply(rows[tile], gain, out=product)
+            np.subtract(product, normal, out=normal)
+            normal *= inverse[tile, None]
+        pool.give(work)
+        for array in (sums, statistics, dy):
             self.buffers.give(array)
         return dx
+
+    def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array, normal: Array) -> None:
+        """Write normalised rows, which may take the place of `x`, and sums of g n and of g; add gradients."""
+        (mean, inverse), (along, level) = statistics, sums
+        gain, pool = self.gain.data, scratch()
+        grads = np.zeros((2, x.shape[1]), dy.dtype)
+        work = pool.take(tile_shape(x), dy.dtype)
+        for tile in tiles(x):
+            size = len(x[tile])
+            product, every_row = work[:size], ones(size, dy.dtype)
+            np.subtract(x[tile], mean[tile, None], out=normal[tile])
+            normal[tile] *= inverse[tile, None]
+            np.multiply(dy[tile], normal[tile], out=product)
+            np.matmul(product, gain, out=along[tile])
+            np.matmul(dy[tile], gain, out=level[tile])
+            grads[0] += np.matmul(every_row, product)
+            grads[1] += np.matmul(every_row, dy[tile])
+        pool.give(work)
+        self.gain.add_grad(grads[0])
+        self.bias.add_grad(grads[1])
