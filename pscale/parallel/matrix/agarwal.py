@@ -51,15 +51,21 @@ class Agarwal:
         return da
 
 
-def exchanged(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to its calls, in elements."""
-    weights, depth = one.weights, one.depth
-    a, c = one.rows * one.inputs, one.rows * one.outputs  # of ranks that share them
+def forward(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to the calls of a product, in elements."""
     return [
-        Exchanged(one.output, "all_gather", a // one.size(one.output), 2),
-        Exchanged(depth, "all_gather", weights // one.size(depth), 2),
-        Exchanged(one.contraction, "reduce_scatter", c),
-        Exchanged(one.contraction, "all_gather", c // one.size(one.contraction)),
-        Exchanged(one.output, "reduce_scatter", a),
-        Exchanged(depth, "reduce_scatter", weights),
+        Exchanged(one.output, "all_gather", one.rows * one.inputs // one.size(one.output)),
+        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
+        Exchanged(one.contraction, "reduce_scatter", one.rows * one.outputs),
+    ]
+
+
+def backward(one: Multiplication) -> list[Exchanged]:
+    """Return the same for its gradients."""
+    return [
+        Exchanged(one.contraction, "all_gather", one.rows * one.outputs // one.size(one.contraction)),
+        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
+        Exchanged(one.output, "reduce_scatter", one.rows * one.inputs),
+        Exchanged(one.output, "all_gather", one.rows * one.inputs // one.size(one.output)),
+        Exchanged(one.depth, "reduce_scatter", one.weights),
     ]

@@ -47,12 +47,18 @@ class Axonn:
         return da
 
 
-def exchanged(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to its calls, in elements; depth keeps no weights from forward to backward."""
-    weights, depth = one.weights, one.depth
+def forward(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to the calls of a product, in elements."""
     return [
-        Exchanged(depth, "all_gather", weights // one.size(depth), 2),
+        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
         Exchanged(one.contraction, "all_reduce", one.rows * one.outputs),
+    ]
+
+
+def backward(one: Multiplication) -> list[Exchanged]:
+    """Return the same for its gradients; weights are gathered again, since they are not kept."""
+    return [
+        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
         Exchanged(one.output, "all_reduce", one.rows * one.inputs),
-        Exchanged(depth, "reduce_scatter", weights),
+        Exchanged(one.depth, "reduce_scatter", one.weights),
     ]

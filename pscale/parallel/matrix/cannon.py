@@ -140,14 +140,27 @@ class Cannon:
         return total.block
 
 
-def exchanged(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to its calls, in elements: ways to the first block and home depend on it."""
-    across, down, q = one.output, one.contraction, one.size(one.output)
+def forward(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to its messages for a product, in elements."""
+    return _messages(one, lambda late: _turns(one) - 1 + (late != 0))
+
+
+def backward(one: Multiplication) -> list[Exchanged]:
+    """Return the same for its gradients: blocks travel as in the product, sums as often and then home."""
+    return _messages(one, lambda late: 2 * (_turns(one) - 1) + (late != 0) + (late != 1))
+
+
+def _messages(one: Multiplication, moves: Callable[[int], int]) -> list[Exchanged]:
+    """Return the moves of blocks of A and of B, if these are so many for a rank so far down the other dim."""
+    across, down = one.output, one.contraction
     found = []
     for dim, size, late in (
         (across, one.rows * one.inputs, one.place[down]),
         (down, one.weights, one.place[across]),
     ):
-        moves = 3 * (q - 1) + 2 * (late != 0) + (late != 1)
-        found += [Exchanged(dim, "send", size, moves), Exchanged(dim, "receive", 0, moves)]
+        found += [Exchanged(dim, "send", size, moves(late)), Exchanged(dim, "receive", 0, moves(late))]
     return found
+
+
+def _turns(one: Multiplication) -> int:
+    return one.size(one.output)

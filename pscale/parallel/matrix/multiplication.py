@@ -36,7 +36,7 @@ class Multiplication:
 
 
 class Exchanged(NamedTuple):
-    """Calls of one rank for a product and its two gradients, all alike."""
+    """Calls of one rank, all alike."""
 
     dim: str
     verb: str

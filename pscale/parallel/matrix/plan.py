@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from pscale.config import Case, MatrixAlgorithm
 from pscale.errors import PlanError
@@ -13,11 +14,24 @@ from pscale.parallel.matrix.grid import Spread, count, scheme_of
 from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
 from pscale.parallel.replicas import Call
 
-_EXCHANGED: dict[MatrixAlgorithm, Callable[[Multiplication], list[Exchanged]]] = {
-    "axonn": axonn.exchanged,
-    "agarwal": agarwal.exchanged,
-    "summa": summa.exchanged,
-    "cannon": cannon.exchanged,
+
+class Exchanges(Protocol):
+    """What the module of an algorithm knows of its calls."""
+
+    def forward(self, one: Multiplication) -> list[Exchanged]:
+        """Return those of a product."""
+        ...
+
+    def backward(self, one: Multiplication) -> list[Exchanged]:
+        """Return those of its two gradients."""
+        ...
+
+
+_ALGORITHMS: dict[MatrixAlgorithm, Exchanges] = {
+    "axonn": axonn,
+    "agarwal": agarwal,
+    "summa": summa,
+    "cannon": cannon,
 }
 
 
@@ -147,33 +161,35 @@ def multiplication(case: Case, rank: int, weight: Spread, inputs: int, outputs: 
 
 def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
     """Yield the calls of one unit and micro-batch."""
-    scheme, sizes, h = scheme_of(case.plan), case.plan.sizes, case.model.width
-    products = _EXCHANGED[case.plan.matrix.algorithm]
+    algorithm = _ALGORITHMS[case.plan.matrix.algorithm]
     n = division.sequences(case) * case.model.sequence
+    if name == "embedding":
+        yield from _looked_up(case, n)
+        return
+    statistics = 2 * n // count(scheme_of(case.plan).outside.rows, case.plan.sizes)
+    (columns,) = scheme_of(case.plan).outside.columns
+    norms = 1 if name == "head" else 2
+    yield Exchanged(columns, "all_gather", statistics, norms)
+    yield Exchanged(columns, "all_reduce", statistics, norms)
+    for one in _products(name, case, rank):
+        yield from algorithm.forward(one)
+        yield from algorithm.backward(one)
+    if name == "head":
+        inside = scheme_of(case.plan).inside
+        yield Exchanged(inside.columns[0], "all_reduce", n // count(inside.rows, case.plan.sizes), 3)
 
-    def norms(times: int) -> Iterator[Exchanged]:
-        (dim,) = scheme.outside.columns
-        statistics = 2 * n // count(scheme.outside.rows, sizes)
-        yield Exchanged(dim, "all_gather", statistics, times)
-        yield Exchanged(dim, "all_reduce", statistics, times)
 
-    match name.partition(".")[0]:
-        case "embedding":
-            yield from _looked_up(case, n)
-        case "block":
-            yield from norms(2)
-            for weight, inputs, outputs in (
-                (scheme.into, h, 3 * h),
-                (scheme.out_of, h, h),
-                (scheme.into, h, 4 * h),
-                (scheme.out_of, 4 * h, h),
-            ):
-                yield from products(multiplication(case, rank, weight, inputs, outputs))
-        case "head":
-            yield from norms(1)
-            yield from products(multiplication(case, rank, scheme.into, h, case.model.vocabulary))
-            (dim,) = scheme.inside.columns
-            yield Exchanged(dim, "all_reduce", n // count(scheme.inside.rows, sizes), 3)
+def _products(name: str, case: Case, rank: int) -> list[Multiplication]:
+    """Return the products of a block or of the head."""
+    scheme, h = scheme_of(case.plan), case.model.width
+    if name == "head":
+        return [multiplication(case, rank, scheme.into, h, case.model.vocabulary)]
+    return [
+        multiplication(case, rank, scheme.into, h, 3 * h),
+        multiplication(case, rank, scheme.out_of, h, h),
+        multiplication(case, rank, scheme.into, h, 4 * h),
+        multiplication(case, rank, scheme.out_of, 4 * h, h),
+    ]
 
 
 def _looked_up(case: Case, n: int) -> Iterator[Exchanged]:

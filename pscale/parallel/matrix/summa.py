@@ -74,15 +74,21 @@ class Summa:
             self.buffers.give(product)
 
 
-def exchanged(one: Multiplication) -> list[Exchanged]:
-    """Return what a rank hands to its calls, in elements: of a broadcast the root alone hands in anything."""
-    across, down, q = one.output, one.contraction, one.size(one.output)
-    blocks = {across: one.rows * one.inputs, down: one.weights}
-    found = []
-    for dim, size in blocks.items():
-        found += [
-            Exchanged(dim, "broadcast", size, 2),
-            Exchanged(dim, "broadcast", 0, 2 * (q - 1)),
-            Exchanged(dim, "reduce", size, q),
-        ]
-    return found
+def forward(one: Multiplication) -> list[Exchanged]:
+    """Return what a rank hands to the calls of a product, in elements: to a broadcast, its root alone."""
+    turns = one.size(one.output)
+    return [
+        exchanged
+        for dim, size in ((one.output, one.rows * one.inputs), (one.contraction, one.weights))
+        for exchanged in (Exchanged(dim, "broadcast", size), Exchanged(dim, "broadcast", 0, turns - 1))
+    ]
+
+
+def backward(one: Multiplication) -> list[Exchanged]:
+    """Return the same for its gradients."""
+    turns = one.size(one.output)
+    sums = [
+        Exchanged(one.output, "reduce", one.rows * one.inputs, turns),
+        Exchanged(one.contraction, "reduce", one.weights, turns),
+    ]
+    return [*forward(one), *sums]
