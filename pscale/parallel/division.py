@@ -117,8 +117,8 @@ def _pieces(name: str, case: Case, rank: int) -> Iterator[tuple[tuple[str, ...],
 
 def _blocks(name: str, case: Case) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
     """Yield the same where matrices lie in blocks on a grid."""
-    for seen, cut, size in matrix_parameters.pieces(name, case):
-        yield (*TOKENS, *seen), cut, size
+    for block in matrix_parameters.blocks(name, case):
+        yield (*TOKENS, *block.seen), block.cut, block.size
 
 
 def _share(total: int, case: Case, rank: int) -> int:

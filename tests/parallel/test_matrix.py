@@ -32,9 +32,10 @@ def grid(tx, ty, tz, algorithm):
 
 
 SQUARES = [grid(q, q, 1, algorithm) for algorithm in ("cannon", "summa") for q in (2, 3)]
+OBLONGS = [grid(*sides, 1, "summa") for sides in ((2, 3), (4, 2), (1, 2))]
 CUBES = [grid(*sides, "agarwal") for sides in ((2, 2, 2), (3, 2, 2), (1, 2, 2), (2, 1, 1))]
 FOURTH = [grid(*sides, "axonn") for sides in ((2, 2, 2), (2, 2, 3), (1, 3, 1), (3, 1, 1), (1, 1, 3))]
-GRIDS = [*SQUARES, *CUBES, *FOURTH]
+GRIDS = [*SQUARES, *OBLONGS, *CUBES, *FOURTH]
 DIRECTIONS = ["into", "out_of"]
 
 
@@ -131,8 +132,8 @@ def of_the_literature(plan, direction, rank):
     mk, kn, mn = M * K, K * N, M * N
     match plan.matrix.algorithm:
         case "summa":
-            q = contraction
-            one = Fraction((q - 1) * (mk + kn), q * q)
+            across, down = sizes["ty"], sizes["tx"]
+            one = Fraction((across - 1) * mk + (down - 1) * kn, ranks)
             return one, 2 * one
         case "cannon":
             q, i, j = contraction, place["tx"], place["ty"]
@@ -234,8 +235,12 @@ SQUARE, CUBE = Matrix(tx=2, ty=2, algorithm="cannon"), Matrix(tx=2, ty=2, tz=2, 
         (case_of(Plan(matrix=SQUARE, sp=True)), ["sp", "agarwal"]),
         (case_of(Plan(matrix=SQUARE, pp=2, schedule="zero-bubble")), ["zero-bubble", "1f1b"]),
         (case_of(Plan(matrix=replace(SQUARE, tz=2))), ["cannon", "tz 2", "tz 1", "dp 2", "axonn"]),
-        (case_of(Plan(matrix=replace(SQUARE, tx=3))), ["square", "tx 3", "ty 2", "tx 2 and ty 2", "axonn"]),
+        (case_of(Plan(matrix=replace(SQUARE, tx=3))), ["square", "tx 3", "ty 2", "tx 2 and ty 2", "summa"]),
         (case_of(Plan(matrix=replace(SQUARE, tx=1))), ["tx 1", "tx 2 and ty 2"]),
+        (
+            case_of(Plan(matrix=Matrix(tx=2, ty=3, algorithm="summa")), width=27, heads=3),
+            ["width 27", "6 panels", "tx 2", "ty 3", "24 or 30"],
+        ),
         (case_of(Plan(matrix=Matrix(ty=3)), heads=4), ["heads 4", "ty 3", "3 or 6"]),
         (case_of(Plan(matrix=Matrix(tx=5))), ["width 24", "tx 5", "20 or 25"]),
         (case_of(Plan(matrix=CUBE), width=26, heads=2), ["width 26", "tx 2 × tz 2 = 4", "24 or 28"]),

@@ -44,6 +44,7 @@ def grid(tx, ty, tz, algorithm, **plan):
 CUBE, TESSERACT = grid(2, 2, 2, "agarwal"), grid(2, 2, 2, "axonn")
 ALONE = [
     *(grid(q, q, 1, algorithm) for algorithm in ("cannon", "summa") for q in (2, 3)),
+    grid(2, 3, 1, "summa"),
     *(grid(*sides, "agarwal") for sides in ((2, 2, 2), (2, 2, 3), (1, 2, 2))),
     *(grid(*sides, "axonn") for sides in ((2, 2, 2), (2, 2, 3), (1, 3, 1), (1, 1, 3))),
 ]
@@ -90,6 +91,7 @@ def held(trainer, _):
 HELD = [
     (GPT, grid(3, 3, 1, "cannon")),
     (GPT, grid(2, 2, 1, "summa")),
+    (GPT, grid(3, 2, 1, "summa")),
     (GPT, grid(2, 2, 2, "agarwal")),
     (GPT, grid(1, 2, 2, "agarwal")),
     (GPT, grid(2, 2, 2, "axonn")),

@@ -54,18 +54,18 @@ class Agarwal:
 def forward(one: Multiplication) -> list[Exchanged]:
     """Return what a rank hands to the calls of a product, in elements."""
     return [
-        Exchanged(one.output, "all_gather", one.rows * one.inputs // one.size(one.output)),
-        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
-        Exchanged(one.contraction, "reduce_scatter", one.rows * one.outputs),
+        Exchanged(one.output, "all_gather", one.a // one.size(one.output)),
+        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
+        Exchanged(one.contraction, "reduce_scatter", one.c),
     ]
 
 
 def backward(one: Multiplication) -> list[Exchanged]:
     """Return the same for its gradients."""
     return [
-        Exchanged(one.contraction, "all_gather", one.rows * one.outputs // one.size(one.contraction)),
-        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
-        Exchanged(one.output, "reduce_scatter", one.rows * one.inputs),
-        Exchanged(one.output, "all_gather", one.rows * one.inputs // one.size(one.output)),
-        Exchanged(one.depth, "reduce_scatter", one.weights),
+        Exchanged(one.contraction, "all_gather", one.c // one.size(one.contraction)),
+        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
+        Exchanged(one.output, "reduce_scatter", one.a),
+        Exchanged(one.output, "all_gather", one.a // one.size(one.output)),
+        Exchanged(one.depth, "reduce_scatter", one.b),
     ]

@@ -50,15 +50,15 @@ class Axonn:
 def forward(one: Multiplication) -> list[Exchanged]:
     """Return what a rank hands to the calls of a product, in elements."""
     return [
-        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
-        Exchanged(one.contraction, "all_reduce", one.rows * one.outputs),
+        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
+        Exchanged(one.contraction, "all_reduce", one.c),
     ]
 
 
 def backward(one: Multiplication) -> list[Exchanged]:
     """Return the same for its gradients; weights are gathered again, since they are not kept."""
     return [
-        Exchanged(one.depth, "all_gather", one.weights // one.size(one.depth)),
-        Exchanged(one.output, "all_reduce", one.rows * one.inputs),
-        Exchanged(one.depth, "reduce_scatter", one.weights),
+        Exchanged(one.depth, "all_gather", one.b // one.size(one.depth)),
+        Exchanged(one.output, "all_reduce", one.a),
+        Exchanged(one.depth, "reduce_scatter", one.b),
     ]

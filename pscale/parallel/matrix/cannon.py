@@ -155,8 +155,8 @@ def _messages(one: Multiplication, moves: Callable[[int], int]) -> list[Exchange
     across, down = one.output, one.contraction
     found = []
     for dim, size, late in (
-        (across, one.rows * one.inputs, one.place[down]),
-        (down, one.weights, one.place[across]),
+        (across, one.a, one.place[down]),
+        (down, one.b, one.place[across]),
     ):
         found += [Exchanged(dim, "send", size, moves(late)), Exchanged(dim, "receive", 0, moves(late))]
     return found

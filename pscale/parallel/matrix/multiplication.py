@@ -10,25 +10,20 @@ from pscale.parallel.matrix.grid import Sizes
 
 @dataclass(frozen=True, kw_only=True)
 class Multiplication:
-    """The blocks that a rank at `place` multiplies: `rows` x `inputs` by `inputs` x `outputs`.
+    """The elements of the blocks that a rank at `place` multiplies.
 
-    `contraction`, `output` and `depth` are dims of the grid; on a square, rows of B are cut over the first
-    and columns of A and B over the second.
+    `contraction`, `output` and `depth` are dims of the grid; on a grid of two, rows of A and B are cut over
+    the first, and columns over the second.
     """
 
-    rows: int
-    inputs: int
-    outputs: int
+    a: int
+    b: int
+    c: int
     contraction: str
     output: str
     depth: str
     sizes: Sizes
     place: Sizes
-
-    @property
-    def weights(self) -> int:
-        """Elements of the block of B."""
-        return self.inputs * self.outputs
 
     def size(self, dim: str) -> int:
         """Return the ranks along a dim."""

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pscale.config import Case
-from pscale.parallel.matrix.grid import Spread, count, scheme_of
-
-Piece = tuple[tuple[str, ...], tuple[str, ...], int]
+from pscale.parallel.matrix.grid import Spread, scheme_of
 
 
-def pieces(name: str, case: Case) -> Iterator[Piece]:
-    """Yield a unit's parameters: dims of the grid that split their tokens, dims that cut them, how many."""
-    model, h, sizes, scheme = case.model, case.model.width, case.plan.sizes, scheme_of(case.plan)
+class Block(NamedTuple):
+    """What a rank has of a parameter; the dims `seen` split its layer's sequences, and not itself."""
 
-    def lying(spread: Spread, seen: tuple[str, ...], whole: int) -> Piece:
-        seen = tuple(dim for dim in seen if dim not in spread.dims)
-        return seen, spread.dims, whole // count(spread.dims, sizes)
+    whole: tuple[int, ...]
+    shape: tuple[int, ...]
+    seen: tuple[str, ...]
+    cut: tuple[str, ...]
 
-    def vectors(spread: Spread, whole: int) -> Piece:
-        return lying(Spread(columns=spread.columns), spread.rows, whole)
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def blocks(name: str, case: Case) -> Iterator[Block]:
+    """Yield the parameters of a unit, in the order of its layers."""
+    model, h, scheme = case.model, case.model.width, scheme_of(case.plan)
+    outside, inside = Spread(columns=scheme.outside.columns), Spread(columns=scheme.inside.columns)
+
+    def block(spread: Spread, layer: Spread, *whole: int) -> Block:
+        parts = spread.parts(case.plan.sizes)[-len(whole) :]
+        shape = tuple(size // part for size, part in zip(whole, parts, strict=True))
+        return Block(whole, shape, tuple(dim for dim in layer.rows if dim not in spread.dims), spread.dims)
+
+    def vectors(count: int) -> Iterator[Block]:
+        return (block(outside, scheme.outside, h) for _ in range(count))
 
     match name.partition(".")[0]:
         case "embedding":
-            yield lying(scheme.table, scheme.outside.rows, h * model.vocabulary)
-            yield lying(scheme.positions, scheme.outside.rows, h * model.sequence)
+            yield block(scheme.table, scheme.outside, model.vocabulary, h)
+            yield block(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
-            yield vectors(scheme.outside, 6 * h)
-            yield lying(scheme.into, scheme.outside.rows, 7 * h * h)
-            yield vectors(scheme.inside, 7 * h)
-            yield lying(scheme.out_of, scheme.inside.rows, 5 * h * h)
+            yield from vectors(2)
+            yield block(scheme.into, scheme.outside, h, 3 * h)
+            yield block(inside, scheme.inside, 3 * h)
+            yield block(scheme.out_of, scheme.inside, h, h)
+            yield from vectors(3)
+            yield block(scheme.into, scheme.outside, h, 4 * h)
+            yield block(inside, scheme.inside, 4 * h)
+            yield block(scheme.out_of, scheme.inside, 4 * h, h)
+            yield from vectors(1)
         case "head":
-            yield vectors(scheme.outside, 2 * h)
-            yield lying(scheme.into, scheme.outside.rows, h * model.vocabulary)
+            yield from vectors(2)
+            yield block(scheme.into, scheme.outside, h, model.vocabulary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -76,19 +77,22 @@ def _check_plan(case: Case) -> None:
 def _check_grid(case: Case) -> None:
     """Refuse a grid on which the algorithm does not work."""
     grid = case.plan.matrix
-    if grid.algorithm not in ("cannon", "summa"):
-        return
-    if grid.tz > 1:
+    if grid.algorithm in ("cannon", "summa") and grid.tz > 1:
         raise PlanError(
-            f"algorithm {grid.algorithm} works on a square, tz {grid.tz} is for axonn and agarwal; "
+            f"algorithm {grid.algorithm} works in two dims, tz {grid.tz} is for axonn and agarwal; "
             f"tz 1 would work, with dp {case.plan.dp * grid.tz}"
         )
-    if grid.tx != grid.ty:
+    if grid.algorithm == "cannon" and grid.tx != grid.ty:
         sides = dict.fromkeys((max(min(grid.tx, grid.ty), 2), max(grid.tx, grid.ty)))
         fits = [f"tx {size} and ty {size}" for size in sides]
         raise PlanError(
-            f"algorithm {grid.algorithm} needs a square, and tx {grid.tx} is not ty {grid.ty}; "
-            f"{' or '.join(fits)} would work, or algorithm axonn"
+            f"algorithm cannon needs a square, and tx {grid.tx} is not ty {grid.ty}; "
+            f"{' or '.join(fits)} would work, or algorithm summa"
+        )
+    if grid.algorithm == "summa" and case.model.width % (panels := math.lcm(grid.tx, grid.ty)):
+        raise PlanError(
+            f"width {case.model.width} does not divide by the {panels} panels of summa on tx {grid.tx} and "
+            f"ty {grid.ty}; width {_multiples(case.model.width, panels)} would"
         )
 
 
@@ -125,7 +129,10 @@ def _split(case: Case, dims: Sequence[str], verb: str = "does") -> str:
 
 def _near(case: Case, value: int, dims: Sequence[str], times: int = 1) -> str:
     """Return the nearest values that divide, as a choice."""
-    parts = count(dims, case.plan.sizes)
+    return _multiples(value, count(dims, case.plan.sizes), times)
+
+
+def _multiples(value: int, parts: int, times: int = 1) -> str:
     below = value - value % parts
     return " or ".join(str(fit * times) for fit in (below, below + parts) if fit)
 
@@ -147,12 +154,15 @@ def calls(case: Case, rank: int) -> list[Call]:
 def multiplication(case: Case, rank: int, weight: Spread, inputs: int, outputs: int) -> Multiplication:
     """Return what `rank` has of a product of activations with weights of `inputs` x `outputs`."""
     sizes, scheme = case.plan.sizes, scheme_of(case.plan)
+    before, after = (scheme.outside, scheme.inside)[:: 1 if weight == scheme.into else -1]
+    rows = division.sequences(case) * case.model.sequence // sizes[before.rows[0]]
+    (contraction, *_), (output,) = weight.rows, weight.columns
     return Multiplication(
-        rows=division.sequences(case) * case.model.sequence // sizes[scheme.outside.rows[0]],
-        inputs=inputs // sizes[weight.rows[0]],
-        outputs=outputs // sizes[weight.columns[0]],
-        contraction=weight.rows[0],
-        output=weight.columns[0],
+        a=rows * (inputs // sizes[before.columns[0]]),
+        b=(inputs // sizes[contraction]) * (outputs // sizes[output]),
+        c=rows * (outputs // sizes[after.columns[0]]),
+        contraction=contraction,
+        output=output,
         depth="tz",
         sizes=sizes,
         place=coordinates(sizes, rank),

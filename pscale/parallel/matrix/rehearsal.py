@@ -80,17 +80,16 @@ class MatrixRank(Rank):
         return ColumnNorm(self.paper, self.rows_outside, self.features, size)
 
     def _columns(self, columns: int, *, bias: bool = False) -> Step:
-        sync, into = (*TOKENS, *self.scheme.inside.rows), self.scheme.into
+        sync = (*TOKENS, *self.scheme.inside.rows)
         inner = Weight(self.paper, columns, adds=self._adds(sync), later=None) if bias else None
-        return self._product(into, self.width, columns * self._ranks(into.columns), inner)
+        return self._product(self.scheme.into, self.width, columns * self.cut, inner)
 
     def _rows(self, inputs: int) -> Sequence[Step]:
-        out_of = self.scheme.out_of
-        return (self._product(out_of, inputs * self._ranks(out_of.rows[:1]), self.width, None),)
+        return (self._product(self.scheme.out_of, inputs * self.cut, self.width, None),)
 
     def _product(self, lying: Spread, inputs: int, outputs: int, bias: Weight | None) -> Step:
         one = multiplication(self.case, self.rank, lying, inputs, outputs)
-        weight = Weight(self.paper, one.weights, adds=self._adds(TOKENS), later=None)
+        weight = Weight(self.paper, one.b, adds=self._adds(TOKENS), later=None)
         return MatrixLinear(PRODUCTS[self.case.plan.matrix.algorithm](self.paper, one, weight), bias)
 
     @property

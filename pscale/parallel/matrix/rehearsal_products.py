@@ -8,6 +8,7 @@ from typing import Protocol
 from pscale.config import MatrixAlgorithm
 from pscale.nn.rehearsal import Paper, Sheet, Weight
 from pscale.parallel.matrix.multiplication import Multiplication
+from pscale.parallel.matrix.summa import count_panels
 
 
 class Product(Protocol):
@@ -29,7 +30,7 @@ class _Blocks:
 
     def __init__(self, paper: Paper, one: Multiplication, weight: Weight):
         self.paper, self.one, self.weight = paper, one, weight
-        self.a, self.b, self.c = one.rows * one.inputs, one.weights, one.rows * one.outputs
+        self.a, self.b, self.c = one.a, one.b, one.c
 
     def whole_weight(self) -> list[Sheet]:
         return [self.paper.take_exchange(self.b)] if self.one.size(self.one.depth) > 1 else []
@@ -99,36 +100,41 @@ class Agarwal(_Blocks):
 
 
 class Summa(_Blocks):
-    """Blocks of others that are here for a turn."""
+    """Panels of others that are here for a turn."""
 
     def multiply(self, a: Sheet) -> Sheet:  # noqa: ARG002
-        """Take in a block of each factor, unless it is one's own."""
+        """Take in a panel of each factor, unless it is one's own."""
         c = self.paper.take(self.c)
-        for turn in range(self.one.size(self.one.output)):
-            blocks = self._arriving(self.a, self.one.output, turn)
-            blocks += self._arriving(self.b, self.one.contraction, turn)
-            if turn:
+        for number in range(count_panels(self.one)):
+            panels = [*self._of_a(number), *self._of_b(number)]
+            if number:
                 self.paper.use(self.c)
-            self.paper.give(*blocks)
+            self.paper.give(*panels)
         return c
 
     def differentiate(self, dc: Sheet, a: Sheet) -> Sheet:
-        """Take in a block of a factor, and a partial sum that goes to its owner."""
-        across, down = self.one.output, self.one.contraction
-        da = self._summed(self.a, across, self.b, down)
-        self.paper.give(self._summed(self.b, down, self.a, across), dc, a)
+        """Take in a panel of a factor, and a partial sum that goes to its owner."""
+        da, db = self.paper.take(self.a), self.paper.take(self.b)
+        for number in range(count_panels(self.one)):
+            for factor, result in ((self._of_b, self._of_a), (self._of_a, self._of_b)):
+                panel = factor(number)
+                self.paper.give(*result(number))
+                self.paper.give(*panel)
+        self.paper.give(db, dc, a)
         return da
 
-    def _summed(self, result: int, there: str, factor: int, dim: str) -> Sheet:
-        total = self.paper.take(result)
-        for turn in range(self.one.size(dim)):
-            blocks = self._arriving(factor, dim, turn)
-            self.paper.give(*self._arriving(result, there, turn))
-            self.paper.give(*blocks)
-        return total
+    def _of_a(self, number: int) -> list[Sheet]:
+        """Take room for a panel of A, of columns, which do not lie together where there are others."""
+        return self._panel(self.a, self.one.output, number, together=False)
 
-    def _arriving(self, size: int, dim: str, turn: int) -> list[Sheet]:
-        return [] if self.one.place[dim] == turn else [self.paper.take_exchange(size)]
+    def _of_b(self, number: int) -> list[Sheet]:
+        return self._panel(self.b, self.one.contraction, number, together=True)
+
+    def _panel(self, block: int, dim: str, number: int, *, together: bool) -> list[Sheet]:
+        each = count_panels(self.one) // self.one.size(dim)
+        mine = self.one.place[dim] == number // each
+        in_place = mine and (together or each == 1)
+        return [] if in_place else [self.paper.take_exchange(block // each)]
 
 
 class Traveller:

@@ -1,10 +1,12 @@
-"""SUMMA (van de Geijn and Watts, 1997) on a square: a row and a column of blocks are broadcast in turn.
+"""SUMMA (van de Geijn and Watts, 1997): panels of both factors are broadcast in turn along rows and columns.
 
 Of the transposed products one factor is broadcast, and the sums go to the ranks that hold the result, as in
 Optimus (Xu et al., 2021): all three cost the same.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -16,79 +18,118 @@ from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
 
 
 class Summa:
-    """Products on a square: `across` are the ranks of a row of it, `down` those of a column."""
+    """Products on a grid of two dims: `across` are the ranks of a row of it, `down` those of a column.
+
+    The contraction is cut into panels of which every rank of a row holds as many, and every rank of a column.
+    """
 
     def __init__(self, across: Axis, down: Axis, *, buffers: Buffers):
         self.across, self.down, self.buffers = across, down, buffers
+        self.panels = math.lcm(across.size, down.size)
 
     def multiply(self, a: Array, weight: Param) -> Array:
-        """Return this rank's block of `a @ weight`, a sum of outer products of blocks."""
+        """Return this rank's block of `a @ weight`, a sum of products of panels."""
         c = self.buffers.take((*a.shape[:-1], weight.shape[1]), a.dtype)
-        for turn in range(self.across.size):
-            block = self._broadcast(rows_of(a), self.across, turn)
-            b = self._broadcast(weight.data, self.down, turn)
-            if turn == 0:
-                np.matmul(block, b, out=rows_of(c))
+        total = rows_of(c)
+        for number in range(self.panels):
+            first, second = self._of_a(number), self._of_b(number)
+            panel, b = first.broadcast(rows_of(a)), second.broadcast(weight.data)
+            if number == 0:
+                np.matmul(panel, b, out=total)
             else:
-                product = self.buffers.take(rows_of(c).shape, c.dtype)
-                rows_of(c)[...] += np.matmul(block, b, out=product)
+                product = self.buffers.take(total.shape, c.dtype)
+                total += np.matmul(panel, b, out=product)
                 self.buffers.give(product)
-            self._give(block, self.across, turn)
-            self._give(b, self.down, turn)
+            first.give(panel)
+            second.give(b)
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
-        """Return the gradient of `a`: the blocks of each column are summed where that column is."""
-        da = self.buffers.take(a.shape, a.dtype)
-        for turn in range(self.down.size):
-            b = self._broadcast(weight.data, self.down, turn)
-            self._summed(rows_of(dc), b.T, self.across, turn, rows_of(da))
-            self._give(b, self.down, turn)
-        db = self.buffers.take(weight.shape, a.dtype)
-        for turn in range(self.across.size):
-            block = self._broadcast(rows_of(a), self.across, turn)
-            self._summed(block.T, rows_of(dc), self.down, turn, db)
-            self._give(block, self.across, turn)
+        """Return the gradient of `a`: each panel of it is summed where it lies."""
+        da, db = self.buffers.take(a.shape, a.dtype), self.buffers.take(weight.shape, a.dtype)
+        for number in range(self.panels):
+            first, second = self._of_a(number), self._of_b(number)
+            b = second.broadcast(weight.data)
+            first.add_up(rows_of(dc), b.T, rows_of(da))
+            second.give(b)
+            panel = first.broadcast(rows_of(a))
+            second.add_up(panel.T, rows_of(dc), db)
+            first.give(panel)
         weight.add_grad(db)
         for array in (db, dc, a):
             self.buffers.give(array)
         return da
 
-    def _broadcast(self, block: Array, axis: Axis, turn: int) -> Array:
-        """Return the block of rank `turn` of the axis."""
-        if axis.rank != turn:
-            block = self.buffers.take_exchange(block.shape, block.dtype)
-        axis.broadcast(block, turn)
-        return block
+    def _of_a(self, number: int) -> Panel:
+        """Return a panel of A, which is of columns."""
+        return Panel(number, self.panels, self.across, self.buffers, dim=1)
 
-    def _give(self, block: Array, axis: Axis, turn: int) -> None:
-        if axis.rank != turn:
-            self.buffers.give(block)
+    def _of_b(self, number: int) -> Panel:
+        return Panel(number, self.panels, self.down, self.buffers, dim=0)
 
-    def _summed(self, a: Array, b: Array, axis: Axis, turn: int, out: Array) -> None:
-        """Sum `a @ b` over the axis, into `out` of rank `turn`."""
-        product = out if axis.rank == turn else self.buffers.take_exchange(out.shape, out.dtype)
+
+class Panel:
+    """Some columns (`dim` 1) or rows of a matrix that one rank of an axis has in its block."""
+
+    def __init__(self, number: int, panels: int, axis: Axis, buffers: Buffers, *, dim: int):
+        self.axis, self.buffers, self.dim = axis, buffers, dim
+        self.each = panels // axis.size  # panels of a block
+        self.root, self.place = divmod(number, self.each)
+        self.mine = axis.rank == self.root
+        self.in_place = self.mine and (dim == 0 or self.each == 1)  # lies together in memory
+
+    def broadcast(self, block: Array) -> Array:
+        """Return the panel, from the block of the rank that has it; to be handed to `give`."""
+        part = self._within(block)
+        panel = part if self.in_place else self.buffers.take_exchange(part.shape, part.dtype)
+        if self.mine and not self.in_place:
+            self.axis.copy(part, panel)
+        self.axis.broadcast(panel, self.root)
+        return panel
+
+    def give(self, panel: Array) -> None:
+        """Be told that the panel is not needed any more."""
+        if not self.in_place:
+            self.buffers.give(panel)
+
+    def add_up(self, a: Array, b: Array, block: Array) -> None:
+        """Sum `a @ b` over the axis, into the block of the rank that has the panel."""
+        part = self._within(block)
+        product = part if self.in_place else self.buffers.take_exchange(part.shape, part.dtype)
         np.matmul(a, b, out=product)
-        axis.reduce(product, turn)
-        if axis.rank != turn:
-            self.buffers.give(product)
+        self.axis.reduce(product, self.root)
+        if self.mine and not self.in_place:
+            self.axis.copy(product, part)
+        self.give(product)
+
+    def _within(self, block: Array) -> Array:
+        size = block.shape[self.dim] // self.each
+        part = slice(self.place * size, (self.place + 1) * size)
+        return block[part] if self.dim == 0 else block[:, part]
 
 
 def forward(one: Multiplication) -> list[Exchanged]:
     """Return what a rank hands to the calls of a product, in elements: to a broadcast, its root alone."""
-    turns = one.size(one.output)
-    return [
-        exchanged
-        for dim, size in ((one.output, one.rows * one.inputs), (one.contraction, one.weights))
-        for exchanged in (Exchanged(dim, "broadcast", size), Exchanged(dim, "broadcast", 0, turns - 1))
-    ]
+    panels, found = count_panels(one), []
+    for dim, size in ((one.output, one.a), (one.contraction, one.b)):
+        each = panels // one.size(dim)
+        found += [
+            Exchanged(dim, "broadcast", size // each, each),
+            Exchanged(dim, "broadcast", 0, panels - each),
+        ]
+    return found
 
 
 def backward(one: Multiplication) -> list[Exchanged]:
     """Return the same for its gradients."""
-    turns = one.size(one.output)
+    panels = count_panels(one)
     sums = [
-        Exchanged(one.output, "reduce", one.rows * one.inputs, turns),
-        Exchanged(one.contraction, "reduce", one.weights, turns),
+        Exchanged(dim, "reduce", size * one.size(dim) // panels, panels)
+        for dim, size in ((one.output, one.a), (one.contraction, one.b))
     ]
     return [*forward(one), *sums]
+
+
+def count_panels(one: Multiplication) -> int:
+    """Return into how many panels the contraction is cut."""
+    return math.lcm(one.size(one.output), one.size(one.contraction))
