@@ -36,4 +36,4 @@ class Exchanged(NamedTuple):
     dim: str
     verb: str
     elements: int  # handed to each call
-    count: int = 1
+    times: int = 1
