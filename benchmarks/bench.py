@@ -1,16 +1,16 @@
 """Run the benchmarks and compare their figures with those that are kept: the regression guard.
 
-    python benchmarks/bench.py [NAME...] [--fail-if-worse] [--keep]
+    python benchmarks/bench.py [NAME...] [--fail-if-worse] [--keep] [--torch-python PYTHON]
 
-Each benchmark writes a file into benchmarks/figures/new; those in benchmarks/figures are the ones to compare
-with. `worse` needs an interval that lies below; where it is too wide, the answer is `too noisy to tell`.
---keep makes the new figures the ones to compare with.
+Figures of a NumPy with OpenMP threads and of one with threads of its own are kept apart, in folders of
+benchmarks/figures that bear the names of the threads; new ones go to benchmarks/figures/new. `worse` needs an
+interval that lies below; where it is too wide, the answer is `too noisy to tell`. --keep makes the new
+figures the ones to compare with.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import subprocess
 import sys
 from collections import Counter
@@ -21,8 +21,22 @@ from time import perf_counter
 import figures
 
 HERE = Path(__file__).parent
-NEW = figures.COMMITTED / "new"
-BENCHMARKS = ("startup", "one_rank", "collectives", "copies", "overlap", "memory", "step")
+THREADS = figures.blas_threads()
+KEPT, NEW = figures.COMMITTED / THREADS, figures.COMMITTED / "new" / THREADS
+WIDE = ("--width", "1024", "--heads", "16", "--layers", "2")
+BENCHMARKS = {  # the program with its arguments
+    "startup": ("startup",),
+    "one_rank": ("one_rank",),
+    "collectives": ("collectives",),
+    "copies": ("copies",),
+    "overlap": ("overlap",),
+    "memory": ("memory",),
+    "attention": ("attention",),
+    "step": ("step", "--rounds", "7"),
+    "step_2_threads": ("step", "--rounds", "9", "--threads", "2"),
+    "step_wide": ("step", "--rounds", "5", *WIDE),
+    "step_wide_2_threads": ("step", "--rounds", "7", "--threads", "2", *WIDE),
+}
 
 
 @dataclass(frozen=True)
@@ -44,28 +58,33 @@ def changes(before: dict[str, figures.Figure], now: dict[str, figures.Figure]) -
     return [Change(name, *figures.verdict(before[name], now[name])) for name in shared]
 
 
-def chosen(names: list[str]) -> list[str]:
-    """Return the benchmarks to run: those named, or all for which there is what they need."""
-    if names or importlib.util.find_spec("torch"):
-        return names or list(BENCHMARKS)
-    print("step is left out: it needs PyTorch, `pip install '.[torch]'`")
-    return [name for name in BENCHMARKS if name != "step"]
+def chosen(names: list[str], torch_python: str) -> dict[str, list[str]]:
+    """Return the commands of the benchmarks that are named, or of all for which there is what they need."""
+    wanted = names or list(BENCHMARKS)
+    rivals = [name for name in wanted if BENCHMARKS[name][0] == "step"]
+    find = [torch_python, "-c", "import torch"]
+    if rivals and subprocess.run(find, check=False, capture_output=True).returncode:
+        print("steps are left out: they need PyTorch, `pip install '.[torch]'` or --torch-python")
+        wanted = [name for name in wanted if name not in rivals]
+    torch = ["--torch-python", torch_python]
+    return {name: [*BENCHMARKS[name], *(torch if name in rivals else [])] for name in wanted}
 
 
-def run(name: str) -> Path | None:
+def run(name: str, command: list[str]) -> Path | None:
     """Run one benchmark; returns its figures, or None if it failed."""
-    path = NEW / f"{name}.json"
+    path, (program, *arguments) = NEW / f"{name}.json", command
     path.unlink(missing_ok=True)
     start = perf_counter()
     print(f"== {name}", flush=True)
-    done = subprocess.run([sys.executable, str(HERE / f"{name}.py"), "--json", str(path)], check=False)
+    argv = [sys.executable, str(HERE / f"{program}.py"), *arguments, "--json", str(path)]
+    done = subprocess.run(argv, check=False)
     print(f"   {perf_counter() - start:.0f} s", flush=True)
     return path if done.returncode == 0 and path.exists() else None
 
 
 def compare(name: str, path: Path) -> list[Change]:
     """Print how the figures of a benchmark have changed."""
-    kept = figures.COMMITTED / path.name
+    kept = KEPT / path.name
     if not kept.exists():
         print(f"{name}: no figures are kept to compare with")
         return []
@@ -88,10 +107,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHMARKS)}")
     parser.add_argument("--fail-if-worse", action="store_true", help="exit code 1 if a figure got worse")
     parser.add_argument("--keep", action="store_true", help="compare with these figures from now on")
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python that has PyTorch")
     args = parser.parse_args()
     if unknown := set(args.names) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
-    written = {name: run(name) for name in chosen(args.names)}
+    print(f"NumPy {figures.np.__version__}, whose BLAS has {THREADS} threads")
+    written = {name: run(name, command) for name, command in chosen(args.names, args.torch_python).items()}
     found = [change for name, path in written.items() if path for change in compare(name, path)]
     broken = [name for name, path in written.items() if path is None]
     counts = Counter(change.verdict for change in found)
@@ -99,8 +120,9 @@ def main() -> int:
     if broken:
         print(f"did not run: {', '.join(broken)}")
     if args.keep:
+        KEPT.mkdir(parents=True, exist_ok=True)
         for path in filter(None, written.values()):
-            path.replace(figures.COMMITTED / path.name)
+            path.replace(KEPT / path.name)
     return int(bool(broken) or (args.fail_if_worse and counts["worse"] > 0))
 
 

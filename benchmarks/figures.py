@@ -133,6 +133,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def blas_threads() -> str:
+    """Return whose threads NumPy's BLAS has: openmp, pthreads, or what else it says."""
+    pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    return pools[0].get("threading_layer", "unknown") if pools else "no"
+
+
 def write(
     path: Path, benchmark: str, found: Mapping[str, Figure], setting: Mapping[str, Any], **on: Any
 ) -> None:

@@ -9,6 +9,7 @@ time, journal and results included; the report comes once a run and is left out.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -115,11 +116,12 @@ def main() -> None:
     options = parser(__doc__, rounds=9)
     options.add_argument("--ranks", type=int, default=2, help="of the launches")
     args = options.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # by default Python keeps what it has compiled
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = ten_cases(folder)
         python("-m", "pscale", "report", str(run))  # builds matplotlib's cache of fonts, if there is none
-        rounds = [one_round(folder, run, args.ranks) for _ in range(args.rounds)]
+        rounds = [one_round(folder, run, args.ranks) for _ in range(args.rounds + 1)][1:]
     library = mpi.find()
     finish(args, figures_of(rounds), {"ranks": args.ranks}, mpi=f"{library.flavour} {library.version}")
 

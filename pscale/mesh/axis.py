@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -15,6 +16,8 @@ T = TypeVar("T")
 
 def lies_in(part: Array, whole: Array, index: int = 0) -> bool:
     """Tell whether `part` is the memory of part `index` of `whole`: an exchange is then in place."""
+    if not np.may_share_memory(part, whole):
+        return False
     address: int = part.__array_interface__["data"][0]
     start: int = whole.__array_interface__["data"][0]
     return address == start + index * part.nbytes
