@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {"cgroup", "config", "errors", "expressions", "lateness", "ranges", "without"}
+EVERYONE = {"cgroup", "config", "durable", "errors", "expressions", "lateness", "ranges", "without"}
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
+    "durable": set(),
     "expressions": {"errors"},
     "lateness": set(),
     "ranges": set(),

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from pscale.cli.auto import UntilPrecise
 from pscale.cli.dry_run import dry_run
 from pscale.cli.keep import keep
-from pscale.cli.report import publish
 from pscale.cli.room import Room
 from pscale.cli.submit import detached, fleet, wait
 from pscale.cli.work import Chosen, Work, prepare
@@ -84,7 +83,7 @@ def _run_here(work: Work, place: Place, console: Console) -> int:
             f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
         )
         return INTERRUPTED
-    return 0 if publish(journal.folder) else FAILED
+    return 0 if _publish(journal) else FAILED
 
 
 def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int:
@@ -98,7 +97,7 @@ def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int
             complete = wait(each, console)
             if not complete:
                 _say(console, "some launches were cancelled: the same command goes on with them")
-            if not publish(each.journal.folder) or not complete:
+            if not _publish(each.journal) or not complete:
                 code = FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -123,6 +122,13 @@ def _journal(work: Work, place: Place, console: Console) -> Journal:
     done = len(found.finished())
     _say(console, f"going on with {found.folder}, where {done} launches have ended (--new begins anew)")
     return found
+
+
+def _publish(journal: Journal) -> bool:
+    """Report a run; tell whether every case ran well."""
+    from pscale.cli.report import publish  # until here there is no use for what takes 100 MB
+
+    return publish(journal.folder)
 
 
 def _say(console: Console, text: str) -> None:
@@ -183,6 +189,7 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) 
             refused=refused,
             wanted=wanted,
             attempts=campaign.ATTEMPTS_IN_JOBS if work.ground.where.inside else 1,
+            tell=lambda text: _say(console, text),
         )
 
 

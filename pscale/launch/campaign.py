@@ -19,7 +19,7 @@ from pscale.config import Case, to_dict
 from pscale.errors import LaunchError
 from pscale.launch import local, processes
 from pscale.launch.command import Command, command
-from pscale.launch.journal import Journal, Key
+from pscale.launch.journal import UNLOCKED, Journal, Key
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
@@ -58,6 +58,10 @@ def always(_job: Job) -> bool:
     return True
 
 
+def ignore(_text: str) -> None:
+    """Tell nobody."""
+
+
 def run(
     journal: Journal,
     todo: Sequence[Job],
@@ -70,6 +74,7 @@ def run(
     refused: Mapping[str, str] = NOTHING,
     wanted: Callable[[Job], bool] = always,
     attempts: int = 1,
+    tell: Callable[[str], None] = ignore,
 ) -> None:
     """Launch what of `todo` has not ended yet, and is `wanted` when its turn comes.
 
@@ -82,8 +87,11 @@ def run(
     started, LaunchError when the disk is full, and KeyboardInterrupt, also for SIGTERM and a lost terminal,
     once the current job is ended; all finished ones are kept.
     """
-    commands = {job.key: _command(journal, job, launcher, machine) for job in todo}
-    with journal.locked(), _signals_as_interrupts():
+    for one in {job.case.id: job for job in todo}.values():
+        _command(journal, one, launcher, machine)  # raises where it cannot be started
+    with journal.locked() as alone, _signals_as_interrupts():
+        if not alone:
+            tell(UNLOCKED)
         for key in journal.interrupted():  # pscale was killed and its job lives on
             processes.end(local.tag(journal.case_folder(key)))
         finished = journal.finished()
@@ -93,7 +101,8 @@ def run(
                 if reason := refused.get(job.case.id):
                     outcome = skipped(reason)
                 else:
-                    outcome = _tried(journal, job, commands[job.key], task, attempts)
+                    order = _command(journal, job, launcher, machine)
+                    outcome = _tried(journal, job, order, task, attempts)
                 on_end(job, outcome)
                 journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pscale import durable
 from pscale.errors import LaunchError
 from pscale.launch.journal import Journal, Key
 from pscale.launch.scheduler.protocol import JobRequest, Ticket
@@ -82,10 +82,7 @@ def write(path: Path, text: str) -> None:
     """Write a file of a job, on disk when this returns."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        durable.write(path, text)
     except OSError as error:
         raise LaunchError(f"cannot write {path}: {error.strerror or error}") from error
 

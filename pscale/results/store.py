@@ -1,8 +1,7 @@
-"""Tables of a run on disk: small parts, written atomically, read as one."""
+"""Tables of a run on disk: small parts, each written whole or not at all, read as one."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pscale import durable
 from pscale.errors import ResultsError
 from pscale.results.schema import TABLES, VERSION, Table
 
@@ -43,7 +43,7 @@ def write_columns(
     path = part_path(data, table, case, repeat)
     temporary = path.with_suffix(".tmp")
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
-    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older part
+    durable.rename(temporary, path)
     return path
 
 

@@ -1,5 +1,7 @@
+import contextlib
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine, processes
 from pscale.launch.campaign import launches, run
-from pscale.launch.journal import Journal
+from pscale.launch.journal import UNLOCKED, Journal, fingerprint, newest_unfinished
 from pscale.launch.mpi import Launcher
 
 JOB = """#!/bin/sh
@@ -24,7 +26,7 @@ CAMPAIGN = """
 import os, pathlib, sys
 from pscale.config import Case, from_dict
 from pscale.launch import campaign, machine
-from pscale.launch.journal import Journal
+from pscale.launch.journal import UNLOCKED, Journal, fingerprint, newest_unfinished
 from pscale.launch.mpi import Launcher
 
 folder, program = map(pathlib.Path, sys.argv[1:])
@@ -173,15 +175,66 @@ def test_a_row_that_could_not_be_written_is_measured_again(start, tmp_path):
     assert journal.is_finished()
 
 
-def test_after_an_interrupt_what_is_finished_is_kept_and_no_process_is_left(start):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_after_an_interrupt_what_is_finished_is_kept_and_no_process_is_left(start, number):
     journal, jobs, launcher = start(3, 1, f'case "$folder" in *{cases(3)[2].id}-0) sleep 60;; esac\n{RESULT}')
     slow = next(job for job in jobs if job.case.label == "case 3")
     with campaign(journal, launcher.path) as child:
         wait_until(lambda: slow.key in journal.interrupted())
-        child.terminate()  # as a batch system does; a lost terminal and Ctrl-C are treated alike
+        child.send_signal(number)  # a batch system, a lost terminal, Ctrl-C
         assert child.wait(20) != 0
     assert journal.finished() == {job.key for job in jobs[: slow.order]}
     assert processes.tagged(local.tag(journal.case_folder(slow.key))) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mount a disk of one MiB."""
+    folder = tmp_path / "my reports"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "pscale", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_that_is_full_is_told_and_costs_no_launch_that_has_ended(small_disk, start, tmp_path):
+    journal, jobs, launcher = start(20, 1, RESULT)
+    ballast = small_disk / "ballast"
+
+    def fill():
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+
+    def row(job, _outcome):
+        if job.order == 4 and not ballast.exists():
+            fill()
+
+    with pytest.raises(LaunchError, match=r"my reports.*(No space left on device)"):
+        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    kept = journal.finished()
+    assert 4 <= len(kept) < 20
+    assert newest_unfinished(small_disk, "s", fingerprint(journal.document)).finished() == kept
+    with pytest.raises(LaunchError, match="No space left on device"):
+        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    ballast.unlink()
+    begun = len(lines(tmp_path / "started"))
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert journal.is_finished()
+    assert set(lines(tmp_path / "started")[begun:]) == {f"{c}-{n}" for c, n in {j.key for j in jobs} - kept}
+
+
+def test_a_file_system_without_locks_is_told(start, monkeypatch):
+    journal, jobs, launcher = start(1, 1, RESULT)
+    monkeypatch.setattr("pscale.launch.journal.try_lock", lambda _: False)
+    said = []
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore, tell=said.append)
+    assert said == [UNLOCKED]
+    assert journal.is_finished()
 
 
 def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured(start, tmp_path):

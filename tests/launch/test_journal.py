@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from pscale.analysis.frames import newest
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
-from pscale.launch.journal import Journal, fingerprint, newest_unfinished
+from pscale.launch.journal import Journal, fingerprint, newest_run, newest_unfinished
 
 
 def document(cases=("aa", "bb"), repeats=2, width=64, cpu_model="CPU"):
@@ -126,6 +127,20 @@ def test_the_newest_unfinished_run_of_the_same_work_is_found(tmp_path):
     assert found is not None
     assert found.folder == runs[1].folder
     assert newest_unfinished(tmp_path, "strong", wanted) is None
+
+
+def test_a_run_that_was_killed_while_it_was_made_is_none_to_anybody(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.durable, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Journal.create(tmp_path, "weak", document())
+    assert list(tmp_path.glob("weak/*/data"))
+    assert newest_unfinished(tmp_path, "weak", fingerprint(document())) is None
+    assert newest_run(tmp_path) is None
+    with pytest.raises(ResultsError, match="no runs here"):
+        newest(tmp_path)
 
 
 def test_comments_and_seeds_do_not_make_it_another_work_but_repeats_and_cases_do():
