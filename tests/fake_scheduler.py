@@ -166,8 +166,9 @@ def sbatch(jobs: Jobs, arguments: list[str]) -> None:
 
 
 def squeue(jobs: Jobs, _arguments: list[str]) -> None:
+    print("7|RUNNING|None|another job's | name\nof two lines")
     for job in jobs.known():
-        print(f"{job['id']}|{job['name']}|{SLURM[job['state']]}")
+        print(f"{job['id']}|{SLURM[job['state']]}|{job['name']}")
 
 
 def sacct(_jobs: Jobs, _arguments: list[str]) -> None:

@@ -28,13 +28,20 @@ class UntilPrecise:
         return len(self._enough)
 
     def wanted(self, job: Job) -> bool:
-        """Tell whether the case of `job` needs this launch too."""
+        """Tell whether the case of `job` needs this launch too, as far as that can be known already."""
         case = job.case.id
         if job.repeat < self._least:
             return True
-        if case not in self._enough and self._is_enough(case, job.repeat):
+        if case in self._enough or not self._have_ended(case, job.repeat):
+            return False
+        if self._is_enough(case, job.repeat):
             self._enough.add(case)
-        return case not in self._enough
+            return False
+        return True
+
+    def _have_ended(self, case: str, launches: int) -> bool:
+        """Tell whether the first launches of a case are over; another job may still be at one of them."""
+        return {(case, repeat) for repeat in range(launches)} <= self._journal.finished()
 
     def _is_enough(self, case: str, launches: int) -> bool:
         from pscale.analysis.precision import known

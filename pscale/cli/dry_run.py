@@ -31,7 +31,7 @@ def dry_run(work: Work, reports: Path) -> Iterator[str]:
             yield _line(case, launcher, work.ground.machine)
         return
     folder = reports.absolute() / work.suite.name / "RUN"
-    for number, each in enumerate(pack(todo, work.ground.shape), start=1):
+    for number, each in enumerate(pack(todo, work.ground.shape, work.repeats), start=1):
         yield from _job(each, number, folder / "jobs" / jobs.branch(number), scheduler, work)
 
 

@@ -61,6 +61,7 @@ def _launch(journal: Journal, order: dict[str, Any]) -> None:
         on_start=lambda _: None,
         on_end=on_end,
         attempts=campaign.ATTEMPTS_IN_JOBS,
+        tell=lambda text: print(text, flush=True),
         wanted=lambda job: turn.has_come(job) and (until is None or until.wanted(job)),
     )
 

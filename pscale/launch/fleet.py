@@ -14,7 +14,7 @@ from pscale.errors import LaunchError
 from pscale.launch import jobs
 from pscale.launch.campaign import Job, skipped
 from pscale.launch.jobs import SubmittedJob
-from pscale.launch.journal import Journal, Key
+from pscale.launch.journal import UNLOCKED, Journal, Key
 from pscale.launch.outcome import Outcome
 from pscale.launch.packing import Pack, pack
 from pscale.launch.scheduler.protocol import Ending, LimitError, Scheduler, Shape, Sighting, UnsureError
@@ -23,7 +23,8 @@ from pscale.launch.settle import Settlement, ending_of, exit_code, settle
 POLL_S = 30.0
 _LOOK_S = 1.0  # between two looks at the files that jobs leave
 _FULL_POLLS = 10  # between two tries to submit where the user has too many jobs, unless one of ours ends
-_ABSENCES = 2  # polls without a word before a job has vanished
+_ABSENCES = 2  # polls without a word, or without the files that belong to it, before that is believed
+_BY_ITSELF: tuple[Ending, ...] = ("completed", "failed")  # then a job has left its exit code in a file
 
 Tell = Callable[[str], None]
 
@@ -60,7 +61,9 @@ class Fleet:
 
         Raises LaunchError where the scheduler refuses, KeyboardInterrupt whenever the user likes: jobs go on.
         """
-        with self.journal.locked():
+        with self.journal.locked() as alone:
+            if not alone:
+                self.tell(UNLOCKED)
             self._skip()
             while True:
                 self.step()
@@ -123,10 +126,9 @@ class Fleet:
             job = replace(job, id=sighting.id)
         ending: Ending | None = ending_of(self._folder(job), sighting)
         note = sighting.note if sighting else ""
+        if self._is_too_early(job, sighting, ending):
+            return
         if sighting is None and ending is None:
-            self._absences[job.name] = self._absences.get(job.name, 0) + 1
-            if self._absences[job.name] < _ABSENCES:
-                return
             if not job.id and not (self._folder(job) / "started").exists():
                 self.journal.note("withdrawn", job=job.number, note="it was never submitted")
                 return
@@ -137,6 +139,19 @@ class Fleet:
             if job.name not in self._witnessed:  # who has cancelled it before now asks for it again
                 found = replace(found, aside={})
             self._settled(job, found)
+
+    def _is_too_early(self, job: SubmittedJob, sighting: Sighting | None, ending: Ending | None) -> bool:
+        """Tell whether to ask once more before a job counts as lost, or as ended without its exit code.
+
+        What a job has written may be seen here later than what the scheduler says of it: nodes share file
+        systems that keep what they know of a folder for some seconds.
+        """
+        is_lost = sighting is None and ending is None
+        if not is_lost and not (ending in _BY_ITSELF and exit_code(self._folder(job)) is None):
+            self._absences.pop(job.name, None)
+            return False
+        self._absences[job.name] = self._absences.get(job.name, 0) + 1
+        return self._absences[job.name] < _ABSENCES
 
     def _settled(self, job: SubmittedJob, found: Settlement) -> None:
         """Write the rows first: killed in between, the job is settled once more."""
@@ -165,7 +180,7 @@ class Fleet:
         now = time.monotonic()
         if self._full_since is not None and now - self._full_since < _FULL_POLLS * self.yard.poll_s:
             return
-        for each in pack(self._left(), self.yard.shape):
+        for each in pack(self._left(), self.yard.shape, self.journal.document["repeats"]):
             number = len(jobs.jobs_of(self.journal)) + 1
             try:
                 self._submit_one(number, each)

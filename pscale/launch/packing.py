@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,17 +45,18 @@ class Pack:
         )
 
 
-def pack(todo: Sequence[Job], shape: Shape) -> list[Pack]:
+def pack(todo: Sequence[Job], shape: Shape, least: int) -> list[Pack]:
     """Put launches into jobs as their `packing` says; those that need different jobs stay apart.
 
-    Small jobs come first: they start sooner.
+    A job asks for the time of the first `least` launches of each case: with `repeat: auto` there may be far
+    more, which take what time those leave, or go into a later job. Small jobs come first: they start sooner.
     """
     groups: dict[Hashable, list[Job]] = defaultdict(list)
     for job in todo:
         nodes, launch = place(job.case, shape.machine).nodes, job.case.launch
         apart = {"nodes": nodes, "case": (nodes, job.case.id), "all": None}[launch.packing]
         groups[apart, _asked(launch)].append(job)
-    packs = [_packed(group, shape) for group in groups.values()]
+    packs = [_packed(group, shape, least) for group in groups.values()]
     return sorted(packs, key=lambda found: found.nodes)
 
 
@@ -64,11 +65,10 @@ def _asked(launch: Launch) -> tuple[object, ...]:
     return tuple(getattr(launch, name) for name in _OF_THE_JOB)
 
 
-def _packed(launches: Sequence[Job], shape: Shape) -> Pack:
+def _packed(launches: Sequence[Job], shape: Shape, least: int) -> Pack:
     placed = [place(job.case, shape.machine) for job in launches]
     ranks, cores = _cores(launches, placed, shape.machine.usable_cores)
-    limits = (job.case.launch.time_limit_s for job in launches)
-    limit_s = launches[0].case.launch.job_time_limit_s or sum(limits) + _SLACK_S
+    limit_s = launches[0].case.launch.job_time_limit_s or _certain_s(launches, least) + _SLACK_S
     return Pack(
         launches=tuple(launches),
         nodes=max(placement.nodes for placement in placed),
@@ -76,6 +76,13 @@ def _packed(launches: Sequence[Job], shape: Shape) -> Pack:
         cores_per_rank=cores,
         time_limit_s=min(limit_s, shape.longest_s or limit_s),
     )
+
+
+def _certain_s(launches: Sequence[Job], least: int) -> float:
+    """Return the time that the first `least` launches of each case may take."""
+    limits = {job.case.id: job.case.launch.time_limit_s for job in launches}
+    counts = Counter(job.case.id for job in launches)
+    return sum(limits[case] * min(count, least) for case, count in counts.items())
 
 
 def _cores(launches: Sequence[Job], placed: Sequence[Placement], most: int) -> tuple[int, int]:

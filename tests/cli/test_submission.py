@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -65,7 +66,7 @@ def test_a_dry_run_prints_every_script_and_command_and_writes_nothing(login):
     assert not list(node.folder.parent.glob("slurm/*.json"))
 
 
-def test_detached_jobs_are_shown_and_cancelled_and_two_pscale_do_not_meet(login):
+def test_detached_jobs_survive_a_lost_shell_are_shown_and_cancelled_and_two_pscale_do_not_meet(login):
     node = login("slurm", execute=False)
     node.run(node.weak, "--detach")
     state = node.status()
@@ -74,9 +75,14 @@ def test_detached_jobs_are_shown_and_cancelled_and_two_pscale_do_not_meet(login)
         ("queued", 1, "Resources")
     ] * 3
     assert "0 of 3 launches have ended" in node.say("status")
-    waiting = node.start()
     lock = next(iter(node.reports.glob("nodes/*/lock")))
-    wait_for(lambda: waiting.pid in map(int, re.findall(r"process (\d+)", lock.read_text())))
+    for end in (signal.SIGHUP, None):  # the shell is lost, and somebody comes back
+        waiting = node.start()
+        wait_for(lambda: waiting.pid in map(int, re.findall(r"process (\d+)", lock.read_text())))  # noqa: B023
+        if end:
+            waiting.send_signal(end)
+            waiting.communicate()
+    assert len(node.events("submitted")) == 3
     second = subprocess.run(
         node.command("run", node.weak, "--reports", node.reports), capture_output=True, text=True, check=False
     )

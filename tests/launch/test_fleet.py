@@ -16,6 +16,7 @@ from pscale.launch.jobs import jobs_of
 from pscale.launch.journal import Journal
 from pscale.launch.machine import Machine
 from pscale.launch.packing import pack
+from pscale.launch.scheduler import SCHEDULERS
 from pscale.launch.scheduler.protocol import Shape
 from pscale.launch.scheduler.slurm import Slurm
 
@@ -37,8 +38,9 @@ def case(ranks=1, number=0, threads=1, **launch):
 class Cluster:
     """A run, its jobs, and the hands of the scheduler and of the nodes."""
 
-    def __init__(self, folder, jobs, cases, repeats=1):
+    def __init__(self, folder, jobs, cases, repeats=1, scheduler="slurm"):
         self.jobs, self.rows, self.said = jobs, {}, []
+        self.scheduler = next(each for each in SCHEDULERS if each.name == scheduler)
         document = {
             "suite": {"name": "s", "resolved": {}},
             "cases": [{**to_dict(each), "id": each.id} for each in cases],
@@ -55,7 +57,7 @@ class Cluster:
         self.fleet = Fleet(
             journal=self.journal,
             todo=self.todo,
-            yard=Yard(scheduler=Slurm(), shape=SHAPE, poll_s=1e-9),
+            yard=Yard(scheduler=self.scheduler, shape=SHAPE, poll_s=1e-9),
             on_end=lambda job, outcome: self.rows.update({job.key: outcome}),
             tell=self.said.append,
         )
@@ -86,19 +88,19 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    programs = fake_scheduler.install(tmp_path / "slurm", "slurm")
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setattr(module, "_LOOK_S", 0.01)
 
-    def make(*cases, repeats=1):
-        return Cluster(tmp_path, fake_scheduler.Jobs(tmp_path / "slurm"), cases, repeats)
+    def make(*cases, repeats=1, scheduler="slurm"):
+        programs = fake_scheduler.install(tmp_path / scheduler, scheduler)
+        monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        return Cluster(tmp_path, fake_scheduler.Jobs(tmp_path / scheduler), cases, repeats, scheduler)
 
     return make
 
 
 def test_one_job_for_each_number_of_nodes_runs_all_its_launches_in_their_random_order(cluster):
     run = cluster(case(1), case(2, 1), case(4), case(8), repeats=2)
-    packs = pack(run.todo, SHAPE)
+    packs = pack(run.todo, SHAPE, 2)
     assert [(each.nodes, each.ranks_per_node, len(each.launches)) for each in packs] == [
         (1, 2, 4),
         (2, 2, 2),
@@ -111,14 +113,78 @@ def test_one_job_for_each_number_of_nodes_runs_all_its_launches_in_their_random_
 
 def test_packing_limits_and_what_jobs_are_asked_for_keep_launches_apart():
     cases = [case(1, 0, packing="case"), case(1, 1, packing="case"), case(1, 2, packing="case", qos="q")]
-    assert len(pack(launches(cases, 3, 1), SHAPE)) == 3
+    assert len(pack(launches(cases, 3, 1), SHAPE, 3)) == 3
     together = [case(1, 0, packing="all"), case(8, 1, packing="all", job_time_limit_s=None)]
-    (found,) = pack(launches(together, 1, 1), SHAPE)
+    (found,) = pack(launches(together, 1, 1), SHAPE, 1)
     assert (found.nodes, found.ranks_per_node, found.cores_per_rank) == (4, 2, 1)
-    (wide,) = pack(launches([case(1, threads=2)], 1, 1), SHAPE)
+    (wide,) = pack(launches([case(1, threads=2)], 1, 1), SHAPE, 1)
     assert (wide.ranks_per_node, wide.cores_per_rank) == (1, 2)
-    long = pack(launches([case(1, time_limit_s=1e6)], 3, 1), SHAPE)
+    long = pack(launches([case(1, time_limit_s=1e6)], 3, 1), SHAPE, 3)
     assert long[0].time_limit_s == SHAPE.longest_s
+
+
+def test_with_repeat_auto_a_job_asks_for_the_time_of_those_launches_that_are_certain():
+    todo = launches([case(1), case(1, 1, time_limit_s=60)], 30, 1)
+    (found,) = pack(todo, SHAPE, 5)
+    assert (len(found.launches), found.time_limit_s) == (60, 5 * 660 + 120)
+    (rest,) = pack(todo[-3:], SHAPE, 5)
+    assert rest.time_limit_s == sum(job.case.launch.time_limit_s for job in todo[-3:]) + 120
+
+
+def test_what_a_job_had_no_time_for_goes_into_the_next_and_is_blamed_on_nobody(cluster):
+    run = cluster(case(1), repeats=4)
+    run.step()
+    for number, job in enumerate(run.todo, start=1):
+        run.does(number, job.key)
+        run.exits(number, 0)
+        run.step()
+    assert [len(job.keys) for job in jobs_of(run.journal)] == [4, 3, 2, 1]
+    assert [job.charged for job in jobs_of(run.journal)] == [()] * 4
+    assert run.journal.is_finished()
+
+
+def test_what_a_job_left_in_files_may_be_seen_later_than_that_it_has_ended(cluster):
+    run = cluster(case(1))
+    run.step()
+    run.jobs.set(run.ids()[0], "completed")
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == [""]
+    run.does(1, run.todo[0].key)
+    run.exits(1, 0)
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["completed"]
+    assert run.rows == {}
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
+def test_a_run_comes_through_every_state_of_the_jobs_of_other_schedulers(cluster, name):
+    fates = fake_scheduler.STATES[2:]
+    run = cluster(*(case(1, number, packing="case") for number in range(len(fates))), scheduler=name)
+    run.step()
+    keys = dict(zip(fates, (job.key for job in run.todo), strict=True))
+    for state in fake_scheduler.STATES[:2]:
+        for number in run.ids():
+            run.jobs.set(number, state)
+        run.step()
+        assert {sighting.phase for sighting in run.fleet.sightings.values()} == {state}
+    for number, (fate, key) in enumerate(keys.items(), start=1):
+        run.does(number, *([key] if fate == "completed" else []), begins=[key] if fate != "completed" else [])
+        run.jobs.set(run.ids()[number - 1], fate)
+    for _ in range(3):
+        run.step()
+    told = {fate: run.rows[key].status for fate, key in keys.items() if key in run.rows}
+    again = {"failed", "preempted", "node_failed", "forgotten"}
+    if name == "flux":  # which does not tell what went out of memory
+        again |= {"out_of_memory"}
+    over = {"cancelled": "cancelled", "timeout": "timeout", "out_of_memory": "failed"}
+    assert told == {fate: status for fate, status in over.items() if fate not in again}
+    assert {job.keys[0] for job in jobs_of(run.journal)[len(fates) :]} == {keys[fate] for fate in again}
+    for job in jobs_of(run.journal)[len(fates) :]:
+        run.does(job.number, *job.keys)
+        run.exits(job.number, 0)
+    run.fleet.launch(wait=True)
+    assert set(keys.values()) - run.journal.finished() == {keys["cancelled"]}
+    assert len(run.ids()) == len(fates) + len(again)
 
 
 def test_jobs_that_do_all_their_launches_end_the_run_without_another_question(cluster, monkeypatch):

@@ -29,7 +29,7 @@ _ENDINGS: Mapping[str, Ending] = {
     "BOOT_FAIL": "node_failed",
     "OUT_OF_MEMORY": "out_of_memory",
 }
-_LIST = ("squeue", "--noheader", "--states=all", "--format=%i|%j|%T|%r")
+_LIST = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j")  # last, what may be anything
 _NODES = ("sinfo", "--noheader", "--exact", "--format=%P|%F|%X|%Y|%m|%l|%f")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 
@@ -124,8 +124,10 @@ def _seconds(limit: str) -> float | None:
 
 def _sightings(text: str) -> Iterator[tuple[str, Sighting]]:
     for line in text.splitlines():
-        number, name, state, reason = (part.strip() for part in line.split("|", 3))
-        yield name, _sighting(number, state, "" if reason == "None" else reason)
+        parts = [part.strip() for part in line.split("|", 3)]
+        if len(parts) == 4 and parts[1]:
+            number, state, reason, name = parts
+            yield name, _sighting(number, state, "" if reason == "None" else reason)
 
 
 def _sighting(number: str, state: str, note: str) -> Sighting:
