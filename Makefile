@@ -1,4 +1,4 @@
-# make scaling   measure how training scales on this machine, and say where the report is
+# make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
 # make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
 # make bench     time pscale against what it stands on, and compare with the figures that are kept (half an hour)
@@ -9,6 +9,7 @@
 
 PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
+RUN ?=
 PYTEST ?= -q
 BENCH ?=
 OF_BLAS := attention step step_2_threads step_wide step_wide_2_threads  # benchmarks in which BLAS matters most
@@ -26,7 +27,7 @@ help:
 
 scaling: .venv/installed
 	@$(BIN)/python -m pscale.launch.numpy_build --if-possible
-	$(BIN)/pscale run $(SUITES)
+	$(BIN)/pscale run $(SUITES) $(RUN)
 
 openmp: .venv/installed
 	@$(BIN)/python -m pscale.launch.numpy_build

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -75,7 +76,9 @@ def many(folder: Path, cases: int, scheduler: str) -> None:
     start = time.perf_counter()
     process = bench.start("run", "noop.yaml")
     run_mib = _peak_mib(process, bench)
-    assert process.wait() in (0, 1), (folder / "log").read_text()[-2000:]
+    _, ended, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(ended)
+    assert process.returncode in (0, 1), (folder / "log").read_text()[-2000:]
     wall_s = time.perf_counter() - start
     journal = bench.journal()
     assert journal is not None
@@ -84,7 +87,8 @@ def many(folder: Path, cases: int, scheduler: str) -> None:
     bench.start("status").wait()
     status_s = time.perf_counter() - start
     print(f"{cases} cases in {wall_s:.1f} s, report included: {wall_s / cases * 1e3:.1f} ms a case")
-    print(f"most memory until the report: {run_mib:.0f} MiB; pscale status: {status_s:.2f} s")
+    print(f"most memory until the report: {run_mib:.0f} MiB, with it {used.ru_maxrss / 1024:.0f} MiB")
+    print(f"pscale status: {status_s:.2f} s")
     scratch = Journal.create(folder / "scratch", "noop", journal.document)
     start = time.perf_counter()
     for number in range(cases):
@@ -96,7 +100,9 @@ def many(folder: Path, cases: int, scheduler: str) -> None:
 def _peak_mib(process: subprocess.Popen[bytes], bench: Bench) -> float:
     """Watch the memory of pscale until all cases have ended; drawing the report takes what it takes."""
     watched, peak = psutil.Process(process.pid), 0
-    while process.poll() is None and not ((journal := bench.journal()) and journal.is_finished()):
+    while watched.status() != psutil.STATUS_ZOMBIE:
+        if (journal := bench.journal()) and journal.is_finished():
+            break
         peak = max(peak, watched.memory_info().rss)
         time.sleep(_LOOK_S)
     return peak / 2**20

@@ -10,7 +10,7 @@ from whole_runs import LIMIT_S, Cli
 SITE = """
 virtual:
   hosts: ["*"]
-  poll: 1s
+  poll: 0.5s
 """
 WEAK = """
 name: nodes
@@ -44,7 +44,7 @@ class LoginNode(Cli):
 
     def start(self, *options: str) -> subprocess.Popen:
         return subprocess.Popen(
-            self.command("run", self.weak, "--reports", self.reports, *options),
+            self.command("run", self.weak, "--reports", self.reports, "--no-report", *options),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

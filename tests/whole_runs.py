@@ -44,10 +44,11 @@ class Cli:
     def command(self, *arguments: str | Path) -> list[str]:
         return [sys.executable, "-m", "pscale", *map(str, arguments)]
 
-    def run(self, suite: Path, *options: str, code: int = 0) -> "Results":
-        """Run a suite and return what it left; the exit code has to be `code`."""
+    def run(self, suite: Path, *options: str, code: int = 0, report: bool = False) -> "Results":
+        """Run a suite and return what it left; the exit code has to be `code`. A report takes seconds."""
+        reported = () if report else ("--no-report",)
         done = subprocess.run(
-            self.command("run", suite, "--reports", self.reports, *options),
+            self.command("run", suite, "--reports", self.reports, *reported, *options),
             capture_output=True,
             text=True,
             timeout=LIMIT_S,

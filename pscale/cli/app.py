@@ -117,6 +117,9 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait/--detach", help="Stay until submitted jobs have ended.")
     ] = True,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Report each suite when it is measured.")
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print scripts and commands, start nothing.")
     ] = False,
@@ -128,7 +131,7 @@ def run(
     from pscale.cli import run as command
     from pscale.cli.work import Chosen
 
-    place = command.Place(reports, new=new, folder=run_path, wait=wait, dry_run=dry_run)
+    place = command.Place(reports, new=new, folder=run_path, wait=wait, report=report, dry_run=dry_run)
     raise typer.Exit(command.run(suites, Chosen(overrides=overrides or [], only=only, site=site), place))
 
 

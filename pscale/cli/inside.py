@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pscale.cli.auto import UntilPrecise
-from pscale.cli.keep import keep, planned
+from pscale.cli.keep import as_kept, keep, planned
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
 from pscale.launch import campaign, jobs, machine, ways
 from pscale.launch.campaign import Job
@@ -49,9 +49,10 @@ def _launch(journal: Journal, order: dict[str, Any]) -> None:
     until = UntilPrecise(journal) if journal.document.get("auto") else None
     turn = _Turn(journal, order["job"], time.monotonic() + order["time_limit_s"] - _RESERVE_S)
 
-    def on_end(job: Job, outcome: Outcome) -> None:
-        row = keep(journal, job, outcome, ground)
-        print(f"{job.case.label} #{job.repeat + 1}: {row['status']} {row['reason']}".rstrip(), flush=True)
+    def on_end(job: Job, outcome: Outcome) -> Outcome:
+        kept = as_kept(outcome, keep(journal, job, outcome, ground))
+        print(f"{job.case.label} #{job.repeat + 1}: {kept.status} {kept.reason}".rstrip(), flush=True)
+        return kept
 
     campaign.run(
         journal,

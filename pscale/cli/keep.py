@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pscale.cli.room import Room
@@ -31,6 +33,11 @@ def keep(journal: Journal, job: Job, outcome: Outcome, here: Machine) -> dict[st
     except OSError as error:
         raise LaunchError(f"cannot write in {journal.data}: {error.strerror or error}") from error
     return row
+
+
+def as_kept(outcome: Outcome, row: Mapping[str, Any]) -> Outcome:
+    """Return how a launch ended as its row tells it: of figures that do not hold the job itself knows."""
+    return replace(outcome, status=row["status"], reason=row["reason"])
 
 
 def needed(journal: Journal) -> str:

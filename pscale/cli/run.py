@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from pscale.cli.auto import UntilPrecise
 from pscale.cli.dry_run import dry_run
-from pscale.cli.keep import keep
+from pscale.cli.keep import as_kept, keep
 from pscale.cli.room import Room
 from pscale.cli.submit import detached, fleet, wait
 from pscale.cli.work import Chosen, Work, prepare
@@ -27,6 +27,7 @@ from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
 
 _STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
+_FINE = frozenset(_STATUS_STYLES)
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
 
 
@@ -38,6 +39,7 @@ class Place:
     new: bool = False
     folder: Path | None = None
     wait: bool = True
+    report: bool = True
     dry_run: bool = False
 
 
@@ -83,7 +85,7 @@ def _run_here(work: Work, place: Place, console: Console) -> int:
             f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
         )
         return INTERRUPTED
-    return 0 if _publish(journal) else FAILED
+    return 0 if _published(journal, place, console) else FAILED
 
 
 def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int:
@@ -97,7 +99,7 @@ def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int
             complete = wait(each, console)
             if not complete:
                 _say(console, "some launches were cancelled: the same command goes on with them")
-            if not _publish(each.journal) or not complete:
+            if not _published(each.journal, place, console) or not complete:
                 code = FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -124,9 +126,12 @@ def _journal(work: Work, place: Place, console: Console) -> Journal:
     return found
 
 
-def _publish(journal: Journal) -> bool:
-    """Report a run; tell whether every case ran well."""
-    from pscale.cli.report import publish  # until here there is no use for what takes 100 MB
+def _published(journal: Journal, place: Place, console: Console) -> bool:
+    """Report a run, unless that is not wanted; tell whether every case ran well."""
+    if not place.report:
+        _say(console, f"report it with: pscale report '{journal.folder}'")
+        return journal.statuses() <= _FINE
+    from pscale.cli.report import publish  # 100 MB that nothing has needed until here
 
     return publish(journal.folder)
 
@@ -171,11 +176,12 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) 
         description = escape(f"{work.suite.name}: {job.case.label}")
         progress.update(bar, description=description, total=total, jobs=count.known)
 
-    def on_end(job: Job, outcome: Outcome) -> None:
+    def on_end(job: Job, outcome: Outcome) -> Outcome:
         row = keep(journal, job, outcome, here)
         count.ended += 1
         progress.update(bar, advance=costs[job.case.id], done=count.ended)
         console.print(_line(job, count, row, until.reached(job) if until else ""), highlight=False)
+        return as_kept(outcome, row)
 
     wanted = until.wanted if until else campaign.always
     with progress:

@@ -69,7 +69,7 @@ def run(
     machine: Machine,
     *,
     on_start: Callable[[Job], None],
-    on_end: Callable[[Job, Outcome], None],
+    on_end: Callable[[Job, Outcome], Outcome | None],
     task: Task = "measure",
     refused: Mapping[str, str] = NOTHING,
     wanted: Callable[[Job], bool] = always,
@@ -81,11 +81,12 @@ def run(
     A launch in which no rank has come to life is tried again, `attempts` times in all: networks and nodes
     have their moments. One that has gone wrong later is not: it would go wrong again, or hide that it can.
 
-    Jobs of cases in `refused` are skipped, for the reason given there. `on_end` writes the row; only then is
-    the end noted, so that what is killed between the two is done again rather than lost. A case that fails is
-    a row like any other. Raises PlanError or LaunchError before anything starts if some job cannot be
-    started, LaunchError when the disk is full, and KeyboardInterrupt, also for SIGTERM and a lost terminal,
-    once the current job is ended; all finished ones are kept.
+    Jobs of cases in `refused` are skipped, for the reason given there. `on_end` writes the row, and returns
+    the outcome where the row tells another one; only then is the end noted, so that what is killed between
+    the two is done again rather than lost. A case that fails is a row like any other. Raises PlanError or
+    LaunchError before anything starts if some job cannot be started, LaunchError when the disk is full, and
+    KeyboardInterrupt, also for SIGTERM and a lost terminal, once the current job is ended; all finished ones
+    are kept.
     """
     for one in {job.case.id: job for job in todo}.values():
         _command(journal, one, launcher, machine)  # raises where it cannot be started
@@ -103,8 +104,8 @@ def run(
                 else:
                     order = _command(journal, job, launcher, machine)
                     outcome = _tried(journal, job, order, task, attempts)
-                on_end(job, outcome)
-                journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
+                kept = on_end(job, outcome) or outcome
+                journal.ended(job.key, kept.status, kept.reason, kept.wall_s)
 
 
 def _tried(journal: Journal, job: Job, order: Command, task: Task, attempts: int) -> Outcome:

@@ -143,6 +143,10 @@ class Journal:
         """Return the launches that have ended, well or not."""
         return _keys(self.records(), "ended")
 
+    def statuses(self) -> set[str]:
+        """Return how launches have ended."""
+        return {record["status"] for record in self.records() if record["event"] == "ended"}
+
     def interrupted(self) -> set[Key]:
         """Return the launches of this writer whose end was never noted: it was killed, or is at it now."""
         return _keys(self.own_records(), "launched") - self.finished()

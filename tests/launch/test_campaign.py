@@ -1,11 +1,13 @@
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -38,11 +40,23 @@ def row(job, outcome):
     with (program.parent / "rows").open("a") as file:
         file.write(f"{job.case.id}-{job.repeat} {outcome.status}\\n")
 
-launcher = Launcher(path=str(program), flavour="mpich", version="0")
-print("ready", flush=True)
-campaign.run(journal, jobs, launcher, machine.inspect(), on_start=lambda job: None, on_end=row)
-print("done", flush=True)
+def live():
+    launcher = Launcher(path=str(program), flavour="mpich", version="0")
+    campaign.run(journal, jobs, launcher, machine.inspect(), on_start=lambda job: None, on_end=row)
 """
+ONE_LIFE = CAMPAIGN + "live()\n"
+LIVES = (  # a line from outside begins one, without the time that imports take
+    CAMPAIGN
+    + """
+for _ in sys.stdin:
+    child = os.fork()
+    if not child:
+        live()
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
+)
 
 
 def cases(count):
@@ -91,10 +105,9 @@ def wait_until(true):
         time.sleep(0.001)
 
 
-def campaign(journal, program):
-    return subprocess.Popen(
-        [sys.executable, "-c", CAMPAIGN, str(journal.folder), str(program)], stdout=subprocess.PIPE, text=True
-    )
+def campaign(journal, program, script=ONE_LIFE):
+    command = [sys.executable, "-c", script, str(journal.folder), str(program)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_every_round_has_all_cases_in_an_order_of_its_own_that_the_seed_repeats():
@@ -143,6 +156,35 @@ def test_a_case_that_fails_is_a_row_and_the_others_go_on(start):
         "ok",
         "failed",
     }
+
+
+@pytest.mark.parametrize(
+    ("script", "started", "status"),
+    [
+        ("exit 3", 2, "failed"),
+        (f'[ $(wc -l < "$(dirname "$0")/started") = 1 ] && exit 3\n{RESULT}', 2, "ok"),
+        ('echo > "$folder/born"; exit 3', 1, "failed"),
+        ('echo > "$folder/born"', 1, "failed"),
+    ],
+    ids=["never meets", "meets the second time", "fails later", "has no result"],
+)
+def test_only_what_fails_before_its_ranks_have_met_is_tried_again(start, tmp_path, script, started, status):
+    journal, jobs, launcher = start(1, 1, script)
+    rows = []
+    here = machine.inspect()
+    run(journal, jobs, launcher, here, on_start=ignore, on_end=lambda *row: rows.append(row), attempts=2)
+    assert len(lines(tmp_path / "started")) == started
+    assert [outcome.status for _, outcome in rows] == [status]
+
+
+def test_what_a_row_says_is_what_is_noted(start):
+    journal, jobs, launcher = start(1, 1, RESULT)
+    here = machine.inspect()
+    doubt = lambda _, outcome: replace(outcome, status="invalid", reason="no")  # noqa: E731
+    run(journal, jobs, launcher, here, on_start=ignore, on_end=doubt)
+    assert [(r["status"], r["reason"]) for r in journal.records() if r["event"] == "ended"] == [
+        ("invalid", "no")
+    ]
 
 
 def test_nothing_starts_if_one_case_cannot(start):
@@ -255,20 +297,21 @@ def test_killed_at_any_instant_a_run_loses_nothing_and_does_nothing_twice(start,
     journal, jobs, launcher = start(12, 2, RESULT)
     random.seed(11)
     kills = 0
-    while not journal.is_finished():
-        before = journal.finished()
-        started = len(lines(tmp_path / "started"))
-        with campaign(journal, launcher.path) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
+    with campaign(journal, launcher.path, LIVES) as lives:
+        while not journal.is_finished():
+            before = journal.finished()
+            started = len(lines(tmp_path / "started"))
+            print(file=lives.stdin, flush=True)
+            pid = int(lives.stdout.readline())
             more = min(random.randrange(4), len(jobs) - len(before))
             wait_until(lambda: len(journal.finished()) >= len(before) + more)  # noqa: B023 - called at once
             time.sleep(random.uniform(0, 0.015))
-            child.kill()
-        again = set(lines(tmp_path / "started")[started:])
-        assert again.isdisjoint(f"{case}-{repeat}" for case, repeat in before)
-        assert journal.finished() >= before
-        kills += 1
+            with contextlib.suppress(ProcessLookupError):  # it has done all there was
+                os.kill(pid, signal.SIGKILL)
+            again = set(lines(tmp_path / "started")[started:])
+            assert again.isdisjoint(f"{case}-{repeat}" for case, repeat in before)
+            assert journal.finished() >= before
+            kills += 1
     assert kills > 5
     ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
     assert ended == {job.key: 1 for job in jobs}

@@ -49,6 +49,8 @@ def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny,
     assert "rank 1" in reason
     assert "ValueError: a wrong turn" in reason
     assert "a wrong turn" in results.output
+    assert f"report it with: pscale report '{results.folder}'" in results.output
+    assert not (results.folder / "report.md").exists()
 
 
 def test_a_rank_that_is_killed_is_told_apart_and_leaves_no_process(cli, tiny):

@@ -72,7 +72,7 @@ def beyond(waits, burnt):
 
 
 def test_a_late_rank_is_waited_for_by_the_others_as_long_and_named(cli):
-    results = cli.run(cli.suite(LATE))
+    results = cli.run(cli.suite(LATE), report=True)
     steps = results.rows("steps")
     waits, burnt = of_steps(steps, "wait_s"), of_steps(steps, "injected_s")
     assert np.median(burnt[1, ::2]) >= DELAY_S
