@@ -19,6 +19,7 @@ from pscale.launch.outcome import Outcome
 from pscale.launch.whereabouts import decide
 
 _RESERVE_S = 10.0  # before the end of the job
+_HEARSAY_S = 3.0  # until this process hears that the job is over, which its ranks may have heard already
 
 
 def main(folder: Path) -> int:
@@ -50,6 +51,8 @@ def _launch(journal: Journal, order: dict[str, Any]) -> None:
     turn = _Turn(journal, order["job"], time.monotonic() + order["time_limit_s"] - _RESERVE_S)
 
     def on_end(job: Job, outcome: Outcome) -> Outcome:
+        if outcome.status == "failed":  # by what ends the job? Then an interrupt is to come
+            time.sleep(_HEARSAY_S)
         kept = as_kept(outcome, keep(journal, job, outcome, ground))
         print(f"{job.case.label} #{job.repeat + 1}: {kept.status} {kept.reason}".rstrip(), flush=True)
         return kept

@@ -70,6 +70,13 @@ def degree(text: str) -> Any:
     return Formula(f"={text}")
 
 
+def gpus(text: str) -> int:
+    """Read how many GPUs a node is to have, where that is said in a word."""
+    if text != "none":
+        raise ValueError(f"expected a whole number, an expression or none, got '{text}'")
+    return 0
+
+
 def repeats(value: Any) -> Any:
     """Accept how often a case is launched: a number, or "auto" for as often as precision needs."""
     if value == "auto" or (type(value) is int and 1 <= value <= MOST_REPEATS):
@@ -84,6 +91,7 @@ Count = Annotated[int, Ge(1), Le(_MOST), Computed()]
 Degree = Annotated[int, Ge(1), Le(_MOST), Computed(degree, "^(=|(ranks|rest)$)")]
 OneOrTwo = Annotated[int, Ge(1), Le(2), Computed()]
 CountOrNone = Annotated[int, Ge(0), Le(_MOST), Computed()]
+Gpus = Annotated[int, Ge(0), Le(_MOST), Computed(gpus, "^(=|none$)")]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1), Computed()]
 Positive = Annotated[float, Gt(0), Computed()]
 NotNegative = Annotated[float, Ge(0), Computed()]

@@ -23,6 +23,7 @@ from pscale.suite.quantities import (
     Degree,
     Formula,
     Fraction,
+    Gpus,
     NotNegative,
     OneOrTwo,
     Positive,
@@ -279,7 +280,7 @@ class Launch(Group):
     account: WordOrNothing = config.Launch.account
     qos: WordOrNothing = config.Launch.qos
     constraint: WordOrNothing = config.Launch.constraint
-    gpus: CountOrNone = config.Launch.gpus
+    gpus: Gpus = config.Launch.gpus
     job_time_limit: Seconds | None = config.Launch.job_time_limit_s
     directives: list[Option] = []
     modules: list[Word] = []

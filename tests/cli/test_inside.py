@@ -4,6 +4,7 @@ import pytest
 
 from pscale.cli import inside
 from pscale.config import Case, Launch, Plan, to_dict
+from pscale.errors import INTERRUPTED
 from pscale.launch import jobs, mpi
 from pscale.launch.campaign import launches
 from pscale.launch.journal import Journal
@@ -12,6 +13,13 @@ from pscale.launch.scheduler.protocol import JobRequest
 LEAST, MOST = 3, 8
 LAUNCHER = """#!/bin/sh
 [ "$1" = --version ] && echo "HYDRA build details: Version: 0" && exit
+exit 3
+"""
+ENDED_FROM_OUTSIDE = """
+for folder; do :; done
+echo > "$folder/born"
+env -u PSCALE_JOB sh -c "echo > '$folder/sure'; sleep 0.1; kill -TERM $PPID" &
+while [ ! -e "$folder/sure" ]; do sleep 0.01; done
 exit 3
 """
 
@@ -23,6 +31,7 @@ def run(tmp_path, monkeypatch):
     program.write_text(LAUNCHER)
     program.chmod(0o755)
     mpi.identify.cache_clear()
+    monkeypatch.setattr(inside, "_HEARSAY_S", 0.0)
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
     launch = Launch(launcher=str(program), oversubscribe=True)
@@ -74,3 +83,14 @@ def test_a_job_leaves_alone_what_a_later_one_was_given(run):
     assert inside.main(first) == 0
     assert todo[0].key not in journal.finished()
     assert len(journal.finished()) == LEAST * 2 - 1
+
+
+def test_a_launch_that_went_down_with_its_job_has_not_ended_and_is_left_to_the_scheduler_to_explain(
+    run, tmp_path, monkeypatch
+):
+    journal, todo = run
+    monkeypatch.setattr(inside, "_HEARSAY_S", 60.0)
+    (tmp_path / "mpiexec").write_text(LAUNCHER.replace("exit 3", ENDED_FROM_OUTSIDE))
+    assert inside.main(give(journal, 1, [todo[0].key], time_limit_s=3600)) == INTERRUPTED
+    assert journal.finished() == set()
+    assert journal.branch(jobs.branch(1)).interrupted() == {todo[0].key}

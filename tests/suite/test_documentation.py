@@ -25,6 +25,7 @@ FOUR_CORES = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 TYPES = {
     "whole number ≥ 1": quantities.Count,
     "whole number ≥ 0": quantities.CountOrNone,
+    "whole number ≥ 0, or `none`": quantities.Gpus,
     "whole number, 1 or 2": quantities.OneOrTwo,
     "degree ≥ 1": quantities.Degree,
     "seed ≥ 0": quantities.Seed,
