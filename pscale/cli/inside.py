@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -30,7 +31,8 @@ def main(folder: Path) -> int:
         _launch(journal, order)
     except PscaleError as error:
         print(f"pscale: {error}", file=sys.stderr)
-        jobs.write(folder / jobs.FAILURE, str(error))
+        with contextlib.suppress(LaunchError):  # the disk may be what is full
+            jobs.write(folder / jobs.FAILURE, str(error))
         return error.exit_code
     except KeyboardInterrupt:  # the scheduler ends the job
         print("pscale: ended from outside", file=sys.stderr)

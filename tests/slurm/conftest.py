@@ -1,6 +1,7 @@
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,16 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def too_long(cluster, tmp_path_factory):  # noqa: ARG001
-    """Begin with a job that takes longer than a minute, the shortest limit that Slurm knows."""
+    """Begin with a job that takes longer than it may: Slurm knows no limit below a minute, but another end."""
     login = LoginNode(tmp_path_factory.mktemp("too long"))
     options = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m", "--detach")
     login.run(login.weak, "--only", "ranks == 1", "--set", "launch.job_time_limit=1m", *options)
+
+    def end_soon():
+        command = ("scontrol", "update", f"jobid={login.job_at_work()}", "EndTime=now+1")
+        subprocess.run(command, capture_output=True, check=True)
+
+    threading.Thread(target=end_soon).start()
     return login
 
 
