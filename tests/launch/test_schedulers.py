@@ -124,6 +124,36 @@ def test_a_limit_on_jobs_is_told_apart_from_a_refusal(fake, tmp_path, name):
     assert not isinstance(refused.value, LimitError)
 
 
+POLICY = (
+    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+    "(job submit limit, user's size and/or time limits)"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "passes"),
+    [
+        ("slurm", f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", True),
+        ("slurm", f"sbatch: error: AssocGrpSubmitJobsLimit\n{POLICY}", True),
+        ("slurm", POLICY, True),
+        ("slurm", f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", False),
+        ("slurm", f"sbatch: error: AssocMaxNodePerJobLimit\n{POLICY}", False),
+        ("pbs", "qsub: Job exceeds queue and/or server resource limits", False),
+        ("lsf", "RUNLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.", False),
+        ("flux", "flux-batch: ERROR: requested duration exceeds policy limit of 1h", False),
+    ],
+)
+def test_a_limit_that_the_end_of_other_jobs_does_not_lift_is_a_refusal(fake, tmp_path, name, said, passes):
+    scheduler, jobs = fake(name)
+    script = tmp_path / "script.sh"
+    script.touch()
+    program = jobs.folder / "bin" / scheduler.submits
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
+    with pytest.raises(LaunchError) as refused:
+        scheduler.submit(PLAIN, script)
+    assert isinstance(refused.value, LimitError) == passes
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_jobs_are_cancelled_also_those_that_are_over(submitted, name):
     scheduler, _, number = submitted(name)

@@ -37,7 +37,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def too_long(cluster, tmp_path_factory):  # noqa: ARG001
-    """Begin with a job that takes longer than it may: Slurm knows no limit below a minute, but another end."""
+    """Begin with a job that takes too long; Slurm has no limit below a minute, but can be told of an end."""
     login = LoginNode(tmp_path_factory.mktemp("too long"))
     options = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m", "--detach")
     login.run(login.weak, "--only", "ranks == 1", "--set", "launch.job_time_limit=1m", *options)

@@ -1,13 +1,18 @@
 """Whole runs through a real Slurm: four virtual nodes on this host."""
 
 import os
+import shlex
 import subprocess
 from collections import Counter
+from pathlib import Path
 
+import pytest
 from login_node import wait_for
+from whole_runs import LIMIT_S
 
 from pscale.launch import mpi
 
+ROOT = Path(__file__).parents[2]
 ENDLESS = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
 ONE_NODE = ("--only", "ranks == 1")
 NEVER_JOINS = """
@@ -33,7 +38,7 @@ def test_a_weak_suite_over_1_2_and_4_nodes_survives_the_death_of_pscale(login):
     wait_for(lambda: login.events("ended"))
     first.kill()
     first.communicate()
-    results = login.run(login.weak, report=True)
+    results = login.run(login.weak)
     assert "going on with" in results.output
     ended = Counter((record["case"], record["repeat"]) for record in login.events("ended"))
     assert len(ended) == 3
@@ -42,7 +47,6 @@ def test_a_weak_suite_over_1_2_and_4_nodes_survives_the_death_of_pscale(login):
     rows = results.rows("cases")
     assert {(row["ranks"], row["status"]) for row in rows} == {(1, "ok"), (2, "ok"), (4, "ok")}
     assert len(login.events("submitted")) == 3, "one job for each number of nodes"
-    assert (results.folder / "report.md").exists()
     assert login.status()["finished"]
     scripts = [path.read_text() for path in sorted(results.folder.glob("jobs/*/script.sh"))]
     assert [f"--nodes={count}" in script for count, script in zip((1, 2, 4), scripts, strict=True)] == [
@@ -121,3 +125,19 @@ def test_a_job_over_its_time_limit_is_a_timeout(too_long):
     assert [row["status"] for row in results.rows("cases")] == ["timeout"]
     assert "reached its time limit" in results.output
     assert len(too_long.events("submitted")) == 1
+
+
+def word(path):
+    """Write a path as one word for make, and for the shell behind it."""
+    return shlex.quote(str(path)).replace("$", "$$")
+
+
+@pytest.mark.skipif(not (ROOT / ".venv" / "installed").exists(), reason="`make scaling` would install first")
+def test_make_scaling_submits_and_reports(login):
+    suites, options = word(login.weak), f"--only 'ranks == 2' --reports {word(login.reports)}"
+    subprocess.run(
+        ["make", "-C", ROOT, "scaling", f"SUITES={suites}", f"RUN={options}"], timeout=LIMIT_S, check=True
+    )
+    assert len(login.events("submitted")) == 1
+    assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
+    assert (login.newest().folder / "report.md").exists()

@@ -14,7 +14,7 @@ from pscale.launch.scheduler.protocol import Ending, JobRequest, Phase, Shape, S
 from pscale.launch.scheduler.script import clock, script
 from pscale.launch.scheduler.tools import ask, must, submitted
 
-_LIMITS = r"would exceed|exceeds? .*limit|max_queued|maximum number of jobs"
+_LIMITS = r"would exceed|max_queued|maximum number of jobs"
 _UNSURE = r"cannot connect to server|timed? ?out|Communication failure"
 _RUNNING = ("R", "E", "S", "U", "B")
 _COMMENTS: Sequence[tuple[str, Ending]] = (

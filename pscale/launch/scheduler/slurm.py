@@ -14,7 +14,9 @@ from pscale.launch.scheduler.protocol import Ending, JobRequest, Phase, Shape, S
 from pscale.launch.scheduler.script import clock, script
 from pscale.launch.scheduler.tools import ask, must, submitted
 
-_LIMITS = r"QOSMax|AssocMax|AssocGrpSubmitJobs|MaxSubmitJob|job submit limit|Job violates accounting/QOS"
+# Of many limits the end of other jobs helps against one, that on their number. slurmctld names the limit in a
+# line of its own, and says "job submit limit, user's size and/or time limits" of all.
+_LIMITS = r"(?s)SubmitJob|\A(?!.*(QOS|Assoc)\w+Limit).*job submit limit"
 _UNSURE = r"Socket timed out|Unable to contact slurm controller|Connection (refused|timed out)|try again"
 _RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 _ENDINGS: Mapping[str, Ending] = {
