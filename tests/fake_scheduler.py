@@ -171,8 +171,12 @@ def squeue(jobs: Jobs, _arguments: list[str]) -> None:
         print(f"{job['id']}|{SLURM[job['state']]}|{job['name']}")
 
 
-def sacct(_jobs: Jobs, _arguments: list[str]) -> None:
-    sys.exit("Slurm accounting storage is disabled")
+def sacct(jobs: Jobs, arguments: list[str]) -> None:
+    accounting = jobs.folder / "accounting"
+    if not accounting.exists():
+        sys.exit("Slurm accounting storage is disabled")
+    asked = next(word.partition("=")[2] for word in arguments if word.startswith("--jobs=")).split(",")
+    print("\n".join(line for line in accounting.read_text().splitlines() if line.split("|")[0] in asked))
 
 
 def scontrol(_jobs: Jobs, _arguments: list[str]) -> None:

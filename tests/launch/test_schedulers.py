@@ -109,6 +109,26 @@ def test_each_state_is_told_by_id_and_while_the_id_is_unknown_by_name(submitted,
         assert (found.phase, found.ending) == ("ended", "failed" if lost else state)
 
 
+@pytest.mark.parametrize(
+    ("said", "ending"),
+    [
+        ("COMPLETED|0:0", "completed"),
+        ("CANCELLED by 1000|0:15", "cancelled"),
+        ("NODE_FAIL|1:0", "node_failed"),
+        ("PREEMPTED|0:0", "preempted"),
+        ("OUT_OF_MEMORY|0:125", "out_of_memory"),
+        ("RUNNING|0:0", None),
+    ],
+)
+def test_what_squeue_has_forgotten_the_accounting_tells_where_there_is_one(submitted, said, ending):
+    scheduler, jobs, number = submitted("slurm")
+    jobs.set(number, "forgotten")
+    (jobs.folder / "accounting").write_text(f"1|FAILED|1:0\n{number}|{said}\n")
+    found = scheduler.poll_many([Ticket(name=PLAIN.name, id=number)])[PLAIN.name]
+    assert (found.id, found.ending) == (number, ending)
+    assert found.phase == ("ended" if ending else "running")
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_limit_on_jobs_is_told_apart_from_a_refusal(fake, tmp_path, name):
     scheduler, jobs = fake(name)
