@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -50,11 +50,20 @@ class State:
             "launches": len(labels) * journal.document["repeats"],
             "until_precise": journal.document.get("auto") is not None,
             "ended": dict(Counter(record["status"] for record in ended.values())),
+            "stopped": self._is_stopped(),
             "under_way": sorted(f"{labels[case]} #{repeat + 1}" for case, repeat in begun - ended.keys()),
             "finished": journal.is_finished(),
             "jobs": [self._job(job, ended.keys()) for job in self.jobs],
             "trouble": self.trouble,
         }
+
+    def _is_stopped(self) -> bool:
+        """Tell whether it will not go on by itself: no job is to do it, and who was at it here is gone."""
+        return (
+            not self.journal.document.get("scheduler")
+            and self.journal.is_abandoned()
+            and not self.journal.is_finished()
+        )
 
     def _job(self, job: SubmittedJob, ended: Any) -> dict[str, Any]:
         sighting = self.sightings.get(job.name)
@@ -145,18 +154,24 @@ def _state(journal: Journal) -> State:
     return State(journal=journal, jobs=known, sightings=sightings)
 
 
-def _page(document: Mapping[str, Any]) -> Group:
-    """Return how far the run is, and below it its jobs, if there are any."""
+def _page(document: Mapping[str, Any]) -> RenderableType:
+    """Return what people see: how many launches have ended and how, and a line for each job."""
     ended, total = document["ended"], document["launches"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(ended.items()))
     least = "at least " if document["until_precise"] else ""
-    title = f"{document['run']}\n{sum(ended.values())} of {least}{total} launches have ended"
-    title += f": {counts}" if counts else ""
+    lines = [
+        document["run"],
+        f"{sum(ended.values())} of {least}{total} launches have ended{f': {counts}' if counts else ''}",
+    ]
     if document["under_way"]:
-        title += f"\nunder way: {', '.join(document['under_way'])}"
+        now = "interrupted" if document["stopped"] else "under way"
+        lines.append(f"{now}: {', '.join(document['under_way'])}")
+    if document["stopped"]:
+        lines.append("nobody is at work on it: the same `pscale run` goes on")
     if document["trouble"]:
-        title += f"\n{document['trouble']}"
-    return Group(Text(title), *([_jobs(document["jobs"])] if document["jobs"] else []))
+        lines.append(document["trouble"])
+    text = Text("\n".join(lines), overflow="fold")
+    return Group(text, "", _jobs(document["jobs"])) if document["jobs"] else text
 
 
 def _jobs(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -19,7 +19,8 @@ from pscale.config import Case, to_dict
 from pscale.errors import LaunchError
 from pscale.launch import local, processes
 from pscale.launch.command import Command, command
-from pscale.launch.journal import UNLOCKED, Journal, Key
+from pscale.launch.journal import Journal, Key
+from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome

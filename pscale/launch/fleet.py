@@ -14,7 +14,8 @@ from pscale.errors import LaunchError
 from pscale.launch import jobs
 from pscale.launch.campaign import Job, skipped
 from pscale.launch.jobs import SubmittedJob
-from pscale.launch.journal import UNLOCKED, Journal, Key
+from pscale.launch.journal import Journal, Key
+from pscale.launch.lock import UNLOCKED
 from pscale.launch.outcome import Outcome
 from pscale.launch.packing import Pack, pack
 from pscale.launch.scheduler.protocol import Ending, LimitError, Scheduler, Shape, Sighting, UnsureError

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import secrets
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pscale import durable
 from pscale.errors import LaunchError, ResultsError, UsageError
+from pscale.launch import lock
 
 Key = tuple[str, int]  # case id and repeat
 
 _FORMAT = 1
-_DOCUMENT, _RECORDS, _LOCK = "run.json", "journal.jsonl", "lock"
-
-UNLOCKED = (
-    "this file system has no locks, so nothing keeps a second pscale from working on this run: start none"
-)
+_DOCUMENT, _RECORDS = "run.json", "journal.jsonl"
 
 
 class Journal:
@@ -168,22 +163,21 @@ class Journal:
 
         The lock goes with its process, however that ends. Raises LaunchError if another one has it.
         """
-        with _writing(self._own):
-            lock = (self._own / _LOCK).open("a+", encoding="utf-8")
-        with lock:
-            works = try_lock(lock.fileno())
-            if works is None:
-                lock.seek(0)
-                raise LaunchError(
-                    f"{self.folder} is at work in another pscale ({lock.read().strip() or 'unknown'}): "
-                    "wait for it or stop it, or start a run of its own with `--new`"
-                )
-            with _writing(self.folder):
-                lock.truncate(0)
-                lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-                lock.flush()
+        with ExitStack() as stack:
+            with _writing(self._own):
+                try:
+                    works = stack.enter_context(lock.held(self._own))
+                except lock.TakenError as other:
+                    raise LaunchError(
+                        f"{self.folder} is at work in another pscale ({other}): "
+                        "wait for it or stop it, or start a run of its own with `--new`"
+                    ) from None
                 self._cut_torn_line()
             yield works
+
+    def is_abandoned(self) -> bool:
+        """Tell whether the pscale that was the last to work on this run is known to be gone."""
+        return lock.is_left(self._own)
 
     def _append(self, record: Mapping[str, Any]) -> None:
         with _writing(self._own):
@@ -238,17 +232,6 @@ def fingerprint(run_document: Mapping[str, Any]) -> str:
         | {"nodes": machine.get("nodes", 1)},
     }
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def try_lock(descriptor: int) -> bool | None:
-    """Lock a file: true if it is ours now, None if it is another's, false where that cannot be known."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return None
-    except OSError:  # a file system without locks
-        return False
-    return True
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import LaunchError, PlanError
 from pscale.launch import local, machine, processes
 from pscale.launch.campaign import launches, run
-from pscale.launch.journal import UNLOCKED, Journal, fingerprint, newest_unfinished
+from pscale.launch.journal import Journal, fingerprint, newest_unfinished
+from pscale.launch.lock import UNLOCKED
 from pscale.launch.mpi import Launcher
 
 JOB = """#!/bin/sh
@@ -28,7 +29,7 @@ CAMPAIGN = """
 import os, pathlib, sys
 from pscale.config import Case, from_dict
 from pscale.launch import campaign, machine
-from pscale.launch.journal import UNLOCKED, Journal, fingerprint, newest_unfinished
+from pscale.launch.journal import Journal
 from pscale.launch.mpi import Launcher
 
 folder, program = map(pathlib.Path, sys.argv[1:])
@@ -272,7 +273,7 @@ def test_a_disk_that_is_full_is_told_and_costs_no_launch_that_has_ended(small_di
 
 def test_a_file_system_without_locks_is_told(start, monkeypatch):
     journal, jobs, launcher = start(1, 1, RESULT)
-    monkeypatch.setattr("pscale.launch.journal.try_lock", lambda _: False)
+    monkeypatch.setattr("pscale.launch.lock.try_lock", lambda _: False)
     said = []
     run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore, tell=said.append)
     assert said == [UNLOCKED]

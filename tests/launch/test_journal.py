@@ -8,6 +8,7 @@ import pytest
 from pscale.analysis.frames import newest
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
+from pscale.launch import lock
 from pscale.launch.journal import Journal, fingerprint, newest_run, newest_unfinished
 
 
@@ -106,7 +107,7 @@ def test_a_file_system_without_locks_is_told(journal, monkeypatch):
     def refuse(*_):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
     with journal.locked() as works:
         assert works is False
 

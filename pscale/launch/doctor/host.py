@@ -12,7 +12,7 @@ import psutil
 
 from pscale.launch.command import is_replaced
 from pscale.launch.doctor.finding import Finding
-from pscale.launch.journal import try_lock
+from pscale.launch.lock import try_lock
 from pscale.launch.machine import Machine
 
 _GIB = 2**30

@@ -1,0 +1,66 @@
+"""One pscale at a time on a run: a lock that goes with its process, and a file that says whose it is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FILE = "lock"
+UNLOCKED = (
+    "this file system has no locks, so nothing keeps a second pscale from working on this run: start none"
+)
+
+
+class TakenError(Exception):
+    """Another process has the lock; says which one, as far as that is known."""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold the lock of `folder`; yields false where its file system has no locks.
+
+    It goes with its process, however that ends. Raises TakenError, and OSError where it cannot be written.
+    """
+    with (folder / FILE).open("a+", encoding="utf-8") as lock:
+        works = try_lock(lock.fileno())
+        if works is None:
+            lock.seek(0)
+            raise TakenError(lock.read().strip() or "unknown")
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        lock.flush()
+        yield works
+
+
+def is_left(folder: Path) -> bool:
+    """Tell whether whoever had the lock last is known to be gone."""
+    try:
+        _, process, _, host = (folder / FILE).read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        return False
+    return host == socket.gethostname() and not _lives(int(process))
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock a file: true if it is ours now, None if it is another's, false where that cannot be known."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    except OSError:  # a file system without locks
+        return False
+    return True
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True

@@ -1,0 +1,123 @@
+"""Which run `pscale run` goes on with, and what `pscale status` shows of it; the launcher does nothing."""
+
+import os
+import threading
+
+import pytest
+
+from pscale.cli import main
+from pscale.cli import status as status_module
+from pscale.launch import mpi
+from pscale.launch.journal import Journal
+
+LAUNCHER = """#!/bin/sh
+[ "$1" = --version ] && echo "HYDRA build details: Version: 0" && exit
+for folder; do :; done
+echo '{"status": "ok", "reason": "", "columns": {}}' > "$folder/result.json"
+"""
+SUITE = """
+name: noop
+scaling: throughput
+data: {kind: synthetic}
+train: {steps: 1, warmup: 0}
+sweep: {train.seed: [1, 2, 3]}
+repeat: 1
+timing: {gemm_peak: false, overhead_steps: 0}
+launch: {launcher: ./mpiexec, scheduler: none}
+"""
+
+
+@pytest.fixture
+def pscale(tmp_path, monkeypatch, capsys):
+    """Call the command line in a folder with a suite; return its exit code and what it said."""
+    program = tmp_path / "mpiexec"
+    program.write_text(LAUNCHER)
+    program.chmod(0o755)
+    (tmp_path / "noop.yaml").write_text(SUITE)
+    monkeypatch.chdir(tmp_path)
+    mpi.identify.cache_clear()
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["pscale", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code, " ".join((captured.out + captured.err).split())
+
+    return call
+
+
+@pytest.fixture
+def run(pscale, tmp_path):
+    """Measure the suite and return what was said, and the run that has changed or is new."""
+
+    def measure(*options, code=0):
+        before = {path: path.read_bytes() for path in tmp_path.glob("reports/noop/*/journal.jsonl")}
+        found, said = pscale("run", "noop.yaml", "--no-report", *options)
+        assert found == code, said
+        changed = [
+            path.parent
+            for path in tmp_path.glob("reports/noop/*/journal.jsonl")
+            if path.read_bytes() != before.get(path)
+        ]
+        return said, changed
+
+    return measure
+
+
+def unfinish(folder):
+    """Take the end of the last launch out of a run's journal."""
+    journal = folder / "journal.jsonl"
+    *kept, _ = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(kept))
+
+
+def test_a_run_that_is_not_finished_is_gone_on_with_and_a_finished_one_is_left_alone(run):
+    said, (first,) = run()
+    assert "going on with" not in said
+    assert Journal.open(first).is_finished()
+    said, (second,) = run()
+    assert second != first
+    assert "going on with" not in said
+    unfinish(first)
+    said, changed = run()
+    assert changed == [first]
+    assert f"going on with {first}, where 2 launches have ended (--new begins anew)" in said
+
+
+def test_new_and_run_choose_what_is_gone_on_with(run, pscale):
+    _, (first,) = run()
+    _, (second,) = run("--new")
+    for folder in (first, second):
+        unfinish(folder)
+    _, (third,) = run("--new")
+    assert third not in (first, second)
+    _, changed = run("--run", first)
+    assert changed == [first]
+    assert not Journal.open(second).is_finished()
+    said, changed = run("--run", second, "--set", "train.batch=2", code=2)
+    assert "is a run of another suite, or of this one with other settings" in said
+    assert changed == []
+    code, said = pscale("run", "noop.yaml", "noop.yaml", "--run", second)
+    assert (code, "give one suite" in said) == (2, True)
+
+
+def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypatch):
+    monkeypatch.setattr(status_module, "_LOOK_S", 0.01)
+    _, (folder,) = run()
+    last = Journal.open(folder).records()[-1]
+    label = next(
+        f"{case['label']} #1" for case in Journal.open(folder).document["cases"] if case["id"] == last["case"]
+    )
+    unfinish(folder)
+    assert "2 of 3 launches have ended: 2 ok under way: seed " in pscale("status")[1]
+    lock = folder / "lock"
+    lock.write_text(lock.read_text().replace(f"process {os.getpid()}", f"process {2**30}"))
+    assert f"interrupted: {label} nobody is at work on it" in pscale("status")[1]
+    ending = threading.Timer(
+        0.2, Journal.open(folder).ended, [(last["case"], last["repeat"]), "failed", "why", 1.0]
+    )
+    ending.start()
+    code, said = pscale("status", folder, "--watch")
+    assert code == 0
+    assert "3 of 3 launches have ended: 1 failed, 2 ok" in said
