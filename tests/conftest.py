@@ -21,6 +21,14 @@ def interrupts_work():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def power_stays_on():
+    """Do not wait for the disk: nobody pulls the plug of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Let few tokens make many tiles of scores."""

@@ -138,7 +138,6 @@ def test_killed_at_any_thing_it_does_a_run_of_jobs_loses_nothing_and_does_nothin
     tmp_path, monkeypatch, after
 ):
     monkeypatch.setattr(module, "_LOOK_S", 0.0)
-    monkeypatch.setattr("os.fsync", lambda _: None)  # the power stays on
     for fatal in count(1):
         with monkeypatch.context() as patch:
             life = Life(tmp_path, patch, fatal, after)
