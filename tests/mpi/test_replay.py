@@ -13,6 +13,8 @@ import pytest
 from trace_format import checked
 from whole_runs import LIMIT_S, Cli
 
+from pscale.analysis.frames import load
+from pscale.analysis.timeline import timelines
 from pscale.cli.trace import trace, window
 from pscale.config import Case, Launch, Plan
 from pscale.errors import UsageError
@@ -150,13 +152,10 @@ def test_one_step_can_be_drawn_alone_packed_or_to_the_terminal(plans, tmp_path, 
 
 
 def test_the_report_draws_a_step_of_each_pipeline(plans):
-    found = report(plans.folder)["timelines"]
+    found = timelines(load(plans.folder))
     labels = {row["case"]: label for label, row in plans.cases.items()}
-    assert ["zero-bubble" in labels[found[0]["case"]], "interleaved" in labels[found[1]["case"]]] == [
-        True,
-        True,
-    ]
-    assert {"forward", "input", "weight", "update", "wait"} <= {span["kind"] for span in found[0]["spans"]}
+    assert ["zero-bubble" in labels[found[0].case], "interleaved" in labels[found[1].case]] == [True, True]
+    assert {"forward", "input", "weight", "update", "wait"} <= {span.kind for span in found[0].spans}
     assert (plans.folder / "figures" / "timeline.svg").exists()
 
 
