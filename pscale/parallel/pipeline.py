@@ -106,7 +106,10 @@ class Boundary:
         self.actions = table.actions(axis.rank)
         self._axis, self._table, self._shape, self._dtype = axis, table, shape, dtype
         self._buffers = buffers
-        self._neighbours = range(table.stages) if table.stages > 1 else range(0)
+        # Worked out once: a timetable is as long as there are micro-batches, and has as many lines as stages.
+        self._receivers = [action for action in self.actions if self.receives(action)]
+        orders = {stage: table.arriving(axis.rank, stage) for stage in range(table.stages)}
+        self._orders = {stage: order for stage, order in orders.items() if order}
         self._needs: deque[Action] = deque()
         self._arriving: dict[int, deque[Action]] = {}
         self._receiving: dict[Action, tuple[Array, Pending]] = {}
@@ -115,9 +118,8 @@ class Boundary:
     def start_step(self) -> None:
         """Expect the messages of one step."""
         assert not any((self._needs, self._receiving, self._sending)), "the last step is not over"
-        self._needs.extend(action for action in self.actions if self.receives(action))
-        for neighbour in self._neighbours:
-            self._arriving[neighbour] = deque(self._table.arriving(self._axis.rank, neighbour))
+        self._needs.extend(self._receivers)
+        self._arriving = {stage: deque(order) for stage, order in self._orders.items()}
 
     def receives(self, action: Action) -> bool:
         """Tell whether the input of `action` comes from another stage."""

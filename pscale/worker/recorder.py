@@ -42,6 +42,7 @@ class Recorder:
         self._rows = bytearray(_ROW.size * 1024)
         self._end = 0
         self._step = self._phase = _OUTSIDE
+        self._ended = 0  # when the last phase of the step did; before the first, when the step began
         self._requests: list[tuple[int, int]] = []  # axis and verb of every started call
         self._durations_ns: deque[int] = deque(maxlen=_RECENT_STEPS)
         self._in_step = False
@@ -68,7 +69,7 @@ class Recorder:
     def step(self, index: int) -> Iterator[None]:
         """Note one step, from the first line of the block to its last."""
         self._step, self._in_step = index, True
-        enter = self.now()
+        enter = self._ended = self.now()
         yield
         leave = self.now()
         if self.enabled:
@@ -170,7 +171,11 @@ class Recorder:
 
 
 class Phase:
-    """A block of code whose time belongs to one phase of the step."""
+    """A block of code whose time belongs to one phase of the step.
+
+    It begins where the phase before it has ended, the first where the step begins: what a rank does between
+    two blocks, it does for the later one.
+    """
 
     __slots__ = ("_action", "_enter", "_number", "_recorder")
 
@@ -179,13 +184,15 @@ class Phase:
         self._action = action
 
     def __enter__(self) -> None:
-        self._recorder._phase = self._number
-        self._enter = self._recorder.now()
+        record = self._recorder
+        record._phase = self._number
+        self._enter = record._ended if record._in_step else record.now()
 
     def __exit__(self, *_: Any) -> None:
-        if self._recorder.enabled:
-            leave = self._recorder.now()
+        record = self._recorder
+        if record.enabled:
+            leave = record._ended = record.now()
             action = self._action
             kind, micro, part = (_ACTION[action.kind], *action[1:]) if action else _NO_ACTION
-            self._recorder._write(Kind.PHASE, _OUTSIDE, kind, self._enter, leave, 0, micro, part)
-        self._recorder._phase = _OUTSIDE
+            record._write(Kind.PHASE, _OUTSIDE, kind, self._enter, leave, 0, micro, part)
+        record._phase = _OUTSIDE

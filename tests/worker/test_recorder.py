@@ -1,3 +1,5 @@
+from itertools import count
+
 from pscale.results.events import PHASES, VERBS, Kind
 from pscale.worker.recorder import Recorder
 
@@ -22,6 +24,18 @@ def test_a_call_is_noted_with_its_step_phase_axis_verb_and_bytes():
         "leave": 250,
     }
     assert list(rows["kind"][1:]) == [Kind.PHASE, Kind.STEP]
+
+
+def test_a_phase_begins_where_the_one_before_it_has_ended_and_the_first_with_the_step():
+    record = Recorder(["dp"], now=count().__next__)
+    record.enabled = True
+    with record.step(0):
+        with record.phase("forward"):
+            pass
+        with record.phase("backward"):
+            pass
+    rows = record.rows()
+    assert list(zip(rows["enter"], rows["leave"], strict=True)) == [(0, 1), (1, 2), (0, 3)]
 
 
 def test_more_calls_than_were_reserved_are_kept():
