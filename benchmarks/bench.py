@@ -26,6 +26,7 @@ KEPT, NEW = figures.COMMITTED / THREADS, figures.COMMITTED / "new" / THREADS
 WIDE = ("--width", "1024", "--heads", "16", "--layers", "2")
 BENCHMARKS = {  # the program with its arguments
     "startup": ("startup",),
+    "recording": ("recording",),
     "one_rank": ("one_rank",),
     "collectives": ("collectives",),
     "copies": ("copies",),

@@ -23,6 +23,7 @@ import numpy as np
 import threadpoolctl
 
 Verdict = Literal["worse", "same", "better", "too noisy to tell"]
+Unit = Literal["ratio", "s", "µs"]
 
 COMMITTED = Path(__file__).parent / "figures"
 MARGIN = 0.03  # a change of a ratio by less than this is none
@@ -40,7 +41,7 @@ class Figure:
     rounds: int
     better: Literal["higher", "lower"] = "higher"
     goal: float | None = None
-    unit: Literal["ratio", "s"] = "ratio"
+    unit: Unit = "ratio"
 
     @property
     def reaches_goal(self) -> bool | None:
@@ -53,8 +54,8 @@ class Figure:
         goal = "" if self.goal is None else f"  goal {'≥' if self.better == 'higher' else '≤'} {self.goal:g}"
         missed = "  MISSED" if self.reaches_goal is False else ""
         quartiles = f"quartiles {self.lower_quartile:.3f} to {self.upper_quartile:.3f}"
-        unit = " s" if self.unit == "s" else "  "
-        return f"{self.value:6.3f}{unit}  {quartiles}, {self.rounds} rounds{goal}{missed}"
+        unit = "" if self.unit == "ratio" else self.unit
+        return f"{self.value:6.3f} {unit:2} {quartiles}, {self.rounds} rounds{goal}{missed}"
 
 
 def figure(
@@ -62,9 +63,9 @@ def figure(
     better: Literal["higher", "lower"] = "higher",
     goal: float | None = None,
     *,
-    unit: Literal["ratio", "s"] = "ratio",
+    unit: Unit = "ratio",
 ) -> Figure:
-    """Return the figure of at least two values; seconds are shown and never compared."""
+    """Return the figure of at least two values; times are shown and never compared."""
     ordered = sorted(values)
     low, high = median_interval(ordered)
     lower, _, upper = statistics.quantiles(ordered, n=4, method="inclusive")
