@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +22,15 @@ class Change:
     b: str
 
 
-def changes(a: Run, b: Run, pairs: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return what differs, first in the cases that are compared: `pairs`, ids of A to ids of B."""
+def changes(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> tuple[Change, ...]:
+    """Return what differs, first in the cases that are compared: `pairs`, each an id of A and one of B."""
     return (*_of_cases(a, b, pairs), *_between(_circumstances(a), _circumstances(b)))
 
 
-def _of_cases(a: Run, b: Run, pairs: Mapping[str, str]) -> Iterator[Change]:
+def _of_cases(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Change]:
     """Yield each field that differs between matched cases, with all values that it takes."""
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for first, second in pairs.items():
+    for first, second in pairs:
         sides = [_flat(run.planned[case]) for run, case in ((a, first), (b, second)) if case in run.planned]
         if len(sides) == len((a, b)):
             for change in _between(*sides):

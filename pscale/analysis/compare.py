@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pscale.analysis import scaling
@@ -21,13 +21,13 @@ class Compared:
 
     case: str  # in A
     label: str
-    matched_by: str  # id: the same work; label: the same name, though something differs
+    matched_by: str  # id: the same work; label: the same name, though something differs; size: in one run
     a_s: Estimate
     b_s: Estimate
     a_launches: int
     b_launches: int
     ratio: Estimate  # B over A
-    effect: float | None  # Cliff's delta, from -1, where every launch of B is faster, to 1
+    effect: float | None  # Cliff's delta, from -1, where every launch of B is faster, to 1; of pairs likewise
     test: str
     p: float | None
     p_corrected: float | None  # for the number of cases, after Holm
@@ -43,6 +43,17 @@ class Missing:
     label: str
     run: str  # the one that lacks it: A or B
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """A case of A and the one of B that it is compared with."""
+
+    case: str
+    other: str
+    label: str
+    by: str
+    difference: Difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,56 +76,71 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     was, there is no difference to speak of; where it could not, the runs are too noisy to tell.
     """
     # Runs may have the same seed; draws of one side must not follow those of the other.
-    times = [scaling.step_samples(run, 2 * _seed(run) + side) for side, run in enumerate((a, b))]
+    times = [scaling.step_samples(run, 2 * seed_of(run) + side) for side, run in enumerate((a, b))]
     pairs = _pairs(a, b)
-    measured = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
-    found = {one: difference(times[0][one], times[1][other]) for one, other in measured.items()}
+    labels = labels_of(a)
+    found = [
+        Matched(
+            case=one,
+            other=other,
+            label=labels[one],
+            by="id" if one == other else "label",
+            difference=difference(times[0][one], times[1][other]),
+        )
+        for one, other in pairs.items()
+        if one in times[0] and other in times[1]
+    ]
     return Comparison(
-        a=_name(a),
-        b=_name(b),
+        a=name_of(a),
+        b=name_of(b),
         relevant=relevant,
-        cases=tuple(_compared(a, measured, found, relevant)),
+        cases=answers(found, relevant),
         missing=tuple(_missing(a, b, pairs, times)),
-        changes=changes(a, b, measured),
-        notes=tuple(_notes(a, b, measured)),
+        changes=changes(a, b, [(one.case, one.other) for one in found]),
+        notes=(*notes(a, b, found), *_apart(a, b)),
     )
 
 
 def _pairs(a: Run, b: Run) -> dict[str, str]:
     """Return which case of B each case of A is compared with: the same work, else the same name."""
-    ours, theirs = _labels(a), _labels(b)
+    ours, theirs = labels_of(a), labels_of(b)
     pairs = {case: case for case in ours if case in theirs}
     by_label = {label: case for case, label in theirs.items() if case not in pairs}
     named = {case: by_label[label] for case, label in ours.items() if case not in pairs and label in by_label}
     return {case: (pairs | named)[case] for case in ours if case in pairs or case in named}
 
 
-def _compared(
-    a: Run, pairs: Mapping[str, str], found: Mapping[str, Difference], relevant: float
-) -> Iterator[Compared]:
-    tested = {case: one.p for case, one in found.items() if one.p is not None}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
-    labels = _labels(a)
-    for case, one in found.items():
-        p, detectable = corrected.get(case), one.detectable(len(tested))
-        answer = one.answer(p, detectable, relevant)
-        yield Compared(
-            case=case,
-            label=labels[case],
-            matched_by="id" if pairs[case] == case else "label",
-            a_s=one.a,
-            b_s=one.b,
-            a_launches=one.launches[0],
-            b_launches=one.launches[1],
-            ratio=one.ratio,
-            effect=one.effect,
-            test=one.test,
-            p=one.p,
-            p_corrected=p,
-            detectable=detectable,
-            answer=answer,
-            text=_sentence(answer, one, detectable),
-        )
+def answers(found: Sequence[Matched], relevant: float) -> tuple[Compared, ...]:
+    """Return what is known of cases that were tested at once."""
+    tested = [place for place, one in enumerate(found) if one.difference.p is not None]
+    p_values = holm([found[place].difference.p or 0.0 for place in tested])
+    corrected = dict(zip(tested, p_values, strict=True))
+    return tuple(
+        _compared(one, corrected.get(place), len(tested), relevant) for place, one in enumerate(found)
+    )
+
+
+def _compared(matched: Matched, p: float | None, tests: int, relevant: float) -> Compared:
+    one = matched.difference
+    detectable = one.detectable(tests)
+    answer = one.answer(p, detectable, relevant)
+    return Compared(
+        case=matched.case,
+        label=matched.label,
+        matched_by=matched.by,
+        a_s=one.a,
+        b_s=one.b,
+        a_launches=one.launches[0],
+        b_launches=one.launches[1],
+        ratio=one.ratio,
+        effect=one.effect,
+        test=one.test,
+        p=one.p,
+        p_corrected=p,
+        detectable=detectable,
+        answer=answer,
+        text=_sentence(answer, one, detectable),
+    )
 
 
 def _sentence(answer: Answer, one: Difference, detectable: float | None) -> str:
@@ -132,12 +158,12 @@ def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sam
     backward = {other: one for one, other in pairs.items()}
     sides = (("B", a, b, pairs), ("A", b, a, backward))
     for (lacking, run, other, link), own, known in zip(sides, times, reversed(times), strict=True):
-        for case, label in _labels(run).items():
+        for case, label in labels_of(run).items():
             if case in own and link.get(case) not in known:
-                yield Missing(label=label, run=lacking, reason=_reason(other, link.get(case)))
+                yield Missing(label=label, run=lacking, reason=reason(other, link.get(case)))
 
 
-def _reason(run: Run, case: str | None) -> str:
+def reason(run: Run, case: str | None) -> str:
     """Say why a run has no time for a case."""
     if case is None:
         return "not in its suite"
@@ -148,25 +174,25 @@ def _reason(run: Run, case: str | None) -> str:
     return f"{first['status']}: {first['reason'] or 'no reason was recorded'}"
 
 
-def _notes(a: Run, b: Run, pairs: Mapping[str, str]) -> Iterator[str]:
-    if len(pairs) > 1:
+def notes(a: Run, b: Run, found: Sequence[Matched]) -> Iterator[str]:
+    """Yield what to know of the tests, and of what was compared."""
+    if len(found) > 1:
         yield (
-            f"{len(pairs)} cases were tested at once; p is corrected for that (Holm): the chance of any "
+            f"{len(found)} cases were tested at once; p is corrected for that (Holm): the chance of any "
             f"false alarm is {ALPHA:.0%}."
         )
-    unlike = [case for case, other in pairs.items() if _work(a, case) != _work(b, other)]
+    unlike = [one.label for one in found if _work(a, one.case) != _work(b, one.other)]
     if unlike:
-        labels = _labels(a)
-        yield (
-            "The work of a step differs, so that times say nothing of speed: "
-            f"{', '.join(labels[case] for case in unlike)}."
-        )
+        yield f"The work of a step differs, so that times say nothing of speed: {', '.join(unlike)}."
+
+
+def _apart(a: Run, b: Run) -> Iterator[str]:
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
     apart_h = abs(begun[1] - begun[0]) / 3600
     if math.isfinite(apart_h):
         yield (
             f"The runs began {apart_h:.3g} hours apart. What changed in the machine meanwhile is in the "
-            "ratio too; one suite that sweeps both variants interleaves their launches."
+            "ratio too; `pscale compare RUN` on one suite that sweeps both variants is free of it."
         )
 
 
@@ -175,18 +201,20 @@ def _work(run: Run, case: str) -> tuple[object, ...]:
     return tuple(row[name] for name in ("model", "batch", "tokens", "parameters", "dtype"))
 
 
-def _labels(run: Run) -> dict[str, str]:
+def labels_of(run: Run) -> dict[str, str]:
     """Return the label of every case, in the suite's order; of those that the suite no longer has, too."""
     stored = dict(zip(run.cases["case"].astype(str), run.cases["label"].astype(str), strict=True))
     return {case: str(plan.get("label") or case) for case, plan in run.planned.items()} | stored
 
 
-def _seed(run: Run) -> int:
+def seed_of(run: Run) -> int:
+    """Return the seed of a run's draws."""
     seed = run.document.get("seed")
     return seed if isinstance(seed, int) and seed >= 0 else 0
 
 
-def _name(run: Run) -> str:
+def name_of(run: Run) -> str:
+    """Return suite and name of a run."""
     suite = run.suite.get("name")
     name = str(run.document.get("run") or run.path.name)
     return f"{suite}/{name}" if suite else name

@@ -9,7 +9,7 @@ between launches, so that it has no interval.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class Sample:
     steps: int  # steady ones, over all launches
     dropped: int  # measured, but before the series was steady
     medians: tuple[float, ...] = ()  # of each launch's steady steps
+    repeats: tuple[int, ...] = ()  # which launches they are
     unsteady: int = 0  # launches whose second half was still changing
     mean: float = float("nan")
     deviation: float = float("nan")
@@ -128,9 +129,13 @@ def _few_launches(launches: Vector, within: Vector) -> float:
         return 1.0
     share = max(0.0, 1 - within.var(axis=1).mean() / total) if count > _FEWEST_PARTED else 1.0
     degrees = count - 1
-    student = _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else _NORMAL + 2.372 / degrees
-    factor = _CALIBRATED.get(count, student / _NORMAL * (count / degrees) ** 0.5)
+    factor = _CALIBRATED.get(count, student_quantile(degrees) / _NORMAL * (count / degrees) ** 0.5)
     return float(np.sqrt(1 + (factor**2 - 1) * share))
+
+
+def student_quantile(degrees: int) -> float:
+    """Return what Student's t exceeds, to either side, 5 times in 100."""
+    return _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else _NORMAL + 2.372 / degrees
 
 
 def estimate(value: float, draws: Vector | None) -> Estimate:
@@ -154,11 +159,16 @@ def ratio(above: Sample, below: Sample, factor: float = 1.0) -> Estimate:
 
 def samples(steps: pd.DataFrame, seed: int) -> dict[str, Sample]:
     """Return the step time of every case in the table of step times; reproducible case by case."""
-    found: dict[str, list[Vector]] = {}
+    found: dict[str, dict[int, Vector]] = {}
     for key, group in step_times(steps).groupby(["case", "repeat"], observed=True, sort=True)["step_s"]:
-        found.setdefault(str(_first(key)), []).append(group.to_numpy(dtype=np.float64))
-    return {case: sample(launches, (seed, *case.encode())) for case, launches in found.items()}
+        case, repeat = _parts(key)
+        found.setdefault(case, {})[repeat] = group.to_numpy(dtype=np.float64)
+    return {
+        case: replace(sample([*launches.values()], (seed, *case.encode())), repeats=tuple(launches))
+        for case, launches in found.items()
+    }
 
 
-def _first(key: Any) -> Any:
-    return key[0]
+def _parts(key: Any) -> tuple[str, int]:
+    case, repeat = key
+    return str(case), int(repeat)

@@ -196,7 +196,13 @@ def report(
 @app.command()
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of the run to compare with.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of the run that may be slower or faster.")],
+    b: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[B]",
+            help="Folder of the run that may be slower or faster; none: A's other variants.",
+        ),
+    ] = None,
     as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
     fail_if: Annotated[
         list[str] | None,
@@ -206,7 +212,7 @@ def compare(
         str | None, typer.Option(metavar="PERCENT", help="The least difference that matters; default 5%.")
     ] = None,
 ) -> None:
-    """Compare two runs case by case: slower, faster, no difference, or too noisy to tell."""
+    """Compare two runs, or the variants of one: slower, faster, no difference, or too noisy to tell."""
     from pscale.cli import compare as command
 
     raise typer.Exit(command.run(a, b, as_format.value, fail_if or [], relevant))

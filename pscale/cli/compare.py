@@ -1,4 +1,4 @@
-"""`pscale compare`: whether one run is slower or faster than another, and how sure that is."""
+"""`pscale compare`: whether one run or variant is slower or faster than another, and how sure that is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 
 from pscale.analysis.compare import RELEVANT, Comparison, compare
 from pscale.analysis.frames import load
+from pscale.analysis.variants import variants
 from pscale.errors import FAILED, UsageError
 from pscale.report import compare as report
 
@@ -36,10 +37,11 @@ class Condition:
         )
 
 
-def run(a: Path, b: Path, as_format: str, fail_if: Sequence[str], relevant: str | None) -> int:
-    """Print run B against run A; returns 1 if a condition of `fail_if` holds."""
+def run(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], relevant: str | None) -> int:
+    """Print run B, or A's other variants, against run A; returns 1 if a condition of `fail_if` holds."""
     conditions = [condition(text) for text in fail_if]
-    comparison = compare(load(a), load(b), _relevant(relevant, conditions))
+    least = _relevant(relevant, conditions)
+    comparison = compare(load(a), load(b), least) if b else variants(load(a), least)
     match as_format:
         case "md":
             print(report.render_markdown(comparison), end="")

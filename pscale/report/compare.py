@@ -87,11 +87,11 @@ def _grids(comparison: Comparison) -> Iterator[Grid]:
             title="Step times",
             columns=columns,
             rows=tuple((_TONES[compared.answer], _cells(compared)) for compared in comparison.cases),
-            caption="effect: Cliff's delta, from -1 (every launch of B is faster) to 1; p: corrected (Holm)",
+            caption="effect: from -1 (every launch of B is faster) to 1 (Cliff's delta); p: corrected (Holm)",
         )
     if comparison.missing:
         yield Grid(
-            title="Measured in one run only",
+            title="Not compared",
             columns=tuple(Column(name, right=False, fold=True) for name in ("case", "not in", "reason")),
             rows=tuple(
                 ("pending", (text.clean(one.label), one.run, text.clean(one.reason)))

@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
 def compare(runs, monkeypatch, capsys):
     def call(*arguments, a="a", b="b"):
         monkeypatch.chdir(runs)
-        monkeypatch.setattr("sys.argv", ["pscale", "compare", a, b, *arguments])
+        monkeypatch.setattr("sys.argv", ["pscale", "compare", a, *([b] if b else []), *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         captured = capsys.readouterr()
@@ -114,6 +114,17 @@ def test_a_mistake_is_told(compare, arguments, code, words):
     ended, _, err = compare(*arguments)
     assert (ended, "Traceback" in err) == (code, False)
     assert words in err
+
+
+def test_variants_of_one_run_are_compared_with_its_first(compare, runs):
+    points = [Point(ranks=2), Point(ranks=2, series="late", compute_s=0.105, launch_noise=0.002)]
+    write_run(runs / "variants", points, repeats=10, seed=4)
+    code, out, _ = compare("--format", "md", "--fail-if", "slower:3%", a="variants", b=None)
+    assert code == 1
+    assert "| late 2 ranks |" in out
+    assert "compared as pairs" in out
+    code, _, err = compare(a="same", b=None)
+    assert (code, "no variants to compare" in err) == (5, True)
 
 
 def test_a_folder_that_is_no_run_is_told(compare):
