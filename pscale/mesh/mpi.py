@@ -5,7 +5,6 @@ Every call is timed here and told to the recorder, so no layer or strategy conta
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -17,12 +16,10 @@ from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, lies_in
 from pscale.mesh.silent import Silent
 from pscale.mesh.solo import Solo
+from pscale.mesh.started import Started, UnderWay
 
 T = TypeVar("T")
 
-# A question that takes longer has moved data, perhaps only a part of what is there: over TCP, a segment.
-# One that found nothing to do takes a microsecond or two.
-_BUSY_NS = 5_000
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 
 
@@ -43,7 +40,7 @@ class MpiMesh:
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self._under_way = _UnderWay()
+        self._under_way = UnderWay()
         self.world: Axis = MpiAxis("world", comm.Dup(), Silent(), self._under_way)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
@@ -70,7 +67,7 @@ class MpiMesh:
 class MpiAxis:
     """A communicator as an axis; `under_way` knows what was started on any axis of the mesh."""
 
-    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, under_way: _UnderWay):
+    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, under_way: UnderWay):
         self.name = name
         self.size, self.rank = comm.size, comm.rank
         self._comm, self._recorder, self._now = comm, recorder, recorder.now
@@ -151,7 +148,7 @@ class MpiAxis:
         enter = self._now()
         request = call(*arguments)
         number = self._recorder.posted(self.name, verb, sent_bytes, enter, self._now(), partner=partner)
-        pending = MpiPending(request, number, self._recorder)
+        pending = Started(request, number, self._recorder)
         self._under_way.add(pending)
         return pending
 
@@ -213,57 +210,6 @@ def _parted(x: Array, dim: int, parts: int) -> Array:
     return x.reshape(*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
 
 
-class MpiPending:
-    """A started call; the library may move nothing until it is asked."""
-
-    def __init__(self, request: MPI.Request, number: int, recorder: Recorder):
-        self._request, self.number, self._recorder = request, number, recorder
-        self._now, self.complete = recorder.now, False
-
-    def poll(self) -> bool:
-        """Give the library chances to make progress while it makes some; true once the result is there."""
-        if not self.complete:
-            enter = leave = self._now()
-            asked = enter - _BUSY_NS
-            while not self.complete and leave - asked >= _BUSY_NS:
-                asked = leave
-                self.complete = self._request.Test()
-                leave = self._now()
-            note = self._recorder.found if self.complete else self._recorder.polled
-            note(self.number, enter, leave)
-        return self.complete
-
-    def wait(self) -> None:
-        """Return when the result is there."""
-        enter = leave = self._now()
-        if not self.complete:
-            self._request.Wait()
-            self.complete, leave = True, self._now()
-        self._recorder.completed(self.number, enter, leave)
-
-
-class _UnderWay:
-    """What was started and is not known to be complete, oldest first.
-
-    Asking for one lets the library move all of them, so the oldest is asked for until it is complete: one
-    call between two layers, however many are under way.
-    """
-
-    def __init__(self) -> None:
-        self._calls: deque[MpiPending] = deque()
-
-    def add(self, call: MpiPending) -> None:
-        """Note a call that was just started, and forget those that were waited for."""
-        while self._calls and self._calls[0].complete:
-            self._calls.popleft()
-        self._calls.append(call)
-
-    def progress(self) -> None:
-        """Ask for the oldest, and while that is complete, for the next."""
-        while self._calls and self._calls[0].poll():
-            self._calls.popleft()
-
-
 class MpiFile:
     """A file read through MPI-IO."""
 
@@ -289,7 +235,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, Silent(), _UnderWay())
+    return MpiAxis("world", MPI.COMM_WORLD, Silent(), UnderWay())
 
 
 def nodes(comm: MPI.Intracomm) -> list[int]:

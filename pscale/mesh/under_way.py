@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from pscale.mesh import mpi
+from pscale.mesh import mpi, started
+
+_FILES = {mpi.__file__, started.__file__}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +25,13 @@ def call_under_way(frame: FrameType | None) -> CallUnderWay | None:
     for code, owner in _mesh_frames(frame):
         if isinstance(owner, mpi.MpiAxis):
             return CallUnderWay(axis=owner.name, verb=code)
-        if isinstance(owner, mpi.MpiPending):
+        if isinstance(owner, started.Started):
             return CallUnderWay(axis="", verb=code, request=owner.number)
     return None
 
 
 def _mesh_frames(frame: FrameType | None) -> Iterator[tuple[str, object]]:
     while frame is not None:
-        if frame.f_code.co_filename == mpi.__file__:
+        if frame.f_code.co_filename in _FILES:
             yield frame.f_code.co_name, frame.f_locals.get("self")
         frame = frame.f_back

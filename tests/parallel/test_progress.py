@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pscale.mesh import mpi
 from pscale.mesh.solo import SoloMesh
+from pscale.mesh.started import Started
 from pscale.nn.layer import Chain
 from pscale.parallel.progress import interspersed
 
@@ -75,7 +75,7 @@ class Clock:
 def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing_to_do():
     clock = Clock()
     request = Request(clock, [40_000, 30_000, 500, 20_000, 400])
-    pending = mpi.MpiPending(request, 7, clock)
+    pending = Started(request, 7, clock)
     assert not pending.poll()
     assert clock.noted == [("polled", 7, 0, 70_500)]  # the short answer: nothing more has arrived
     assert pending.poll()

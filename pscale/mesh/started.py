@@ -1,0 +1,75 @@
+"""Calls that were started: asked for progress between layers, waited for where their results are needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from pscale.mesh.axis import Recorder
+
+# A question that takes longer has moved data, perhaps only a part of what is there: over TCP, a segment.
+# One that found nothing to do takes a microsecond or two.
+_BUSY_NS = 5_000
+
+
+class Request(Protocol):
+    """A started call as the MPI library knows it."""
+
+    def Test(self) -> bool:  # noqa: N802 - as mpi4py calls it
+        """Move what can be moved; true once the result is there."""
+        ...
+
+    def Wait(self) -> object:  # noqa: N802
+        """Return when the result is there."""
+        ...
+
+
+class Started:
+    """A started call; the library may move nothing until it is asked."""
+
+    def __init__(self, request: Request, number: int, recorder: Recorder):
+        self._request, self.number, self._recorder = request, number, recorder
+        self._now, self.complete = recorder.now, False
+
+    def poll(self) -> bool:
+        """Give the library chances to make progress while it makes some; true once the result is there."""
+        if not self.complete:
+            enter = leave = self._now()
+            asked = enter - _BUSY_NS
+            while not self.complete and leave - asked >= _BUSY_NS:
+                asked = leave
+                self.complete = self._request.Test()
+                leave = self._now()
+            note = self._recorder.found if self.complete else self._recorder.polled
+            note(self.number, enter, leave)
+        return self.complete
+
+    def wait(self) -> None:
+        """Return when the result is there."""
+        enter = leave = self._now()
+        if not self.complete:
+            self._request.Wait()
+            self.complete, leave = True, self._now()
+        self._recorder.completed(self.number, enter, leave)
+
+
+class UnderWay:
+    """What was started and is not known to be complete, oldest first.
+
+    Asking for one lets the library move all of them, so the oldest is asked for until it is complete: one
+    call between two layers, however many are under way.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[Started] = deque()
+
+    def add(self, call: Started) -> None:
+        """Note a call that was just started, and forget those that were waited for."""
+        while self._calls and self._calls[0].complete:
+            self._calls.popleft()
+        self._calls.append(call)
+
+    def progress(self) -> None:
+        """Ask for the oldest, and while that is complete, for the next."""
+        while self._calls and self._calls[0].poll():
+            self._calls.popleft()
