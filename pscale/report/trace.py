@@ -23,6 +23,7 @@ from pscale.report.text import clean
 _STEPS, _UNDER_WAY = "steps", "under way"
 _THREADS = 1000  # numbers for the threads of a rank: viewers expect them to differ between processes
 _OF_STARTED = {"posted": "start", "polled": "ask for", "found": "ask for", "completed": "complete"}
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _IN_CALLS = ("call", "root", "completed")
 
 
@@ -189,4 +190,4 @@ def _microseconds(nanoseconds: int) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
