@@ -151,6 +151,12 @@ class Plan:
     context: Context = "ring"
     placement: Placement = "zigzag"
     matrix: Matrix = Matrix()
+    checkpoint: str = "none"  # what backward computes again: none, selective, full, every-2, every-3, …
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """Of how many blocks the input of the first alone is kept; 0: all of them keep what they need."""
+        return 1 if self.checkpoint == "full" else int(self.checkpoint.partition("-")[2] or 0)
 
     @property
     def sizes(self) -> dict[str, int]:

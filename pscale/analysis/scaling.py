@@ -55,6 +55,7 @@ class Point:
     model_flops: float | None = None  # of one step, all ranks
     gflops: float | None = None  # model FLOPs, attention counted causal
     peak_fraction: float | None = None  # executed FLOPs over the GEMM peak of the same job
+    recomputed_share: float | None = None  # of the executed FLOPs; None: nothing is computed again
     loss_first: float | None = None
     loss_last: float | None = None
     loss_unigram: float | None = None
@@ -165,6 +166,7 @@ def _measured(point: Point, good: pd.DataFrame, sample: Sample | None) -> Point:
         model_flops=flops,
         gflops=flops / seconds * 1e-9 if flops and seconds else None,
         peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
+        recomputed_share=_share(median("recomputed_flops"), executed),
         loss_first=_number(first["loss_first"]),
         loss_last=_number(first["loss_last"]),
         loss_unigram=_number(first["loss_unigram"]),
@@ -225,6 +227,10 @@ def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:
         low=amount / high if high else None,
         high=amount / low if low else None,
     )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part and whole else None
 
 
 def _number(value: Any) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,17 @@ class Buffers:
             return array
         lease.holders -= 1
         return self.take(array.shape, array.dtype)
+
+    def holdings(self) -> dict[int, int]:
+        """Return how often what is held: a mark for `forget_since`."""
+        return {address: lease.holders for address, lease in self._leases.items()}
+
+    def forget_since(self, mark: Mapping[int, int], output: Array) -> None:
+        """Give back all that was taken, or shared, since `mark` was made, but one holding of `output`."""
+        kept = _address(output)
+        for address, lease in list(self._leases.items()):
+            for _ in range(lease.holders - mark.get(address, 0) - (address == kept)):
+                self.give(lease.memory)
 
     def take_exchange(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an array, as `take` does, that is for an exchange alone: what leaves, or arrives."""

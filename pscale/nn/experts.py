@@ -67,11 +67,16 @@ class Mixture:
 
     def forward(self, x: Array) -> tuple[Array, Cache]:
         """Route, let the experts work, bring their outputs home; 0 for a token that has been dropped."""
+        cache = self.remember(x)
+        routing, y = cache.routing, self.buffers.take(x.shape, x.dtype)
+        self._from_slots(cache.rows, routing, routing.gates * routing.kept, rows_of(y), add=False)
+        return y, cache
+
+    def remember(self, x: Array) -> Cache:
+        """Return what backward needs, the experts' outputs before they are added up."""
         routing = self.router.forward(x)
         rows, cache = self.experts.forward(self._to_slots(x, routing))
-        y = self.buffers.take(x.shape, x.dtype)
-        self._from_slots(rows, routing, routing.gates * routing.kept, rows_of(y), add=False)
-        return y, Cache(x, routing, rows, cache)
+        return Cache(x, routing, rows, cache)
 
     def backward(self, dy: Array, cache: Cache) -> Array:
         """Send the gradient to the experts and, through the gates, to the router."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +33,35 @@ class Layer(Protocol):
     def backward(self, dy: Array, cache: Any) -> Array | None:
         """Return the gradient of the input; None from the first layer of a network."""
         ...
+
+
+class Forgetful:
+    """A layer whose backward needs nothing of forward: its cache is None."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A layer that finds what it keeps for backward with less work than its output."""
+
+    def remember(self, x: Array) -> Any:
+        """Take over the input and return what forward would keep of it."""
+        ...
+
+
+def remember(layer: Layer, x: Array, buffers: Buffers) -> Any:
+    """Take over `x` and return what `layer.forward(x)` keeps; what its output alone needs is left out."""
+    if isinstance(layer, Chain):
+        last = max(place for place, each in enumerate(layer.layers) if not isinstance(each, Forgetful))
+        caches = []
+        for each in layer.layers[:last]:
+            x, cache = each.forward(x)
+            caches.append(cache)
+        return [*caches, remember(layer.layers[last], x, buffers), *[None] * (len(layer.layers) - last - 1)]
+    if isinstance(layer, Remembering):
+        return layer.remember(x)
+    y, cache = layer.forward(x)
+    buffers.give(y)
+    return cache
 
 
 class Chain:
@@ -78,6 +107,10 @@ class Residual:
         kernels.current().add(rows_of(branch), rows_of(x), bias, rows_of(y))
         self.buffers.give(x)
         return y, caches
+
+    def remember(self, x: Array) -> Any:
+        """Return what the branch keeps."""
+        return remember(self.branch, x, self.buffers)
 
     def backward(self, dy: Array, caches: list[Any]) -> Array:
         """Send the gradient both ways."""

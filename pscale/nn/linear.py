@@ -28,6 +28,10 @@ class Linear:
             kernels.current().add(y_rows, None, self.bias.data, y_rows)
         return y, x
 
+    def remember(self, x: Array) -> Array:
+        """Return the input."""
+        return x
+
     def backward(self, dy: Array, x: Array) -> Array:
         """Add to the gradients of weight and bias."""
         dy_rows, x_rows = rows_of(dy), rows_of(x)

@@ -6,81 +6,13 @@ the one to the other. Sizes are numbers of elements, of one micro-batch and one 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pscale.nn.paper import Paper, Sheet
+
 INDEX_BYTES, TRUTH_BYTES = 8, 1
-
-
-@dataclass(eq=False)
-class Sheet:
-    """An array without memory."""
-
-    size_bytes: int
-    holders: int = 1
-    under_way: bool = False
-
-
-class Paper:
-    """A pool without memory: the account of `Buffers`, for elements of `item` bytes."""
-
-    def __init__(self, item: int):
-        self.item = item
-        self.total_bytes = self.exchange_bytes = 0  # as those of `Buffers`
-        self._exchanged_bytes = 0
-        self._free: Counter[int] = Counter()
-
-    def take(self, elements: int, item: int = 0) -> Sheet:
-        """Return a sheet for `elements` of the pool's size or of `item` bytes."""
-        return self._take(max(elements, 1) * (item or self.item))
-
-    def take_exchange(self, elements: int) -> Sheet:
-        """Return a sheet that is for an exchange alone."""
-        return self.begin_exchange(self.take(elements))
-
-    def share(self, sheet: Sheet) -> None:
-        """Note one more holder."""
-        sheet.holders += 1
-
-    def give(self, *sheets: Sheet) -> None:
-        """End one holding of each."""
-        for sheet in sheets:
-            sheet.holders -= 1
-            if not sheet.holders:
-                self.end_exchange(sheet)
-                self._free[sheet.size_bytes] += 1
-
-    def reuse(self, sheet: Sheet) -> Sheet:
-        """Give a sheet for one of its size: itself where nobody else holds it."""
-        if sheet.holders == 1:
-            return sheet
-        sheet.holders -= 1
-        return self._take(sheet.size_bytes)
-
-    def begin_exchange(self, sheet: Sheet) -> Sheet:
-        """Count a sheet among those of exchanges."""
-        sheet.under_way = True
-        self._exchanged_bytes += sheet.size_bytes
-        self.exchange_bytes = max(self.exchange_bytes, self._exchanged_bytes)
-        return sheet
-
-    def end_exchange(self, sheet: Sheet) -> None:
-        """Count it no longer."""
-        self._exchanged_bytes -= sheet.size_bytes * sheet.under_way
-        sheet.under_way = False
-
-    def use(self, elements: int) -> None:
-        """Take and give at once."""
-        self.give(self.take(elements))
-
-    def _take(self, size_bytes: int) -> Sheet:
-        if self._free[size_bytes]:
-            self._free[size_bytes] -= 1
-        else:
-            self.total_bytes += size_bytes
-        return Sheet(size_bytes)
 
 
 class Step(Protocol):
@@ -120,6 +52,51 @@ class Weight:
         if not self._fresh and self._adds:
             self._paper.use(self._size)
         self._fresh = False
+
+
+class Forgetful:
+    """A layer that keeps nothing."""
+
+
+def remember(step: Step, x: Any, paper: Paper) -> Any:
+    """Take and give as `layer.remember` does."""
+    if isinstance(step, Chain):
+        last = max(place for place, each in enumerate(step.steps) if not isinstance(each, Forgetful))
+        caches = []
+        for each in step.steps[:last]:
+            x, cache = each.forward(x)
+            caches.append(cache)
+        return [*caches, remember(step.steps[last], x, paper), *[None] * (len(step.steps) - last - 1)]
+    if isinstance(step, Residual):
+        return remember(step.branch, x, paper)
+    if isinstance(step, Linear):
+        return x
+    if isinstance(step, Mixture):
+        return step.remember(x)
+    y, cache = step.forward(x)
+    paper.give(y)
+    return cache
+
+
+class Recomputed:
+    """A layer of which its input alone is kept."""
+
+    def __init__(self, paper: Paper, step: Step):
+        self.paper, self.step = paper, step
+
+    def forward(self, x: Sheet) -> tuple[Sheet, Sheet]:
+        """Keep the input."""
+        mark = self.paper.holdings()
+        self.paper.share(x)
+        y, _ = self.step.forward(x)
+        self.paper.forget_since(mark, y)
+        return y, x
+
+    def backward(self, dy: Sheet, x: Sheet) -> Any:
+        """Do forward again."""
+        y, cache = self.step.forward(x)
+        self.paper.give(y)
+        return self.step.backward(dy, cache)
 
 
 class Chain:
@@ -306,11 +283,14 @@ class Mixture:
 
     def forward(self, x: Sheet) -> tuple[Sheet, Any]:
         """Keep the input, where tokens go, and what comes of them."""
-        sizes, paper = self.sizes, self.paper
+        cache = self.remember(x)
+        return self.paper.take(self.sizes.tokens * self.sizes.width), cache
+
+    def remember(self, x: Sheet) -> Any:
+        """Keep the same, without the sum."""
         routing = self._routing()
-        rows, cache = self.experts.forward(paper.take(sizes.slots * sizes.width))
-        y = paper.take(sizes.tokens * sizes.width)
-        return y, (x, routing, rows, cache)
+        rows, cache = self.experts.forward(self.paper.take(self.sizes.slots * self.sizes.width))
+        return x, routing, rows, cache
 
     def backward(self, dy: Sheet, cache: Any) -> Sheet:
         """Through the experts, then through the router."""

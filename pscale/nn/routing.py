@@ -46,6 +46,14 @@ class Tally:
     loads: NDArray[np.int64]  # choices of each expert, dropped or not
     dropped: int = 0
     loss: float = 0.0  # weighted auxiliary loss
+    paused: bool = False  # what is decided now was decided before
+
+    def add(self, loads: Array, dropped: int, loss: float) -> None:
+        """Note what was decided for some tokens."""
+        if not self.paused:
+            self.loads += loads
+            self.dropped += dropped
+            self.loss += loss
 
     def clear(self) -> None:
         """Forget all."""
@@ -119,9 +127,11 @@ class Router:
         kept = np.less(place, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
         pull = self.buffers.take(firsts.shape, p.dtype)
         np.multiply(firsts, self.loss_weight * self.experts / self.sequence**2, out=pull)
-        self.tally.loads += counts.sum((0, 1, 2))
-        self.tally.dropped += kept.size - int(np.count_nonzero(kept))
-        self.tally.loss += float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64)))
+        self.tally.add(
+            counts.sum((0, 1, 2)),
+            kept.size - int(np.count_nonzero(kept)),
+            float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64))),
+        )
         slots, tokens, filled = self._seat(chosen, here, kept, B)
         return Routing(
             probabilities=p,

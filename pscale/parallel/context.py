@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pscale.config import Case, Context
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.mesh.grid import coordinates
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
+from pscale.nn.checkpoint import Recomputed
 from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.layer import Layer
 from pscale.parallel import division
@@ -17,20 +20,35 @@ from pscale.parallel.replicas import Call
 from pscale.parallel.ring import RingAttention
 from pscale.parallel.ulysses import UlyssesAttention
 
-_KINDS: dict[Context, type[RingAttention | UlyssesAttention | GatheredAttention]] = {
-    "ring": RingAttention,
-    "ulysses": UlyssesAttention,
-    "all-gather": GatheredAttention,
-}
-
 
 def attention(
-    heads: int, *, keeps_scores: bool, kind: Context, axis: Axis, layout: Layout, buffers: Buffers
+    heads: int,
+    *,
+    keeps_scores: bool,
+    kind: Context,
+    axis: Axis,
+    layout: Layout,
+    buffers: Buffers,
+    recomputed: bool = False,
 ) -> Layer:
-    """Return the attention of a rank with `heads` heads and the tokens that `layout` gives it."""
+    """Return the attention of a rank with `heads` heads and the tokens that `layout` gives it.
+
+    Where it is `recomputed`, q, k and v alone are kept: of its tokens or, with ulysses, of its heads.
+    """
+
+    def again(layer: Layer) -> Layer:
+        return Recomputed(layer, buffers=buffers) if recomputed else layer
+
+    def of_whole_sequences(heads: int) -> Layer:
+        return again(Attention(heads, keeps_scores=keeps_scores, buffers=buffers))
+
     if axis.size == 1:
-        return Attention(heads, keeps_scores=keeps_scores, buffers=buffers)
-    return _KINDS[kind](heads, keeps_scores=keeps_scores, axis=axis, layout=layout, buffers=buffers)
+        return of_whole_sequences(heads)
+    if kind == "ulysses":
+        inner = of_whole_sequences(heads // axis.size)
+        return UlyssesAttention(inner, axis=axis, layout=layout, buffers=buffers)
+    made = RingAttention if kind == "ring" else GatheredAttention
+    return again(made(heads, keeps_scores=keeps_scores, axis=axis, layout=layout, buffers=buffers))
 
 
 def check(case: Case) -> None:
@@ -70,13 +88,27 @@ def calls(case: Case, rank: int) -> list[Call]:
         return []
     layers = sum(name.startswith("block.") for name in division.units(case, rank))
     one = _rank_bytes(case)
-    made = {
-        "ring": [("send", 2 * one, 3 * plan.cp - 2), ("receive", 0, 3 * plan.cp - 2)],
-        "all-gather": [("all_gather", 2 * one, 2), ("reduce_scatter", 2 * one * plan.cp, 1)],
-        "ulysses": [("all_to_all", 3 * one, 2), ("all_to_all", one, 2)],
+    backward = {
+        "ring": [("send", 2 * one, 2 * plan.cp - 1), ("receive", 0, 2 * plan.cp - 1)],
+        "all-gather": [("all_gather", 2 * one, 1), ("reduce_scatter", 2 * one * plan.cp, 1)],
+        "ulysses": [("all_to_all", 3 * one, 1), ("all_to_all", one, 1)],
     }[plan.context]
-    calls = (Call(axis="cp", verb=verb, sent_bytes=size, count=count * layers) for verb, size, count in made)
-    return division.per_step(case, calls)
+    return division.per_step(case, [*forward_calls(case, layers), *_made(backward, layers)])
+
+
+def forward_calls(case: Case, layers: int) -> list[Call]:
+    """Predict the calls of the forward passes of `layers` layers and one micro-batch."""
+    one, hops = _rank_bytes(case), case.plan.cp - 1
+    forward = {
+        "ring": [("send", 2 * one, hops), ("receive", 0, hops)],
+        "all-gather": [("all_gather", 2 * one, 1)],
+        "ulysses": [("all_to_all", 3 * one, 1), ("all_to_all", one, 1)],
+    }[case.plan.context]
+    return _made(forward, layers) if hops else []
+
+
+def _made(calls: Sequence[tuple[str, int, int]], layers: int) -> list[Call]:
+    return [Call(axis="cp", verb=verb, sent_bytes=size, count=count * layers) for verb, size, count in calls]
 
 
 def kept_numbers(case: Case, rank: int) -> int:

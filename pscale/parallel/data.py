@@ -45,7 +45,7 @@ class Replicated:
     def gather(self, unit: int) -> None:
         """Find the weights whole as they are."""
 
-    def release(self, unit: int) -> None:
+    def release(self, unit: int, *, again: bool = False) -> None:
         """Keep the weights."""
 
     def drop(self, unit: int) -> None:

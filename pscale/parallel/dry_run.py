@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pscale.config import Case
 from pscale.nn import counts
+from pscale.parallel import recompute
 from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.schedule import Action, Timetable
 
@@ -64,12 +65,18 @@ def pipeline_bubble(case: Case) -> float | None:
     if drawn.stages == 1:
         return None
     flops = [cost for _, cost in counts.unit_flops(case.model)]
-    parts = {
-        part: sum(flops[unit] for unit in units)
-        for stage in range(drawn.stages)
-        for part, units in stage_units(case.model, case.plan, stage).items()
-    }
-    slots = dry_run(drawn, lambda action: UNITS[action.kind] * parts[action.part])
+    again = recompute.unit_flops(case)
+    thirds, more = Counter[int](), Counter[int]()  # FLOPs of a forward, and those that backward does again
+    for stage in range(drawn.stages):
+        for part, units in stage_units(case.model, case.plan, stage).items():
+            thirds[part] = sum(flops[unit] for unit in units) * case.train.batch
+            more[part] = 3 * sum(again.get(unit, 0) for unit in units)
+
+    def time(action: Action) -> int:
+        extra = more[action.part] if action.kind in ("backward", "input") else 0
+        return UNITS[action.kind] * thirds[action.part] + extra
+
+    slots = dry_run(drawn, time)
     wall = max(stage[-1].stop for stage in slots)
     return 1 - sum(slot.stop - slot.start for stage in slots for slot in stage) / (drawn.stages * wall)
 

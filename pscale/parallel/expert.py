@@ -108,13 +108,14 @@ def calls(case: Case, rank: int) -> list[Call]:
     mixtures = sum(division.with_experts(case, name) for name in division.units(case, rank))
     made = []
     if case.plan.ep > 1:
-        made.append(Call(axis="ep", verb="all_to_all", sent_bytes=_slot_bytes(case), count=4 * mixtures))
+        made.append(Call(axis="ep", verb="all_to_all", sent_bytes=slot_bytes(case), count=4 * mixtures))
     if case.plan.sequence_parts > 1:
         made.append(standing.call(case, mixtures))
     return division.per_step(case, made)
 
 
-def _slot_bytes(case: Case) -> int:
+def slot_bytes(case: Case) -> int:
+    """Return the size of the slots of a micro-batch, which every exchange moves."""
     model = case.model
     slots = model.experts * room(model, case.plan.sequence_parts) * division.sequences(case)
     return slots * model.width * division.item_bytes(case)

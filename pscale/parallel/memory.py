@@ -5,10 +5,11 @@ from __future__ import annotations
 from pscale.config import Case
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
-from pscale.nn.rehearsal import Paper
+from pscale.nn.paper import Paper
 from pscale.parallel import context, division, pipeline, strategies, zero_plan
 from pscale.parallel.matrix import kept as matrix_kept
 from pscale.parallel.matrix.rehearsal import MatrixRank
+from pscale.parallel.recompute import Segment, stage_segments
 from pscale.parallel.rehearsal import Rank
 from pscale.parallel.schedule import peak
 
@@ -79,15 +80,19 @@ def kept_bytes(case: Case, rank: int) -> int:
             outside=outside,
             columns=columns,
             tokens=tokens,
-            kept=context.kept_numbers(case, rank),
+            kept=0 if plan.checkpoint == "selective" else context.kept_numbers(case, rank),
         )
     )
     put_off = counts.unit_put_off_bytes(
         model, sequences, inside=plan.tp, outside=outside, columns=columns, tokens=tokens
     )
-    parts = pipeline.stage_units(model, plan, stage)
+    parts, slice_ = stage_segments(case, stage), division.activation_bytes(case) // outside
+
+    def of_segment(segment: Segment) -> int:
+        return slice_ if segment.recomputed else kept[segment.units[0]][1]
+
     return peak(
         pipeline.timetable(plan, case.train.micro_batches).actions(stage),
-        kept=lambda part: sum(kept[unit][1] for unit in parts[part]),
-        put_off=lambda part: sum(put_off[unit][1] for unit in parts[part]),
+        kept=lambda part: sum(map(of_segment, parts[part])),
+        put_off=lambda part: sum(put_off[unit][1] for segment in parts[part] for unit in segment.units),
     )

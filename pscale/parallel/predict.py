@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import context, strategies
+from pscale.parallel import context, recompute, strategies
 from pscale.parallel.matrix.grid import attending
 from pscale.parallel.memory import kept_bytes, memory_bytes
 from pscale.parallel.replicas import Call
@@ -24,6 +24,7 @@ class Prediction:
     parameters: int  # all ranks
     model_flops: int  # all ranks
     executed_flops: int  # all ranks
+    recomputed_flops: int  # of these: done again in backward, to keep less
     calls: tuple[Call, ...]
     memory_bytes: dict[str, int]
     kept_bytes: int
@@ -46,6 +47,7 @@ def predict(case: Case, rank: int = 0) -> Prediction:
         parameters=counts.parameters(case.model),
         model_flops=counts.model_flops(case.model, case.train.batch),
         executed_flops=executed_flops(case),
+        recomputed_flops=recompute.flops(case),
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes=memory_bytes(case, rank),
         kept_bytes=kept_bytes(case, rank),
@@ -56,4 +58,5 @@ def executed_flops(case: Case) -> int:
     """Count the FLOPs of the matrix products of a step, on all ranks."""
     scores = context.computed_scores(case) * attending(case.plan)
     copies, parts = case.plan.mixture_copies, case.plan.sequence_parts
-    return counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)
+    once = counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)
+    return once + recompute.flops(case)

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.mesh.axis import Mesh
-from pscale.nn.layer import Layer
+from pscale.nn.layer import Forgetful, Layer
 from pscale.nn.param import Param
 
 Array = NDArray[np.floating]
 
 
-class Progress:
+class Progress(Forgetful):
     """The identity, which lets exchanges that are under way move on."""
 
     params: Sequence[Param] = ()

@@ -14,10 +14,12 @@ from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import rehearsal as nn
 from pscale.nn.buffers import Buffers
 from pscale.nn.kernels.piece import scores_per_head
+from pscale.nn.paper import Paper, Sheet
 from pscale.nn.queue import room
-from pscale.nn.rehearsal import Chain, Heads, Paper, Sheet, Step, Weight
+from pscale.nn.rehearsal import Chain, Heads, Step, Weight
 from pscale.parallel import division, pipeline
 from pscale.parallel.pipeline import Boundary
+from pscale.parallel.recompute import Segment, stage_segments
 from pscale.parallel.rehearsal_context import attention
 from pscale.parallel.replicas import SETS, TOKENS
 from pscale.parallel.schedule import Action
@@ -44,7 +46,7 @@ class EnterLinear:
         return mine
 
 
-class Moved:
+class Moved(nn.Forgetful):
     """A layer that gives up its input for an array of `there` elements, backward for one of `back`.
 
     `between` is what it needs meanwhile.
@@ -164,7 +166,7 @@ class Rank:
         boundary = Boundary(
             cast(Axis, edge), self.table, (self.stream,), dtype="", buffers=cast(Buffers, edge)
         )
-        parts = pipeline.stage_units(self.case.model, self.case.plan, self.stage)
+        parts = stage_segments(self.case, self.stage)
         under_way: dict[tuple[int, int], list[Any]] = {}
         boundary.start_step()
         for action in boundary.actions:
@@ -180,24 +182,48 @@ class Rank:
                     under_way[key], self.later[:] = list(self.later), []
         boundary.finish()
 
-    def _forward(self, boundary: Boundary, action: Action, units: Sequence[int]) -> list[Any]:
+    def _forward(self, boundary: Boundary, action: Action, parts: Sequence[Segment]) -> list[Any]:
         x: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else None
-        caches = []
-        for unit in units:
-            x, cache = self.units[unit].forward(x)
-            caches.append(cache)
+        kept = []
+        for segment in parts:
+            x, cache = self._forgetting(segment, x) if segment.recomputed else self._one(segment.units[0], x)
+            kept.append(cache)
         if boundary.sends(action):
             boundary.send(action, x)
         else:
-            caches.append(self._loss().forward(x))
-        return caches
+            kept.append(self._loss().forward(x))
+        return kept
 
-    def _backward(self, boundary: Boundary, action: Action, units: Sequence[int], caches: list[Any]) -> None:
-        dx: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else caches.pop()
-        for unit in reversed(units):
-            dx = self.units[unit].backward(dx, caches.pop())
+    def _backward(
+        self, boundary: Boundary, action: Action, parts: Sequence[Segment], kept: list[Any]
+    ) -> None:
+        dx: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else kept.pop()
+        for segment in reversed(parts):
+            cache = kept.pop()
+            caches = self._again(segment, cache) if segment.recomputed else [cache]
+            for unit in reversed(segment.units):
+                dx = self.units[unit].backward(dx, caches.pop())
         if dx is not None:
             boundary.send(action, dx)
+
+    def _one(self, unit: int, x: Any) -> tuple[Any, Any]:
+        return self.units[unit].forward(x)
+
+    def _forgetting(self, segment: Segment, x: Sheet) -> tuple[Sheet, Sheet]:
+        first, mark = x, self.paper.holdings()
+        self.paper.share(first)
+        for unit in segment.units:
+            x, _ = self._one(unit, x)
+            self.paper.forget_since(mark, x)
+        return x, first
+
+    def _again(self, segment: Segment, x: Sheet) -> list[Any]:
+        *before, last = segment.units
+        caches = []
+        for unit in before:
+            x, cache = self._one(unit, x)
+            caches.append(cache)
+        return [*caches, nn.remember(self.units[last], x, self.paper)]
 
     def _loss(self) -> nn.Loss:
         tokens = self.case.model.kind in ("gpt", "moe")
@@ -242,6 +268,13 @@ class Rank:
         return Chain(attend, self._residual(self._norm(), self._columns(inside), gelu, self._rows(inside)))
 
     def _attention(self) -> Step:
+        """Return attention; with ulysses it is the inner one that is computed again."""
+        ulysses = self.case.plan.cp > 1 and self.case.plan.context == "ulysses"
+        again = self.case.plan.checkpoint == "selective" and not ulysses
+        made = self._attention_once()
+        return nn.Recomputed(self.paper, made) if again else made
+
+    def _attention_once(self) -> Step:
         model = self.case.model
         heads = model.heads // self.cut
         sizes = Heads(

@@ -9,7 +9,8 @@ from typing import Any
 from pscale.config import Case
 from pscale.nn import rehearsal as nn
 from pscale.nn.kernels.piece import Piece, scores_per_head
-from pscale.nn.rehearsal import Heads, Paper, Sheet, Step
+from pscale.nn.paper import Paper, Sheet
+from pscale.nn.rehearsal import Heads, Step
 from pscale.parallel.layout import layout_of
 
 _Cache = tuple[Sheet, Sheet, list[Sheet]]
@@ -20,7 +21,11 @@ def attention(case: Case, place: int, paper: Paper, sizes: Heads) -> Step:
     layout, plan = layout_of(case.model, case.plan), case.plan
     if plan.context == "ulysses":
         whole = replace(sizes, tokens=case.model.sequence, heads=sizes.heads // plan.cp)
-        return Ulysses(paper, whole, scores_per_head(whole.tokens) if case.model.keeps_scores else None)
+        scores = scores_per_head(whole.tokens) if case.model.keeps_scores else None
+        inner: Step = nn.Attention(paper, whole, scores)
+        if plan.checkpoint == "selective":
+            inner = nn.Recomputed(paper, inner)
+        return Ulysses(paper, whole, inner)
     made = Ring if plan.context == "ring" else Gathered
     return made(paper, sizes, layout.pieces(place), keeps_scores=case.model.keeps_scores)
 
@@ -28,9 +33,8 @@ def attention(case: Case, place: int, paper: Paper, sizes: Heads) -> Step:
 class Ulysses:
     """Tokens for heads, and back, around attention of whole sequences."""
 
-    def __init__(self, paper: Paper, sizes: Heads, scores: int | None):
-        self.paper, self.sizes = paper, sizes
-        self.inner = nn.Attention(paper, sizes, scores)
+    def __init__(self, paper: Paper, sizes: Heads, inner: Step):
+        self.paper, self.sizes, self.inner = paper, sizes, inner
 
     def forward(self, qkv: Sheet) -> tuple[Sheet, Any]:
         """Exchange q, k and v, then the output."""

@@ -27,8 +27,11 @@ class Replicas(Protocol):
         """Make the weights of unit `unit` whole, before it runs forward or backward."""
         ...
 
-    def release(self, unit: int) -> None:
-        """Be told that the weights of unit `unit` are not needed for now: its forward is done."""
+    def release(self, unit: int, *, again: bool = False) -> None:
+        """Be told that the weights of unit `unit` are not needed for now: its forward is done.
+
+        `again`: that forward was one for a backward to come, which does again what was done before.
+        """
         ...
 
     def drop(self, unit: int) -> None:

@@ -13,6 +13,7 @@ from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.layer import Forgetful
 from pscale.nn.linear import Linear
 from pscale.nn.param import Param, share
 from pscale.parallel import division
@@ -44,7 +45,7 @@ class EnterLinear:
         return dx
 
 
-class Leave:
+class Leave(Forgetful):
     """From a layer cut by rows to this rank's slice of the sum; backward gathers the slices' gradients."""
 
     params: Sequence[Param] = ()

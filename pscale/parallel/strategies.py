@@ -9,7 +9,7 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import Param
-from pscale.parallel import context, data, expert, pipeline, sequence, tensor, zero_plan
+from pscale.parallel import context, data, expert, pipeline, recompute, sequence, tensor, zero_plan
 from pscale.parallel.data import Replicated
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Call, Replicas
@@ -71,6 +71,7 @@ STRATEGIES: dict[str, Strategy] = {
     "expert": expert,
     "pipeline": pipeline,
     "matrix": matrix,
+    "recompute": recompute,
 }
 BUFFERED: tuple[Buffered, ...] = (data, zero_plan, tensor, sequence)
 

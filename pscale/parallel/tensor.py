@@ -15,6 +15,7 @@ from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.layer import Forgetful
 from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
 from pscale.parallel import division
@@ -36,7 +37,7 @@ def cut(whole: tuple[int, ...], dim: int, axis: Axis, *, groups: int = 1) -> tup
     return Cut(whole=whole, view=view, index=index, dims=(DIM,)), shape
 
 
-class Enter:
+class Enter(Forgetful):
     """From tokens that all ranks of the axis share to a layer cut by columns: identity, a sum backward."""
 
     params: Sequence[Param] = ()
@@ -53,7 +54,7 @@ class Enter:
         return summed(dy, self.axis, self.buffers)
 
 
-class Leave:
+class Leave(Forgetful):
     """From a layer cut by rows to the sum that all ranks of the axis share: a sum, and identity backward."""
 
     params: Sequence[Param] = ()

@@ -6,10 +6,12 @@ Jacobs et al., DeepSpeed Ulysses, 2023. q, k and v go in one all-to-all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pscale.mesh.axis import Array, Axis
-from pscale.nn.attention import Attention, Cache, packed
+from pscale.nn.attention import packed
 from pscale.nn.buffers import Buffers
+from pscale.nn.layer import Layer
 from pscale.nn.param import Param
 from pscale.parallel.layout import Layout
 
@@ -17,23 +19,24 @@ from pscale.parallel.layout import Layout
 class UlyssesAttention:
     """Causal attention of this rank's tokens to those of all: packed (B, T/P, 3C) to (B, T/P, C).
 
-    Inside, a rank has all tokens, in natural order, and 1/P of the heads.
+    `inner` is the attention of all tokens, in natural order, with 1/P of the heads.
     """
 
     params: Sequence[Param] = ()
 
-    def __init__(self, heads: int, *, keeps_scores: bool, axis: Axis, layout: Layout, buffers: Buffers):
-        self.axis, self.layout, self.buffers = axis, layout, buffers
-        self._inner = Attention(heads // axis.size, keeps_scores=keeps_scores, buffers=buffers)
+    def __init__(self, inner: Layer, *, axis: Axis, layout: Layout, buffers: Buffers):
+        self.inner, self.axis, self.layout, self.buffers = inner, axis, layout, buffers
 
-    def forward(self, qkv: Array) -> tuple[Array, Cache]:
+    def forward(self, qkv: Array) -> tuple[Array, Any]:
         """Attend with this rank's heads to the whole past."""
-        y, cache = self._inner.forward(self._to_heads(qkv, 3))
+        y, cache = self.inner.forward(self._to_heads(qkv, 3))
         return self._to_tokens(y, 1), cache
 
-    def backward(self, dy: Array, cache: Cache) -> Array:
+    def backward(self, dy: Array, cache: Any) -> Array:
         """Return the gradient of the packed q, k and v of this rank's tokens."""
-        return self._to_tokens(self._inner.backward(self._to_heads(dy, 1), cache), 3)
+        dqkv = self.inner.backward(self._to_heads(dy, 1), cache)
+        assert dqkv is not None
+        return self._to_tokens(dqkv, 3)
 
     def _to_heads(self, x: Array, kinds: int) -> Array:
         """Give up (B, T/P, kinds C) for (B, T, kinds C/P) in natural order."""

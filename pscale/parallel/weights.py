@@ -32,8 +32,8 @@ class Weights(Protocol):
         """Let a gather make progress; true while it is under way."""
         ...
 
-    def release(self) -> None:
-        """Be told that forward is done."""
+    def release(self, *, again: bool) -> None:
+        """Be told that forward is done; `again`, what was done before, for backward."""
         ...
 
     def drop(self) -> None:
@@ -75,7 +75,7 @@ class WholeWeights:
         """Let the others' shards come; true while they do."""
         return self._pending is not None and not self._pending.poll()
 
-    def release(self) -> None:
+    def release(self, *, again: bool) -> None:
         """Keep them."""
 
     def drop(self) -> None:
@@ -120,7 +120,7 @@ class ShardedWeights:
         self.held, self.padding = self.own.size, layout.shard - self.own.size
         self._whole: Array | None = None
         self._pending: Pending | None = None
-        self._uses = 0  # of micro-batches that are not done; each is used forward and backward
+        self._between = 0  # micro-batches between their forward and their backward
         hide(params, "data")
 
     def start(self) -> None:
@@ -131,7 +131,6 @@ class ShardedWeights:
 
     def gather(self) -> None:
         """Gather the shards, unless they are here."""
-        self._uses += 1
         self.start()
         if self._pending is not None:
             assert self._whole is not None
@@ -143,15 +142,17 @@ class ShardedWeights:
         """Let the others' shards come; true while they do."""
         return self._pending is not None and not self._pending.poll()
 
-    def release(self) -> None:
+    def release(self, *, again: bool) -> None:
         """Free the whole, or keep it for backward."""
         if not self._keep:
             self.settle()
+        elif not again:
+            self._between += 1
 
     def drop(self) -> None:
         """Free the whole unless another micro-batch needs it."""
-        self._uses -= 2
-        if not self._keep or self._uses <= 0:
+        self._between -= 1
+        if not self._keep or self._between <= 0:
             self.settle()
 
     def publish(self) -> None:
@@ -159,7 +160,7 @@ class ShardedWeights:
 
     def settle(self) -> None:
         """Free the whole, if it is here."""
-        self._uses = 0
+        self._between = 0
         if self._whole is None:
             return
         if self._pending is not None:  # fetched, and not used

@@ -99,10 +99,10 @@ class Sharded:
             piece.weights.gather()
         self._prefetch()
 
-    def release(self, unit: int) -> None:
+    def release(self, unit: int, *, again: bool = False) -> None:
         """Free the weights of unit `unit` unless they are kept for backward."""
         for piece in self._units[unit]:
-            piece.weights.release()
+            piece.weights.release(again=again)
         self._progress()
         self._prefetch()
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pscale.config import Case
 from pscale.parallel import division, pipeline
+from pscale.parallel.recompute import Segment, segments
 from pscale.parallel.shards import Shards
 
-Kind = Literal["gather", "release", "drop", "claim", "ready"]
+Kind = Literal["gather", "release", "leave", "drop", "claim", "ready"]
 
 
 _KINDS: dict[str, tuple[Kind, ...]] = {  # of an action, for each of its units
     "forward": ("gather", "release"),
+    "again": ("gather", "leave"),
     "backward": ("gather", "claim", "drop", "ready"),
     "input": ("gather", "claim", "drop"),
     "weight": ("claim", "ready"),
@@ -31,18 +33,35 @@ class Event(NamedTuple):
 def events(case: Case, rank: int) -> list[Event]:
     """Return what happens to the units of `rank` in one step, in order."""
     stage = pipeline.stage_of(case.plan, rank)
-    units, start = {}, 0
-    for part, numbers in pipeline.stage_units(case.model, case.plan, stage).items():
-        units[part] = range(start, start := start + len(numbers))
-    table, names = pipeline.timetable(case.plan, case.train.micro_batches), division.units(case, rank)
+    names, start = division.units(case, rank), 0
+    parts: dict[int, list[Segment]] = {}
+    for part, units in pipeline.stage_units(case.model, case.plan, stage).items():
+        parts[part] = segments(case.plan, names[start : start + len(units)], start)
+        start += len(units)
+    table = pipeline.timetable(case.plan, case.train.micro_batches)
     return [
-        Event(kind, unit)
+        event
         for action in table.actions(stage)
-        for unit in (units[action.part] if action.kind == "forward" else reversed(units[action.part]))
-        for kind in _KINDS[action.kind]
+        for segment in (parts[action.part] if action.kind == "forward" else reversed(parts[action.part]))
+        for event in _events(action.kind, segment)
         # A table of tokens is no matrix of a product: there is nothing to put off.
-        if (action.kind, kind, names[unit]) != ("weight", "claim", "embedding")
+        if (action.kind, event.kind, names[event.unit]) != ("weight", "claim", "embedding")
     ]
+
+
+def _events(action: str, segment: Segment) -> Iterator[Event]:
+    """Yield what an action tells of the units of a segment.
+
+    Of one that is computed again the last unit's weights stay: its backward comes next.
+    """
+    if action == "forward":
+        yield from (Event(kind, unit) for unit in segment.units for kind in _KINDS[action])
+        return
+    again = segment.recomputed and action != "weight"
+    if again:
+        yield from (Event(kind, unit) for unit in segment.units[:-1] for kind in _KINDS["again"])
+    for unit in reversed(segment.units):
+        yield from (Event(kind, unit) for kind in _KINDS[action])
 
 
 class _Held:
@@ -86,10 +105,9 @@ def gathered(told: Sequence[Event], layouts: Mapping[int, Shards], *, keep: bool
     for kind, unit in told:
         if kind == "gather":
             place += 1
-            uses[unit] += 1
             start(unit)
-        elif kind in ("release", "drop"):
-            uses[unit] -= 2 if kind == "drop" else 0  # one forward, one backward
+        elif kind in ("release", "leave", "drop"):
+            uses[unit] += {"release": 1, "leave": 0, "drop": -1}[kind]
             freed = not keep or (kind == "drop" and uses[unit] <= 0)
             if freed and unit in here:
                 held.give(here.pop(unit))

@@ -117,6 +117,7 @@ def memory(summary: Summary) -> Iterator[Grid]:
     columns = (
         *(Column("case", right=False, fold=True), *(Column(kind, wide=True) for kind in KINDS)),
         *(Column("predicted"), Column("counted"), Column("measured"), Column("÷ predicted")),
+        Column("FLOPs done again"),
     )
     notes = [
         "measured: peak of resident memory above the process without its model, with buffers of MPI's own"
@@ -143,6 +144,7 @@ def _memory(summary: Summary, memory: Memory) -> Row:
         text.size_of(memory.counted_bytes) if memory.counted else summary.point(memory.case).status,
         text.size_of(measured),
         text.percent(measured / predicted) if measured and predicted else text.MISSING,
+        text.percent(summary.point(memory.case).recomputed_share),
     )
 
 

@@ -39,6 +39,7 @@ def planned_columns(case: Case) -> dict[str, Any]:
         "virtual_stages": plan.virtual_stages,
         "context": plan.context if plan.cp > 1 else None,
         "placement": plan.placement if plan.cp > 1 else None,
+        "checkpoint": plan.checkpoint,
         "reduction": plan.reduction,
         "bucket_bytes": plan.bucket_bytes,
         "micro_batches": train.micro_batches,

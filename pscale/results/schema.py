@@ -46,6 +46,7 @@ CASES = _schema(
     ("virtual_stages", _whole),
     ("context", _text),  # null without context parallelism
     ("placement", _text),
+    ("checkpoint", _text),  # what backward computes again
     ("micro_batches", _whole),
     ("schedule", _text),  # null without a pipeline
     ("reduction", _text),
@@ -72,6 +73,7 @@ CASES = _schema(
     ("step_s", _real),  # median over the measured steps
     ("model_flops", _real),  # of one step, all ranks; attention counted causal
     ("executed_flops", _real),  # of one step, all ranks; what is really multiplied
+    ("recomputed_flops", _real),  # of these: done again in backward, to keep less
     ("gflops", _real),  # model FLOPs over step_s, all ranks
     ("gemm_peak_gflops", _real),  # sum over ranks, all computing at once, on their own cores and threads
     ("recording_ratio", _real),  # step time with recording over without, interleaved

@@ -22,6 +22,7 @@ _NEUTRAL = {  # what goes without saying
     "plan.reshard_after_forward": True,
     "plan.sp": False,
     "plan.virtual_stages": 1,
+    "plan.checkpoint": "none",
 }
 _AXES = {  # options that mean nothing where the axis has one rank
     **dict.fromkeys(("plan.sp", "plan.embedding"), ("plan.tp",)),

@@ -85,6 +85,15 @@ def repeats(value: Any) -> Any:
     raise ValueError(f"expected a whole number from 1 to {MOST_REPEATS}, or auto, got {shown}")
 
 
+def checkpoint(value: Any) -> Any:
+    """Accept what backward computes again."""
+    if isinstance(value, str) and _CHECKPOINT.fullmatch(value):
+        return value
+    shown = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
+    hint = "; every-1 is full" if value == "every-1" else ""
+    raise ValueError(f"expected none, selective, full, or every-2, every-3 and so on, got {shown}{hint}")
+
+
 MOST_REPEATS = 1000
 _MOST = 10**9  # of anything: more is a slip of the finger
 Count = Annotated[int, Ge(1), Le(_MOST), Computed()]
@@ -103,4 +112,10 @@ SecondsOrNone = Annotated[float, Ge(0), Computed(duration_s, _TIME)]
 _REPEAT_SCHEMA = {
     "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_REPEATS}, {"const": "auto", "type": "string"}]
 }
+_CHECKPOINT = re.compile(r"none|selective|full|every-([2-9]|[1-9][0-9]{1,8})")
+Checkpoint = Annotated[
+    str,
+    PlainValidator(checkpoint),
+    WithJsonSchema({"type": "string", "pattern": f"^({_CHECKPOINT.pattern})$"}),
+]
 Repeat = Annotated[int | Literal["auto"], PlainValidator(repeats), WithJsonSchema(_REPEAT_SCHEMA)]

@@ -18,6 +18,7 @@ from pscale import config, lateness
 from pscale.suite.quantities import (
     MOST_REPEATS,
     Bytes,
+    Checkpoint,
     Count,
     CountOrNone,
     Degree,
@@ -196,6 +197,7 @@ class Plan(Group):
     placement: config.Placement = config.Plan.placement
     ep: Degree = config.Plan.ep
     matrix: Matrix = Matrix()
+    checkpoint: Checkpoint = config.Plan.checkpoint
 
     @model_validator(mode="after")
     def _rest_of_the_ranks(self) -> Self:

@@ -14,6 +14,7 @@ from pscale.nn.param import Deferred
 from pscale.nn.routing import Tally
 from pscale.parallel.pipeline import stage_units, timetable
 from pscale.worker.matrix_units import MatrixUnits
+from pscale.parallel.recompute import Segment, segments
 from pscale.worker.units import Units
 
 
@@ -29,12 +30,13 @@ class Unit:
 class Stage:
     """What one rank trains: units in forward order, with the memory they share.
 
-    `parts` says which of `units` make up each part of the model that the rank holds, `deferred` where the
-    products for gradients of matrices are put off, if the plan does that.
+    `parts` says which of `units` make up each part of the model that the rank holds, `segments` which of
+    these backward computes again together, `deferred` where products for gradients of matrices are put off.
     """
 
     units: Sequence[Unit]
     parts: Mapping[int, range]
+    segments: Mapping[int, Sequence[Segment]]
     loss: Loss
     buffers: Buffers
     deferred: Deferred
@@ -54,14 +56,18 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
     makers = list(made.makers().items())
     units: list[Unit] = []
     parts: dict[int, range] = {}
+    of_parts: dict[int, Sequence[Segment]] = {}
     for part, numbers in stage_units(model, plan, mesh.axis("pp").rank).items():
         parts[part] = range(len(units), len(units) + len(numbers))
         for number in numbers:
             name, make = makers[number]
             units.append(Unit(name=name, layer=make(number)))
+        names = [makers[number][0] for number in numbers]
+        of_parts[part] = segments(plan, names, parts[part].start)
     return Stage(
         units=tuple(units),
         parts=parts,
+        segments=of_parts,
         loss=made.loss(),
         buffers=buffers,
         deferred=_deferred(plan, units),

@@ -15,6 +15,7 @@ from pscale.data.share import sequence_share
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
 from pscale.nn.param import Param
+from pscale.parallel import recompute
 from pscale.parallel.layout import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.predict import executed_flops
@@ -207,4 +208,5 @@ def work(case: Case) -> dict[str, Any]:
         "tokens": case.train.batch * model.sequence,
         "model_flops": counts.model_flops(model, case.train.batch),
         "executed_flops": executed_flops(case),
+        "recomputed_flops": recompute.flops(case),
     }

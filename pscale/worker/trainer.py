@@ -15,6 +15,7 @@ from pscale.parallel.pipeline import Boundary
 from pscale.parallel.replicas import Replicas
 from pscale.parallel.schedule import Action
 from pscale.worker.build import Stage
+from pscale.worker.passes import Passes
 from pscale.worker.recorder import Recorder
 from pscale.worker.routed import Routed
 
@@ -75,18 +76,14 @@ class Trainer:
 
     def _forward(self, index: int, action: Action) -> None:
         """Take the data or what the stage before has sent; end in the loss or at the next stage."""
-        edge, units, caches = self.boundary, self.stage.units, []
+        edge = self.boundary
         first, last = not edge.receives(action), not edge.sends(action)
         if first or last:
             with self.recorder.phase("data", action):
                 inputs, targets = self.batches.fill(index, action.micro)
         with self.recorder.phase("forward", action):
             x = inputs if first else edge.receive(action)
-            for number in self.stage.parts[action.part]:
-                self.replicas.gather(number)
-                x, cache = units[number].layer.forward(x)
-                self.replicas.release(number)
-                caches.append(cache)
+            x, caches = self._passes.forward(action.part, x)
             if last:
                 value, cache = self.stage.loss.forward(x, targets, self.target_weight)
                 self.losses[index] += value
@@ -100,16 +97,16 @@ class Trainer:
         edge, caches = self.boundary, self.under_way.pop((action.micro, action.part))
         begins = not edge.receives(action)
         dx: NDArray[Any] | None = self.stage.loss.backward(caches.pop()) if begins else edge.receive(action)
+        assert dx is not None
         put_off = []
-        for number in reversed(self.stage.parts[action.part]):
-            assert dx is not None, "only the first unit ends the backward pass"
-            self.replicas.gather(number)
-            dx = self.stage.units[number].layer.backward(dx, caches.pop())
-            self.replicas.drop(number)
+
+        def done(number: int) -> None:
             if action.kind == "backward":
                 self.replicas.ready(number, last=self._is_last(action))
             else:
                 put_off.append((number, self.stage.deferred.collect()))
+
+        dx = self._passes.backward(action.part, dx, caches, done)
         if dx is not None:
             edge.send(action, dx)
         if put_off:
@@ -121,6 +118,10 @@ class Trainer:
             for multiply in products:
                 multiply()
             self.replicas.ready(number, last=self._is_last(action))
+
+    @property
+    def _passes(self) -> Passes:
+        return Passes(stage=self.stage, replicas=self.replicas)
 
     def _is_last(self, action: Action) -> bool:
         return action.micro == self.train.micro_batches - 1

@@ -176,6 +176,7 @@ class Units:
             kind=self.plan.context,
             axis=self.context,
             layout=self.layout,
+            recomputed=self.plan.checkpoint == "selective",
             buffers=self.buffers,
         )
 

@@ -33,6 +33,7 @@ TYPES = {
     "number ≥ 0": quantities.NotNegative,
     "number ≥ 0, < 1": quantities.Fraction,
     "size ≥ 1": quantities.Bytes,
+    "`none`, `selective`, `full`, `every-2`, `every-3`, …": quantities.Checkpoint,
     "whole number, 1 to 1000, or `auto`": quantities.Repeat,
     "time > 0": quantities.Seconds,
     "time ≥ 0": quantities.SecondsOrNone,

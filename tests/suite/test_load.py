@@ -71,6 +71,15 @@ def test_a_suite_is_read_with_its_defaults(suite):
         ),
         ("kind: gpt", "kind: block", ["weak.yaml:4: model.layers: ", "of kind block has no such field"]),
         ("kind: text", "kind: linear", ["weak.yaml:5: data.source: ", "expected one of kind, samples"]),
+        (
+            "dp: ranks",
+            "checkpoint: every-1",
+            [
+                "weak.yaml:11: plan.checkpoint: expected none, selective, full, or every-2, every-3 and so "
+                "on, got 'every-1'; every-1 is full"
+            ],
+        ),
+        ("dp: ranks", "checkpoint: 2", ["plan.checkpoint: expected none, selective, full, or every-2"]),
         # types
         (
             "steps: 10",

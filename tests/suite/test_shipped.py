@@ -24,6 +24,7 @@ def test_the_suites_that_the_manual_names_are_there():
         "strategies",
         "mingpt",
         "matrix",
+        "checkpoint",
     }
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pscale.config import Case
 from pscale.nn import rehearsal as nn
-from pscale.nn.rehearsal import Chain, Paper, Sheet, Step, Weight
+from pscale.nn.paper import Paper, Sheet
+from pscale.nn.rehearsal import Chain, Step, Weight
 from pscale.parallel.matrix.grid import Spread, count, scheme_of
 from pscale.parallel.matrix.plan import multiplication
 from pscale.parallel.matrix.rehearsal_products import PRODUCTS, Product

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pscale.config import MatrixAlgorithm
-from pscale.nn.rehearsal import Paper, Sheet, Weight
+from pscale.nn.paper import Paper, Sheet
+from pscale.nn.rehearsal import Weight
 from pscale.parallel.matrix.multiplication import Multiplication
 from pscale.parallel.matrix.summa import count_panels
 

@@ -1,0 +1,145 @@
+"""Activation checkpointing: which layers of a rank compute again in backward what they did not keep.
+
+`selective`: attention alone, from q, k and v (Korthikanti et al., 2022). `full`: each block from its input.
+`every-k`: k blocks in a row from the input of the first (Chen et al., 2016). A run of blocks that is computed
+again ends with what its last layer keeps: its output is not needed. Embedding and head keep what they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pscale.config import Case, Plan
+from pscale.errors import PlanError
+from pscale.nn import counts
+from pscale.parallel import context, division, pipeline, standing
+from pscale.parallel.expert import slot_bytes
+from pscale.parallel.replicas import Call
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Units that follow each other; `recomputed`, of which only the input of the first is kept."""
+
+    units: range
+    recomputed: bool
+
+
+def segments(plan: Plan, names: Sequence[str], first: int) -> list[Segment]:
+    """Cut a part of the model, units called `names` and numbered from `first`, into segments."""
+    found: list[Segment] = []
+    for number, name in enumerate(names, first):
+        recomputed = plan.checkpoint_interval > 0 and name.startswith("block.")
+        last = found[-1] if found else Segment(range(0), recomputed=False)
+        if recomputed and last.recomputed and len(last.units) < plan.checkpoint_interval:
+            found[-1] = Segment(range(last.units.start, number + 1), recomputed=True)
+        else:
+            found.append(Segment(range(number, number + 1), recomputed))
+    return found
+
+
+def stage_segments(case: Case, stage: int) -> dict[int, list[Segment]]:
+    """Return the segments of each part of the model on `stage`, with the model's numbers of the units."""
+    names = [name for name, _ in counts.unit_parameters(case.model)]
+    parts = pipeline.stage_units(case.model, case.plan, stage)
+    return {
+        part: segments(case.plan, [names[unit] for unit in units], units[0]) for part, units in parts.items()
+    }
+
+
+def check(case: Case) -> None:
+    """Raise PlanError where there is nothing to compute again, or no memory to be saved by it."""
+    model, plan = case.model, case.plan
+    if plan.checkpoint == "none":
+        return
+    chosen = f"checkpoint {plan.checkpoint}"
+    if plan.matrix.ranks > 1:
+        raise PlanError(
+            f"{chosen} is for blocks that lie on no grid; checkpoint none works, or tp {plan.matrix.ranks}"
+        )
+    if model.kind == "linear":
+        raise PlanError(f"{chosen} is for blocks, and model.kind linear has none; none works")
+    if plan.checkpoint == "selective" and not model.keeps_scores:
+        raise PlanError(
+            f"{chosen} computes scores again, and attention {model.attention} keeps none at sequence "
+            f"{model.sequence}; checkpoint none holds as little, attention plain would keep them"
+        )
+    if model.kind == "block" and plan.checkpoint_interval:
+        raise PlanError(
+            f"{chosen} saves nothing where one block is all, since a block is computed again as a whole; "
+            "checkpoint selective or none works"
+        )
+    if plan.checkpoint_interval > model.layers:
+        raise PlanError(
+            f"{chosen} is of more blocks than layers {model.layers}; {_fitting(model.layers)} works"
+        )
+
+
+def _fitting(layers: int) -> str:
+    return "checkpoint full" if layers == 1 else f"checkpoint every-{layers} or less"
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls of what is computed again; ZeRO 3 counts its gathers of weights itself."""
+    plan = case.plan
+    if plan.checkpoint == "selective" and plan.context != "ulysses":  # which keeps what it has exchanged
+        blocks = sum(name.startswith("block.") for name in division.units(case, rank))
+        return division.per_step(case, context.forward_calls(case, blocks))
+    again = list(_again(case, pipeline.stage_of(plan, rank)))
+    blocks, dense = len(again), sum(dense for dense, _ in again)
+    made = [*context.forward_calls(case, blocks)]
+    if plan.tp > 1:
+        sums = blocks + sum(dense and not last for dense, last in again)
+        whole = division.activation_bytes(case)
+        gathers = blocks + dense if plan.sp else 0
+        verb = "reduce_scatter" if plan.sp else "all_reduce"
+        made.append(Call(axis="tp", verb=verb, sent_bytes=whole, count=sums))
+        made.append(Call(axis="tp", verb="all_gather", sent_bytes=whole // plan.tp, count=gathers))
+    if plan.ep > 1:
+        made.append(
+            Call(axis="ep", verb="all_to_all", sent_bytes=slot_bytes(case), count=2 * (blocks - dense))
+        )
+    if plan.sequence_parts > 1:
+        made.append(standing.call(case, blocks - dense))
+    return division.per_step(case, made)
+
+
+def unit_flops(case: Case) -> dict[int, int]:
+    """Return the FLOPs that are done again in a step, on all ranks, by number of the model's unit."""
+    model, plan, batch = case.model, case.plan, case.train.batch
+    scores = context.computed_scores(case)
+    if plan.checkpoint == "selective":
+        attention = 4 * batch * scores * model.width
+        names = counts.unit_parameters(model)
+        return {number: attention for number, (name, _) in enumerate(names) if name.startswith("block.")}
+    forward = counts.forward_flops(
+        model, batch, scores=scores, copies=plan.mixture_copies, parts=plan.sequence_parts
+    )
+    output = 8 * batch * model.sequence * model.width**2  # of an MLP's second product
+    found = {}
+    for stage in range(plan.pp):
+        for segment in _recomputed(case, stage):
+            for number in segment.units:
+                name, flops = forward[number]
+                stops = number == segment.units[-1] and not division.with_experts(case, name)
+                found[number] = flops - output * stops
+    return found
+
+
+def flops(case: Case) -> int:
+    """Return the FLOPs that are done again in a step, on all ranks."""
+    return sum(unit_flops(case).values())
+
+
+def _recomputed(case: Case, stage: int) -> list[Segment]:
+    every = stage_segments(case, stage).values()
+    return [segment for segments in every for segment in segments if segment.recomputed]
+
+
+def _again(case: Case, stage: int) -> Iterator[tuple[bool, bool]]:
+    """Yield of every block that runs forward again whether it has no experts, and whether it is the last."""
+    names = [name for name, _ in counts.unit_parameters(case.model)]
+    for segment in _recomputed(case, stage):
+        for number in segment.units:
+            yield not division.with_experts(case, names[number]), number == segment.units[-1]
