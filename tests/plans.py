@@ -18,7 +18,7 @@ from pscale.parallel.predict import predict
 from pscale.results.events import VERBS, Kind
 from pscale.worker.job import make_trainer, replica_spread
 from pscale.worker.recorder import Recorder
-from pscale.worker.verify import assembled, outcome
+from pscale.worker.verify import assembled, on_one_rank, outcome
 
 STEPS = 10
 TEXT = Case(
@@ -90,7 +90,7 @@ _SERIAL = {}
 
 def serial(case, folder):
     """Return the run on one rank, of the whole batch at once; each is done once."""
-    whole = on_plan(case, Plan(), micro_batches=1)
+    whole = on_plan(on_one_rank(case), Plan(), micro_batches=1)
     if whole.id not in _SERIAL:
         _SERIAL[whole.id] = train(whole, whole.plan, folder)
     return _SERIAL[whole.id]

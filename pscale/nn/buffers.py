@@ -22,6 +22,13 @@ def aligned(size_bytes: int) -> NDArray[np.uint8]:
     return raw[start : start + size_bytes]
 
 
+def zeros_like(array: Array) -> Array:
+    """Return zeros of the type of `array`, flat, that start on a cache line."""
+    zeros: Array = aligned(array.nbytes).view(array.dtype)
+    zeros.fill(0)
+    return zeros
+
+
 @dataclass
 class _Lease:
     memory: NDArray[np.uint8]

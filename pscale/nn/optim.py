@@ -1,129 +1,181 @@
-"""Optimizers: in place on flat memory, a cache-sized chunk at a time, one pass over each array."""
+"""Optimizers that work in place on flat memory, and those of which a weight needs to know but itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from pscale.config import Train
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, aligned
-from pscale.nn.kernels.tile import CHUNK, chunks
-from pscale.nn.param import Arena, Param
+from pscale.nn.buffers import Array, zeros_like
+from pscale.nn.param import Param
+
+Sum = Callable[[Array], None]  # replaces an array by its sum over ranks
+
+
+def _alone(_: Array) -> None:
+    """Find that nobody has more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """How sums over whole tensors come about of which this rank has some elements only.
+
+    `shards` adds up over ranks that have other elements of the same part of each tensor, in flat memory;
+    `cuts` over those that have other parts, cut along a dim. Both take float64.
+    """
+
+    shards: Sum = _alone
+    cuts: Sum = _alone
+
+
+ALONE = Elsewhere()
 
 
 @dataclass(frozen=True)
-class Span:
-    """A run of elements that are all decayed or all not."""
+class Run:
+    """The elements of a parameter, from `first` on, that lie at `place` of flat memory; maybe none."""
 
-    start: int
-    stop: int
-    decay: bool
+    param: Param
+    place: slice
+    first: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.place.stop - self.place.start
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Weights and gradients in flat memory: those of `params`, one after another, from element `start` on."""
+
+    data: Array
+    grad: Array
+    params: Sequence[Param]
+    start: int = 0
+
+    def runs(self) -> list[Run]:
+        """Return what is here of each parameter."""
+        found, first = [], 0
+        for param in self.params:
+            low, high = (min(max(at - self.start, 0), self.data.size) for at in (first, first + param.size))
+            found.append(Run(param, slice(low, high), max(self.start - first, 0)))
+            first += param.size
+        return found
+
+    def spans(self) -> list[tuple[slice, bool]]:
+        """Return the memory as few runs of equal decay."""
+        found: list[tuple[slice, bool]] = []
+        for run in self.runs():
+            if found and found[-1][1] == run.param.decay:
+                found[-1] = slice(found[-1][0].start, run.place.stop), run.param.decay
+            elif run.size:
+                found.append((run.place, run.param.decay))
+        return found
 
 
 class Optimizer(Protocol):
-    """Changes weights by their gradients."""
+    """Changes weights by their gradients; `state` is what it remembers of each flat memory."""
 
     state: Sequence[Array]
 
-    def update(self, lr: float, scale: float = 1.0) -> None:
-        """Do one step with the gradients times `scale`."""
+    def begin(self, lr: float, scale: float) -> None:
+        """Begin a step with the gradients times `scale`: find what depends on all weights of a tensor."""
+        ...
+
+    def apply(self, part: int) -> None:
+        """End it for the flat memory number `part`."""
         ...
 
 
-def make_optimizer(train: Train, arena: Arena) -> Optimizer:
-    """Return the optimizer that `train` names, on all of an arena."""
-    return make_flat_optimizer(train, arena.data, arena.grad, decay_spans(arena.params))
-
-
-def make_flat_optimizer(train: Train, data: Array, grad: Array, spans: Sequence[Span]) -> Optimizer:
-    """Return the optimizer that `train` names, on flat memory of which `spans` says what is decayed."""
-    if train.optimizer == "sgd":
-        return Sgd(data, grad, train)
-    return AdamW(data, grad, spans, train)
-
-
-def decay_spans(params: Sequence[Param]) -> Sequence[Span]:
-    """Return the flat layout of `params` as few runs of equal decay."""
-    spans: list[Span] = []
-    start = 0
-    for param in params:
-        stop = start + param.size
-        if spans and spans[-1].decay == param.decay:
-            spans[-1] = Span(spans[-1].start, stop, param.decay)
-        else:
-            spans.append(Span(start, stop, param.decay))
-        start = stop
-    return spans
-
-
-def spans_within(spans: Sequence[Span], start: int, stop: int) -> Sequence[Span]:
-    """Return the runs of the elements [start, stop), counted from `start`."""
-    cut = (Span(max(span.start, start), min(span.stop, stop), span.decay) for span in spans)
-    return [Span(span.start - start, span.stop - start, span.decay) for span in cut if span.start < span.stop]
+def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0) -> None:
+    """Do a step on all of an optimizer's `parts` flat memories."""
+    optimizer.begin(lr, scale)
+    for part in range(parts):
+        optimizer.apply(part)
 
 
 class Sgd:
     """velocity = momentum velocity + g; w -= lr velocity. Weights are not decayed."""
 
-    def __init__(self, data: Array, grad: Array, train: Train):
-        self.data, self.grad, self.momentum = data, grad, train.momentum
-        self.state: Sequence[Array] = (_zeros_like(data),) if train.momentum else ()
-        self._scratch = np.empty(min(CHUNK, data.size), data.dtype)
+    def __init__(self, flats: Sequence[Flat], train: Train):
+        self._flats, self._momentum = flats, train.momentum
+        self.state = [zeros_like(flat.data) for flat in flats] if train.momentum else []
+        self._lr, self._scale = 0.0, 1.0
 
-    def update(self, lr: float, scale: float = 1.0) -> None:
-        """Do one step with the gradients times `scale`."""
-        for part in chunks(self.data.size):
-            step = self._scratch[: part.stop - part.start]
-            np.multiply(self.grad[part], scale, out=step)
-            for velocity in self.state:
-                velocity[part] *= self.momentum
-                velocity[part] += step
-                np.copyto(step, velocity[part])
-            step *= lr
-            self.data[part] -= step
+    def begin(self, lr: float, scale: float) -> None:
+        """Remember both."""
+        self._lr, self._scale = lr, scale
+
+    def apply(self, part: int) -> None:
+        """Follow the velocity."""
+        flat, velocity = self._flats[part], self.state[part] if self.state else None
+        kernels.current().sgd(
+            flat.data, flat.grad, velocity, scale=self._scale, momentum=self._momentum, rate=self._lr
+        )
 
 
-class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), decaying only the spans that say so.
+class Moments:
+    """The state of Adam and what follows it, and the factors of its bias correction.
 
     The state is the moments over (1 - beta), `m = beta1 m + g` and `v = beta2 v + g^2`, which saves two
     passes; the factors are put in with those of the bias correction.
     """
 
-    def __init__(self, data: Array, grad: Array, spans: Sequence[Span], train: Train):
-        self.data, self.grad, self.spans, self.train = data, grad, spans, train
-        self.state: Sequence[Array] = (_zeros_like(data), _zeros_like(data))
+    def __init__(self, flats: Sequence[Flat], train: Train):
+        self.train = train
+        self.m, self.v = ([zeros_like(flat.data) for flat in flats] for _ in range(2))
         self.steps = 0
+        self.rate = self.epsilon = 0.0  # of m / (sqrt(v) + epsilon), which times the rate is the update
 
-    def update(self, lr: float, scale: float = 1.0) -> None:
-        """Do one step with the gradients times `scale`."""
+    @property
+    def state(self) -> list[Array]:
+        """All of it."""
+        return [*self.m, *self.v]
+
+    def begin(self) -> None:
+        """Count a step."""
         train = self.train
         self.steps += 1
         deviation = math.sqrt((1 - train.beta2) / (1 - train.beta2**self.steps))
-        rate = lr * (1 - train.beta1) / (1 - train.beta1**self.steps) / deviation
-        for span in self.spans:
-            keep = 1 - lr * train.weight_decay if span.decay else 1.0
-            run = slice(span.start, span.stop)
+        self.rate = (1 - train.beta1) / (1 - train.beta1**self.steps) / deviation
+        self.epsilon = train.epsilon / deviation
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) with a weight decay of its own (AdamW: Loshchilov and Hutter, 2019).
+
+    Only those spans are decayed that say so.
+    """
+
+    def __init__(self, flats: Sequence[Flat], train: Train, *, decay: float):
+        self._flats, self._train, self._decay = flats, train, decay
+        self._spans = [flat.spans() for flat in flats]
+        self._moments = Moments(flats, train)
+        self.state = self._moments.state
+        self._lr, self._scale = 0.0, 1.0
+
+    def begin(self, lr: float, scale: float) -> None:
+        """Find the factors of the step."""
+        self._lr, self._scale = lr, scale
+        self._moments.begin()
+
+    def apply(self, part: int) -> None:
+        """Do all in one pass."""
+        flat, moments, train = self._flats[part], self._moments, self._train
+        for run, decays in self._spans[part]:
             kernels.current().adamw(
-                self.data[run],
-                self.grad[run],
-                self.state[0][run],
-                self.state[1][run],
-                scale=scale,
+                flat.data[run],
+                flat.grad[run],
+                moments.m[part][run],
+                moments.v[part][run],
+                scale=self._scale,
                 beta1=train.beta1,
                 beta2=train.beta2,
-                rate=rate,
-                epsilon=train.epsilon / deviation,
-                keep=keep,
+                rate=self._lr * moments.rate,
+                epsilon=moments.epsilon,
+                keep=1 - self._lr * self._decay if decays else 1.0,
             )
-
-
-def _zeros_like(data: Array) -> Array:
-    zeros: Array = aligned(data.nbytes).view(data.dtype)
-    zeros.fill(0)
-    return zeros

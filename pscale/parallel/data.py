@@ -13,7 +13,8 @@ from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, coordinates, spanned
 from pscale.nn import kernels
-from pscale.nn.optim import make_optimizer
+from pscale.nn.optim import Elsewhere, Flat, update
+from pscale.nn.optimizers import make_optimizer
 from pscale.nn.param import Arena, Param
 from pscale.parallel import division
 from pscale.parallel.reduction import buckets, make_reduction
@@ -28,7 +29,8 @@ class _Held:
     def __init__(self, group: Group, mesh: Mesh, plan: Plan, train: Train, dtype: str):
         self.arena = Arena(group.params, dtype)
         self.reduction = make_reduction(plan, self.arena.grad, _slices(group), mesh.axis(*group.sync))
-        self.optimizer = make_optimizer(train, self.arena)
+        flat = Flat(self.arena.data, self.arena.grad, self.arena.params)
+        self.optimizer = make_optimizer(train, [flat], Elsewhere(cuts=mesh.axis(*group.cut).all_reduce))
         different = {"pp", *group.cut}
         self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in CUTTING if dim not in different)
 
@@ -79,7 +81,7 @@ class Replicated:
     def update(self, lr: float, scale: float) -> None:
         """Do one optimizer step with the gradients times `scale`."""
         for held in self._held:
-            held.optimizer.update(lr, scale)
+            update(held.optimizer, 1, lr, scale)
 
     def gradients(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its summed gradient."""

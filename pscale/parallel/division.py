@@ -5,6 +5,7 @@ These formulas know nothing of the layers; tests hold the layers to them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -21,12 +22,32 @@ from pscale.parallel.replicas import TOKENS, Call
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """What a rank has of a parameter, `shape`, with the dims of its sync and of its cut."""
+
+    whole: tuple[int, ...]
+    shape: tuple[int, ...]
+    sync: tuple[str, ...]
+    cut: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements here."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
-    """Numbers of parameters, by number of the unit, that are summed and cut over the same dims."""
+    """Tensors, by number of the unit, that are summed and cut over the same dims."""
 
     sync: tuple[str, ...]
     cut: tuple[str, ...]
-    units: dict[int, int]
+    tensors: dict[int, list[Tensor]]
+
+    @property
+    def units(self) -> dict[int, int]:
+        """Numbers of parameters, by number of the unit."""
+        return {unit: sum(tensor.size for tensor in tensors) for unit, tensors in self.tensors.items()}
 
     @property
     def parameters(self) -> int:
@@ -77,11 +98,10 @@ def parts(case: Case, rank: int) -> list[Part]:
     sizes = case.plan.sizes
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
     for number, name in enumerate(units(case, rank)):
-        pieces = _pieces(name, case, rank) if case.plan.matrix.ranks == 1 else _blocks(name, case)
-        for sync, cut, size in pieces:
-            key = spanned(sizes, sync), spanned(sizes, cut)
-            part = found.setdefault(key, Part(sync=key[0], cut=key[1], units={}))
-            part.units[number] = part.units.get(number, 0) + size
+        for tensor in tensors(name, case, rank):
+            key = spanned(sizes, tensor.sync), spanned(sizes, tensor.cut)
+            part = found.setdefault(key, Part(sync=key[0], cut=key[1], tensors={}))
+            part.tensors.setdefault(number, []).append(tensor)
     return list(found.values())
 
 
@@ -90,35 +110,51 @@ def parameters(case: Case, rank: int) -> int:
     return sum(part.parameters for part in parts(case, rank))
 
 
-def _pieces(name: str, case: Case, rank: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
-    """Yield dims of sync and cut, and number of parameters: of a block 12 h^2 + 7 h are cut, 6 h are not."""
-    model, h, columns = case.model, case.model.width, _share(case.model.width, case, rank)
-    whole = (*TOKENS, "tp") if case.plan.sp else TOKENS  # sequence parallel: they see a part of the tokens
+def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
+    """Return the tensors of the unit `name`, in the order of its layers: of a block 12 h^2 + 7 h are cut."""
+    model, h, c = case.model, case.model.width, _share(case.model.width, case, rank)
+    seen = (*TOKENS, "tp") if case.plan.sp else TOKENS  # whole ones see a slice of the tokens
+    if case.plan.matrix.ranks > 1:
+        return [
+            Tensor(whole=block.whole, shape=block.shape, sync=(*TOKENS, *block.seen), cut=block.cut)
+            for block in matrix_parameters.blocks(name, case)
+        ]
+
+    def alike(*shapes: tuple[int, ...]) -> list[Tensor]:
+        return [Tensor(whole=shape, shape=shape, sync=seen, cut=()) for shape in shapes]
+
+    def cut(whole: tuple[int, ...], *shape: int) -> Tensor:
+        return Tensor(whole=whole, shape=shape, sync=TOKENS, cut=("tp",))
+
     match name.partition(".")[0]:
         case "linear":
-            yield whole, (), h
+            return alike((h, 1))
         case "embedding":
             by_rows = case.plan.embedding == "row"
-            held = vocabulary(case, rank) * h if by_rows else model.vocabulary * columns
-            yield TOKENS, ("tp",), held
-            yield whole, (), model.sequence * h
-        case "block" if with_experts(case, name):
-            yield whole, (), 5 * h + h * model.experts
-            yield TOKENS, ("tp",), columns * (4 * h + 3)
-            experts = counts.expert_parameters(model) // case.plan.ep
-            yield tuple(dim for dim in whole if dim != "ep"), ("ep",), experts
+            held = (vocabulary(case, rank), h) if by_rows else (model.vocabulary, c)
+            return [cut((model.vocabulary, h), *held), *alike((model.sequence, h))]
         case "block":
-            yield whole, (), 6 * h
-            yield TOKENS, ("tp",), columns * (12 * h + 7)
+            attention = [cut((h, 3 * h), h, 3 * c), cut((3 * h,), 3 * c), cut((h, h), c, h)]
+            found = [*alike((h,), (h,)), *attention, *alike((h,), (h,), (h,))]
+            if with_experts(case, name):
+                return [*found, *alike((h, model.experts)), *_of_experts(case, seen)]
+            up = [cut((h, 4 * h), h, 4 * c), cut((4 * h,), 4 * c)]
+            return [*found, *up, cut((4 * h, h), 4 * c, h), *alike((h,))]
         case "head":
-            yield whole, (), 2 * h
-            yield TOKENS, ("tp",), h * vocabulary(case, rank)
+            return [*alike((h,), (h,)), cut((h, model.vocabulary), h, vocabulary(case, rank))]
+    raise AssertionError(f"no unit is called {name}")
 
 
-def _blocks(name: str, case: Case) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
-    """Yield the same where matrices lie in blocks on a grid."""
-    for block in matrix_parameters.blocks(name, case):
-        yield (*TOKENS, *block.seen), block.cut, block.size
+def _of_experts(case: Case, seen: tuple[str, ...]) -> Iterator[Tensor]:
+    """Yield the tensors of all experts of a block, of which ranks of the expert axis have a share."""
+    h, experts = case.model.width, case.model.experts
+    for shape in ((h, 4 * h), (4 * h,), (4 * h, h), (h,)):
+        yield Tensor(
+            whole=(experts, *shape),
+            shape=(experts // case.plan.ep, *shape),
+            sync=tuple(dim for dim in seen if dim != "ep"),
+            cut=("ep",),
+        )
 
 
 def _share(total: int, case: Case, rank: int) -> int:

@@ -6,7 +6,7 @@ from pscale.config import Case
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.paper import Paper
-from pscale.parallel import context, division, pipeline, strategies, zero_plan
+from pscale.parallel import context, division, optimizer, pipeline, strategies, zero_plan
 from pscale.parallel.matrix import kept as matrix_kept
 from pscale.parallel.matrix.rehearsal import MatrixRank
 from pscale.parallel.recompute import Segment, stage_segments
@@ -16,7 +16,6 @@ from pscale.parallel.schedule import peak
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 
 _UNLIKE = ("pp", "cp", "tx", "ty")  # dims along which ranks may hold more or less
-_STATES = {"sgd": 1, "adamw": 2}  # arrays of the parameters' size that the optimizer keeps
 
 
 def memory_bytes(case: Case, rank: int) -> dict[str, int]:
@@ -25,13 +24,12 @@ def memory_bytes(case: Case, rank: int) -> dict[str, int]:
     Activations: the pool in which they, their gradients and scratch lie. Exchange: what is arranged, leaves
     or arrives, in that pool and beside it.
     """
-    train, item = case.train, division.item_bytes(case)
+    item = division.item_bytes(case)
     state, pool = zero_plan.model_state(case, rank), rehearse(case, rank)
-    states = _STATES[train.optimizer] if train.optimizer != "sgd" or train.momentum else 0
     return {
         "parameters": state["parameters"] * item,
         "gradients": state["gradients"] * item,
-        "optimizer": state["updated"] * item * states,
+        "optimizer": optimizer.state_bytes(case, rank),
         "activations": pool.total_bytes - pool.exchange_bytes,
         "exchange": pool.exchange_bytes + strategies.buffer_bytes(case, rank),
     }

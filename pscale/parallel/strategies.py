@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Protocol
 
 from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import Param
-from pscale.parallel import context, data, expert, pipeline, recompute, sequence, tensor, zero_plan
+from pscale.parallel import context, data, expert, optimizer, pipeline, recompute, sequence, tensor, zero_plan
 from pscale.parallel.data import Replicated
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Call, Replicas
@@ -56,9 +57,9 @@ GROUPS = (
     ("shard", "cp", "tp"),
     (SETS,),  # who has the same shard of another set
     EVERYWHERE,  # who has different shards
-    # Of a grid: single dims for products, others for parameters that ranks repeat or sum.
-    *((dim,) for dim in GRID),
-    ("tx", "ty"),
+    # Of a grid: single dims for products, all sets of them for parameters that they cut, others for
+    # parameters that ranks repeat or sum.
+    *(dims for count in range(1, len(GRID) + 1) for dims in combinations(GRID, count)),
     *((*data, *dims) for data in (TOKENS, ("shard", "ep", "cp")) for dims in _REPEATING),
 )
 
@@ -72,6 +73,7 @@ STRATEGIES: dict[str, Strategy] = {
     "pipeline": pipeline,
     "matrix": matrix,
     "recompute": recompute,
+    "optimizer": optimizer,
 }
 BUFFERED: tuple[Buffered, ...] = (data, zero_plan, tensor, sequence)
 

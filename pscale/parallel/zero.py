@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pscale.config import Plan, Train
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import kernels
-from pscale.nn.optim import Optimizer, decay_spans, make_flat_optimizer, spans_within
+from pscale.nn.optim import Elsewhere, Flat, Optimizer
+from pscale.nn.optimizers import make_optimizer
 from pscale.nn.param import Param
 from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
 from pscale.parallel.replicas import EVERYWHERE, SETS, Group, grouped
@@ -29,10 +30,16 @@ class _Piece:
     params: Sequence[Param]
     weights: Weights
     gradients: Gradients
-    optimizer: Optimizer  # of what this rank owns
     shards: Shards
     axis: Axis
     copies: int  # ranks that own the same
+
+    @property
+    def owned(self) -> Flat:
+        """What this rank updates."""
+        return Flat(
+            self.weights.own, self.gradients.own, self.params, self.shards.owned(self.axis.rank).start
+        )
 
 
 class Sharded:
@@ -48,6 +55,7 @@ class Sharded:
     def __init__(self, units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str):
         self._units: list[list[_Piece]] = [[] for _ in units]
         self._pools: list[_Pools] = []
+        self._updates: list[tuple[Optimizer, list[_Piece]]] = []  # of the groups
         self._everywhere = mesh.axis(*EVERYWHERE)
         for group in grouped(units, mesh):
             self._add(group, mesh, plan, train, dtype)
@@ -71,23 +79,22 @@ class Sharded:
         self._pools.append(pools)
         different = {"pp", *group.cut, *shared}
         copies = math.prod(size for dim, size in mesh.sizes.items() if dim not in different)
-        for number, params in group.units.items():
-            layout = layouts[number]
-            weights = pools.weights(params, layout, axis)
-            gradients = pools.gradients(params, layout, axis, sets)
-            owned = layout.owned(axis.rank)
-            spans = spans_within(decay_spans(params), owned.start, owned.stop)
-            optimizer = make_flat_optimizer(train, weights.own, gradients.own, spans)
-            piece = _Piece(
+        pieces = [
+            _Piece(
                 params=params,
-                weights=weights,
-                gradients=gradients,
-                optimizer=optimizer,
-                shards=layout,
+                weights=pools.weights(params, layouts[number], axis),
+                gradients=pools.gradients(params, layouts[number], axis, sets),
+                shards=layouts[number],
                 axis=axis,
                 copies=copies,
             )
+            for number, params in group.units.items()
+        ]
+        for number, piece in zip(group.units, pieces, strict=True):
             self._units[number].append(piece)
+        elsewhere = Elsewhere(shards=axis.all_reduce, cuts=mesh.axis(*group.cut).all_reduce)
+        optimizer = make_optimizer(train, [piece.owned for piece in pieces], elsewhere)
+        self._updates.append((optimizer, pieces))
 
     def gather(self, unit: int) -> None:
         """Return when the weights of unit `unit` are whole; begin to gather the next unit's."""
@@ -150,11 +157,14 @@ class Sharded:
 
     def update(self, lr: float, scale: float) -> None:
         """Update this rank's shards; those that others hold whole travel while the next are updated."""
-        for piece in self._pieces:
-            piece.optimizer.update(lr, scale)
-            piece.weights.publish()
-            self._moving.append(piece.weights)
-            self._progress()
+        for optimizer, _ in self._updates:
+            optimizer.begin(lr, scale)
+        for optimizer, pieces in self._updates:
+            for number, piece in enumerate(pieces):
+                optimizer.apply(number)
+                piece.weights.publish()
+                self._moving.append(piece.weights)
+                self._progress()
         for piece in self._pieces:
             piece.weights.settle()
 
@@ -185,8 +195,8 @@ class Sharded:
             weights, gradients, itemsize = piece.weights, piece.gradients, piece.weights.own.itemsize
             kinds["parameters"] += weights.held * itemsize
             kinds["gradients"] += gradients.held * itemsize
-            kinds["optimizer"] += sum(state.nbytes for state in piece.optimizer.state)
             kinds["exchange"] += (weights.padding + gradients.padding) * itemsize
+        kinds["optimizer"] = sum(state.nbytes for optimizer, _ in self._updates for state in optimizer.state)
         kinds["exchange"] += sum(pools.total_bytes for pools in self._pools)
         return kinds
 

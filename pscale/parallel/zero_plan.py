@@ -91,6 +91,14 @@ def model_state(case: Case, rank: int) -> dict[str, int]:
     return elements
 
 
+def owned(case: Case, rank: int) -> list[dict[int, slice]]:
+    """Return, for each group of parameters, which elements of every unit `rank` updates."""
+    return [
+        {unit: layout.owned(dealt.part) for unit, layout in dealt.layouts.items()}
+        for dealt in _dealt(case, rank)
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Dealt:
     """A group of parameters as one rank has it: how each unit is in shards, and which one is its own."""

@@ -32,6 +32,7 @@ from pscale.suite.quantities import (
     Seconds,
     SecondsOrNone,
     Seed,
+    Share,
 )
 from pscale.suite.sweep import Sweep
 
@@ -147,6 +148,10 @@ class Train(Group):
     optimizer: config.Optimizer = config.Train.optimizer
     lr: Positive = config.Train.lr
     lr_scaling: config.LrScaling = config.Train.lr_scaling
+    lr_batch: CountOrNone = config.Train.lr_batch
+    lr_schedule: config.LrSchedule = config.Train.lr_schedule
+    lr_warmup: CountOrNone = config.Train.lr_warmup
+    lr_final: Share = config.Train.lr_final
     momentum: Fraction = config.Train.momentum
     beta1: Fraction = config.Train.beta1
     beta2: Fraction = config.Train.beta2

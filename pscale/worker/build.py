@@ -13,8 +13,8 @@ from pscale.nn.loss import Loss
 from pscale.nn.param import Deferred
 from pscale.nn.routing import Tally
 from pscale.parallel.pipeline import stage_units, timetable
-from pscale.worker.matrix_units import MatrixUnits
 from pscale.parallel.recompute import Segment, segments
+from pscale.worker.matrix_units import MatrixUnits
 from pscale.worker.units import Units
 
 

@@ -30,7 +30,7 @@ from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
 from pscale.worker.resident import peak_resident_bytes, reset_peak, resident_bytes
 from pscale.worker.routed import Routed
-from pscale.worker.trainer import Trainer, effective_lr
+from pscale.worker.trainer import Trainer
 
 _GEMM_SIZE, _GEMM_SECONDS = 1024, 0.25
 
@@ -122,7 +122,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
         recorder=recorder,
         train=train,
         target_weight=1 / (train.batch * case.model.sequence),
-        lr=effective_lr(train, case.plan.batch_parts),
+        sharing=case.plan.batch_parts,
         losses=np.zeros(steps),
         routed=Routed(stage.tallies, case.model, steps, copies=case.plan.mixture_copies),
     )

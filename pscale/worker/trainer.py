@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pscale.config import Train
 from pscale.data import Batches
+from pscale.nn.rate import learning_rate
 from pscale.parallel.pipeline import Boundary
 from pscale.parallel.replicas import Replicas
 from pscale.parallel.schedule import Action
@@ -31,7 +32,7 @@ class Trainer:
     recorder: Recorder
     train: Train
     target_weight: float  # 1 / tokens of the global batch, so that sums over ranks are means over tokens
-    lr: float
+    sharing: int  # replicas that share the batch
     losses: NDArray[np.float64]
     routed: Routed
     under_way: dict[tuple[int, int], list[Any]] = field(default_factory=dict)  # by micro-batch and part
@@ -40,7 +41,7 @@ class Trainer:
         """Run one optimizer step on this rank's samples of global batch `index`."""
         with self.recorder.step(index):
             self.differentiate(index)
-            self.update()
+            self.update(index)
 
     def differentiate(self, index: int) -> None:
         """Bring the gradients of global batch `index` together."""
@@ -54,14 +55,14 @@ class Trainer:
             self.replicas.finish()
         self.losses[index] += self.routed.note(index)
 
-    def update(self) -> None:
+    def update(self, index: int) -> None:
         """Clip by the norm of the whole model's gradient and do the optimizer's step."""
         with self.recorder.phase("update"):
             scale = 1.0
             if self.train.clip is not None:
                 norm = math.sqrt(self.replicas.square_norm())
                 scale = min(1.0, self.train.clip / norm) if norm else 1.0
-            self.replicas.update(self.lr, scale)
+            self.replicas.update(learning_rate(self.train, index, self.sharing), scale)
 
     def _act(self, index: int, action: Action) -> None:
         match action.kind:
@@ -125,8 +126,3 @@ class Trainer:
 
     def _is_last(self, action: Action) -> bool:
         return action.micro == self.train.micro_batches - 1
-
-
-def effective_lr(train: Train, dp: int) -> float:
-    """Return the learning rate after scaling with the number of data-parallel ranks (linear, square root)."""
-    return train.lr * {"none": 1.0, "linear": float(dp), "sqrt": math.sqrt(dp)}[train.lr_scaling]

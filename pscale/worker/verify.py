@@ -58,7 +58,7 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     everyone = mesh.world.gather_objects((parallel, counted))
     if not everyone:
         return
-    whole = replace(case, ranks=1, plan=Plan())
+    whole = on_one_rank(case)
     serial = trained(whole, SoloMesh(), Recorder([]), order.folder)
     errors = {
         "loss": [["every step", _error(everyone[0][0].losses, serial.losses)]],
@@ -77,6 +77,12 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     }
     document = {"status": "ok", "reason": "", "columns": {}, "verified": verified}
     write_json(order.folder / "result.json", document)
+
+
+def on_one_rank(case: Case) -> Case:
+    """Return the same training on one rank; a learning rate for the batch of a replica stays what it is."""
+    lr_batch = case.train.lr_batch or case.train.batch // case.plan.batch_parts
+    return replace(case, ranks=1, plan=Plan(), train=replace(case.train, lr_batch=lr_batch))
 
 
 def trained(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Trained:
@@ -101,7 +107,7 @@ def outcome(trainer: Trainer, mesh: Mesh) -> Trained:
     record.enabled = False
     gradients = _parts(trainer.replicas.gradients())
     record.enabled = enabled
-    trainer.update()
+    trainer.update(0)
     for step in range(1, trainer.train.steps):
         trainer.step(step)
     record.enabled = False

@@ -132,6 +132,45 @@ def test_a_fused_step_of_adamw_is_that_of_numpy(kernels, dtype, keep, size):
     both(kernels, compute, dtype)
 
 
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_a_fused_step_of_sgd_is_that_of_numpy(kernels, dtype, momentum):
+    def compute(kernels: Kernels) -> list[Array]:
+        weight, grad, velocity = values(dtype, 3, 1000)
+        held = None if momentum is None else velocity
+        kernels.sgd(weight, grad, held, scale=0.5, momentum=momentum or 0.0, rate=0.1)
+        return [weight, velocity]
+
+    both(kernels, compute, dtype)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_a_fused_step_of_lamb_and_its_norms_are_those_of_numpy(kernels, dtype, decay, size):
+    def compute(kernels: Kernels) -> list[Array]:
+        weight, grad, m, v = values(dtype, 4, size)
+        v *= v
+        squares, factors = np.ones(2), {"rate": 0.1, "epsilon": 1e-2, "decay": decay}
+        kernels.lamb_moments(weight, grad, m, v, squares, scale=0.5, beta1=0.9, beta2=0.99, **factors)
+        kernels.lamb(weight, m, v, step=0.3, **factors)
+        return [weight, m, v, squares / max(size, 1)]
+
+    both(kernels, compute, dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 37])
+def test_fused_steps_of_adafactor_and_their_sums_are_those_of_numpy(kernels, dtype, rows):
+    def compute(kernels: Kernels) -> list[Array]:
+        weight, x = values(dtype, 2, rows, WIDTH)
+        of_rows, of_columns = values(dtype, rows), values(dtype, WIDTH)
+        row_sums, column_sums = np.ones(rows), np.ones(WIDTH)
+        kernels.square_sums(x, row_sums, column_sums)
+        norm = kernels.factored_norm(x, of_rows, of_columns)
+        kernels.factored_step(weight, x, of_rows, of_columns, rate=0.1, keep=0.9)
+        return [weight, row_sums / WIDTH, column_sums / rows, np.array(norm / rows / WIDTH)]
+
+    both(kernels, compute, dtype)
+
+
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
 @pytest.mark.parametrize("make", [Kernels, lambda: fused_kernels(2)], ids=["numpy", "fused"])
 def test_the_norm_of_float32_gradients_neither_overflows_nor_vanishes(make, scale, monkeypatch):

@@ -25,6 +25,7 @@ def test_the_suites_that_the_manual_names_are_there():
         "mingpt",
         "matrix",
         "checkpoint",
+        "optimizers",
     }
 
 

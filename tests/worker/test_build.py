@@ -8,7 +8,8 @@ from serial import Serial, serial
 from pscale.config import Model, Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
-from pscale.nn.optim import make_optimizer
+from pscale.nn.optim import Flat, update
+from pscale.nn.optimizers import make_optimizer
 
 MODELS = {
     "gpt": Model(kind="gpt", layers=2, width=16, heads=2, sequence=70, vocabulary=11, dtype="float64"),
@@ -138,14 +139,14 @@ def test_all_is_computed_in_the_dtype_of_the_model(kind):
 def test_a_steady_step_allocates_nothing_of_the_size_of_model_or_batch(kind, micro_batches):
     model = replace(MODELS[kind], width=128)
     stage, (x, targets) = serial(model, 1), data(model, samples=32)
-    optimizer = make_optimizer(Train(), stage.arena)
+    optimizer = make_optimizer(Train(), [Flat(stage.arena.data, stage.arena.grad, stage.arena.params)])
 
     def whole_step() -> None:
         stage.arena.clear_grads()
         for part in range(micro_batches):
             rows = slice(32 // micro_batches * part, 32 // micro_batches * (part + 1))
             step(stage, x[rows], targets[rows])
-        optimizer.update(1e-3, 1 / kernels.current().square_norm(stage.arena.grad))
+        update(optimizer, 1, 1e-3, 1 / kernels.current().square_norm(stage.arena.grad))
 
     whole_step()
     pool = stage.buffers.total_bytes

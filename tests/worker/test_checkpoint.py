@@ -206,8 +206,8 @@ def test_a_router_that_counts_again_is_caught(folder, monkeypatch):
         (
             BLOCK.model,
             "full",
-            "checkpoint full saves nothing where one block is all, since a block is computed again as a whole; "
-            "checkpoint selective or none works",
+            "checkpoint full saves nothing where one block is all, since a block is computed again as a "
+            "whole; checkpoint selective or none works",
         ),
         (
             Model(layers=4),

@@ -24,7 +24,7 @@
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; /* as in cblas.h */
 
 /* Changes with the arguments of any function here: a library that was built from other sources is not called. */
-enum { INTERFACE = 2 };
+enum { INTERFACE = 3 };
 
 int interface(void) { return INTERFACE; }
 
@@ -92,6 +92,7 @@ struct piece {
 #define GEMM blas.single
 #include "fused_passes.h"
 #include "fused_attention.h"
+#include "fused_updates.h"
 #undef REAL
 #undef INTEGER
 #undef SUFFIX
@@ -115,3 +116,4 @@ struct piece {
 #define GEMM blas.twice
 #include "fused_passes.h"
 #include "fused_attention.h"
+#include "fused_updates.h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.meeting import address, meeting, room, view
+from pscale.nn.kernels.fused_updates import FusedUpdates, data, sizes
+from pscale.nn.kernels.meeting import meeting, room, view
 from pscale.nn.kernels.piece import Piece, Progress, Softmax
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.scratch import scratch
 
-INTERFACE = 2  # as in fused.c
+INTERFACE = 3  # as in fused.c
 PREFIXES, SUFFIXES = (
     ("cblas_", "scipy_cblas_"),
     ("64_", ""),
@@ -64,39 +65,38 @@ def library() -> ctypes.CDLL | None:
     return built if same else None
 
 
-class FusedKernels(Kernels):
+class FusedKernels(FusedUpdates, Kernels):
     """The kernels in C on `threads` threads."""
 
     name = "fused"
 
     def __init__(self, library: ctypes.CDLL, products: Products, threads: int):
-        self.threads, self._library = threads, library
+        self.threads, self.library = threads, library
         library.set_threads(threads)
         library.set_blas(
             ctypes.c_void_p(products.sgemm), ctypes.c_void_p(products.dgemm), ctypes.c_int(products.wide)
         )
-        for dtype in ("float32", "float64"):
-            getattr(library, f"square_norm_{dtype}").restype = ctypes.c_double
+        for name in ("square_norm", "factored_norm"):
+            for dtype in ("float32", "float64"):
+                getattr(library, f"{name}_{dtype}").restype = ctypes.c_double
 
     def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
         """Read once, write twice."""
-        self._function("bias_gelu", x)(
-            *_data(x, bias, y, slope), *_sizes(*x.shape), ctypes.c_double(LINEAR), ctypes.c_double(CUBIC)
+        self.function("bias_gelu", x)(
+            *data(x, bias, y, slope), *sizes(*x.shape), ctypes.c_double(LINEAR), ctypes.c_double(CUBIC)
         )
 
     def bias_gelu_backward(self, dy: Array, slope: Array, dx: Array, bias_grad: Array) -> None:
         """Sum columns by the way."""
         partial = np.empty((self.threads, dy.shape[-1]), dy.dtype)
-        self._function("bias_gelu_backward", dy)(
-            *_data(dy, slope, dx, bias_grad, partial), *_sizes(*dy.shape)
-        )
+        self.function("bias_gelu_backward", dy)(*data(dy, slope, dx, bias_grad, partial), *sizes(*dy.shape))
 
     def layer_norm(
         self, x: Array, gain: Array, bias: Array, y: Array, mean: Array, inverse: Array, epsilon: float
     ) -> None:
         """Find a row in cache after its mean."""
-        self._function("layer_norm", x)(
-            *_data(x, gain, bias, y, mean, inverse), *_sizes(*x.shape), ctypes.c_double(epsilon)
+        self.function("layer_norm", x)(
+            *data(x, gain, bias, y, mean, inverse), *sizes(*x.shape), ctypes.c_double(epsilon)
         )
 
     def layer_norm_backward(
@@ -112,28 +112,13 @@ class FusedKernels(Kernels):
     ) -> None:
         """Do all four sums on one reading."""
         partial = np.empty((self.threads, 2, x.shape[1]), x.dtype)
-        self._function("layer_norm_backward", x)(
-            *_data(x, mean, inverse, gain, dy, dx, gain_grad, bias_grad, partial), *_sizes(*x.shape)
+        self.function("layer_norm_backward", x)(
+            *data(x, mean, inverse, gain, dy, dx, gain_grad, bias_grad, partial), *sizes(*x.shape)
         )
 
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
         """Add in one pass."""
-        self._function("add", x)(*_data(x, skip, bias, y), *_sizes(*x.shape))
-
-    def adamw(self, weight: Array, grad: Array, m: Array, v: Array, **factors: float) -> None:
-        """Touch each of the four once."""
-        order = ("scale", "beta1", "beta2", "rate", "epsilon", "keep")
-        self._function("adamw", weight)(
-            *_data(weight, grad, m, v),
-            *_sizes(weight.size),
-            *(ctypes.c_double(factors[name]) for name in order),
-        )
-
-    def square_norm(self, x: Array) -> float:
-        """Sum on all threads."""
-        partial = np.empty(self.threads)
-        result: float = self._function("square_norm", x)(*_data(x), *_sizes(x.size), *_data(partial))
-        return result
+        self.function("add", x)(*data(x, skip, bias, y), *sizes(*x.shape))
 
     def attend(
         self,
@@ -183,11 +168,11 @@ class FusedKernels(Kernels):
         work = scratch().take((self.threads, numbers), like.dtype)
         for part in self._parts(views, progress):
             assert part[0] is not None
-            self._function(name, like)(
+            self.function(name, like)(
                 ctypes.byref(meeting(piece, part[0], first=first, kept=kept)),
                 *(ctypes.byref(view(x)) for x in part),
-                *_data(work),
-                *_sizes(numbers),
+                *data(work),
+                *sizes(numbers),
             )
         scratch().give(work)
 
@@ -204,17 +189,3 @@ class FusedKernels(Kernels):
             for h in range(0, heads, self.threads):
                 yield [None if x is None else x[b : b + 1, h : h + self.threads] for x in views]
                 progress()
-
-    def _function(self, name: str, x: Array) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(self._library, f"{name}_{x.dtype.name}")
-        return function
-
-
-def _data(*arrays: Array | None) -> list[ctypes.c_void_p]:
-    for x in arrays:
-        assert x is None or x.flags.c_contiguous
-    return [ctypes.c_void_p(None if x is None else address(x)) for x in arrays]
-
-
-def _sizes(*sizes: int) -> list[ctypes.c_int64]:
-    return [ctypes.c_int64(size) for size in sizes]

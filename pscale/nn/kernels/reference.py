@@ -11,13 +11,14 @@ from pscale.nn.buffers import Array
 from pscale.nn.kernels import tiled
 from pscale.nn.kernels.piece import Piece, Progress, Softmax, future
 from pscale.nn.kernels.scratch import scratch
-from pscale.nn.kernels.tile import CHUNK, chunks, ones, tile_shape, tiles
+from pscale.nn.kernels.tile import ones, tile_shape, tiles
+from pscale.nn.kernels.updates import Updates
 
 LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
 
-class Kernels:
+class Kernels(Updates):
     """What the layers compute with."""
 
     name = "numpy"
@@ -105,55 +106,6 @@ class Kernels:
             for other in (None if skip is None else skip[tile], bias):
                 if other is not None:
                     found = np.add(found, other, out=y[tile])
-
-    def adamw(
-        self,
-        weight: Array,
-        grad: Array,
-        m: Array,
-        v: Array,
-        *,
-        scale: float,
-        beta1: float,
-        beta2: float,
-        rate: float,
-        epsilon: float,
-        keep: float,
-    ) -> None:
-        """Update flat memory: with g = scale grad, m = beta1 m + g and v = beta2 v + g^2.
-
-        Then weight = keep weight - rate m / (sqrt(v) + epsilon).
-        """
-        pool = scratch()
-        work = pool.take((min(CHUNK, weight.size),), weight.dtype)
-        for part in chunks(weight.size):
-            w, moment, square = weight[part], m[part], v[part]
-            g = np.multiply(grad[part], scale, out=work[: w.size])
-            moment *= beta1
-            moment += g
-            g *= g
-            square *= beta2
-            square += g
-            root = np.sqrt(square, out=g)
-            root += epsilon
-            step = np.divide(moment, root, out=root)
-            step *= rate
-            if keep != 1:
-                w *= keep
-            w -= step
-        pool.give(work)
-
-    def square_norm(self, x: Array) -> float:
-        """Return the sum of squares in float64: float32 would overflow, vanish or round in a long sum."""
-        pool = scratch()
-        wide = pool.take((min(CHUNK, x.size),), np.float64)
-        total = 0.0
-        for part in chunks(x.size):
-            values = wide[: part.stop - part.start]
-            np.copyto(values, x[part])
-            total += float(np.dot(values, values))
-        pool.give(wide)
-        return total
 
     def attend(
         self,
