@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 from pscale.lateness import NO_DELAY, NO_JITTER, Inject, Jitter, in_words
 
 Scaling = Literal["weak", "strong", "throughput"]
-ModelKind = Literal["gpt", "moe", "block", "linear"]
+ModelKind = Literal["gpt", "moe", "block", "linear", "collectives"]
 DataKind = Literal["text", "synthetic", "linear"]
 Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Split = Literal["partition", "sample"]
@@ -51,6 +51,8 @@ BLOCKS_FROM = 2048
 class Model:
     """Sizes of the network. `block` has one layer and no vocabulary; `linear` is `width` weights.
 
+    `collectives` computes nothing and has the last two fields alone.
+
     `moe` is a `gpt` in which every `every`-th block has experts; the fields from `experts` on are its alone.
     """
 
@@ -67,6 +69,8 @@ class Model:
     capacity_factor: float = 1.25  # places of the experts over choices of the tokens
     every: int = 2
     balance_weight: float = 0.01  # of the auxiliary loss
+    message_bytes: int = 1 << 20
+    calls: int = 10  # of each verb in a step
 
     @property
     def keeps_scores(self) -> bool:

@@ -73,7 +73,7 @@ def ranking(
     known = {time.case for time in spent.phases}
     groups: dict[str, list[Point]] = {}
     for point in points:
-        if point.step_s and point.case in known and point.case in planned:
+        if point.step_s and point.case in known and _trains(planned.get(point.case)):
             groups.setdefault(_work(planned[point.case]), []).append(point)
     found: list[Place] = []
     for members in groups.values():
@@ -81,6 +81,11 @@ def ranking(
         if len(plans) > 1:
             found += _placed(members, times, spent)
     return tuple(found)
+
+
+def _trains(planned: Mapping[str, Any] | None) -> bool:
+    """Tell whether a case is known, and has a step whose time is worth comparing: not bare collectives."""
+    return planned is not None and planned.get("model", {}).get("kind") != "collectives"
 
 
 def waits_for_stages(calls: Sequence[CallTime]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pscale.analysis import axes, efficiency, evidence, expect, headline, injected, losses, phases, scaling
 from pscale.analysis.axes import AxisTree
+from pscale.analysis.bandwidth import Bandwidth, bandwidths
 from pscale.analysis.bubble import Bubble, bubbles
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
@@ -57,6 +58,7 @@ class Summary:
     phases: tuple[PhaseTime, ...]
     ranks: tuple[RankTime, ...]
     calls: tuple[CallTime, ...]
+    bandwidths: tuple[Bandwidth, ...]  # of bare collectives
     ranking: tuple[Place, ...]  # group by group, fastest plan first
     memory: tuple[Memory, ...]
     bubbles: tuple[Bubble, ...]
@@ -170,6 +172,7 @@ def summarise(
         phases=ordered(by_phase),
         ranks=ordered(ranks),
         calls=ordered(by_call),
+        bandwidths=bandwidths(run),
         ranking=ranking(run.planned, points, times, spent),
         memory=ordered(memory(run)),
         bubbles=ordered(bubbles(run, by_phase, by_call)),

@@ -18,6 +18,7 @@ _FITTING = {
     "moe": ("text", "synthetic"),
     "block": ("synthetic",),
     "linear": ("linear",),
+    "collectives": ("synthetic",),
 }
 
 
@@ -51,7 +52,7 @@ def prepare(case_data: Data, model: Model, train: Train, axis: Axis, folder: Pat
         return prepare_text(case_data, model, train, slots, axis=axis, folder=folder)
     if case_data.kind == "linear":
         return LinearBatches(case_data, model, train, slots, axis.rank)
-    draw = regression if model.kind == "block" else random_tokens
+    draw = regression if model.kind in ("block", "collectives") else random_tokens
     return draw(model, train, slots, axis.rank)
 
 

@@ -19,6 +19,8 @@ def unit_parameters(model: Model) -> list[tuple[str, int]]:
     match model.kind:
         case "linear":
             return [("linear", h)]
+        case "collectives":
+            return [("collectives", 0)]
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":
@@ -91,6 +93,8 @@ def _unit_flops(
     match model.kind:
         case "linear":
             return [("linear", 6 * sequences * h)]
+        case "collectives":
+            return [("collectives", 0)]
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":
@@ -149,6 +153,8 @@ def unit_activation_bytes(
     match model.kind:
         case "linear":
             return [("linear", item * sequences * (h + 1))]
+        case "collectives":
+            return [("collectives", item * sequences)]
         case "block":
             return [("block.0", item * (block + n * h // outside))]
         case "gpt" | "moe":
@@ -193,6 +199,8 @@ def unit_put_off_bytes(
     match model.kind:
         case "linear":
             return [("linear", item * sequences * (h + 1))]
+        case "collectives":
+            return [("collectives", 0)]
         case "block":
             return [("block.0", block)]
         case "gpt" | "moe":

@@ -129,6 +129,8 @@ def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
     match name.partition(".")[0]:
         case "linear":
             return alike((h, 1))
+        case "collectives":
+            return []
         case "embedding":
             by_rows = case.plan.embedding == "row"
             held = (vocabulary(case, rank), h) if by_rows else (model.vocabulary, c)

@@ -58,8 +58,8 @@ def check(case: Case) -> None:
         raise PlanError(
             f"{chosen} is for blocks that lie on no grid; checkpoint none works, or tp {plan.matrix.ranks}"
         )
-    if model.kind == "linear":
-        raise PlanError(f"{chosen} is for blocks, and model.kind linear has none; none works")
+    if model.kind in ("linear", "collectives"):
+        raise PlanError(f"{chosen} is for blocks, and model.kind {model.kind} has none; none works")
     if plan.checkpoint == "selective" and not model.keeps_scores:
         raise PlanError(
             f"{chosen} computes scores again, and attention {model.attention} keeps none at sequence "

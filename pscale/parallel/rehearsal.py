@@ -17,7 +17,7 @@ from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.paper import Paper, Sheet
 from pscale.nn.queue import room
 from pscale.nn.rehearsal import Chain, Heads, Step, Weight
-from pscale.parallel import division, pipeline
+from pscale.parallel import collectives, division, pipeline
 from pscale.parallel.pipeline import Boundary
 from pscale.parallel.recompute import Segment, stage_segments
 from pscale.parallel.rehearsal_context import attention
@@ -67,6 +67,27 @@ class Moved(nn.Forgetful):
         y = self.paper.take(size)
         self.paper.give(*[self.paper.take_exchange(part) for part in self.between], x)
         return y
+
+
+class Collectives:
+    """Two arrays of a message's size, forward and backward, one axis after another."""
+
+    def __init__(self, paper: Paper, message: int, size: int):
+        self.paper, self.message, self.size = paper, message, size
+
+    def forward(self, x: None) -> tuple[Sheet, None]:  # noqa: ARG002
+        """Exchange, and return what the loss is given."""
+        self._exchange()
+        return self.paper.take(self.size), None
+
+    def backward(self, dy: Sheet, cache: None) -> None:  # noqa: ARG002
+        """Exchange."""
+        self.paper.give(dy)
+        self._exchange()
+
+    def _exchange(self) -> None:
+        if self.message:
+            self.paper.give(*[self.paper.take_exchange(self.message) for _ in range(2)])
 
 
 class Exchange:
@@ -234,6 +255,10 @@ class Rank:
         if kind == "linear":
             linear = nn.Linear(self.paper, self.sequences, self._weight(self.width))
             return nn.First(self.paper, self.sequences * self.width, linear)
+        if kind == "collectives":
+            sizes = [self.case.plan.sizes[axis] for axis in collectives.AXES]
+            exchanged = self.case.model.message_bytes // collectives.ITEM.itemsize
+            return Collectives(self.paper, exchanged * any(size > 1 for size in sizes), self.sequences)
         if kind == "embedding":
             return self._embedding()
         if kind == "head":

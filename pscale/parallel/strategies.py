@@ -10,7 +10,18 @@ from pscale.config import Case, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import Param
-from pscale.parallel import context, data, expert, optimizer, pipeline, recompute, sequence, tensor, zero_plan
+from pscale.parallel import (
+    collectives,
+    context,
+    data,
+    expert,
+    optimizer,
+    pipeline,
+    recompute,
+    sequence,
+    tensor,
+    zero_plan,
+)
 from pscale.parallel.data import Replicated
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Call, Replicas
@@ -64,6 +75,7 @@ GROUPS = (
 )
 
 STRATEGIES: dict[str, Strategy] = {
+    "collectives": collectives,
     "data": data,
     "zero": zero_plan,
     "tensor": tensor,

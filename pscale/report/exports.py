@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pscale.analysis.axes import AxisTree
+from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.bubble import Bubble
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
@@ -61,6 +62,7 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         "phases": (PhaseTime, summary.phases),
         "ranks": (RankTime, summary.ranks),
         "calls": (CallTime, summary.calls),
+        "bandwidths": (Bandwidth, summary.bandwidths),
         "threads": (ThreadTime, summary.threads),
         "late": (Late, summary.late),
         "what_if": (WhatIf, summary.what_ifs),

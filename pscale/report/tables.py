@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pscale.analysis.summary import Summary
-from pscale.report import grids, grids_cases, grids_models, grids_plans
+from pscale.report import grids, grids_cases, grids_models, grids_network, grids_plans
 from pscale.report.grid import Grid
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
@@ -15,6 +15,7 @@ from pscale.report.trees import trees
 def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
     """Yield all tables that the run has rows for; those with a case a column get at most `cases_across`."""
     yield from what_ifs(summary)
+    yield from grids_network.bandwidths(summary)
     yield from grids_plans.ranking(summary)
     yield from grids_cases.scaling(summary)
     yield from grids.failures(summary)

@@ -50,7 +50,11 @@ def planned_columns(case: Case) -> dict[str, Any]:
         "sequence": model.sequence,
         "vocabulary": model.vocabulary,
         "dtype": model.dtype,
-        "attention": None if model.kind == "linear" else "plain" if model.keeps_scores else "block",
+        "attention": None
+        if model.kind in ("linear", "collectives")
+        else "plain"
+        if model.keeps_scores
+        else "block",
         "batch": train.batch,
         "optimizer": train.optimizer,
         "steps": train.steps,

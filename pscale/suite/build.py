@@ -8,7 +8,19 @@ import os
 from pathlib import Path
 
 from pscale import config, lateness
-from pscale.suite.schema import Block, File, Gpt, Inject, Jitter, Linear, LinearData, Moe, Plan, Text
+from pscale.suite.schema import (
+    Block,
+    Collectives,
+    File,
+    Gpt,
+    Inject,
+    Jitter,
+    Linear,
+    LinearData,
+    Moe,
+    Plan,
+    Text,
+)
 
 _STDLIB = config.Data.source
 _LINEAR_WEIGHTS = 5
@@ -61,12 +73,16 @@ def _plan(plan: Plan) -> config.Plan:
     return config.Plan(**fields, bucket_bytes=plan.bucket, matrix=matrix)
 
 
-def _model(model: Gpt | Moe | Block | Linear) -> config.Model:
+def _model(model: Gpt | Moe | Block | Linear | Collectives) -> config.Model:
     fields = model.model_dump()
     if isinstance(model, Block):
         return config.Model(**fields, layers=1, vocabulary=0)
     if isinstance(model, Linear):
         return config.Model(**fields, layers=1, width=_LINEAR_WEIGHTS, heads=1, sequence=1, vocabulary=0)
+    if isinstance(model, Collectives):
+        sizes = dict.fromkeys(("layers", "width", "heads", "sequence"), 1)
+        message = {"kind": fields["kind"], "message_bytes": fields["message"], "calls": fields["calls"]}
+        return config.Model(**message, **sizes, vocabulary=0)
     return config.Model(**fields)
 
 

@@ -115,8 +115,8 @@ def _part(name: str, value: Any) -> str:
         return f"{last} {value:g}"
     if isinstance(value, str) and value != "none" and not _needs_its_name(name):
         return value  # such as a reduction or a loading mode: clear without the name of its field
-    if name == "plan.bucket" and value % 1024 == 0:
-        return f"bucket {value >> 10} KiB" if value % (1 << 20) else f"bucket {value >> 20} MiB"
+    if name in ("plan.bucket", "model.message") and value % 1024 == 0:
+        return f"{last} {value >> 10} KiB" if value % (1 << 20) else f"{last} {value >> 20} MiB"
     return f"{last} {'none' if value is None else value}"
 
 

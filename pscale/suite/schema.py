@@ -118,6 +118,14 @@ class Linear(Group):
     dtype: config.Dtype = "float64"
 
 
+class Collectives(Group):
+    """Every verb on every axis, and nothing else: what the network gives."""
+
+    kind: Literal["collectives"]
+    message: Bytes = config.Model.message_bytes
+    calls: Count = config.Model.calls
+
+
 class Text(Group):
     """Bytes of files: the standard library's source, a path, or a glob."""
 
@@ -342,6 +350,7 @@ DATA_OF: dict[str, Text | Synthetic | LinearData] = {  # by the kind of model
     "moe": Text(kind="text"),
     "block": Synthetic(kind="synthetic"),
     "linear": LinearData(kind="linear"),
+    "collectives": Synthetic(kind="synthetic"),
 }
 
 
@@ -358,7 +367,7 @@ class File(Group):
     scaling: config.Scaling
     ranks: Count = 1
     threads: Count = 1
-    model: Annotated[Gpt | Moe | Block | Linear, Field(discriminator="kind")] = MODEL
+    model: Annotated[Gpt | Moe | Block | Linear | Collectives, Field(discriminator="kind")] = MODEL
     data: Annotated[Text | Synthetic | LinearData, Field(discriminator="kind")] | None = None
     train: Train = Train()
     plan: Plan = Plan()

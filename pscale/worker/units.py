@@ -21,6 +21,7 @@ from pscale.nn.param import Param, constant, normal, share
 from pscale.nn.queue import Standing, Whole, capacity
 from pscale.nn.routing import Router, Tally, has_experts
 from pscale.parallel import context, expert, sequence, standing, tensor
+from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.layout import layout_of, runs_of
 from pscale.parallel.part import Sliced, SlicedTargets
 from pscale.parallel.progress import interspersed
@@ -44,6 +45,8 @@ class Units:
         match self.model.kind:
             case "linear":
                 return {"linear": self.linear}
+            case "collectives":
+                return {"collectives": lambda _: Collectives(self.model, self.mesh, buffers=self.buffers)}
             case "block":
                 return {"block.0": self.only_block}
             case "gpt" | "moe":
@@ -113,6 +116,8 @@ class Units:
 
     def loss(self) -> Loss:
         """Return the loss; where several tensor ranks compute the same, each reports its share."""
+        if self.model.kind == "collectives":
+            return Nothing()
         axis, buffers, tokens = self.tensor, self.buffers, self.model.kind in ("gpt", "moe")
         if axis.size == 1:
             return CrossEntropy(buffers=buffers) if tokens else MeanSquare(buffers=buffers)

@@ -1,0 +1,87 @@
+"""What the network gives: time and bandwidth of bare collectives, and how much of them hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from pscale.analysis.frames import Run, records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth:
+    """One verb on one axis with messages of one size: means over ranks, steps and launches.
+
+    The size is that of the larger array, input or output. `send` is an exchange round a ring.
+    """
+
+    case: str
+    axis: str
+    verb: str
+    ranks: int  # of the axis
+    message_bytes: int
+    call_s: float
+    least_s: float  # of the rank that is done soonest
+    most_s: float
+    algorithm_bytes_per_s: float  # the size over the time
+    bus_bytes_per_s: (
+        float  # that times 2 (p - 1) / p for an all-reduce, (p - 1) / p for others but one-to-one
+    )
+    hidden: float | None  # of calls that were started: share that was under way while the rank computed
+
+
+def bandwidths(run: Run) -> tuple[Bandwidth, ...]:
+    """Return all of the cases of kind `collectives`, by axis, verb and size."""
+    models = {case: planned.get("model", {}) for case, planned in run.planned.items()}
+    bare = [case for case, model in models.items() if model.get("kind") == "collectives"]
+    rows = run.calls[run.calls["case"].isin(bare) & (run.calls["verb"] != "barrier")]
+    if rows.empty:
+        return ()
+    rows = rows.astype({"case": str, "axis": str, "verb": str, "phase": str})
+    rows["verb"] = rows["verb"].replace("receive", "send")
+    hidden = _hidden(rows[rows["phase"] == "backward"])
+    found = [
+        _bandwidth(row, run.planned[row["case"]], hidden)
+        for row in records(_times(rows[rows["phase"] == "forward"]))
+    ]
+    return tuple(sorted(found, key=lambda each: (each.axis, each.verb, each.ranks, each.message_bytes)))
+
+
+def _times(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the seconds of a call: mean, and of the soonest and the latest rank."""
+    inside = rows[["transfer_s", "wait_s", "together_s"]].sum(axis=1)
+    started = rows["exposed_s"] > 0
+    rows = rows.assign(inside_s=inside.where(~started, rows["exposed_s"]))
+    sent = rows["bytes"].where(rows["verb"] == "send", 1) > 0  # a message counts once, where it is sent
+    rows = rows.assign(calls=rows["count"].where(sent, 0))
+    by_rank = rows.groupby(["case", "axis", "verb", "rank"])[["inside_s", "calls"]].sum()
+    call_s = (by_rank["inside_s"] / by_rank["calls"]).groupby(["case", "axis", "verb"])
+    return call_s.agg(call_s="mean", least_s="min", most_s="max").reset_index()
+
+
+def _hidden(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
+    sums = rows.groupby(["case", "axis", "verb"])[["hidden_s", "exposed_s"]].sum()
+    shares = sums["hidden_s"] / (sums["hidden_s"] + sums["exposed_s"])
+    return {(str(case), str(axis), str(verb)): float(share) for (case, axis, verb), share in shares.items()}
+
+
+def _bandwidth(row: Any, planned: Any, hidden: dict[tuple[str, str, str], float]) -> Bandwidth:
+    ranks, message = int(planned["plan"][row["axis"]]), int(planned["model"]["message_bytes"])
+    algorithm = message / row["call_s"]
+    return Bandwidth(
+        **row,
+        ranks=ranks,
+        message_bytes=message,
+        algorithm_bytes_per_s=algorithm,
+        bus_bytes_per_s=algorithm * _on_the_bus(row["verb"], ranks),
+        hidden=hidden.get((row["case"], row["axis"], row["verb"])),
+    )
+
+
+def _on_the_bus(verb: str, ranks: int) -> float:
+    """Return how much of a message a link has to carry under the best algorithm, as nccl-tests count it."""
+    if verb in ("broadcast", "send"):
+        return 1.0
+    return (2 if verb == "all_reduce" else 1) * (ranks - 1) / ranks

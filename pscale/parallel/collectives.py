@@ -1,0 +1,208 @@
+"""Bare collectives: a model that learns nothing, whose forward is every verb on every axis, one by one.
+
+Its backward starts those that can be started and computes meanwhile, for about as long as they took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from pscale.config import Case, Model, Plan
+from pscale.errors import PlanError
+from pscale.mesh.axis import Array, Axis, Mesh, Pending
+from pscale.mesh.grid import axis_name, coordinates
+from pscale.nn.buffers import Buffers
+from pscale.nn.param import Param
+from pscale.parallel.replicas import Call
+
+AXES = ("dp", "tp")
+ITEM = np.dtype(np.float32)
+_POLLS = 8  # chances for the library to move a started call
+_WORK = 32  # rows of the matrices that are multiplied meanwhile
+
+Exchange = Callable[[], object]
+Start = Callable[[], Sequence[Pending]]
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """What is exchanged: `whole` and `other` of the message's size, a row of each rank's."""
+
+    whole: Array
+    other: Array
+
+    @property
+    def part(self) -> Array:
+        """The share of this rank."""
+        return self.other[:1]
+
+
+class Collectives:
+    """All verbs on all axes of the plan that have more than one rank: a layer without parameters."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, model: Model, mesh: Mesh, *, buffers: Buffers):
+        self.message_bytes, self.calls, self.buffers = model.message_bytes, model.calls, buffers
+        self._axes = [axis for axis in map(mesh.axis, AXES) if axis.size > 1]
+        self._took_s: dict[tuple[str, str], float] = {}  # by axis and verb
+        self._factors = [np.zeros((_WORK, _WORK), ITEM) for _ in range(3)]
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Make every call, one after another."""
+        for axis in self._axes:
+            arrays = self._take(axis)
+            for verb, exchange in _exchanges(axis, arrays).items():
+                axis.barrier()
+                begin = perf_counter()
+                for _ in range(self.calls):
+                    exchange()
+                self._took_s[axis.name, verb] = (perf_counter() - begin) / self.calls
+            self._give(arrays)
+        y = self.buffers.take(x.shape, x.dtype)
+        y.fill(0)
+        return y, None
+
+    def backward(self, dy: Array, cache: None) -> None:  # noqa: ARG002
+        """Start calls, and multiply small matrices until they should be complete."""
+        self.buffers.give(dy)
+        for axis in self._axes:
+            arrays = self._take(axis)
+            for verb, start in _starts(axis, arrays).items():
+                axis.barrier()
+                for _ in range(self.calls):
+                    self._compute(start(), self._took_s[axis.name, verb])
+            self._give(arrays)
+
+    def _compute(self, pending: Sequence[Pending], seconds: float) -> None:
+        begin, (a, b, c) = perf_counter(), self._factors
+        for poll in range(1, _POLLS + 1):
+            while perf_counter() - begin < seconds * poll / _POLLS:
+                np.matmul(a, b, out=c)
+            for each in pending:
+                each.poll()
+        for each in pending:
+            each.wait()
+
+    def _take(self, axis: Axis) -> _Arrays:
+        shape = axis.size, self.message_bytes // ITEM.itemsize // axis.size
+        arrays = _Arrays(*(self.buffers.take_exchange(shape, ITEM) for _ in range(2)))
+        for array in (arrays.whole, arrays.other):
+            array.fill(0)  # sums stay small, and pages are there
+        return arrays
+
+    def _give(self, arrays: _Arrays) -> None:
+        for array in (arrays.whole, arrays.other):
+            self.buffers.give(array)
+
+
+class Nothing:
+    """The loss of a model that has nothing to learn."""
+
+    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:  # noqa: ARG002
+        """Return none."""
+        return 0.0, y
+
+    def backward(self, cache: Array) -> Array:
+        """Return what forward gave."""
+        return cache
+
+
+def _exchanges(axis: Axis, arrays: _Arrays) -> dict[str, Exchange]:
+    """Return all verbs; the larger array of each is of the message's size."""
+    whole, other, part = arrays.whole, arrays.other, arrays.part
+    root = axis.rank == 0
+
+    def there_and_back() -> None:
+        for pending in _starts(axis, arrays)["send"]():
+            pending.wait()
+
+    return {
+        "all_reduce": lambda: axis.all_reduce(whole),
+        "all_gather": lambda: axis.all_gather(part, whole),
+        "reduce_scatter": lambda: axis.reduce_scatter(whole, part),
+        "all_to_all": lambda: axis.all_to_all(whole, other),
+        "broadcast": lambda: axis.broadcast(whole),
+        "gather": lambda: axis.gather(part, whole[:, None] if root else None),
+        "scatter": lambda: axis.scatter(whole[:, None] if root else None, part),
+        "send": there_and_back,
+    }
+
+
+def _starts(axis: Axis, arrays: _Arrays) -> dict[str, Start]:
+    """Return the verbs that can be started."""
+    whole, other, part = arrays.whole, arrays.other, arrays.part
+    after, before = (axis.rank + 1) % axis.size, (axis.rank - 1) % axis.size
+    return {
+        "all_reduce": lambda: [axis.start_all_reduce(whole)],
+        "all_gather": lambda: [axis.start_all_gather(part, whole)],
+        "reduce_scatter": lambda: [axis.start_reduce_scatter(whole, part)],
+        "send": lambda: [axis.start_receive(other, before), axis.start_send(whole, after)],
+    }
+
+
+def check(case: Case) -> None:
+    """Raise PlanError for axes that are not exchanged over, and messages that do not divide."""
+    if case.model.kind != "collectives":
+        return
+    plan, message = case.plan, case.model.message_bytes
+    for axis in ("pp", "cp", "ep"):
+        if getattr(plan, axis) > 1:
+            raise PlanError(
+                f"model.kind collectives is exchanged over dp and tp; {axis} {getattr(plan, axis)} "
+                f"would be as dp {plan.dp * getattr(plan, axis)}"
+            )
+    if plan.matrix.ranks > 1:
+        raise PlanError(
+            f"model.kind collectives has no products for matrix {plan.matrix.product} to share; "
+            f"dp {plan.dp * plan.matrix.ranks} would exchange as well"
+        )
+    if plan.zero:
+        raise PlanError(
+            f"model.kind collectives has no parameters for zero {plan.zero} to share; zero 0 works"
+        )
+    for axis, size in _sizes(plan):
+        step = size * ITEM.itemsize
+        if message % step:
+            near = [str(each) for each in (message - message % step, message - message % step + step) if each]
+            raise PlanError(
+                f"message {message} does not divide into numbers of {ITEM.itemsize} bytes for each rank of "
+                f"{axis} {size}; message {' or '.join(near)} would"
+            )
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls of a step: all verbs in forward, those that can be started again in backward."""
+    return list(_calls(case, rank)) if case.model.kind == "collectives" else []
+
+
+def _calls(case: Case, rank: int) -> Iterator[Call]:
+    message, count = case.model.message_bytes, case.model.calls * case.train.micro_batches
+    for axis, size in _sizes(case.plan):
+        root = coordinates(case.plan.sizes, rank)[axis] == 0
+        part, of_root = message // size, message if root else 0
+        forward = {
+            "all_reduce": message,
+            "all_gather": part,
+            "reduce_scatter": message,
+            "all_to_all": message,
+            "broadcast": of_root,
+            "gather": part,
+            "scatter": of_root,
+            "send": message,
+            "receive": 0,
+        }
+        backward = ("all_reduce", "all_gather", "reduce_scatter", "send", "receive")
+        for verb, sent_bytes in forward.items():
+            times = count * (1 + (verb in backward))
+            yield Call(axis=axis_name((axis,)), verb=verb, sent_bytes=sent_bytes, count=times)
+        blocks = (len(forward) - 1 + len(backward) - 1) * case.train.micro_batches
+        yield Call(axis=axis_name((axis,)), verb="barrier", sent_bytes=0, count=blocks)
+
+
+def _sizes(plan: Plan) -> list[tuple[str, int]]:
+    return [(axis, plan.sizes[axis]) for axis in AXES if plan.sizes[axis] > 1]
