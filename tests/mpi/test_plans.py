@@ -18,14 +18,14 @@ sweep:
   - {zero: 2}
   - {zero: 3, shard: 2}
   - {tp: 4}
-  - {tp: 2, sp: true, zero: 3}
+  - {tp: 2, sp: true, zero: 3, optimizer: lamb, checkpoint: full}
   - {cp: 4, context: ring}
-  - {cp: 2, context: ulysses, tp: 2}
+  - {cp: 2, context: ulysses, tp: 2, optimizer: adafactor, checkpoint: selective}
   - {cp: 2, context: all-gather, placement: contiguous, zero: 1}
   - {pp: 4, schedule: 1f1b, micro_batches: 4}
   - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1}
   - {pp: 2, schedule: zero-bubble, cp: 2}
-  - {pp: 2, schedule: zero-bubble, zero: 3}
+  - {pp: 2, schedule: zero-bubble, zero: 3, optimizer: adafactor, checkpoint: every-2}
   - {pp: 2, tp: 2, sp: true, ranks: 8}
 """
 
@@ -39,7 +39,7 @@ launch: {oversubscribe: true, time_limit: 2m}
 sweep:
   cases:
   - {ep: 4}
-  - {ep: 2, zero: 3}
+  - {ep: 2, zero: 3, optimizer: adafactor, checkpoint: full}
   - {ep: 2, tp: 2}
   - {ep: 2, pp: 2}
   - {ep: 2, cp: 2}

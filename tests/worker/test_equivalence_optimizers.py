@@ -14,7 +14,7 @@ from pscale.parallel import check, data, zero
 from pscale.parallel.memory import memory_bytes
 
 # The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
-TRAIN = Train(batch=8, steps=3, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-6)
+TRAIN = Train(batch=8, steps=2, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-6)
 GPT = replace(
     TEXT,
     model=Model(layers=3, width=12, heads=4, sequence=24, vocabulary=67, dtype="float64"),
@@ -25,19 +25,21 @@ MIXED = {"kind": "moe", "experts": 4, "top_k": 2, "every": 2, "balance_weight": 
 MOE = replace(GPT, model=replace(GPT.model, **MIXED))
 SP = {"sp": True}
 PLANS = [
-    (GPT, 2, Plan(dp=2)),
-    (GPT, 1, Plan(dp=4, zero=1)),
-    (GPT, 2, Plan(dp=4, shard=2, zero=2)),
-    (GPT, 2, Plan(dp=2, zero=3)),
-    (GPT, 1, Plan(tp=2, embedding="column")),
-    (GPT, 1, Plan(tp=4, **SP)),
-    (GPT, 1, Plan(cp=2)),
-    (GPT, 4, Plan(pp=2, schedule="zero-bubble")),
-    (MOE, 1, Plan(ep=4)),
-    (GPT, 1, Plan(dp=2, tp=2, zero=1, **SP)),
-    (GPT, 1, Plan(tp=2, cp=2, zero=3)),
-    (GPT, 4, Plan(pp=2, dp=2, zero=3)),
-    (MOE, 2, Plan(ep=2, tp=2, zero=2, **SP)),
+    ("adafactor", GPT, 2, Plan(dp=2)),
+    ("lamb", GPT, 1, Plan(dp=4, zero=1)),
+    ("adafactor", GPT, 2, Plan(dp=4, shard=2, zero=2)),
+    ("adafactor", GPT, 2, Plan(dp=2, zero=3)),
+    ("lamb", GPT, 1, Plan(tp=2, embedding="column")),
+    ("adafactor", GPT, 1, Plan(tp=2, embedding="column")),
+    ("adafactor", GPT, 1, Plan(tp=4, **SP)),
+    ("lamb", GPT, 1, Plan(cp=2)),
+    ("lamb", GPT, 4, Plan(pp=2, schedule="zero-bubble")),
+    ("lamb", MOE, 1, Plan(ep=2)),
+    ("adafactor", MOE, 1, Plan(ep=4)),
+    ("adafactor", GPT, 1, Plan(dp=2, tp=2, zero=1, **SP)),
+    ("lamb", GPT, 1, Plan(tp=2, cp=2, zero=3)),
+    ("adafactor", GPT, 4, Plan(pp=2, dp=2, zero=3)),
+    ("adafactor", MOE, 2, Plan(ep=2, tp=2, zero=2, **SP)),
 ]
 
 
@@ -45,8 +47,7 @@ def with_optimizer(case, optimizer, **more):
     return replace(case, train=replace(case.train, optimizer=optimizer, **more))
 
 
-@pytest.mark.parametrize("optimizer", ["lamb", "adafactor"])
-@pytest.mark.parametrize(("case", "micro_batches", "plan"), PLANS, ids=name)
+@pytest.mark.parametrize(("optimizer", "case", "micro_batches", "plan"), PLANS, ids=name)
 def test_tensors_are_whole_under_every_plan(optimizer, case, micro_batches, plan, folder):
     assert_is_serial(on_plan(with_optimizer(case, optimizer), plan, micro_batches), plan, folder)
 
