@@ -34,7 +34,7 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for verdict in verdicts:
-        worst = [f"{rows[0][1]:.0e}" for rows in verdict["errors"].values()] or ["", "", ""]
+        worst = [f"{rows[0][1]:.0e}" if rows else "" for rows in verdict["errors"].values()] or [""] * 3
         counts = [_brief(name, **each) for name, each in totals(verdict).items()]
         counts = counts if verdict["errors"] else [""] * 3
         label, ranks = escape(verdict["label"]), str(verdict["ranks"])
@@ -73,7 +73,7 @@ def reason(result: Verdict) -> str:
         rank, axis, verb, calls, size = differing
         return f"calls differ: {side} on rank {rank}: {calls} × {verb} over {axis}, {size} bytes"
     kind, (name, error) = max(
-        ((kind, rows[0]) for kind, rows in result["errors"].items()), key=lambda worst: worst[1][1]
+        ((kind, rows[0]) for kind, rows in result["errors"].items() if rows), key=lambda worst: worst[1][1]
     )
     limit = f"over the limit of {result['limit']:.0e}"
     return f"{kind} {name} differs by {error:.1e} of its largest value, {limit}"
