@@ -62,9 +62,11 @@ def _times(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _hidden(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
-    sums = rows.groupby(["case", "axis", "verb"])[["hidden_s", "exposed_s"]].sum()
-    shares = sums["hidden_s"] / (sums["hidden_s"] + sums["exposed_s"])
-    return {(str(case), str(axis), str(verb)): float(share) for (case, axis, verb), share in shares.items()}
+    sums = rows.groupby(["case", "axis", "verb"])[["hidden_s", "exposed_s"]].sum().reset_index()
+    return {
+        (row["case"], row["axis"], row["verb"]): row["hidden_s"] / (row["hidden_s"] + row["exposed_s"])
+        for row in records(sums)
+    }
 
 
 def _bandwidth(row: Any, planned: Any, hidden: dict[tuple[str, str, str], float]) -> Bandwidth:

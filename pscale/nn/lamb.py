@@ -9,6 +9,7 @@ import numpy as np
 
 from pscale.config import Train
 from pscale.nn import kernels
+from pscale.nn.buffers import Array
 from pscale.nn.optim import Elsewhere, Flat, Moments
 from pscale.nn.param import Param
 
@@ -24,7 +25,7 @@ class Lamb:
         self._flats, self._train, self._elsewhere = flats, train, elsewhere
         self._runs = [flat.runs() for flat in flats]
         self._moments = Moments(flats, train)
-        self.state = self._moments.state
+        self.state: Sequence[Array] = self._moments.state
         self._steps: list[list[float]] = []
 
     def begin(self, lr: float, scale: float) -> None:

@@ -45,7 +45,8 @@ class Run:
     @property
     def size(self) -> int:
         """How many."""
-        return self.place.stop - self.place.start
+        size: int = self.place.stop - self.place.start
+        return size
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Sgd:
 
     def __init__(self, flats: Sequence[Flat], train: Train):
         self._flats, self._momentum = flats, train.momentum
-        self.state = [zeros_like(flat.data) for flat in flats] if train.momentum else []
+        self.state: Sequence[Array] = [zeros_like(flat.data) for flat in flats] if train.momentum else []
         self._lr, self._scale = 0.0, 1.0
 
     def begin(self, lr: float, scale: float) -> None:
@@ -155,7 +156,7 @@ class Adam:
         self._flats, self._train, self._decay = flats, train, decay
         self._spans = [flat.spans() for flat in flats]
         self._moments = Moments(flats, train)
-        self.state = self._moments.state
+        self.state: Sequence[Array] = self._moments.state
         self._lr, self._scale = 0.0, 1.0
 
     def begin(self, lr: float, scale: float) -> None:

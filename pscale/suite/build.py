@@ -80,9 +80,16 @@ def _model(model: Gpt | Moe | Block | Linear | Collectives) -> config.Model:
     if isinstance(model, Linear):
         return config.Model(**fields, layers=1, width=_LINEAR_WEIGHTS, heads=1, sequence=1, vocabulary=0)
     if isinstance(model, Collectives):
-        sizes = dict.fromkeys(("layers", "width", "heads", "sequence"), 1)
-        message = {"kind": fields["kind"], "message_bytes": fields["message"], "calls": fields["calls"]}
-        return config.Model(**message, **sizes, vocabulary=0)
+        return config.Model(
+            kind="collectives",
+            layers=1,
+            width=1,
+            heads=1,
+            sequence=1,
+            vocabulary=0,
+            message_bytes=model.message,
+            calls=model.calls,
+        )
     return config.Model(**fields)
 
 
