@@ -112,13 +112,17 @@ def parameters(case: Case, rank: int) -> int:
 
 def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
     """Return the tensors of the unit `name`, in the order of its layers: of a block 12 h^2 + 7 h are cut."""
-    model, h, c = case.model, case.model.width, _share(case.model.width, case, rank)
-    seen = (*TOKENS, "tp") if case.plan.sp else TOKENS  # whole ones see a slice of the tokens
     if case.plan.matrix.ranks > 1:
         return [
             Tensor(whole=block.whole, shape=block.shape, sync=(*TOKENS, *block.seen), cut=block.cut)
             for block in matrix_parameters.blocks(name, case)
         ]
+    return _of_layers(name, case, rank)
+
+
+def _of_layers(name: str, case: Case, rank: int) -> list[Tensor]:
+    model, h, c = case.model, case.model.width, _share(case.model.width, case, rank)
+    seen = (*TOKENS, "tp") if case.plan.sp else TOKENS  # whole ones see a slice of the tokens
 
     def alike(*shapes: tuple[int, ...]) -> list[Tensor]:
         return [Tensor(whole=shape, shape=shape, sync=seen, cut=()) for shape in shapes]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plans import TEXT, assert_is_serial, error_of, name, on_plan, serial
 
-from pscale.config import Data, Model, Plan, Train
+from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.optim import Elsewhere
@@ -23,6 +23,7 @@ GPT = replace(
 )
 MIXED = {"kind": "moe", "experts": 4, "top_k": 2, "every": 2, "balance_weight": 0.1}
 MOE = replace(GPT, model=replace(GPT.model, **MIXED))
+EVEN = replace(GPT, model=replace(GPT.model, vocabulary=64))  # divides by a grid
 SP = {"sp": True}
 PLANS = [
     ("adafactor", GPT, 2, Plan(dp=2)),
@@ -40,6 +41,7 @@ PLANS = [
     ("lamb", GPT, 1, Plan(tp=2, cp=2, zero=3)),
     ("adafactor", GPT, 4, Plan(pp=2, dp=2, zero=3)),
     ("adafactor", MOE, 2, Plan(ep=2, tp=2, zero=2, **SP)),
+    ("lamb", EVEN, 1, Plan(dp=2, matrix=Matrix(tx=2, ty=2), zero=1)),
 ]
 
 
@@ -94,6 +96,16 @@ def test_adafactor_keeps_a_row_and_a_column_of_a_matrix_and_the_others_two_of_al
     assert state("adamw") == state("adam") == state("lamb") == 2 * 4 * parameters
     assert state("adafactor") < state("adamw") / 20
     assert state("lamb", dp=4, zero=1) == pytest.approx(2 * parameters, rel=0.01)
+
+
+def test_what_is_not_worked_out_is_refused():
+    case = on_plan(with_optimizer(EVEN, "adafactor"), Plan(matrix=Matrix(tx=2, ty=2)))
+    with pytest.raises(PlanError) as error:
+        check(case)
+    assert str(error.value) == (
+        f"adafactor adds up rows and columns, and matrix {case.plan.matrix.product} cuts matrices along "
+        "both; lamb or adamw work, or tp 4"
+    )
 
 
 def test_a_warm_up_that_never_ends_is_refused():
