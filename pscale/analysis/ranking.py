@@ -76,7 +76,7 @@ def ranking(
         if point.step_s and point.case in known and _trains(planned.get(point.case)):
             groups.setdefault(_work(planned[point.case]), []).append(point)
     found: list[Place] = []
-    for members in groups.values():
+    for members in sorted(groups.values(), key=lambda members: members[0].ranks):
         plans = {json.dumps(planned[point.case].get("plan"), sort_keys=True) for point in members}
         if len(plans) > 1:
             found += _placed(members, times, spent)

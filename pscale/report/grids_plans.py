@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.ranking import LOSSES, Place
@@ -158,14 +158,3 @@ def _kind(memory: Memory, kind: str) -> str:
     if abs(counted - predicted) <= _SAME * max(counted, predicted):
         return shown
     return f"{shown} ({text.size_of(predicted)})"
-
-
-def merged(labels_and_texts: Sequence[tuple[str, str]]) -> list[str]:
-    """Return warnings, those that several cases share once."""
-    labels: dict[str, list[str]] = {}
-    for label, said in labels_and_texts:
-        labels.setdefault(said, []).append(label)
-    return [
-        said if names == [""] else f"{names[0] if len(names) == 1 else f'{len(names)} cases'}: {said}"
-        for said, names in labels.items()
-    ]

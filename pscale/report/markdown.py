@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Grid
-from pscale.report.grids_plans import merged
 from pscale.report.tables import tables
+from pscale.report.warnings import told
 
 _CASES_ACROSS = 12  # of the phase table
 _CAPTIONS = {
@@ -47,7 +47,7 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
         yield f"![{_CAPTIONS.get(name, name)}](<{figure}>)"
     for grid in tables(summary, cases_across=_CASES_ACROSS):
         yield from table(grid)
-    warnings = merged([(escaped(remark.label), remark.text) for remark in summary.remarks])
+    warnings = [f"{escaped(whose)}: {said}" if whose else said for whose, said in told(summary.remarks)]
     for title, lines in (("Warnings", warnings), ("Notes", summary.notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))

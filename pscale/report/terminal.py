@@ -13,9 +13,9 @@ from rich.text import Text
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Grid, Tone
-from pscale.report.grids_plans import merged
 from pscale.report.plots import plots
 from pscale.report.tables import tables
+from pscale.report.warnings import told
 
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 _FIXED, _PER_CASE = 20, 11  # characters of the phase table
@@ -113,7 +113,7 @@ def _table(grid: Grid, shown: list[int]) -> Table:
 
 
 def _warnings(summary: Summary) -> list[str]:
-    return merged([(remark.label, remark.text) for remark in summary.remarks])
+    return [f"{whose}: {said}" if whose else said for whose, said in told(summary.remarks)]
 
 
 def _item(line: str) -> Table:

@@ -6,6 +6,7 @@ import io
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.evidence import Remark
 from pscale.config import Plan
 from pscale.report import grids_plans, style
 from pscale.report.draw_memory import memory
@@ -13,6 +14,7 @@ from pscale.report.draw_plans import plans
 from pscale.report.draw_scaling import scaling
 from pscale.report.exports import csv_tables
 from pscale.report.tables import tables
+from pscale.report.warnings import told
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 MIB = 1 << 20
@@ -80,9 +82,29 @@ def test_bubbles_and_experts_have_tables_of_their_own(compared):
     assert shown(experts)[0]["busiest expert"] == "1.50 × mean"
 
 
-def test_a_warning_that_many_cases_share_is_said_once():
-    said = grids_plans.merged([("", "run"), ("a", "noise"), ("b", "noise"), ("c", "else")])
-    assert said == ["run", "2 cases: noise", "c: else"]
+def remark(kind, case, said):
+    return Remark(kind=kind, case=case, label=case and f"case {case}", text=said)
+
+
+def test_what_many_cases_suffer_from_is_said_once_with_the_figures_of_one():
+    said = told(
+        [
+            remark("hosts", "", "two nodes"),
+            remark("load", "a", "load 9"),
+            remark("others", "a", "other work"),
+            remark("late", "a", "rank 3 is late"),
+            remark("load", "b", "load 12"),
+            remark("others", "b", "other work"),
+            remark("late", "b", "rank 1 is late"),
+        ]
+    )
+    assert said == [
+        ("", "two nodes"),
+        ("2 cases, such as case a", "load 9"),
+        ("2 cases", "other work"),
+        ("case a", "rank 3 is late"),
+        ("case b", "rank 1 is late"),
+    ]
 
 
 def test_plans_and_memory_are_drawn_in_place_of_a_scaling_that_there_is_not(compared):
