@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +224,23 @@ def _measured_row(point: Point, step_s: float) -> dict[str, Any]:
         "loss_last": point.losses[-1] if len(point.losses) else None,
         "loss_unigram": 3.2 if len(point.losses) else None,
     }
+
+
+def replicated(summary: Summary, copies: int) -> Summary:
+    """Return a run with every case of this one `copies` times, each copy a series of its own."""
+    found: dict[str, Any] = {}
+    for column in fields(Summary):
+        value = getattr(summary, column.name)
+        if isinstance(value, tuple) and value and hasattr(value[0], "case"):
+            found[column.name] = tuple(_renamed(each, copy) for copy in range(copies) for each in value)
+    if summary.wait is not None:
+        found["wait"] = _renamed(summary.wait, 0)
+    return replace(summary, **found)
+
+
+def _renamed(finding: Any, copy: int) -> Any:
+    """Return a finding of the same case in another series."""
+    changed = {
+        name: f"{getattr(finding, name)} {copy:03}" for name in ("series", "label") if hasattr(finding, name)
+    }
+    return replace(finding, **changed, **({"case": f"{finding.case}{copy:03}"} if finding.case else {}))

@@ -38,6 +38,8 @@ THIRD_PARTY = {
     "pandas": {"analysis", "report"},
     "seaborn": {"report"},
     "matplotlib": {"report"},
+    "jinja2": {"report"},
+    "markupsafe": {"report"},
     "rich": {"report", "cli"},
     "typer": {"cli"},
     "pydantic": {"suite"},

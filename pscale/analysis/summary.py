@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from pscale.analysis import axes, efficiency, evidence, expect, headline, injected, losses, phases, scaling
 from pscale.analysis.axes import AxisTree
 from pscale.analysis.bandwidth import Bandwidth, bandwidths
 from pscale.analysis.bubble import Bubble, bubbles
+from pscale.analysis.circumstances import circumstances
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
@@ -73,8 +75,10 @@ class Summary:
     late: tuple[Late, ...]  # ranks that the others wait for
     answers: tuple[str, ...]  # to what the suite asks beside scaling
     notes: tuple[str, ...]  # how to read the intervals and rates of this run
+    provenance: tuple[tuple[str, str], ...]  # all that is known of what made the run: dotted names and values
+    given: str  # the suite's file
 
-    @property
+    @cached_property
     def series(self) -> dict[str, list[Point]]:
         """The cases of every series, smallest first."""
         found: dict[str, list[Point]] = {}
@@ -103,7 +107,11 @@ class Summary:
 
     def point(self, case: str) -> Point:
         """Return the case of that id."""
-        return next(point for point in self.points if point.case == case)
+        return self._by_case[case]
+
+    @cached_property
+    def _by_case(self) -> Mapping[str, Point]:
+        return {point.case: point for point in self.points}
 
     @property
     def complete(self) -> bool:
@@ -137,7 +145,7 @@ def summarise(
     lost = losses.losses(launches, trees)
     by_phase, ranks, by_call = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
     late = late_ranks(run)
-    costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes, late=late)
+    costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes, late=late, threads=threads)
     verdicts = tuple(
         verdict(series, [point for point in points if point.series == series], costs)
         for series in dict.fromkeys(point.series for point in points)
@@ -194,6 +202,8 @@ def summarise(
             *filter(None, [recording_note(run)]),
             *((_TRACED,) if shown else ()),
         ),
+        provenance=tuple(circumstances(run).items()),
+        given=str(run.suite.get("given") or ""),
     )
 
 

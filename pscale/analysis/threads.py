@@ -125,6 +125,11 @@ def with_threads(trees: Mapping[str, Tree], times: Sequence[ThreadTime]) -> dict
     return {case: replace(tree, threads=known.get(case)) for case, tree in trees.items()}
 
 
+def idle(time: ThreadTime) -> float:
+    """Return the share of its cores' time that threads leave idle while their rank computes."""
+    return time.single + time.imbalance
+
+
 def causes(time: ThreadTime) -> Iterator[str]:
     """Yield what keeps cores of a rank from computing, the largest share first."""
     words = {

@@ -11,9 +11,11 @@ from pscale.analysis.late import Late, sentence
 from pscale.analysis.losses import Losses
 from pscale.analysis.phases import PhaseTime, RankTime
 from pscale.analysis.scaling import Point
+from pscale.analysis.threads import ThreadTime, causes, idle
 
 _VAGUE = 0.30  # an interval of an efficiency wider than this
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
+_MOST = 0.5  # of what computing takes beyond the base case: as much is the threads' loss if they idle it
 
 
 _EVERYWHERE = {  # losses that are in no phase more than in others
@@ -35,7 +37,7 @@ class Verdict:
     case: str  # the largest that was measured; empty without any
     efficiency: str
     loss: str
-    cause: str  # scaling imbalance serialisation transfer together copy unaccounted, or empty
+    cause: str  # threads scaling imbalance serialisation transfer together copy unaccounted, or empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class Costs:
     ranks: Sequence[RankTime]
     axes: Sequence[AxisTree]
     late: Sequence[Late] = ()
+    threads: Sequence[ThreadTime] = ()
 
     def of(self, case: str) -> Costs:
         """Return those of one case."""
@@ -56,6 +59,7 @@ class Costs:
             ranks=[rank for rank in self.ranks if rank.case == case],
             axes=[axis for axis in self.axes if axis.case == case],
             late=[rank for rank in self.late if rank.case == case],
+            threads=[time for time in self.threads if time.case == case],
         )
 
 
@@ -65,7 +69,8 @@ def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:
     if not good:
         return Verdict(series=series, case="", efficiency=_nothing(points), loss="", cause="")
     largest = max(good, key=lambda point: (point.cores, point.ranks))
-    cause, text = _largest_loss(costs.of(largest.case))
+    bases = [point.case for point in points if point.base]
+    cause, text = _largest_loss(costs.of(largest.case), costs.of(bases[0]).threads if bases else ())
     return Verdict(
         series=series,
         case=largest.case,
@@ -118,7 +123,7 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) 
     return f"At {size(largest)}, {compared}{tail}."
 
 
-def _largest_loss(costs: Costs) -> tuple[str, str]:
+def _largest_loss(costs: Costs, of_base: Sequence[ThreadTime]) -> tuple[str, str]:
     if not costs.losses:
         return "", "The steps have no breakdown, so the cause is not known."
     (losses,) = costs.losses.values()
@@ -129,13 +134,16 @@ def _largest_loss(costs: Costs) -> tuple[str, str]:
     cause = max(shares, key=lambda name: shares[name])
     if shares[cause] < _SMALL:
         return "", f"No single loss reaches {_SMALL:.0%} of the step."
+    if cause == "scaling" and _idle(costs.threads) - _idle(of_base) >= _MOST * shares[cause]:
+        cause = "threads"
+    share = shares["scaling" if cause == "threads" else cause]
     name, explanation = _explained(cause, costs)
     if costs.late and cause not in (
         "imbalance",
         "serialisation",
     ):  # one stopped in a call prolongs the transfer
         explanation += f". {sentence(costs.late[0])}"
-    return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
+    return cause, f"The largest loss is {name}, {share:.0%} of the step{explanation}."
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:
@@ -143,6 +151,11 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
     match cause:
         case "imbalance":
             return "load imbalance", _slowest(costs.ranks)
+        case "threads":
+            return (
+                "idle threads",
+                f": the cores of a rank do not compute {', '.join(causes(costs.threads[0]))}",
+            )
         case "serialisation":
             phase = max(costs.phases, key=lambda phase: phase.ideal_wait_s or phase.wait_s).phase
             return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs)
@@ -153,6 +166,10 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
             phase = max(costs.phases, key=lambda phase: phase.together_s).phase
             return f"communication in {phase}", ": waiting or transfer, which the clocks cannot tell apart"
     return _EVERYWHERE[cause]
+
+
+def _idle(times: Sequence[ThreadTime]) -> float:
+    return idle(times[0]) if times else 0.0
 
 
 def _network_s(phase: PhaseTime) -> float:

@@ -28,6 +28,7 @@ class Format(StrEnum):
     """What `pscale report` can write."""
 
     terminal = "terminal"
+    html = "html"
     md = "md"
     json = "json"
     csv = "csv"
@@ -162,7 +163,9 @@ def cancel(path: RunPath = None, reports: Reports = REPORTS) -> None:
 def report(
     path: RunPath = None,
     as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
-    figures: Annotated[bool, typer.Option(help="Draw the figures into the run's folder.")] = True,
+    figures: Annotated[
+        bool, typer.Option(help="Draw the figures into the run's folder and the page.")
+    ] = True,
     figure_format: Annotated[
         list[FigureFormat] | None,
         typer.Option(help="How to write figures; may be repeated. Default: svg and png, pdf to publish."),
@@ -185,7 +188,11 @@ def report(
     ] = None,
     reports: Reports = REPORTS,
 ) -> None:
-    """Report a run: efficiency with intervals, where the time goes, warnings, figures."""
+    """Report a run: efficiency with intervals, where the time goes, warnings, figures.
+
+    The terminal's report also writes report.html, report.md and figures/ into the run's folder; html writes
+    report.html there alone, csv a folder csv/; md and json are printed.
+    """
     from pscale.cli import report as command
 
     formats = [str(name) for name in figure_format or []] if figures else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pscale.report.exports import render_json, write_csv
 from pscale.report.latex import render_latex
 from pscale.report.look import LOOKS
 from pscale.report.markdown import render_markdown
-from pscale.report.publish import FORMATS, PRINTED, write_all, write_pictures
+from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
 from pscale.report.terminal import render_terminal
 from pscale.suite.network import read_network
 
@@ -56,7 +57,11 @@ def report(
         case "latex":
             print(render_latex(summary), end="")
         case "csv":
-            _tell(write_csv(summary, Path(summary.path) / "csv"))
+            with _writing(Path(summary.path)):
+                _tell(write_csv(summary, Path(summary.path) / "csv"))
+        case "html":
+            with _writing(Path(summary.path)):
+                _tell([write_page(summary, Path(summary.path), figures=pictures.formats is not None)])
         case _:
             _present(summary, pictures)
 
@@ -93,10 +98,8 @@ def _sentence(expectation: Expectation) -> str:
 def _present(summary: Summary, pictures: Pictures) -> None:
     render_terminal(summary, Console(), plot=pictures.plot)
     folder = Path(summary.path)
-    try:
+    with _writing(folder):
         written = _written(summary, folder, pictures)
-    except OSError as error:
-        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
     print()
     _tell(written)
 
@@ -109,6 +112,15 @@ def _written(summary: Summary, folder: Path, pictures: Pictures) -> list[Path]:
         return write_all(summary, folder, pictures.formats or FORMATS)
     formats, look = pictures.formats or PRINTED, LOOKS[pictures.style]
     return write_pictures(summary, folder / "figures" / pictures.style, formats, look)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn what the system says against writing into a user's error."""
+    try:
+        yield
+    except OSError as error:
+        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
 
 
 def _tell(written: Sequence[Path]) -> None:

@@ -45,7 +45,7 @@ def wait(summary: Summary) -> Figure | None:
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)
     name = style.wrapped(summary.point(summary.wait.case).label, 60, most=1)
-    hint = "dark cells wait, for a rank that is light" if waits.any() else "no rank waited"
+    hint = "strong cells wait, for a rank whose cells are faint" if waits.any() else "no rank waited"
     style.describe(axes, f"{name}, launch {summary.wait.repeat + 1}: {hint}")
     return figure
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from pscale.analysis.summary import Summary
 from pscale.report import style
 from pscale.report.draw_breakdown import breakdown
+from pscale.report.draw_calls import calls
 from pscale.report.draw_loss import loss
 from pscale.report.draw_memory import memory
 from pscale.report.draw_plans import plans
@@ -22,20 +23,33 @@ DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
     "plans": plans,
     "scaling": scaling,
     "breakdown": breakdown,
-    "memory": memory,
     "wait": wait,
     "timeline": timeline,
+    "calls": calls,
+    "memory": memory,
     "loss": loss,
 }
 
 
-def write_figures(summary: Summary, folder: Path, formats: Sequence[str], look: Look = SCREEN) -> list[Path]:
-    """Draw every figure that the run has data for into `folder`; returns the files, figure by figure."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
+def draw_figures(summary: Summary, look: Look = SCREEN) -> dict[str, Figure]:
+    """Draw every figure that the run has data for."""
     with style.styled(look):
-        for name, draw in DRAWN.items():
-            figure = draw(summary)
-            if figure is not None:
-                written += style.save(figure, folder, name, formats)
-    return written
+        drawn = {name: draw(summary) for name, draw in DRAWN.items()}
+        return {name: style.place(figure) for name, figure in drawn.items() if figure is not None}
+
+
+def write_figures(
+    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str], look: Look = SCREEN
+) -> list[Path]:
+    """Write figures into `folder`; returns the files, figure by figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with style.styled(look):
+        return [
+            path for name, figure in figures.items() for path in style.save(figure, folder, name, formats)
+        ]
+
+
+def inline_figures(figures: Mapping[str, Figure]) -> dict[str, str]:
+    """Return figures as SVG for a page."""
+    with style.styled():
+        return {name: style.inline(figure) for name, figure in figures.items()}

@@ -17,7 +17,7 @@ _WIDE = ("of peak", "launches", "steps", "memory", "loss", "tokens/s", "GFLOP/s"
 def scaling(summary: Summary) -> Iterator[Grid]:
     """Yield, per series, step time, speed-up and efficiency of every case."""
     if summary.side_by_side:
-        yield _cases(summary)
+        yield cases(summary)
         return
     columns = (
         Column("ranks×threads" if threaded(summary) else "ranks"),
@@ -31,7 +31,7 @@ def scaling(summary: Summary) -> Iterator[Grid]:
         yield Grid(title=titled("Scaling", series, summary), columns=columns, rows=rows, caption=caption)
 
 
-def _cases(summary: Summary) -> Grid:
+def cases(summary: Summary) -> Grid:
     """Return all cases in one table, without the columns that none of them has a value for."""
     names = ("step", "95% interval", "speed-up", "efficiency", "95% interval", "samples/s")
     size = "ranks×threads" if threaded(summary) else "ranks"

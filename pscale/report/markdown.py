@@ -19,6 +19,7 @@ _CAPTIONS = {
     "breakdown": "Where the step of each case goes.",
     "wait": "Wait by rank and step in the largest case.",
     "timeline": "One step as it ran: a row a rank, waits pale, numbers are micro-batches.",
+    "calls": "Communication of the largest case by axis and verb: bytes per rank and step, and bandwidth.",
     "loss": "Training loss.",
 }
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import textwrap
 import warnings
@@ -154,16 +155,48 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
     return [place + shift for place in found]
 
 
-def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    """Write a figure in every format, each under a temporary name first; returns the paths."""
-    written = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+def place(figure: Figure) -> Figure:
+    """Lay a figure out, once for all formats; letters that its font lacks are drawn as boxes."""
+    with _any_letters():
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # placed once, for all formats
+    figure.set_layout_engine("none")
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    """Write a placed figure in every format, each under a temporary name first; returns the paths."""
+    written = []
+    with _any_letters():
         for kind in formats:
             path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
             figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA.get(kind))
             os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
             written.append(path)
     return written
+
+
+def inline(figure: Figure) -> str:
+    """Return a placed figure as SVG for a page, which says its title: text as text, nothing behind it."""
+    titles = [text for text in figure.texts if text.get_text() == figure.get_suptitle()]
+    file = io.StringIO()
+    for title in titles:
+        title.set_visible(False)
+    with _any_letters(), mpl.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(
+            file,
+            format="svg",
+            bbox_inches="tight",
+            pad_inches=0.02,
+            transparent=True,
+            metadata=_METADATA["svg"],
+        )
+    for title in titles:
+        title.set_visible(True)
+    return file.getvalue()
+
+
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield

@@ -33,18 +33,11 @@ def trees(summary: Summary) -> Iterator[Grid]:
 
     Cases side by side are in one table, and too many to be told of by phase.
     """
-    shown = [name for name in _NAMES if any(getattr(tree, name) is not None for tree in summary.trees)]
+    shown = factors(summary.trees)
     found = {tree.case: tree for tree in summary.trees}
-    split = "; communication = serialisation × transfer" if "serialisation" in shown else ""
-    split += "; threads: within computation, see below" if "threads" in shown else ""
-    largest = []
-    groups = {"": list(summary.points)} if summary.side_by_side else summary.series
     named = text.label if summary.side_by_side else text.size
     first = Column("case", right=False, fold=True) if summary.side_by_side else Column("ranks")
-    for series, points in groups.items():
-        measured = [point for point in points if point.case in found]
-        if not measured:
-            continue
+    for series, measured in _groups(summary):
         yield Grid(
             title=titled("Efficiency", series, summary),
             columns=(
@@ -54,12 +47,40 @@ def trees(summary: Summary) -> Iterator[Grid]:
             rows=tuple(
                 (size_tone(point), (named(point), *_row(found[point.case], shown))) for point in measured
             ),
-            caption=f"{_PRODUCT}{split}; interval: of parallel",
+            caption=f"{product(shown)}; interval: of parallel",
         )
-        largest += measured if summary.side_by_side else measured[-1:]
-    if not summary.side_by_side:
+    yield from parts(summary)
+
+
+def parts(summary: Summary) -> Iterator[Grid]:
+    """Yield the factors of the largest cases by phase and by axis."""
+    if summary.side_by_side:
+        largest = [point for _, measured in _groups(summary) for point in measured]
+    else:
+        largest = [measured[-1] for _, measured in _groups(summary)]
         yield from _phases(summary, [point for point in largest if point.ranks > 1])
     yield from _axes(summary, largest)
+
+
+def factors(trees: Sequence[Tree]) -> list[str]:
+    """Return the names of those factors that some case has."""
+    return [name for name in _NAMES if any(getattr(tree, name) is not None for tree in trees)]
+
+
+def product(shown: Sequence[str]) -> str:
+    """Say how the factors make the whole."""
+    split = "; communication = serialisation × transfer" if "serialisation" in shown else ""
+    split += "; threads: within computation, see below" if "threads" in shown else ""
+    return f"{_PRODUCT}{split}"
+
+
+def _groups(summary: Summary) -> Iterator[tuple[str, list[Point]]]:
+    """Yield the cases that have a tree, per table."""
+    found = {tree.case for tree in summary.trees}
+    groups = {"": list(summary.points)} if summary.side_by_side else summary.series
+    for series, points in groups.items():
+        if measured := [point for point in points if point.case in found]:
+            yield series, measured
 
 
 def _row(tree: Tree, shown: Sequence[str]) -> tuple[str, ...]:

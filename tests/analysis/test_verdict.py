@@ -23,6 +23,17 @@ def test_injected_transfer_is_named_with_its_phase(tmp_path):
     assert "95% interval" in verdict.efficiency
 
 
+def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_threads(tmp_path):
+    alone = Point(ranks=1, scaling="strong", rank_row={"thread_cpu_s": [2.0]})
+    for cpu_s, cause in (([1.0, 0.3, 0.3, 0.3], "threads"), ([1.0, 1.0, 1.0, 1.0], "scaling")):
+        row = {"threads": 4, "thread_cpu_s": cpu_s}
+        four = Point(ranks=1, threads=4, scaling="strong", compute_s=0.05, rank_row=row)
+        (verdict,) = summary_of(tmp_path / cause, [alone, four]).verdicts
+        assert verdict.cause == cause
+        assert "50% of the step" in verdict.loss
+        assert ("idle threads" in verdict.loss) == (cause == "threads")
+
+
 def test_a_healthy_run_is_said_to_lose_little(tmp_path):
     (verdict,) = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, transfer_s=0.0005)]).verdicts
     assert verdict.cause == ""

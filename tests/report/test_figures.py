@@ -9,23 +9,26 @@ from synthetic import Point, summary_of
 
 from pscale.report import style
 from pscale.report.draw_breakdown import breakdown
+from pscale.report.draw_calls import calls
 from pscale.report.draw_loss import loss
 from pscale.report.draw_scaling import scaling
 from pscale.report.draw_wait import wait
-from pscale.report.figures import write_figures
+from pscale.report.figures import draw_figures, write_figures
 from pscale.report.publish import write_all
 
 
 @pytest.fixture(scope="module")
 def drawn(summary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("drawn")
-    return folder, write_figures(summary, folder, ("svg", "png"))
+    return folder, write_figures(draw_figures(summary), folder, ("svg", "png"))
 
 
-def test_four_figures_are_written_as_valid_files_and_nothing_else_is_left(drawn):
+def test_the_figures_are_written_as_valid_files_and_nothing_else_is_left(drawn):
     folder, written = drawn
     assert [path.name for path in written] == [
-        f"{name}.{kind}" for name in ("scaling", "breakdown", "wait", "loss") for kind in ("svg", "png")
+        f"{name}.{kind}"
+        for name in ("scaling", "breakdown", "wait", "calls", "loss")
+        for kind in ("svg", "png")
     ]
     assert sorted(written) == sorted(folder.iterdir())
     for path in written:
@@ -48,6 +51,7 @@ def test_figures_have_titles_axes_with_units_and_labels(drawn):
         ],
         "breakdown": ["compute", "transfer", "wait", "backward", "sync", "4 ranks", "mean step"],
         "wait": ["rank", "measured step", "wait (ms)"],
+        "calls": ["dp  all-reduce", "38.1 MiB", "achieved bandwidth", "2 GB/s"],
         "loss": ["loss (nats)", "step, warm-up included", "guessing by frequency", "1, 2, 4 ranks"],
     }
     for name, labels in expected.items():
@@ -58,7 +62,7 @@ def test_figures_have_titles_axes_with_units_and_labels(drawn):
 
 def test_the_same_findings_give_the_same_bytes(summary, drawn, tmp_path):
     folder, _ = drawn
-    for path in write_figures(summary, tmp_path, ("svg",)):
+    for path in write_figures(draw_figures(summary), tmp_path, ("svg",)):
         assert path.read_bytes() == (folder / path.name).read_bytes()
 
 
@@ -93,7 +97,7 @@ def test_the_bars_of_a_case_fill_its_step(summary):
 
 
 def test_hostile_texts_are_drawn_as_they_are(hostile, tmp_path):
-    write_figures(hostile, tmp_path, ("svg",))
+    write_figures(draw_figures(hostile), tmp_path, ("svg",))
     for path in tmp_path.iterdir():
         ET.parse(path)
     assert any("[red]*b*[/red]" in word for word in words(tmp_path / "loss.svg"))
@@ -101,7 +105,7 @@ def test_hostile_texts_are_drawn_as_they_are(hostile, tmp_path):
 
 def test_nothing_is_drawn_of_nothing(failed):
     with style.styled():
-        assert [draw(failed) for draw in (scaling, breakdown, wait, loss)] == [None] * 4
+        assert [draw(failed) for draw in (scaling, breakdown, wait, calls, loss)] == [None] * 5
 
 
 def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
@@ -112,7 +116,7 @@ def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
     ]
     summary = summary_of(tmp_path / "run", points, repeats=1, steps=3)
     with style.styled():
-        figures = [draw(summary) for draw in (scaling, breakdown, wait, loss)]
+        figures = [draw(summary) for draw in (scaling, breakdown, wait, calls, loss)]
         found = [name for name, _ in boxes(figures[0])]
         sizes = [figure.get_size_inches().max() for figure in figures]
     assert {"s", "ss", "sss", "ssss"} < set(found)
@@ -140,7 +144,7 @@ CROWDED = {
 @pytest.mark.parametrize("kind", CROWDED)
 def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
     summary = summary_of(tmp_path / "run", CROWDED[kind], repeats=1, steps=4)
-    for draw in (scaling, breakdown, wait, loss):
+    for draw in (scaling, breakdown, wait, calls, loss):
         with style.styled():
             figure = draw(summary)
             found = boxes(figure) if figure else []
@@ -159,7 +163,7 @@ def test_a_launch_without_any_wait_is_light_and_says_so(tmp_path):
 
 
 def test_a_report_is_written_with_links_to_its_pictures(summary, tmp_path):
-    report, *pictures = write_all(summary, tmp_path, ("svg",))
+    _, report, *pictures = write_all(summary, tmp_path, ("svg",))
     for path in pictures:
         assert f"(<figures/{path.name}>)" in report.read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"report.md", "figures"}
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "report.md", "figures"}

@@ -10,6 +10,7 @@ from synthetic import Point, summary_of
 from pscale.cli.report import Pictures, report
 from pscale.report import style
 from pscale.report.draw_breakdown import breakdown
+from pscale.report.draw_calls import calls
 from pscale.report.draw_loss import loss
 from pscale.report.draw_scaling import scaling
 from pscale.report.draw_wait import wait
@@ -37,7 +38,7 @@ def crowded(tmp_path_factory):
 
 
 @pytest.mark.parametrize("look", PRINTED)
-@pytest.mark.parametrize("draw", [scaling, breakdown, wait, loss])
+@pytest.mark.parametrize("draw", [scaling, breakdown, wait, calls, loss])
 def test_a_figure_for_a_journal_is_a_column_wide_without_title_and_can_be_read(crowded, draw, look):
     with style.styled(LOOKS[look]):
         figure = draw(crowded)
@@ -54,7 +55,7 @@ def test_a_figure_for_a_journal_is_a_column_wide_without_title_and_can_be_read(c
 def test_figures_for_a_journal_lie_apart_with_their_fonts_in_them_and_leave_the_report_alone(crowded, capsys):
     report(Path(crowded.path), Path(), "terminal", Pictures(style="publication-serif"))
     written = [line for line in capsys.readouterr().out.splitlines() if line.endswith(".pdf")]
-    assert len(written) == 4
+    assert len(written) == 5
     assert all("/figures/publication-serif/" in line for line in written)
     content = Path(written[0]).read_bytes()
     assert b"/FontFile2" in content

@@ -1,0 +1,100 @@
+"""What the largest case of every series sends, by axis and verb: bytes, and the bandwidth achieved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pscale.analysis.phases import CallTime
+from pscale.analysis.summary import Summary
+from pscale.report import style, text
+from pscale.report.look import KINDS, narrow, sized
+
+_ROW, _HEAD = 0.27, 0.75  # inches: a bar with its gap, title and margins
+_MOST = 40  # bars
+_ROOM = 1.3  # of the longest bar, for what is written beside it
+
+Group = tuple[str, list[CallTime]]
+Value = Callable[[CallTime], float | None]
+
+
+def calls(summary: Summary) -> Figure | None:
+    """Draw a row for each axis and verb; None where nothing is sent."""
+    groups = _groups(summary)
+    rows = sum(len(found) for _, found in groups)
+    if not rows:
+        return None
+    heads = len(groups) if len(groups) > 1 else 0
+    height = _ROW * (rows + heads) + _HEAD
+    figure = style.canvas(9.2, 2 * height if narrow() else height, text.heading(summary))
+    left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)), sharey=True)
+    title = "bytes" if heads else style.wrapped(f"bytes: {groups[0][0]}", 50, most=1)
+    _panel(left, groups, title, lambda call: call.bytes, text.size_of)
+    _panel(right, groups, "achieved bandwidth", lambda call: call.bytes_per_s, _per_second)
+    places, names = _names(groups)
+    left.set_yticks(places, names)
+    left.set_ylim(max(places) + 0.6, -0.6)
+    return figure
+
+
+def _groups(summary: Summary) -> list[Group]:
+    """Return the calls of the largest case of every series, or of the first of many cases side by side."""
+    of_case: dict[str, list[CallTime]] = {}
+    for call in summary.calls:
+        of_case.setdefault(call.case, []).append(call)
+    groups: list[Group] = []
+    for points in [[point] for point in summary.points] if summary.side_by_side else summary.series.values():
+        sending = [point for point in points if point.case in of_case]
+        groups += [(text.label(point), of_case[point.case]) for point in sending[-1:]]
+    kept = [
+        group
+        for place, group in enumerate(groups)
+        if sum(len(found) for _, found in groups[: place + 1]) <= _MOST
+    ]
+    return kept or [(label, found[:_MOST]) for label, found in groups[:1]]
+
+
+def _names(groups: Sequence[Group]) -> tuple[list[int], list[str]]:
+    """Return the places of all bars and what they are called."""
+    places, names, place = [], [], 0
+    for _, found in groups:
+        place += len(groups) > 1
+        for call in found:
+            places.append(place)
+            names.append(f"{call.axis}  {call.verb.replace('_', '-')}")
+            place += 1
+    return places, names
+
+
+def _panel(
+    axes: Axes, groups: Sequence[Group], title: str, value: Value, written: Callable[[float], str]
+) -> None:
+    places, _ = _names(groups)
+    found = [value(call) for _, calls in groups for call in calls]
+    longest = max((known for known in found if known), default=0.0) or 1.0
+    for place, known in zip(places, found, strict=True):
+        axes.barh(place, known or 0.0, height=0.66, color=KINDS["transfer"])
+        said = text.MISSING if known is None else written(known)
+        axes.text((known or 0.0) + 0.015 * longest, place, said, va="center", fontsize=sized(8.5))
+    axes.set_xlim(0, _ROOM * longest)
+    axes.set_xticks([])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title(title)
+    first = 0
+    for label, calls in groups if len(groups) > 1 else ():
+        axes.text(
+            0,
+            first,
+            style.wrapped(label, 44, most=1) if title == "bytes" else "",
+            fontweight="bold",
+            va="center",
+        )
+        first += 1 + len(calls)
+
+
+def _per_second(value: float) -> str:
+    return text.rate(value, "B/s")

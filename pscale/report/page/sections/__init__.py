@@ -1,0 +1,1 @@
+"""The sections of a page, in order; each is made of findings, and left out where there are none."""

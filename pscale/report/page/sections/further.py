@@ -1,0 +1,42 @@
+"""Threads, experts, fitted laws and other networks, where a run has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.report import grids_models, grids_plans
+from pscale.report.grids_threads import threads
+from pscale.report.networks import what_ifs
+from pscale.report.page.blocks import Section
+from pscale.report.page.context import Context
+from pscale.report.page.sheets import sheets
+
+
+def further(context: Context) -> Iterator[Section]:
+    """Yield a section for each kind of finding."""
+    summary = context.summary
+    made = {
+        "models": (
+            "Model",
+            "Laws fitted to the sizes that were measured, and what they foretell of larger ones.",
+            sheets(grids_models.models(summary), "models", files=context.files("models")),
+        ),
+        "what-if": (
+            "What if",
+            "The recorded steps again, on networks that are not here.",
+            sheets(what_ifs(summary), "what-if", files=context.files("what_if")),
+        ),
+        "threads": (
+            "Threads",
+            "How the cores of a rank were used.",
+            sheets(threads(summary), "threads", files=context.files("threads"), banded=("efficiency",)),
+        ),
+        "experts": (
+            "Experts",
+            "How evenly experts are used, and how many choices found no place.",
+            sheets(grids_plans.mixtures(summary), "experts"),
+        ),
+    }
+    for name, (title, lead, tables) in made.items():
+        if tables:
+            yield Section(name=name, title=title, lead=lead, blocks=tables)

@@ -1,0 +1,123 @@
+"""What to read first: the verdict in words, its figures, and where the step of the largest case goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.analysis.losses import Losses
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.analysis.verdict import size
+from pscale.report import text
+from pscale.report.grid import Tone
+from pscale.report.page.blocks import Block, Headlines, Part, Section, Stack, Tile, Tiles
+from pscale.report.page.cells import band
+from pscale.report.page.context import Context
+from pscale.report.page.sections.series import PARTS, overview, table
+
+_SPOKEN = 4  # series or groups told of in sentences; of more series an overview, and these are folded
+_FOLDED = 50
+COLOURS = {  # as in the figures, where they have the same meaning
+    "useful": "#0072b2",
+    "scaling": "#56b4e9",
+    "imbalance": "#6a3d9a",
+    "serialisation": "#b4478a",
+    "transfer": "#e69f00",
+    "together": "#cd7345",
+    "copy": "#009e73",
+    "unaccounted": "#999999",
+}
+_VISIBLE = 0.0005  # of a step
+
+
+def verdict(context: Context) -> Section:
+    """Return the head of the page."""
+    summary = context.summary
+    said = [(text.clean(line.topic), text.clean(line.text)) for line in summary.headlines]
+    spoken, folded = said[:_SPOKEN], said[_SPOKEN:]
+    if folded and (in_all := overview(summary)):
+        spoken, folded = [("", in_all)], said
+    blocks: list[Block] = [
+        Headlines(
+            warning=summary.oversubscribed,
+            lines=tuple(spoken),
+            more=tuple(folded[:_FOLDED]),
+            marks=tuple(_marks(summary)),
+        )
+    ]
+    if not summary.side_by_side:
+        largest = [summary.point(each.case) for each in summary.verdicts if each.case]
+        if len(largest) == 1:
+            blocks.append(Tiles(items=tuple(_tiles(summary, largest[0]))))
+        blocks += _stacks(summary, largest[:_SPOKEN])
+        if len(largest) > 1:
+            blocks.append(table(summary))
+    return Section(name="verdict", title="In short", lead="", blocks=blocks)
+
+
+def _marks(summary: Summary) -> Iterator[tuple[str, Tone]]:
+    """Yield what to know before trusting it, in a few words."""
+    if failed := sum(len(failure.repeats) for failure in summary.failures):
+        yield f"{text.plural(failed, 'launch')} without a valid result", "bad"
+    if pending := sum(point.pending for point in summary.points):
+        yield f"{text.plural(pending, 'launch')} still to come", ""
+    if broken := sum(each.held is False for each in summary.expectations):
+        yield f"{text.plural(broken, 'expectation')} not held", "bad"
+    if summary.remarks:
+        yield text.plural(len(summary.remarks), "warning"), ""
+
+
+def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
+    at = f"at {size(point)}"
+    if (known := point.efficiency) and not point.base:
+        interval = text.percent_interval(known)
+        yield Tile(
+            name=f"Efficiency {at}",
+            value=text.percent(known.value, 1),
+            note=_interval(interval),
+            band=band(known.value),
+        )
+    if (known := point.speedup) and not point.base:
+        yield Tile(
+            name="Speed-up",
+            value=f"{text.number(known.value, 3)}×",
+            note=f"{at}; base: {_base(summary, point)}",
+        )
+    if point.step_s:
+        value, note = text.duration(point.step_s.value), _interval(text.duration_interval(point.step_s))
+        yield Tile(name=f"Step {at}", value=value, note=note)
+    if rate := point.samples_per_s:
+        tokens = f"{text.rate(point.tokens_per_s.value)} tokens/s" if point.tokens_per_s else ""
+        yield Tile(name="Throughput", value=f"{text.rate(rate.value)} samples/s", note=tokens)
+    if point.peak_fraction:
+        yield Tile(
+            name="Of the matrix-product peak",
+            value=text.percent(point.peak_fraction),
+            note="measured in the same job",
+        )
+
+
+def _base(summary: Summary, point: Point) -> str:
+    return next((size(each) for each in summary.series[point.series] if each.base), "none")
+
+
+def _interval(bounds: str) -> str:
+    return "one launch: no interval" if bounds == text.MISSING else f"95% interval {bounds}"
+
+
+def _stacks(summary: Summary, points: list[Point]) -> Iterator[Stack]:
+    """Yield where the step of each of these cases goes."""
+    found = {losses.case: losses for losses in summary.losses}
+    for point in points:
+        if point.case in found:
+            parts = tuple(_parts(found[point.case]))
+            said = ", ".join(f"{part.name} {part.text}" for part in parts)
+            named = text.label(point) if len(points) > 1 else size(point)
+            yield Stack(title=f"Where a step at {named} goes", says=said, parts=parts)
+
+
+def _parts(losses: Losses) -> Iterator[Part]:
+    for name, said in PARTS.items():
+        part = getattr(losses, name)
+        if part >= _VISIBLE:
+            yield Part(kind=name, name=said, share=part, text=text.percent(part, 1))

@@ -1,0 +1,202 @@
+import re
+from dataclasses import replace
+from itertools import pairwise
+from urllib.parse import unquote
+
+import pytest
+from page_reader import read
+from synthetic import Point, replicated, summary_of
+
+from pscale.report.exports import csv_tables
+from pscale.report.figures import draw_figures, inline_figures
+from pscale.report.page import render_page
+from pscale.report.page.order import order
+from pscale.report.page.vector import dark, vector
+from pscale.report.text import clean, duration, percent, rate, size_of
+
+
+def page_of(summary):
+    return render_page(summary, inline_figures(draw_figures(summary)))
+
+
+@pytest.fixture(scope="module")
+def page(summary):
+    return read(page_of(summary))
+
+
+@pytest.fixture(scope="module")
+def hostile_text(hostile):
+    return page_of(hostile)
+
+
+def section(page, name):
+    (found,) = [each for each in page.all("section") if each.attributes["id"] == name]
+    return found
+
+
+def table(part, name):
+    (found,) = [each for each in part.all("table") if each.attributes["aria-labelledby"] == f"{name}-t"]
+    return [[cell.words for cell in row.children] for row in found.all("tr")]
+
+
+def test_the_page_has_every_section_that_there_are_findings_for_in_order(page):
+    names = [each.attributes["id"] for each in page.all("section")]
+    assert names == [
+        *("verdict", "efficiency", "scaling", "phases", "waits", "communication", "loss"),
+        *("problems", "provenance"),
+    ]
+    assert [link.attributes["href"][1:] for link in page.all("nav")[0].all("a")] == names
+
+
+def test_the_verdict_comes_first_with_its_figures(page, summary):
+    first = section(page, "verdict")
+    assert first.all("p")[0].words == summary.headlines[0].text
+    efficiency = next(point.efficiency for point in summary.points if point.ranks == 4)
+    assert f"{efficiency.value:.1%}" in first.all("dd")[0].words
+    shares = [
+        float(part.attributes["style"].partition(":")[2])
+        for part in first.all("i")
+        if "style" in part.attributes
+    ]
+    assert sum(shares) == pytest.approx(1, abs=0.02)
+
+
+def test_the_tree_is_numbered_and_its_cells_are_coloured_by_band(page, summary):
+    (tree,) = [each for each in summary.trees if summary.point(each.case).ranks == 4]
+    found = section(page, "efficiency").all("table")[0]
+    rows = {row.children[0].words: row.children[-1] for row in found.all("tbody")[0].all("tr")}
+    assert rows["1 overall"].words.startswith(f"{tree.overall.value:.1%}")
+    balance = rows["1.2.1 load balance"]
+    assert balance.words.startswith(f"{tree.load_balance.value:.1%}")
+    assert 0.6 <= tree.load_balance.value < 0.9
+    assert balance.attributes["class"] == ("b-good" if tree.load_balance.value >= 0.8 else "b-fair")
+
+
+def test_what_failed_and_what_is_still_to_come_is_told_with_reasons(page, failed):
+    told = section(page, "problems")
+    assert "rank 3 died: MemoryError" in told.words
+    assert "synthetic" not in told.all("h2")[0].words
+    assert [row[1] for row in table(told, "absent")[1:]] == ["pending"]
+    nothing = read(page_of(failed))
+    assert "no MPI" in section(nothing, "problems").words
+    assert "Nothing was measured" in section(nothing, "verdict").words
+    assert not nothing.all("svg")
+
+
+def test_files_inside_the_page_are_those_that_csv_writes(page, summary):
+    tables = csv_tables(summary)
+    links = [link for link in page.all("a") if "download" in link.attributes]
+    found = {link.attributes["download"]: link.attributes["href"] for link in links}
+    assert {"cases.csv", "efficiency.csv", "phases.csv", "wait.csv", "calls.csv", "loss.csv"} <= set(found)
+    for name, address in found.items():
+        head, _, data = address.partition(",")
+        assert head == "data:text/csv;charset=utf-8"
+        assert unquote(data) == tables[name.removesuffix(".csv")]
+
+
+def test_no_text_of_a_suite_becomes_markup_or_leads_away(hostile, hostile_text):
+    page = read(hostile_text)
+    assert len(page.all("script")) == 1
+    assert page.all("h1")[0].words == " ".join(clean(hostile.title).split())
+    assert not page.all("red")
+    addresses = [link.attributes["href"] for tag in ("a", "link") for link in page.all(tag)]
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert "\x1b" not in hostile_text
+    assert "https://" not in hostile_text.replace("http://www.w3.org", "")
+
+
+def test_every_name_is_there_once_and_every_reference_has_its_target(hostile_text):
+    ids = re.findall(r'\bid="([^"]*)"', hostile_text)
+    assert len(ids) == len(set(ids))
+    referred = re.findall(r'(?:href="|url\()#([\w-]+)', hostile_text)
+    referred += " ".join(re.findall(r'aria-labelledby="([^"]*)"', hostile_text)).split()
+    assert set(referred) <= set(ids)
+    assert referred
+    used = set(re.findall(r"var\((--x\w+)\)", hostile_text))
+    assert used <= set(re.findall(r"(--x\w+):", hostile_text))
+
+
+def test_headings_are_in_order_and_figures_and_tables_have_names(page):
+    levels = [int(tag[1]) for tag in re.findall(r"h[1-6]", " ".join(_tags(page)))]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    for drawing in page.all("svg"):
+        assert drawing.attributes["role"] == "img"
+        assert [len(drawing.all(part)[0].words) > 10 for part in ("title", "desc")] == [True, True]
+    assert all("aria-labelledby" in each.attributes for each in page.all("table"))
+    assert {part for part in ("header", "nav", "main", "footer") if page.all(part)} == {
+        *("header", "nav", "main", "footer")
+    }
+
+
+def _tags(element):
+    for child in element.children:
+        yield f"<{child.tag}>" if re.fullmatch(r"h[1-6]", child.tag) else ""
+        yield from _tags(child)
+
+
+def test_a_page_of_a_thousand_cases_lists_them_all_and_stays_small(summary):
+    text = page_of(replicated(summary, 200))
+    assert len(text.encode()) < 5_000_000
+    page = read(text)
+    assert len(table(page, "cases")) == 1 + 1000
+    assert len(table(page, "phase-times")) < 500
+    notes = " ".join(note.words for note in page.all("p"))
+    assert "the smallest and the largest case of each series" in notes
+    assert "pscale report --format csv" in notes
+
+
+def test_plans_side_by_side_are_ranked_and_not_drawn_as_sizes(tmp_path):
+    points = [
+        Point(ranks=4, series=name, label=name, transfer_s=0.001 * place, plan_row={"pp": 2})
+        for place, name in enumerate(("a", "bb", "ccc"))
+    ]
+    page = read(page_of(summary_of(tmp_path / "run", points)))
+    assert section(page, "efficiency")
+    assert len(table(page, "trees")) == 4
+
+
+def test_without_figures_the_tables_say_all_of_it(summary):
+    page = read(render_page(summary, {}))
+    assert not page.all("svg")
+    assert len(table(page, "cases")) == 1 + len(summary.points)
+    assert table(page, "phase-times")
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        (duration(0.0123), 0.0123),
+        (duration(4.5e-5), 4.5e-5),
+        (duration(12.0), 12.0),
+        (percent(0.941, 1), 0.941),
+        (size_of(3 << 20), 3 << 20),
+        (rate(7250.0), 7250.0),
+        ("+3.2%", 0.032),
+        ("≤ 97.0%", 0.97),
+        ("1,024", 1024.0),
+        ("2×4", 2.0),
+        ("-", None),
+        ("base", None),
+    ],
+)
+def test_a_written_number_is_put_in_order_by_its_worth(cell, value):
+    assert order(cell) == (value if value is None else pytest.approx(value))
+
+
+def test_colours_on_dark_paper_keep_their_order_and_greys_change_places():
+    greys = [dark(grey) for grey in ("#222222", "#767676", "#e6e6e6", "#ffffff")]
+    assert greys == sorted(greys, reverse=True)
+    shades = [dark(shade) for shade in ("#004b76", "#0072b2", "#7fb8d8")]
+    brightness = [sum(bytes.fromhex(shade[1:])) for shade in shades]
+    assert brightness == sorted(brightness)
+    assert dark("#0072b2") != "#0072b2"
+
+
+def test_a_drawing_has_no_name_that_another_one_has(summary):
+    drawn = inline_figures(draw_figures(replace(summary, title="<b>&")))
+    both = [vector(svg, name).inside for name, svg in drawn.items()]
+    ids = [set(re.findall(r'id="([^"]*)"', inside)) for inside in both]
+    assert not set.intersection(*ids[:2])
+    assert not any("<b>" in inside or "font-family" in inside for inside in both)
