@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pscale.analysis.fits import FEWEST_SIZES, Choice, Space
 from pscale.analysis.forecast import Bootstrap, Observed
-from pscale.analysis.frames import KINDS
 from pscale.analysis.laws import CONSTANT, laws
 from pscale.analysis.named_laws import NamedLaw, named_laws
 from pscale.analysis.phases import ORDER
 from pscale.analysis.scaling import Point
+from pscale.analysis.spent import SMALL, Spent
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.steady import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
-_SMALL = 0.01  # of the step, at every size: not worth a law
 _CURVE = 33  # sizes of the line in the figure
-_SPENT = tuple(kind for kind in KINDS if kind != "hidden_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +103,7 @@ def models(
         if refusal:
             made.append(replace(model, refusal=refusal))
         else:
-            spent = _Spent(model, measured, times, phases)
+            spent = Spent(model.sizes, measured, times, phases)
             made.append(_fitted(model, measured, spent, (seed, *series.encode())))
     return tuple(made)
 
@@ -136,46 +133,7 @@ def _refusal(measured: Sequence[Point], model: Model, sharing: set[str]) -> str:
     return ""
 
 
-class _Spent:
-    """The times of a series, whole and in parts, launch by launch."""
-
-    def __init__(
-        self, model: Model, measured: Sequence[Point], times: Mapping[str, Sample], phases: pd.DataFrame
-    ) -> None:
-        self.sizes = np.array(model.sizes, dtype=np.float64)
-        cases = [point.case for point in measured]
-        samples = [times[case] for case in cases]
-        self.scale = np.array([sample.value for sample in samples])
-        self.step = Observed(
-            sizes=self.sizes,
-            times=self.scale,
-            scale=self.scale,
-            launches=[np.array(sample.medians or (sample.value,)) for sample in samples],
-        )
-        own = phases[phases["case"].isin(cases)]
-        kinds = own[[f"mean_{kind}" for kind in _SPENT]].div(own["steps"], axis=0)
-        keys = [own["case"], own["repeat"]]
-        by_phase = kinds.sum(axis=1).groupby([own["phase"].astype(str), *keys]).sum()
-        self.phases = self._observed(by_phase, cases)
-        by_kind = kinds.rename(columns=lambda name: name.removeprefix("mean_").removesuffix("_s"))
-        of_launches = by_kind.groupby(keys).sum().stack().reorder_levels([2, 0, 1])
-        self.kinds = self._observed(of_launches, cases)
-
-    def _observed(self, table: Any, cases: Sequence[str]) -> dict[str, Observed]:
-        """Return the times of each part that is worth a law; `table` is by part, case and launch."""
-        found = {}
-        for part, rows in table.groupby(level=0, sort=False):
-            by_case = {case: np.asarray(of_case, np.float64) for case, of_case in rows.groupby(level=1)}
-            launches = [by_case.get(case, np.zeros(1)) for case in cases]
-            medians = np.array([np.median(seconds) for seconds in launches])
-            if np.isfinite(medians).all() and (medians > _SMALL * self.scale).any():
-                found[str(part)] = Observed(
-                    sizes=self.sizes, times=medians, scale=self.scale, launches=launches
-                )
-        return found
-
-
-def _fitted(model: Model, measured: Sequence[Point], spent: _Spent, seed: Sequence[int]) -> Model:
+def _fitted(model: Model, measured: Sequence[Point], spent: Spent, seed: Sequence[int]) -> Model:
     largest = max(model.sizes)
     ahead = np.array(model.asked or [2 * largest, REACH * largest], dtype=np.float64)
     space = Space(laws(model.scaling), spent.sizes, spent.scale)
@@ -297,7 +255,7 @@ def _first(model: Model, phases: Sequence[Fit], base: Point | None) -> tuple[str
 
     total = sum(fit.predictions[-1].time_s.value for fit in phases)
     first = max(phases, key=excess)
-    if not excess(first) > _SMALL * total:
+    if not excess(first) > SMALL * total:
         return "", None, None
     largest = sum(fit.measured_s[last] for fit in phases)
     return (
