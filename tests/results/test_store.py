@@ -6,6 +6,7 @@ import pytest
 
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
+from pscale.results import store
 from pscale.results.rows import launch_row, planned_columns
 from pscale.results.schema import CASES, RANKS, VERSION
 from pscale.results.store import part_path, read_table, write_columns, write_part
@@ -21,6 +22,17 @@ def test_parts_of_several_launches_read_as_one_table(tmp_path):
         {"case": "a", "repeat": 0, "rank": 1, "host": "h"},
         {"case": "a", "repeat": 1, "rank": 0, "host": None},
     ]
+
+
+def test_many_parts_are_joined_as_they_come_and_keep_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_JOINED", 2)
+    for repeat in range(5):
+        write_part(tmp_path, "ranks", "a", repeat, [{"rank": rank, "host": f"h{repeat}"} for rank in (0, 1)])
+    table = read_table(tmp_path, "ranks")
+    assert table.schema.equals(RANKS, check_metadata=True)
+    assert table["repeat"].to_pylist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert table["host"].to_pylist()[::2] == [f"h{repeat}" for repeat in range(5)]
+    assert table["rank"].num_chunks <= 3
 
 
 def test_a_part_that_is_written_again_replaces_the_first(tmp_path):
