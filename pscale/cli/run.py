@@ -130,6 +130,7 @@ def _published(journal: Journal, place: Place, console: Console) -> bool:
     """Report a run, unless that is not wanted; tell whether every case ran well."""
     if not place.report:
         _say(console, f"report it with: pscale report '{journal.folder}'")
+        journal.note("closed")
         return journal.statuses() <= _FINE
     from pscale.cli.report import publish  # 100 MB that nothing has needed until here
 

@@ -20,7 +20,7 @@ from pscale.launch import lock
 Key = tuple[str, int]  # case id and repeat
 
 _FORMAT = 1
-_DOCUMENT, _RECORDS = "run.json", "journal.jsonl"
+_DOCUMENT, _RECORDS, _REPORT = "run.json", "journal.jsonl", "report.md"
 
 
 class Journal:
@@ -153,6 +153,11 @@ class Journal:
         cases = [case["id"] for case in self.document["cases"]]
         return not self.left((case, repeat) for case in cases for repeat in range(most))
 
+    def is_over(self) -> bool:
+        """Tell whether it is finished and that has been told: there is a report, or none was wanted."""
+        told = (self.folder / _REPORT).exists() or any(r["event"] == "closed" for r in self.own_records())
+        return told and self.is_finished()
+
     def enough(self) -> set[str]:
         """Return the cases that need no further launch, though they could have more."""
         return _enough(self.records())
@@ -204,11 +209,11 @@ def _enough(records: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def newest_unfinished(root: Path, suite: str, wanted: str) -> Journal | None:
-    """Return the newest run of `suite` whose fingerprint is `wanted` and that has launches left to do."""
+    """Return the newest run of `suite` with fingerprint `wanted` that has launches to do, or to report."""
     for path in sorted((root / suite).glob(f"*/{_DOCUMENT}"), reverse=True):
         try:
             journal = Journal.open(path.parent)
-            if fingerprint(journal.document) == wanted and not journal.is_finished():
+            if fingerprint(journal.document) == wanted and not journal.is_over():
                 return journal
         except (ResultsError, KeyError):  # not ours to go on with
             continue

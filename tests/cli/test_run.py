@@ -1,6 +1,7 @@
 """Which run `pscale run` goes on with, and what `pscale status` shows of it; the launcher does nothing."""
 
 import os
+import sys
 import threading
 
 import pytest
@@ -68,7 +69,8 @@ def run(pscale, tmp_path):
 def unfinish(folder):
     """Take the end of the last launch out of a run's journal."""
     journal = folder / "journal.jsonl"
-    *kept, _ = journal.read_text().splitlines(keepends=True)
+    *kept, _, closed = journal.read_text().splitlines(keepends=True)
+    assert '"closed"' in closed
     journal.write_text("".join(kept))
 
 
@@ -83,6 +85,21 @@ def test_a_run_that_is_not_finished_is_gone_on_with_and_a_finished_one_is_left_a
     said, changed = run()
     assert changed == [first]
     assert f"going on with {first}, where 2 launches have ended (--new begins anew)" in said
+
+
+def test_a_run_that_was_killed_before_its_report_is_reported_and_not_measured_again(run, pscale, monkeypatch):
+    def killed(_):
+        sys.exit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pscale.cli.report.publish", killed)
+        assert pscale("run", "noop.yaml")[0] == 9
+    said, changed = run()
+    assert "where 3 launches have ended" in said
+    (folder,) = changed
+    assert [record["event"] for record in Journal.open(folder).records()].count("launched") == 3
+    _, (another,) = run()
+    assert another != folder
 
 
 def test_new_and_run_choose_what_is_gone_on_with(run, pscale):
@@ -105,7 +122,7 @@ def test_new_and_run_choose_what_is_gone_on_with(run, pscale):
 def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypatch):
     monkeypatch.setattr(status_module, "_LOOK_S", 0.01)
     _, (folder,) = run()
-    last = Journal.open(folder).records()[-1]
+    last = Journal.open(folder).records()[-2]
     label = next(
         f"{case['label']} #1" for case in Journal.open(folder).document["cases"] if case["id"] == last["case"]
     )

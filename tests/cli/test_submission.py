@@ -40,7 +40,10 @@ def test_a_job_of_each_scheduler_runs_its_launches(login, name):
     except LaunchError as error:
         pytest.skip(str(error))
     node = login(name)
+    node.run(node.weak, *ONE_JOB, "--detach")
+    wait_for(lambda: len(node.events("ended")) == 2)  # and all is done before anybody comes back
     results = node.run(node.weak, *ONE_JOB)
+    assert "going on with" in results.output
     assert {(row["ranks"], row["status"]) for row in results.rows("cases")} == {(1, "ok"), (2, "ok")}
     assert len(node.events("submitted")) == 1
     assert (

@@ -122,7 +122,10 @@ def test_the_newest_unfinished_run_of_the_same_work_is_found(tmp_path):
         run.folder = run.folder.rename(run.folder.with_name(f"2026-01-01T00000{place}-0000"))
         runs.append(run)
     end(runs[4], ("aa", 0), ("bb", 0), ("aa", 1), ("bb", 1))
+    assert newest_unfinished(tmp_path, "weak", wanted).folder == runs[5].folder
     (runs[5].folder / "run.json").write_text("{")
+    assert newest_unfinished(tmp_path, "weak", wanted).folder == runs[4].folder, "nobody was told of its end"
+    (runs[4].folder / "report.md").touch()
     (tmp_path / "weak" / "2027-notes").mkdir()
     found = newest_unfinished(tmp_path, "weak", wanted)
     assert found is not None
