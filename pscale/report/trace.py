@@ -21,7 +21,9 @@ from pscale.analysis.traced import Note, listed, messages, under_way, waits
 from pscale.report.text import clean
 
 _STEPS, _UNDER_WAY = "steps", "under way"
-_THREADS = 1000  # numbers for the threads of a rank: viewers expect them to differ between processes
+_THREADS = (
+    1000  # numbers for a rank and its threads, none of which two ranks may share; the first is the main one
+)
 _OF_STARTED = {"posted": "start", "polled": "ask for", "found": "ask for", "completed": "complete"}
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _IN_CALLS = ("call", "root", "completed")
@@ -181,8 +183,8 @@ def _slice_event(rank: int, lane: int, each: _Slice) -> str:
 
 
 def _where(rank: int, lane: int) -> str:
-    process = rank + 1  # 0 is the system's own to some viewers
-    return f'"pid":{process},"tid":{_THREADS * process + lane}'
+    process = _THREADS * (rank + 1)  # 0 is the system's own to some viewers
+    return f'"pid":{process},"tid":{process + lane}'
 
 
 def _microseconds(nanoseconds: int) -> str:

@@ -41,7 +41,7 @@ def drawn(*notes, places=None, about=None):
 def arrows(trace):
     """Return name, ranks and times of beginning and end of all arrows."""
     return sorted(
-        (name, begin["pid"] - 1, begin["at"], end["pid"] - 1, end["at"], end["name"])
+        (name, begin["pid"] // 1000 - 1, begin["at"], end["pid"] // 1000 - 1, end["at"], end["name"])
         for name, begin, end in trace.flows
     )
 
@@ -57,7 +57,7 @@ def test_a_wait_and_the_transfer_after_it_lie_in_their_call_and_the_arrow_comes_
         call(2, "all_reduce", 300, 1000, wait=400, bytes=8),
         *(each for rank in range(3) for each in step(rank, 1100)),
     )
-    slices = trace.slices[1, 1000]
+    slices = trace.slices[1000, 1000]
     assert [each["name"] for each in slices] == ["step 0", "sync", "all_reduce dp", "wait", "transfer"]
     assert [each["depth"] for each in slices] == [0, 1, 2, 3, 3]
     whole, wait, transfer = slices[2:]
@@ -126,8 +126,8 @@ def test_a_message_goes_from_its_send_to_where_the_wait_for_it_ends():
     assert arrows(trace) == [("message", 0, 500, 1, 500, "transfer")]
     assert named(trace, "wait")[0]["args"]["for_rank"] == 0
     assert named(trace, "start send pp")[0]["args"]["bytes"] == 64
-    (sent,), (received,) = trace.slices[1, 1001], trace.slices[2, 2001]
-    assert trace.names[1, 1001] == "under way"
+    (sent,), (received,) = trace.slices[1000, 1001], trace.slices[2000, 2001]
+    assert trace.names[1000, 1001] == "under way"
     assert (sent["name"], sent["at"], sent["until"]) == ("send pp", 500, 560)
     assert (received["name"], received["at"], received["until"]) == ("receive pp", 50, 700)
 
@@ -135,7 +135,7 @@ def test_a_message_goes_from_its_send_to_where_the_wait_for_it_ends():
 def test_a_message_that_was_found_before_it_was_needed_ends_where_it_is_relied_on():
     trace = drawn(*message(800, 800, found=600))
     assert [arrow[:5] for arrow in arrows(trace)] == [("message", 0, 500, 1, 800)]
-    assert trace.slices[2, 2001][0]["until"] == 620
+    assert trace.slices[2000, 2001][0]["until"] == 620
 
 
 def test_an_arrow_that_would_lead_back_in_time_is_left_out():
@@ -186,7 +186,12 @@ def test_phases_tell_action_micro_batch_and_part():
 
 def test_what_begins_and_ends_together_lies_in_what_was_noted_after_it():
     trace = drawn(call(0, "barrier", 100, 100), call(0, "barrier", 200, 300), *step(0, 301, enter=199))
-    assert [each["name"] for each in trace.slices[1, 1000]] == ["barrier dp", "step 0", "sync", "barrier dp"]
+    assert [each["name"] for each in trace.slices[1000, 1000]] == [
+        "barrier dp",
+        "step 0",
+        "sync",
+        "barrier dp",
+    ]
 
 
 def test_times_before_the_first_step_of_rank_0_are_moved_and_texts_are_cleaned():
