@@ -49,14 +49,14 @@ sweep:
 GRIDS = """
 name: grids
 scaling: strong
-model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 16, vocabulary: 256}
+model: {kind: gpt, layers: 1, width: 32, heads: 4, sequence: 16, vocabulary: 256}
 train: {batch: 8, lr: 1.0e-2, clip: 0.5}
 ranks: 4
 launch: {oversubscribe: true, time_limit: 2m}
 sweep:
   cases:
   - {tx: 2, ty: 2, algorithm: summa}
-  - {tx: 2, ty: 2, algorithm: cannon, pp: 2, micro_batches: 2, ranks: 8}
+  - {tx: 2, ty: 2, algorithm: cannon}
   - {tx: 2, tz: 2, algorithm: agarwal}
   - {ty: 2, tz: 2, algorithm: axonn}
 """
