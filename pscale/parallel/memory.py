@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from pscale.config import Case
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.paper import Paper
 from pscale.parallel import context, division, optimizer, pipeline, strategies, zero_plan
 from pscale.parallel.matrix import kept as matrix_kept
+from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.matrix.rehearsal import MatrixRank
 from pscale.parallel.recompute import Segment, stage_segments
 from pscale.parallel.rehearsal import Rank
@@ -85,6 +88,7 @@ def kept_bytes(case: Case, rank: int) -> int:
         model, sequences, inside=plan.tp, outside=outside, columns=columns, tokens=tokens
     )
     parts, slice_ = stage_segments(case, stage), division.activation_bytes(case) // outside
+    slice_ //= math.prod(activation_parts(plan))
 
     def of_segment(segment: Segment) -> int:
         return slice_ if segment.recomputed else kept[segment.units[0]][1]

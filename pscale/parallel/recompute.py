@@ -15,6 +15,8 @@ from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.parallel import context, division, pipeline, standing
 from pscale.parallel.expert import slot_bytes
+from pscale.parallel.matrix import plan as matrix
+from pscale.parallel.matrix.grid import attending
 from pscale.parallel.replicas import Call
 
 
@@ -54,10 +56,6 @@ def check(case: Case) -> None:
     if plan.checkpoint == "none":
         return
     chosen = f"checkpoint {plan.checkpoint}"
-    if plan.matrix.ranks > 1:
-        raise PlanError(
-            f"{chosen} is for blocks that lie on no grid; checkpoint none works, or tp {plan.matrix.ranks}"
-        )
     if model.kind in ("linear", "collectives"):
         raise PlanError(f"{chosen} is for blocks, and model.kind {model.kind} has none; none works")
     if plan.checkpoint == "selective" and not model.keeps_scores:
@@ -87,6 +85,9 @@ def calls(case: Case, rank: int) -> list[Call]:
         blocks = sum(name.startswith("block.") for name in division.units(case, rank))
         return division.per_step(case, context.forward_calls(case, blocks))
     again = list(_again(case, pipeline.stage_of(plan, rank)))
+    if plan.matrix.ranks > 1:
+        blocks_calls = (matrix.forward_calls(case, rank, stops=last) for _, last in again)
+        return division.per_step(case, [call for calls in blocks_calls for call in calls])
     blocks, dense = len(again), sum(dense for dense, _ in again)
     made = [*context.forward_calls(case, blocks)]
     if plan.tp > 1:
@@ -108,7 +109,7 @@ def calls(case: Case, rank: int) -> list[Call]:
 def unit_flops(case: Case) -> dict[int, int]:
     """Return the FLOPs that are done again in a step, on all ranks, by number of the model's unit."""
     model, plan, batch = case.model, case.plan, case.train.batch
-    scores = context.computed_scores(case)
+    scores = context.computed_scores(case) * attending(plan)
     if plan.checkpoint == "selective":
         attention = 4 * batch * scores * model.width
         names = counts.unit_parameters(model)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plans import TEXT, counted, each_rank, multiplied, name, on_plan, predicted_calls
 
-from pscale.config import Data, Model, Plan, Train
+from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.routing import Tally
@@ -28,6 +28,7 @@ MOE = replace(GPT, model=replace(GPT.model, every=2, **MIXED))
 BLOCK = replace(GPT, model=replace(GPT.model, kind="block", layers=1, vocabulary=0))
 SP, GATHERED, ULYSSES = {"sp": True}, {"context": "all-gather"}, {"context": "ulysses"}
 KEPT = {"zero": 3, "reshard_after_forward": False}
+EVEN = replace(GPT, model=replace(GPT.model, vocabulary=66))
 PLANS = [
     (BLOCK, 1, "selective", Plan()),
     (GPT, 1, "selective", Plan(tp=2, **SP)),
@@ -47,6 +48,10 @@ PLANS = [
     (GPT, 4, "selective", Plan(pp=2, schedule="interleaved", virtual_stages=2)),
     (GPT, 4, "full", Plan(pp=2, tp=2, schedule="zero-bubble", zero=1)),
     (GPT, 4, "every-2", Plan(pp=2, dp=2, schedule="zero-bubble", zero=3)),
+    (EVEN, 1, "selective", Plan(matrix=Matrix(tx=2, ty=2))),
+    (EVEN, 2, "every-2", Plan(matrix=Matrix(tx=2, ty=2, algorithm="cannon"))),
+    (EVEN, 1, "full", Plan(matrix=Matrix(ty=2, tz=2, algorithm="agarwal"))),
+    (EVEN, 4, "every-2", Plan(pp=2, matrix=Matrix(tx=2, algorithm="summa"))),
 ]
 
 
@@ -95,7 +100,13 @@ def test_every_bit_is_that_of_activations_that_are_kept(case, micro_batches, che
 
 @pytest.mark.parametrize(
     ("case", "micro_batches", "checkpoint", "plan"),
-    [*PLANS[:3], (MOE, 2, "full", Plan(ep=2)), (GPT, 1, "every-2", Plan(cp=2, tp=2, **SP))],
+    [
+        *PLANS[:3],
+        PLANS[-4],
+        PLANS[-3],
+        (MOE, 2, "full", Plan(ep=2)),
+        (GPT, 1, "every-2", Plan(cp=2, tp=2, **SP)),
+    ],
     ids=name,
 )
 def test_what_is_multiplied_is_what_was_predicted(case, micro_batches, checkpoint, plan, folder):

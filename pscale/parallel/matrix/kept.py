@@ -19,6 +19,7 @@ def unit_activation_bytes(case: Case) -> list[tuple[str, int]]:
     sequences, item, h = division.sequences(case), division.item_bytes(case), model.width
     n = sequences * model.sequence
     per_head = (scores_per_head(model.sequence) if model.keeps_scores else 0) + model.sequence
+    per_head *= case.plan.checkpoint != "selective"
     inside, outside = count(scheme.inside.dims, sizes), count(scheme.outside.dims, sizes)
     rows = n // count(scheme.outside.rows, sizes)
     block = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from pscale.config import Case, MatrixAlgorithm
@@ -141,14 +141,26 @@ def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls of products, norms, embedding and loss that `rank` makes in one step."""
     if case.plan.matrix.ranks == 1:
         return []
-    sizes, item = case.plan.sizes, division.item_bytes(case)
     found = (call for name in division.units(case, rank) for call in _exchanged(name, case, rank))
-    made = [
+    return division.per_step(case, _made(case, found))
+
+
+def forward_calls(case: Case, rank: int, *, stops: bool) -> list[Call]:
+    """Predict the calls of a block's forward for one micro-batch, which `stops` before its last product."""
+    algorithm, products = _ALGORITHMS[case.plan.matrix.algorithm], _products("block", case, rank)
+    found = [_normalised(case, 2)[0]]
+    for one in products[:-1] if stops else products:
+        found += algorithm.forward(one)
+    return _made(case, found)
+
+
+def _made(case: Case, found: Iterable[Exchanged]) -> list[Call]:
+    item, sizes = division.item_bytes(case), case.plan.sizes
+    return [
         Call(axis=dim, verb=verb, sent_bytes=elements * item, count=times)
         for dim, verb, elements, times in found
         if sizes[dim] > 1
     ]
-    return division.per_step(case, made)
 
 
 def multiplication(case: Case, rank: int, weight: Spread, inputs: int, outputs: int) -> Multiplication:
@@ -176,17 +188,24 @@ def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
     if name == "embedding":
         yield from _looked_up(case, n)
         return
-    statistics = 2 * n // count(scheme_of(case.plan).outside.rows, case.plan.sizes)
-    (columns,) = scheme_of(case.plan).outside.columns
-    norms = 1 if name == "head" else 2
-    yield Exchanged(columns, "all_gather", statistics, norms)
-    yield Exchanged(columns, "all_reduce", statistics, norms)
+    yield from _normalised(case, norms=1 if name == "head" else 2)
     for one in _products(name, case, rank):
         yield from algorithm.forward(one)
         yield from algorithm.backward(one)
     if name == "head":
         inside = scheme_of(case.plan).inside
         yield Exchanged(inside.columns[0], "all_reduce", n // count(inside.rows, case.plan.sizes), 3)
+
+
+def _normalised(case: Case, norms: int) -> list[Exchanged]:
+    """Return the calls of norms, forward and backward."""
+    outside, n = scheme_of(case.plan).outside, division.sequences(case) * case.model.sequence
+    statistics = 2 * n // count(outside.rows, case.plan.sizes)
+    (columns,) = outside.columns
+    return [
+        Exchanged(columns, "all_gather", statistics, norms),
+        Exchanged(columns, "all_reduce", statistics, norms),
+    ]
 
 
 def _products(name: str, case: Case, rank: int) -> list[Multiplication]:

@@ -25,6 +25,10 @@ class MatrixLinear:
         """Keep the input."""
         return self.product.multiply(x), x
 
+    def remember(self, x: Sheet) -> Sheet:
+        """Keep the input."""
+        return x
+
     def backward(self, dy: Sheet, x: Sheet) -> Sheet:
         """Differentiate."""
         if self.bias:
