@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.evidence import Remark
 from pscale.analysis.ranking import LOSSES, Place
 from pscale.analysis.scaling import Point
@@ -40,6 +41,23 @@ def of_plans(ranking: Sequence[Place], points: Sequence[Point]) -> tuple[Headlin
     return tuple(
         Headline(topic=group if several else "", text=_sentence(places, by_case[places[0].case]))
         for group, places in groups.items()
+    )
+
+
+def of_network(bandwidths: Sequence[Bandwidth]) -> tuple[Headline, ...]:
+    """Return, for each axis and size of it, the time of the smallest all-reduce and what the largest got."""
+    groups: dict[str, list[Bandwidth]] = {}
+    for each in bandwidths:
+        if each.verb == "all_reduce":
+            groups.setdefault(f"{each.axis}, {each.ranks} ranks", []).append(each)
+    return tuple(Headline(topic=group, text=_extremes(found)) for group, found in groups.items())
+
+
+def _extremes(found: Sequence[Bandwidth]) -> str:
+    least, most = found[0], found[-1]
+    return (
+        f"An all-reduce of {least.message_bytes / 1024:g} KiB takes {least.call_s * 1e6:.3g} µs, one of "
+        f"{most.message_bytes / 1024:g} KiB gets {most.bus_bytes_per_s * 1e-9:.3g} GB/s on the bus."
     )
 
 

@@ -94,7 +94,9 @@ class Summary:
     @property
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
-        if self.side_by_side and self.ranking:
+        if self.bandwidths:
+            found = headline.of_network(self.bandwidths)
+        elif self.side_by_side and self.ranking:
             found = headline.of_plans(self.ranking, self.points)
         else:
             found = headline.of_series(self.verdicts)

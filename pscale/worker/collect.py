@@ -101,6 +101,10 @@ def _step_s(ends: Sequence[np.ndarray[Any, Any]]) -> float:
     return float(np.median(np.diff(slowest, prepend=0.0)))
 
 
+def _losses(losses: Sequence[float]) -> Columns:
+    return {"loss_first": losses[0], "loss_last": losses[-1], "losses": losses}
+
+
 def _summary(case: Case, step_s: float, ranks: Sequence[Mapping[str, Any]], result: JobResult) -> Columns:
     losses, warmup = result.losses, case.train.warmup
     peaks = [rank["gemm_peak_gflops"] for rank in ranks]
@@ -111,9 +115,7 @@ def _summary(case: Case, step_s: float, ranks: Sequence[Mapping[str, Any]], resu
         "gflops": figures["model_flops"] / step_s * 1e-9,
         "gemm_peak_gflops": sum(peaks) if None not in peaks else None,
         "nodes": len({rank["node"] for rank in ranks}),
-        "loss_first": losses[0],
-        "loss_last": losses[-1],
-        "losses": losses,
+        **(_losses(losses) if case.model.kind != "collectives" else {}),
         "steps": case.train.steps,
         "warmup": warmup,
     }

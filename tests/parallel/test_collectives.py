@@ -8,6 +8,7 @@ import pytest
 from plans import TEXT, counted_calls, each_rank, name, on_plan, predicted_calls
 
 from pscale.analysis.bandwidth import bandwidths
+from pscale.analysis.headline import of_network
 from pscale.config import Data, Model, Plan, Train, to_dict
 from pscale.errors import PlanError
 from pscale.parallel import check
@@ -82,6 +83,11 @@ def test_bandwidths_are_of_the_algorithm_and_of_the_bus_as_nccl_tests_have_them(
     ]
     planned = to_dict(on_plan(BARE, Plan(dp=4)))
     gather, reduce, send = bandwidths(SimpleNamespace(calls=pd.DataFrame(rows), planned={"a": planned}))
+    (headline,) = of_network([gather, reduce, send])
+    assert (headline.topic, headline.text) == (
+        "dp, 4 ranks",
+        "An all-reduce of 0.234375 KiB takes 5e+04 µs, one of 0.234375 KiB gets 7.2e-06 GB/s on the bus.",
+    )
     assert (gather.verb, reduce.verb, send.verb) == ("all_gather", "all_reduce", "send")
     assert (reduce.call_s, reduce.least_s, reduce.most_s) == pytest.approx((0.05, 0.02, 0.08))
     assert reduce.algorithm_bytes_per_s == pytest.approx(240 / 0.05)
