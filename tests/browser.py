@@ -118,11 +118,6 @@ class Browser:
         answer = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
-    def printed(self, path: Path) -> None:
-        """Write the page as a PDF."""
-        answer = self.tell("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
-        path.write_bytes(base64.b64decode(answer["data"]))
-
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for, but for files inside itself."""
         sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]

@@ -14,7 +14,7 @@ from pscale.analysis.summary import Summary
 from pscale.analysis.timeline import INSIDE, PARTS, Span, Timeline
 from pscale.report import style, text
 from pscale.report.draw_schedule import colour
-from pscale.report.look import narrow, sized
+from pscale.report.look import ON_PALE, narrow, sized
 
 _ROW, _HEAD, _AXIS, _LEGEND = 0.25, 0.42, 0.42, 0.3  # inches
 _LEAST_ROW = 0.11
@@ -125,7 +125,9 @@ def _number(axes: Axes, rows: dict[int, int], each: Timeline, longest_s: float) 
         if (stop_s - start_s) / longest_s * _INCHES > _PER_DIGIT * len(str(span.micro)):
             place = (start_s + stop_s) / 2, rows[span.rank]
             ink = "white" if span.part < each.stages else style.INK
-            axes.text(*place, str(span.micro), ha="center", va="center", fontsize=sized(7), color=ink)
+            label = axes.text(*place, str(span.micro), ha="center", va="center", fontsize=sized(7), color=ink)
+            if ink == style.INK:
+                label.set_gid(ON_PALE)
 
 
 def _longest_busy(span: Span, waits: Iterable[Span]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from pscale.report import style, text
 
 _LABELS = 16  # on an axis, at most
 _LINED, _VECTORS = 512, 2048  # cells: up to these they are parted by lines, and drawn one by one
+_SHADES = 48  # of a cell; with 50 and more matplotlib draws the scale as a picture
 _UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 
 
@@ -31,7 +32,7 @@ def wait(summary: Summary) -> Figure | None:
         ax=axes,
         vmin=0,
         vmax=waits.max() * factor or 1.0,
-        cmap="rocket_r",
+        cmap=sns.color_palette("rocket_r", as_cmap=True).resampled(_SHADES),
         linewidths=0.4 if waits.size <= _LINED else 0,
         rasterized=waits.size > _VECTORS,
         cbar_kws={

@@ -28,6 +28,7 @@ KINDS = {  # colours of the kinds of time, after Okabe and Ito
     "copy": "#009e73",
     "together": "#cd7345",  # between wait and transfer
 }
+ON_PALE = "on-pale"  # the group of a dark text on a pale colour, which is pale on dark paper too
 SCREEN = Look()
 _COLUMN = 3.5  # inches: IEEE, ACM and Nature have 3.3 to 3.5
 LOOKS = {

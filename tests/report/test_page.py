@@ -11,7 +11,7 @@ from pscale.report.exports import csv_tables
 from pscale.report.figures import draw_figures, inline_figures
 from pscale.report.page import render_page
 from pscale.report.page.order import order
-from pscale.report.page.vector import dark, vector
+from pscale.report.page.vector import dark, mirrored, vector
 from pscale.report.text import clean, duration, percent, rate, size_of
 
 
@@ -192,6 +192,27 @@ def test_colours_on_dark_paper_keep_their_order_and_greys_change_places():
     brightness = [sum(bytes.fromhex(shade[1:])) for shade in shades]
     assert brightness == sorted(brightness)
     assert dark("#0072b2") != "#0072b2"
+    cells = [mirrored(cell) for cell in ("#faebdd", "#f26a4a", "#cb1b4f", "#03051a")]
+    assert [sum(bytes.fromhex(cell[1:])) for cell in cells] == sorted(
+        sum(bytes.fromhex(cell[1:])) for cell in cells
+    )
+
+
+def test_cells_of_a_map_have_colours_of_their_own_and_text_on_pale_bars_stays_dark():
+    svg = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">
+        <g id="QuadMesh_1"><path style="fill: #faebdd"/></g><g id="patch_1"><path style="fill: #0072b2"/></g>
+        <g id="on-pale"><text style="fill: #222222">1</text></g></svg>"""
+    drawn = vector(svg, "c0")
+    assert (drawn.heat, drawn.colours) == ({"#faebdd"}, {"#0072b2"})
+    assert [
+        f"fill:{colour}" in drawn.inside for colour in ("var(--hfaebdd)", "var(--x0072b2)", "#222222")
+    ] == [True] * 3
+
+
+def test_words_in_backticks_are_code_and_nothing_else_becomes_markup(tmp_path):
+    points = [Point(ranks=1, status="failed", reason="set `OMP_NUM_THREADS` <b>now</b>")]
+    page = page_of(summary_of(tmp_path / "run", points))
+    assert "set <code>OMP_NUM_THREADS</code> &lt;b&gt;now&lt;/b&gt;" in page
 
 
 def test_a_drawing_has_no_name_that_another_one_has(summary):

@@ -116,6 +116,7 @@ class Headlines:
     warning: str
     lines: tuple[tuple[str, str], ...]
     more: tuple[tuple[str, str], ...] = ()
+    untold: int = 0  # that there is no room for
     marks: tuple[tuple[str, Tone], ...] = ()  # of failures and doubts, told of elsewhere
 
 
@@ -125,6 +126,7 @@ class Tile:
 
     name: str
     value: str
+    unit: str = ""
     note: str = ""
     band: Band = ""
 

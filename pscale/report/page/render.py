@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pscale import __version__
 from pscale.analysis.summary import Summary
@@ -29,8 +30,9 @@ from pscale.report.page.sections.provenance import provenance
 from pscale.report.page.sections.scaling import scaling
 from pscale.report.page.sections.verdict import COLOURS, verdict
 from pscale.report.page.sections.waits import waits
-from pscale.report.page.vector import dark, vector
+from pscale.report.page.vector import dark, mirrored, vector
 
+_CODE = re.compile(r"`([^`]+)`")
 _TEMPLATES = Path(__file__).parent / "templates"
 _ORDER: tuple[Callable[[Context], Section | None], ...] = (
     *(verdict, plans, efficiency, scaling, phases, waits, communication, memory, pipeline, loss),
@@ -46,6 +48,7 @@ def render_page(summary: Summary, figures: Mapping[str, str]) -> str:
     )
     sections = [section for section in _sections(context) if section is not None]
     named = sorted({*COLOURS.values()}.union(*(each.colours for each in context.vectors.values())))
+    heat = sorted(frozenset[str]().union(*(each.heat for each in context.vectors.values())))
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     return (
         _environment()
@@ -53,7 +56,10 @@ def render_page(summary: Summary, figures: Mapping[str, str]) -> str:
         .render(
             summary=summary,
             sections=sections,
-            colours=[(colour[1:], colour, dark(colour)) for colour in named],
+            colours=[
+                *((f"x{colour[1:]}", colour, dark(colour)) for colour in named),
+                *((f"h{colour[1:]}", colour, mirrored(colour)) for colour in heat),
+            ],
             parts={kind: colour[1:] for kind, colour in COLOURS.items()},
             style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
@@ -79,8 +85,14 @@ def _environment() -> Environment:
         finalize=_printable,
     )
     environment.filters["size"] = text.size_of
+    environment.filters["prose"] = _prose
     environment.filters["drawing"] = Markup  # of figures, in which matplotlib has escaped all texts
     return environment
+
+
+def _prose(said: str) -> Markup:
+    """Return a sentence whose words in backticks are set as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(_printable(said)))))
 
 
 def _printable(value: Any) -> Any:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pscale.report.look import ON_PALE
+
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
@@ -26,6 +28,7 @@ class Vector:
     width: float
     height: float
     colours: frozenset[str]
+    heat: frozenset[str] = frozenset()  # colours of cells, whose strength is their meaning
 
 
 def vector(svg: str, name: str) -> Vector:
@@ -35,11 +38,18 @@ def vector(svg: str, name: str) -> Vector:
     for parent in list(root.iter()):
         for part in [part for part in parent if part.tag in _DROPPED]:
             parent.remove(part)
-    colours: set[str] = set()
+    _mark(root)
+    colours: dict[str, set[str]] = {"x": set(), "h": set()}
     for part in root.iter():
         _adapt(part, name, colours)
     inside = "".join(ET.tostring(part, encoding="unicode") for part in root)
-    return Vector(inside=inside, width=width, height=height, colours=frozenset(colours))
+    return Vector(
+        inside=inside,
+        width=width,
+        height=height,
+        colours=frozenset(colours["x"]),
+        heat=frozenset(colours["h"]),
+    )
 
 
 def dark(colour: str) -> str:
@@ -51,12 +61,33 @@ def dark(colour: str) -> str:
     return _from_oklab(_DARKEST + _RANGE * lightness, a, b)
 
 
+def mirrored(colour: str) -> str:
+    """Return the colour of a cell on dark paper: what was close to the paper still is."""
+    lightness, a, b = _to_oklab(colour)
+    return _from_oklab(_PAPER + (_INK - _PAPER) * (1 - lightness), a, b)
+
+
 _GREY = 0.02  # chroma
 _PAPER, _INK, _INK_ON_WHITE = 0.21, 0.93, 0.25  # lightness of the paper and the ink of a dark page
 _DARKEST, _RANGE = 0.50, 0.42  # of hues on it
 
 
-def _adapt(part: ET.Element, name: str, colours: set[str]) -> None:
+def _mark(root: ET.Element) -> None:
+    """Mark what is not coloured as all the rest: heat maps, pictures with their scale, texts on pale bars."""
+    raster = next(root.iter(f"{_SVG}image"), None) is not None
+    for group in root.iter(f"{_SVG}g"):
+        if group.get("id", "").startswith("QuadMesh"):
+            for part in group.iter():
+                part.set("class", "literal" if raster else "cell")
+            if raster:
+                group.set("class", "raster")
+            group.set("shape-rendering", "crispEdges")  # no seams between cells
+        elif group.get("id") == ON_PALE:
+            for part in group.iter():
+                part.set("class", "literal")
+
+
+def _adapt(part: ET.Element, name: str, colours: dict[str, set[str]]) -> None:
     """Shorten an element, make its ids those of this figure, and name its colours instead of stating them."""
     part.tag = part.tag.removeprefix(_SVG)
     part.text, part.tail = (text if text and text.strip() else None for text in (part.text, part.tail))
@@ -64,14 +95,12 @@ def _adapt(part: ET.Element, name: str, colours: set[str]) -> None:
     if (target := attributes.pop(_LINK, None)) is not None:
         attributes["href"] = target.replace("#", f"#{name}-", 1) if target.startswith("#") else target
     if "id" in attributes:
-        if part.tag == "g":  # nothing refers to a group, but style does to heat maps
-            kind = attributes.pop("id")
-            if kind.startswith("QuadMesh"):
-                attributes["class"] = "heat"
+        if part.tag == "g":  # nothing refers to a group
+            del attributes["id"]
         else:
             attributes["id"] = f"{name}-{attributes['id']}"
     if part.tag == "image":
-        attributes["class"] = "heat"
+        attributes.setdefault("class", "raster")
     for key, value in attributes.items():
         short = _LONG.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
         attributes[key] = _REFERENCE.sub(rf"url(#{name}-\1)", _SPACE.sub(" ", short).strip())
@@ -79,8 +108,13 @@ def _adapt(part: ET.Element, name: str, colours: set[str]) -> None:
         del attributes["transform"]
     if "style" in attributes:
         styled = _FONT.sub("", attributes["style"])
-        colours.update(_COLOUR.findall(styled))
-        attributes["style"] = _COLOUR.sub(lambda found: f"var(--x{found[0][1:]})", styled).replace(": ", ":")
+        kind = {"cell": "h", "literal": ""}.get(attributes.get("class", ""), "x")
+        if kind:
+            colours[kind].update(_COLOUR.findall(styled))
+            styled = _COLOUR.sub(lambda found: f"var(--{kind}{found[0][1:]})", styled)
+        attributes["style"] = styled.replace(": ", ":")
+    if attributes.get("class") in {"cell", "literal"}:
+        del attributes["class"]
 
 
 _TO_LMS = (

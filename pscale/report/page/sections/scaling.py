@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pscale.report.grids_cases import cases
 from pscale.report.page.blocks import Block, Section
 from pscale.report.page.context import Context
@@ -14,7 +16,7 @@ def scaling(context: Context) -> Section:
     """Return the figure and the table of all cases."""
     summary = context.summary
     table = sheet(
-        cases(summary),
+        replace(cases(summary), title="Every case"),
         "cases",
         files=context.files("cases"),
         banded=("efficiency",),

@@ -42,6 +42,7 @@ def verdict(context: Context) -> Section:
             warning=summary.oversubscribed,
             lines=tuple(spoken),
             more=tuple(folded[:_FOLDED]),
+            untold=len(folded[_FOLDED:]),
             marks=tuple(_marks(summary)),
         )
     ]
@@ -49,7 +50,8 @@ def verdict(context: Context) -> Section:
         largest = [summary.point(each.case) for each in summary.verdicts if each.case]
         if len(largest) == 1:
             blocks.append(Tiles(items=tuple(_tiles(summary, largest[0]))))
-        blocks += _stacks(summary, largest[:_SPOKEN])
+        if len(largest) <= _SPOKEN:
+            blocks += _stacks(summary, largest)
         if len(largest) > 1:
             blocks.append(table(summary))
     return Section(name="verdict", title="In short", lead="", blocks=blocks)
@@ -84,11 +86,12 @@ def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
             note=f"{at}; base: {_base(summary, point)}",
         )
     if point.step_s:
-        value, note = text.duration(point.step_s.value), _interval(text.duration_interval(point.step_s))
-        yield Tile(name=f"Step {at}", value=value, note=note)
+        value, _, unit = text.duration(point.step_s.value).partition(" ")
+        note = _interval(text.duration_interval(point.step_s))
+        yield Tile(name=f"Step {at}", value=value, unit=unit, note=note)
     if rate := point.samples_per_s:
         tokens = f"{text.rate(point.tokens_per_s.value)} tokens/s" if point.tokens_per_s else ""
-        yield Tile(name="Throughput", value=f"{text.rate(rate.value)} samples/s", note=tokens)
+        yield Tile(name="Throughput", value=text.rate(rate.value), unit="samples/s", note=tokens)
     if point.peak_fraction:
         yield Tile(
             name="Of the matrix-product peak",
