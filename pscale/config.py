@@ -6,6 +6,7 @@ Frozen, keyword-only and of the standard library alone, so that every package ma
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -306,7 +307,7 @@ class Case:
         """What makes ranks late on purpose, in words; empty for a healthy case."""
         return in_words(self.inject, self.jitter)
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Ten hexadecimal digits of the content: the same work has the same id in every suite."""
         content = _unlike_default(self)

@@ -22,12 +22,14 @@ _PAUSE_S = 0.01
 
 def end(tag: str) -> None:
     """End all processes whose environment says `TAG`=`tag`: terminate, then kill, and wait for the end."""
+    are_left = True
     try:
-        _signal(tag, signal.SIGTERM)
+        are_left = _signal(tag, signal.SIGTERM)
     finally:  # also when the user is too impatient for the grace
         for _ in range(_KILLS):
-            if not _signal(tag, signal.SIGKILL):
+            if not are_left:
                 break
+            are_left = _signal(tag, signal.SIGKILL)
 
 
 def tagged(tag: str) -> list[psutil.Process]:
