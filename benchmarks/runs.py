@@ -43,6 +43,7 @@ timing: {{gemm_peak: false, overhead_steps: 0}}
 launch: {{launcher: "{launcher}", scheduler: {scheduler}, packing: all, job_time_limit: 1h}}
 """
 _LOOK_S = 0.5
+_REPORTED = 5  # one run of so many draws its report too
 SITE = "here: {hosts: ['*'], poll: 1s}\n"
 
 
@@ -109,44 +110,64 @@ def _peak_mib(process: subprocess.Popen[bytes], bench: Bench) -> float:
 
 
 def killed(folder: Path, kills: int) -> int:
-    """Kill runs of 20 cases at random instants; return how many launches were lost or done twice."""
-    source, wrong, runs = random.Random(1), 0, 0
-    start = time.perf_counter()
-    (folder / "whole").mkdir()
-    Bench(folder / "whole", 20, "none").start("run", "noop.yaml").wait()
-    whole_s, left = time.perf_counter() - start, kills
-    while left:
+    """Kill runs of 20 cases at random instants; return how many launches were lost or done twice.
+
+    Most runs draw no report, so that most kills fall where launches begin and end. A life that ends by
+    itself with an error counts too: going on has to work always.
+    """
+    source, moments, wrong, runs = random.Random(1), Counter[str](), 0, 0
+    whole_s: dict[bool, float] = {}  # of a life from the start to the end, with and without a report
+    while moments.total() < kills:
         runs += 1
+        reported = runs % _REPORTED == 0
         place = folder / str(runs)
         place.mkdir()
         bench = Bench(place, 20, "none")
         finished: set[tuple[str, int]] = set()
-        while True:
-            before = len(_lines(bench.started))
-            process = bench.start("run", "noop.yaml")
+        over = False
+        while not over:
+            before, begun = len(_lines(bench.started)), time.perf_counter()
+            process = bench.start("run", "noop.yaml", *(() if reported else ("--no-report",)))
+            may_kill = moments.total() < kills and reported in whole_s
             try:
-                process.wait(source.uniform(0.0, whole_s) if left else None)
+                over = process.wait(source.uniform(0.0, whole_s[reported]) if may_kill else None) in (0, 1)
+                wrong += not over
+                if not finished:
+                    whole_s[reported] = time.perf_counter() - begun
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                left -= 1
-            journal = bench.journal()
-            if journal is None:
+                moments[_moment(bench)] += 1
+            if (journal := bench.journal()) is None:
                 continue
             again = set(_lines(bench.started)[before:])
             wrong += len(again & {f"{case}-{repeat}" for case, repeat in finished})
             wrong += len(finished - journal.finished())
             finished = journal.finished()
-            if journal.is_finished() and process.returncode in (0, 1):
-                break
-        journal = bench.journal()
-        assert journal is not None
-        ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
-        wrong += sum(count != 1 for count in ended.values()) + (len(ended) != 20)
-        wrong += len(list((journal.folder / "data").glob("cases-*.parquet"))) != 20
-        wrong += len(list(place.glob("reports/noop/*/run.json"))) != 1
-    print(f"{runs} runs of 20 cases, killed {kills} times: {wrong} launches lost or done twice")
+            over = over or journal.is_over()  # killed with nothing left to do
+        wrong += _faults(bench)
+    for moment, count in moments.items():
+        print(f"killed {count} times {moment}")
+    print(f"{runs} runs of 20 cases, killed {kills} times: {wrong} launches lost or done twice, or errors")
     return wrong
+
+
+def _moment(bench: Bench) -> str:
+    """Say when a run was killed."""
+    journal = bench.journal()
+    if journal is None:
+        return "before there was a run"
+    return "after the last launch" if journal.is_finished() else "while launches were left"
+
+
+def _faults(bench: Bench) -> int:
+    """Count what is wrong with a run that is over."""
+    journal = bench.journal()
+    assert journal is not None
+    ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
+    wrong = sum(count != 1 for count in ended.values()) + (len(ended) != 20)
+    wrong += len(list((journal.folder / "data").glob("cases-*.parquet"))) != 20
+    return wrong + (len(list(bench.folder.glob("reports/noop/*/run.json"))) != 1)
 
 
 def _lines(path: Path) -> list[str]:
