@@ -8,13 +8,24 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pscale"
-EVERYONE = {"cgroup", "config", "durable", "errors", "expressions", "lateness", "ranges", "without"}
+EVERYONE = {
+    "cgroup",
+    "config",
+    "durable",
+    "errors",
+    "expressions",
+    "lateness",
+    "metrics",
+    "ranges",
+    "without",
+}
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "durable": set(),
     "expressions": {"errors"},
     "lateness": set(),
+    "metrics": set(),
     "ranges": set(),
     "without": set(),
     "mesh": set(),
@@ -28,7 +39,7 @@ MAY_IMPORT = {
     "launch": set(),
     "analysis": {"replay", "results"},
     "report": {"analysis"},
-    "cli": {"suite", "parallel", "launch", "results", "analysis", "report"},
+    "cli": {"suite", "parallel", "launch", "replay", "results", "analysis", "report"},
 }
 THIRD_PARTY = {
     "mpi4py": {"mesh"},

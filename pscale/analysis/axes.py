@@ -43,7 +43,7 @@ def axis_trees(run: Run, launches: pd.DataFrame) -> tuple[AxisTree, ...]:
     table["serialisation"] = table["parallel"] / table["transfer"]
     names = ["parallel", "serialisation", "transfer"]
     medians = table.groupby(["case", "axis"])[names].median().reset_index()
-    compute = run.steps.groupby(["case", "rank"], observed=True)["compute_s"].sum()
+    compute = run.phases.groupby(["case", "rank"], observed=True)["compute_s"].sum()
     balances = {
         str(case): part.droplevel("case") for case, part in compute.groupby(level="case", observed=True)
     }

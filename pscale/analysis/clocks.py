@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -23,12 +24,10 @@ class Unclear:
 
 
 def unclear(calls: pd.DataFrame) -> tuple[Unclear, ...]:
-    """Return the calls whose wait and transfer must be read as one."""
-    bounds = calls["clock_bound_s"].fillna(0.0)
-    if not bounds.any():
+    """Return the calls whose wait and transfer must be read as one, from sums with `bound_s`."""
+    if not calls["bound_s"].any():
         return ()
-    weighted = calls.assign(bound_s=bounds * calls["count"])
-    sums = weighted.groupby(_GROUP, observed=True)[["bound_s", "wait_s", "count"]].sum().reset_index()
+    sums = calls.groupby(_GROUP, observed=True)[["bound_s", "wait_s", "count"]].sum().reset_index()
     found = sums[(sums["bound_s"] > 0) & (sums["bound_s"] > LIMIT * sums["wait_s"])].astype(
         dict.fromkeys(_GROUP, str)
     )
@@ -39,18 +38,24 @@ def unclear(calls: pd.DataFrame) -> tuple[Unclear, ...]:
     )
 
 
-def joined(
-    steps: pd.DataFrame, calls: pd.DataFrame, found: tuple[Unclear, ...]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both tables with a column `together_s`, to which wait and transfer of unclear calls go."""
+def joined(steps: pd.DataFrame, calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
+    """Return rows of steps with a column `together_s`, to which wait and transfer of unclear calls go."""
+    moved = calls.loc[_of(calls, found)].groupby(_PLACE, observed=True)[["wait_s", "transfer_s"]].sum()
+    parts = moved.reindex(pd.MultiIndex.from_frame(steps[_PLACE]), fill_value=0.0).set_axis(steps.index)
+    return _moved(steps, parts)
+
+
+def blurred_sums(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
+    """Return sums of calls with a column `together_s`, as `joined` does."""
     if not found:
-        return steps.assign(together_s=0.0), calls.assign(together_s=0.0)
+        return calls.assign(together_s=0.0)
+    return _moved(calls, calls[["wait_s", "transfer_s"]].mul(_of(calls, found), axis=0))
+
+
+def _of(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.Series[bool]:
+    """Tell which rows are of unclear calls."""
     names = {(call.case, call.axis, call.verb) for call in found}
-    chosen = pd.Series(pd.MultiIndex.from_frame(calls[_GROUP].astype(str)).isin(names), index=calls.index)
-    moved = calls.loc[chosen].groupby(_PLACE, observed=True)[["wait_s", "transfer_s"]].sum()
-    of_steps = moved.reindex(pd.MultiIndex.from_frame(steps[_PLACE]), fill_value=0.0).set_axis(steps.index)
-    of_calls = calls[["wait_s", "transfer_s"]].mul(chosen, axis=0)
-    return _moved(steps, of_steps), _moved(calls, of_calls)
+    return pd.Series(pd.MultiIndex.from_frame(calls[_GROUP].astype(str)).isin(names), index=calls.index)
 
 
 def _moved(table: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:

@@ -56,11 +56,11 @@ def launches(run: Run) -> pd.DataFrame:
     """
     ranks = run.ranks.groupby(_LAUNCH, observed=True)
     known = {
-        "wall_s": run.steps.groupby(_LAUNCH, observed=True)["end_s"].max(),
+        "wall_s": run.ends.groupby(_LAUNCH, observed=True)["end_s"].max(),
         "t_ideal_s": ranks["t_ideal_s"].max(),
         "mean_unaccounted_s": ranks["unaccounted_s"].mean(),
     }
-    sums = _of_ranks(run.steps, _LAUNCH).drop(columns=["wall_s", "t_ideal_s"])
+    sums = _of_ranks(run.phases, _LAUNCH).drop(columns=["wall_s", "t_ideal_s"])
     return _with_cores(run, sums.join(pd.DataFrame(known)))
 
 
@@ -69,12 +69,12 @@ def phases(run: Run) -> pd.DataFrame:
 
     So is its ideal wall: compute, copies and the wait that an ideal network leaves.
     """
-    return _with_cores(run, _of_ranks(run.steps, [*_LAUNCH, "phase"]))
+    return _with_cores(run, _of_ranks(run.phases, [*_LAUNCH, "phase"]))
 
 
-def _of_ranks(steps: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Sum the kinds of time over steps, then describe their spread over ranks."""
-    named = steps[steps["phase"] != ""]
+def _of_ranks(sums: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Describe the spread of the kinds of time over ranks; `sums` are those over steps."""
+    named = sums[sums["phase"] != ""]
     columns = [*KINDS, "ideal_wait_s", "wall_s"]
     per_rank = named.groupby([*by, "rank"], observed=True)[columns].sum(min_count=1)
     per_rank["t_ideal_s"] = per_rank[["compute_s", "copy_s", "ideal_wait_s"]].sum(axis=1, skipna=False)
@@ -88,7 +88,7 @@ def _of_ranks(steps: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
-    steps = run.steps.groupby(_LAUNCH, observed=True)["step"].nunique().rename("steps")
+    steps = run.ends.groupby(_LAUNCH, observed=True).size().rename("steps")
     table = table.join(steps, on=_LAUNCH).reset_index()
     table["case"] = table["case"].astype(str)
     known = ["case", "repeat", "threads", "model_flops", "scaling"]

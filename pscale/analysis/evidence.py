@@ -124,7 +124,10 @@ def _of_interval(point: Point, auto: Mapping[str, Any] | None) -> Iterator[tuple
     width = point.step_s.half_width if point.step_s else None
     if width is None or width <= (auto["precision"] if auto else HALF_WIDTH):
         return
-    known = f"The step time is known to ±{100 * width:.2g}% only, from {point.launches} launches"
+    launches = f"from {point.launches} launches"
+    known = f"The step time is known to ±{100 * width:.2g}% only, {launches}"
+    if point.step_s and point.step_s.stated is None:
+        known = f"The step time is known worse than to a factor of two, {launches}, which differ too much"
     if auto is None:
         yield "interval", f"{known}. Raise `repeat` (and `train.steps`)."
     elif point.launches + point.failed < auto["most"]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +11,45 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis.agreement import with_disagreement
-from pscale.analysis.clocks import Unclear, joined, unclear
+from pscale.analysis.clocks import Unclear, blurred_sums, joined, unclear
+from pscale.analysis.document import LOST, document_from_rows, planned_from_rows, read_document
+from pscale.analysis.read import Reader, frame, rows_of
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.schema import Table
 
-FORMAT = 1
 KINDS = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s")
-_CATEGORIES: dict[Table, list[str]] = {
-    "cases": [],
-    "steps": ["case", "phase"],
-    "calls": ["case", "phase", "axis", "verb"],
-    "events": ["case", "phase", "kind", "label", "axis", "verb"],
-    "ranks": ["case", "host", "cpus", "blas", "blas_version", "blas_architecture", "blas_threading"],
-}
-_SMALL = ("repeat", "rank", "step")  # these keys are never null and fit in 32 bits
+_NAMED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """One run as stored. `document` is run.json; `pending` are launches planned and without a row.
 
-    `cases` has every launch that ended; steps, calls and ranks are those of launches that ended well. Steps
-    and calls have a further kind of time, `together_s`: wait and transfer of the `unclear` calls.
+    `cases` has every launch that ended, and `ranks` every rank of those that ended well. Of steps and calls
+    there are sums alone, a row for each
+    * `phases`: launch, rank and phase: the kinds of time over all steps; `together_s` among them is wait and
+      transfer of the `unclear` calls;
+    * `seats`: launch and rank: `steps`, when the last of them ended (`end_s`), and `calls`, how many;
+    * `ends`: launch and step: when it ended on the last rank, what the rank that burnt most burnt;
+    * `blame`: launch, rank and step: the waits of others that were for this rank alone; `waited` by launch;
+    * `calls`: launch, axis and verb.
     """
 
     path: Path
     document: Mapping[str, Any]
     cases: pd.DataFrame
-    steps: pd.DataFrame
-    calls: pd.DataFrame
     ranks: pd.DataFrame
+    phases: pd.DataFrame
+    seats: pd.DataFrame
+    ends: pd.DataFrame
+    blame: pd.DataFrame
+    waited: pd.DataFrame
+    calls: pd.DataFrame
     unclear: tuple[Unclear, ...]
     pending: tuple[tuple[str, int], ...]
+    gaps: tuple[str, ...]  # what is lost of the run, in sentences
+    origins: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # folder and id of cases of others
 
     @property
     def planned(self) -> Mapping[str, Mapping[str, Any]]:
@@ -59,31 +64,59 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read the run in folder `path`, as far as it has got; raises ResultsError for anything else."""
-    document = _document(path)
+    """Read the run in folder `path`, as far as it has got and can be read.
+
+    Launches of which a part cannot be read, or has times that are no numbers, are invalid and say so. Raises
+    ResultsError for folders that are none of a run, and for what a newer pscale has written.
+    """
+    document = read_document(path)
     data = path / "data"
     if not data.is_dir():
         raise ResultsError(f"{path}: has no folder 'data', so nothing was measured; run the suite again")
-    cases = _frame(data, "cases").sort_values(["case", "repeat"], ignore_index=True)
+    damaged: list[store.Damaged] = []
+    cases = frame(data, "cases", damaged).sort_values(["case", "repeat"], ignore_index=True)
+    planned = document or document_from_rows(cases)
+    document, foreign = _with_foreign(planned, cases)
     cases = with_disagreement(cases, {case["id"]: case for case in document["cases"]})
-    calls = _of_good(_frame(data, "calls"), cases)
-    blurred = unclear(calls)
-    steps, calls = joined(_of_good(_frame(data, "steps"), cases), calls, blurred)
+    reader = Reader(data, damaged)
+    calls = reader.calls()
+    blurred = unclear(_of_good(calls["calls"], _with_faults(cases, damaged, [calls["broken"]])))
+    steps = reader.steps(blurred)
+    ranks = frame(data, "ranks", damaged)
+    cases = _with_faults(cases, damaged, [steps["broken"], calls["broken"]])
+    good = {name: _of_good(table, cases) for name, table in steps.items()}
     return Run(
         path=path,
         document=document,
         cases=cases,
-        steps=steps,
-        calls=calls,
-        ranks=_of_good(_frame(data, "ranks"), cases),
+        ranks=_of_good(ranks, cases),
+        phases=good["phases"],
+        seats=_with_calls(good["seats"], calls["seats"]),
+        ends=good["ends"],
+        blame=good["blame"],
+        waited=good["waited"],
+        calls=blurred_sums(_of_good(calls["calls"], cases), blurred),
         unclear=blurred,
-        pending=_pending(document, cases),
+        pending=_pending(planned, cases),
+        gaps=tuple(_gaps(document, cases, good["ends"], damaged, foreign)),
     )
+
+
+def steps(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
+    """Return the rows of steps of one case, or of one launch, if it ended well; read when asked for."""
+    path, name = run.origins.get(case, (run.path, case))
+
+    def read(table: Table) -> pd.DataFrame:
+        rows = rows_of(path / "data", table, name, repeat)
+        return rows.assign(case=rows["case"].cat.rename_categories({name: case}))
+
+    rows = _of_good(read("steps"), run.cases)
+    return joined(rows, read("calls"), run.unclear) if run.unclear else rows.assign(together_s=0.0)
 
 
 def events(run: Run) -> pd.DataFrame:
     """Return the notes of the traced launches that ended well; read when asked for, as they are many."""
-    return _of_good(_frame(run.path / "data", "events"), run.cases)
+    return _of_good(frame(run.path / "data", "events"), run.cases)
 
 
 def newest(root: Path) -> Path:
@@ -95,39 +128,50 @@ def newest(root: Path) -> Path:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a small table as dictionaries of plain Python values; nulls are None."""
-    columns = {str(name): frame[name].astype(object) for name in frame.columns}
-    rows = pd.DataFrame(columns).to_dict("records")
-    return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]
+    """Return the rows of a table as dictionaries of plain Python values; nulls are None."""
+    columns = {
+        str(name): column.astype(object).where(column.notna(), None).tolist()
+        for name, column in frame.items()
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _document(path: Path) -> Mapping[str, Any]:
-    file = path / "run.json"
-    if not path.is_dir():
-        raise ResultsError(f"{path}: no such folder; name a run such as reports/weak/<run>")
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ResultsError(f"{path}: not a run's folder: it has no run.json") from None
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{file}: cannot be read as JSON ({error})") from error
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
-        raise ResultsError(f"{file}: not written by pscale")
-    if document["format"] > FORMAT:
-        raise ResultsError(
-            f"{file}: written by a newer pscale: format {document['format']}, "
-            f"this one reads up to {FORMAT}; upgrade pscale"
-        )
-    cases = document.get("cases")
-    if not isinstance(cases, list) or not all(isinstance(case, dict) and "id" in case for case in cases):
-        raise ResultsError(f"{file}: lists no cases; it is damaged, or not written by pscale")
-    return document
+def _with_foreign(
+    document: Mapping[str, Any], cases: pd.DataFrame
+) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """Return the document with the cases that have rows but are none of its suite, and these alone."""
+    known = [case["id"] for case in document["cases"]]
+    foreign = planned_from_rows(cases[~cases["case"].isin(known)])
+    return {**document, "cases": [*document["cases"], *foreign]}, foreign
 
 
-def _frame(data: Path, table: Table) -> pd.DataFrame:
-    frame: pd.DataFrame = store.read_table(data, table).to_pandas(categories=_CATEGORIES[table])
-    small = {name: "int32" for name in _SMALL if name in frame.columns}
-    return frame.astype(small)
+def _with_faults(
+    cases: pd.DataFrame, damaged: Sequence[store.Damaged], broken: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """Return the cases with launches marked invalid of which a part is lost or has no numbers for times."""
+    faults = {
+        (part.case, part.repeat): f"its {part.table} are lost: {part.why}; run it again"
+        for part in damaged
+        if part.table != "cases"
+    }
+    for table in broken:
+        for case, repeat in zip(table["case"].astype(str), table["repeat"], strict=True):
+            faults.setdefault(
+                (case, int(repeat)),
+                "its steps or calls have times that cannot be: no finite numbers, or no time at all",
+            )
+    if not faults:
+        return cases
+    launches = list(zip(cases["case"], cases["repeat"], strict=True))
+    wrong = [
+        place
+        for place, (launch, status) in enumerate(zip(launches, cases["status"], strict=True))
+        if launch in faults and status == "ok"
+    ]
+    marked = cases.copy()
+    marked.loc[wrong, "status"] = "invalid"
+    marked.loc[wrong, "reason"] = [faults[launches[place]] for place in wrong]
+    return marked
 
 
 def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
@@ -140,6 +184,12 @@ def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     return table if kept.all() else table[kept]
 
 
+def _with_calls(seats: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the ranks with how many calls each made; NaN where none."""
+    calls = calls.assign(case=calls["case"].cat.set_categories(seats["case"].cat.categories))
+    return seats.merge(calls, on=["case", "repeat", "rank"], how="left")
+
+
 def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> tuple[tuple[str, int], ...]:
     done = set(zip(cases["case"], cases["repeat"], strict=True))
     launches = [(case["id"], repeat) for case in document["cases"] for repeat in range(_repeats(document))]
@@ -149,3 +199,35 @@ def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> tuple[tuple[st
 def _repeats(document: Mapping[str, Any]) -> int:
     repeats = document.get("repeats")
     return repeats if isinstance(repeats, int) else 1
+
+
+def _gaps(
+    document: Mapping[str, Any],
+    cases: pd.DataFrame,
+    steps: pd.DataFrame,
+    damaged: Sequence[store.Damaged],
+    foreign: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    """Yield what a reader has to know of what is lost, beside launches that are invalid for it."""
+    if LOST in document:
+        yield (
+            "run.json is lost: cases are told by their rows; what was planned and has not run is not known, "
+            "nor what was expected."
+        )
+    if foreign:
+        labels = [str(case.get("label", case["id"])) for case in foreign]
+        yield f"There are rows of cases that run.json does not know: {_some(labels)}."
+    for part in damaged:
+        if part.table == "cases":
+            yield f"The row of a launch is lost: {part.why}. The launch counts as not run."
+    good = records(cases.loc[cases["status"] == "ok", ["case", "repeat", "label"]])
+    known = set(zip(steps["case"].astype(str), steps["repeat"], strict=True))
+    without = [
+        f"{row['label']} #{row['repeat'] + 1}" for row in good if (row["case"], row["repeat"]) not in known
+    ]
+    if without and len(steps):
+        yield f"There are no rows of steps of {_some(without)}: these launches count in no breakdown."
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

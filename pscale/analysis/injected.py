@@ -35,8 +35,8 @@ def _cost(point: Point, late: Sample, healthy: Sample, burnt_s: float | None, *,
     extra_s = late.mean - healthy.mean
     change = f"{extra_s / healthy.mean:+.0%}"
     interval = ratio(late, healthy)
-    if often and interval.low is not None and interval.high is not None:
-        change += f", 95% interval {interval.low - 1:+.0%} to {interval.high - 1:+.0%}"
+    if often and interval.stated:
+        change += ", 95% interval {:+.0%} to {:+.0%}".format(*(bound - 1 for bound in interval.stated))
     shown = (
         f"; of the {_ms(burnt_s)} that the latest rank burns a step, {extra_s / burnt_s:.0%} shows"
         if burnt_s
@@ -59,8 +59,5 @@ def _work(planned: Mapping[str, Any]) -> str:
 
 def _burnt_s(run: Run) -> dict[str, float]:
     """Return, by case, what the rank that burnt most burnt a step: the mean over steps."""
-    rows = run.steps[run.steps["injected_s"].notna()]
-    of_rank = rows.groupby(["case", "repeat", "step", "rank"], observed=True)["injected_s"].sum()
-    of_step = of_rank.groupby(level=["case", "repeat", "step"], observed=True).max()
-    means = of_step.groupby(level="case", observed=True).mean()
+    means = run.ends.dropna(subset="burnt_s").groupby("case", observed=True)["burnt_s"].mean()
     return {str(case): float(value) for case, value in means.items() if value > 0}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import Run, records, steps
 
 _NOTICED = 0.01  # of the step that the others wait for one rank: less is not worth a word
 _LATE = 0.1  # of the step: by so much a rank is late in a single step
@@ -38,53 +40,61 @@ class Late:
 
 def late_ranks(run: Run) -> tuple[Late, ...]:
     """Return the rank to blame for every case that has one."""
-    known = run.steps[run.steps["caused_s"].notna()]
-    return tuple(
-        found
-        for case, rows in known.groupby("case", observed=True)
-        for found in _of_case(str(case), rows, run)
-    )
+    if run.blame.empty:
+        return ()
+    table = _by_rank(run)
+    worst = table.loc[table.groupby("case", observed=True)["blame_s"].idxmax()]
+    bound = np.maximum(_MOST, _BY_TURNS / (worst["others"] + 1))
+    named = worst[(worst["step_share"] >= _NOTICED) & (worst["wait_share"] >= bound)]
+    return tuple(_late(row, run) for row in records(named))
 
 
-def _of_case(case: str, rows: pd.DataFrame, run: Run) -> Iterator[Late]:
-    others = rows["rank"].nunique() - 1
-    waited = rows["wait_s"].sum()
-    if others < 1 or not waited > 0:
-        return
-    times = rows.groupby(["rank", *_STEP])[["caused_s", "wait_s"]].sum()
-    blame = (times["caused_s"] - times["wait_s"]).clip(lower=0.0)
-    if not blame.sum() > 0:
-        return
-    blame *= (
-        waited / blame.sum() / others
-    )  # s that each of the others waits; what is passed on is whose it was
-    by_rank = blame.groupby(level="rank").sum()
-    rank = int(by_rank.index.to_numpy()[by_rank.to_numpy().argmax()])
-    steps = rows[_STEP].drop_duplicates()
-    wall_s = rows.groupby("repeat")["end_s"].max().sum()
-    step_share, wait_share = by_rank[rank] / wall_s, by_rank[rank] * others / waited
-    if step_share < _NOTICED or wait_share < max(_MOST, _BY_TURNS / (others + 1)):
-        return
-    mine = blame.xs(rank, level="rank")
-    late = mine[mine >= _LATE * wall_s / len(steps)]
+def _by_rank(run: Run) -> pd.DataFrame:
+    """Return case and rank with what the others wait for it, in `blame_s` as each of them waits.
+
+    Blame is scaled so that it adds up to all waiting: what is passed on is whose it was.
+    """
+    table = run.blame.groupby(["case", "rank"], observed=True)["blame_s"].sum().reset_index()
+    of_case = table.groupby("case", observed=True)
+    launches = run.ends.groupby(["case", "repeat"], observed=True)["end_s"].agg(["max", "size"])
+    known = run.waited.set_index(["case", "repeat"])
+    sums = launches.join(known, how="inner").groupby(level="case", observed=True).sum()
+    table["others"] = of_case["rank"].transform("size") - 1
+    for name, column in (("wall_s", "max"), ("steps", "size"), ("waited_s", "wait_s")):
+        table[name] = table["case"].map(sums[column]).astype(float)
+    blamed_s = of_case["blame_s"].transform("sum")
+    table = table[(table["others"] > 0) & (table["waited_s"] > 0) & (blamed_s > 0)].copy()
+    table["scale"] = table["waited_s"] / blamed_s / table["others"]
+    table["blame_s"] *= table["scale"]
+    table["step_share"] = table["blame_s"] / table["wall_s"]
+    table["wait_share"] = table["blame_s"] * table["others"] / table["waited_s"]
+    return table
+
+
+def _late(row: Mapping[str, Any], run: Run) -> Late:
+    """Return what is to be said of the rank that a row of `_by_rank` is about."""
+    case, rank, steps_taken = str(row["case"]), int(row["rank"]), int(row["steps"])
+    rows = run.blame[(run.blame["case"] == case) & (run.blame["rank"] == rank)]
+    mine = rows.set_index(_STEP)["blame_s"] * row["scale"]
+    late = mine[mine >= _LATE * row["wall_s"] / steps_taken]
     hosts = run.ranks[(run.ranks["case"] == case) & (run.ranks["rank"] == rank)]["host"].dropna()
-    yield Late(
+    return Late(
         case=case,
         rank=rank,
         host=str(hosts.iloc[0]) if len(hosts) else "",
-        step_share=float(step_share),
-        wait_share=float(wait_share),
+        step_share=float(row["step_share"]),
+        wait_share=float(row["wait_share"]),
         late_steps=len(late),
-        steps=len(steps),
+        steps=steps_taken,
         late_s=float(late.median()) if len(late) else float(mine.median()),
-        phase=_phase(rows, rank, (late if len(late) else mine).index),
+        phase=_phase(steps(run, case), rank, (late if len(late) else mine).index),
     )
 
 
-def _phase(rows: pd.DataFrame, rank: int, steps: pd.Index) -> str:
+def _phase(rows: pd.DataFrame, rank: int, places: pd.Index) -> str:
     """Return the phase in which a rank computed longer than a typical one in these steps, most of all."""
     chosen = rows.set_index(_STEP)
-    chosen = chosen[chosen.index.isin(steps)].reset_index()
+    chosen = chosen[chosen.index.isin(places)].reset_index()
     of_phase = chosen.groupby([*_STEP, "phase"], observed=True)["compute_s"]
     typical = of_phase.quantile(0.5, interpolation="lower").rename("typical_s")
     mine = chosen[chosen["rank"] == rank].join(typical, on=[*_STEP, "phase"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.frames import KINDS, Run, records
+from pscale.analysis.frames import KINDS, Run, records, steps
 
 ORDER = ("data", "forward", "backward", "sync", "update")
 _TIMES = (*KINDS, "ideal_wait_s")
@@ -123,8 +123,8 @@ def calls(run: Run) -> tuple[CallTime, ...]:
     columns = [*_AMOUNTS, "transfer_s", "wait_s", "together_s", *_BESIDE]
     groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
-    steps = means["case"].map(_rank_steps(run, ["case"])).astype(float)
-    means[columns] = means[columns].div(steps, axis=0)
+    taken = means["case"].map(_rank_steps(run, ["case"])).astype(float)
+    means[columns] = means[columns].div(taken, axis=0)
     under_way = means["transfer_s"] + means["hidden_s"]
     means["bytes_per_s"] = (means["bytes"] / under_way).where((under_way > 0) & (means["together_s"] == 0))
     return tuple(CallTime(**row) for row in records(means))
@@ -132,12 +132,11 @@ def calls(run: Run) -> tuple[CallTime, ...]:
 
 def wait_map(run: Run, case: str) -> WaitMap | None:
     """Return the waits of the first good launch of a case, or None if it has none."""
-    rows = run.steps
-    rows = rows[rows["case"] == case]
-    if rows.empty:
+    launches = run.ends.loc[run.ends["case"] == case, "repeat"]
+    if launches.empty:
         return None
-    repeat = int(rows["repeat"].min())
-    rows = rows[rows["repeat"] == repeat]
+    repeat = int(launches.min())
+    rows = steps(run, case, repeat)
     rows = rows.assign(wait_s=rows["wait_s"] + rows["together_s"])
     matrix = rows.pivot_table(index="rank", columns="step", values="wait_s", aggfunc="sum", fill_value=0.0)
     return WaitMap(
@@ -150,23 +149,21 @@ def wait_map(run: Run, case: str) -> WaitMap | None:
 
 def _rank_means(run: Run) -> pd.DataFrame:
     """Return the kinds of time per case, rank and phase: means over steps and launches."""
-    rows = run.steps
-    rows = rows[rows["phase"] != ""]
+    rows = run.phases[run.phases["phase"] != ""]
     sums = rows.groupby(["case", "rank", "phase"], observed=True)[list(_TIMES)].sum().reset_index()
-    steps = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
-    sums[list(_TIMES)] = sums[list(_TIMES)].div(steps["steps"], axis=0)
+    taken = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
+    sums[list(_TIMES)] = sums[list(_TIMES)].div(taken["steps"], axis=0)
     return sums
 
 
 def _mean_step(run: Run) -> pd.Series[float]:
-    launches = run.steps.groupby(["case", "repeat"], observed=True)
-    return (launches["end_s"].max() / launches["step"].nunique()).groupby("case", observed=True).mean()
+    launches = run.ends.groupby(["case", "repeat"], observed=True)
+    return (launches["end_s"].max() / launches.size()).groupby("case", observed=True).mean()
 
 
 def _rank_steps(run: Run, by: list[str]) -> pd.Series[int]:
     """Count the measured steps of every rank, over all launches."""
-    rows = run.steps[["case", "repeat", "rank", "step"]].drop_duplicates()
-    return rows.groupby(by, observed=True).size().rename("steps")
+    return run.seats.groupby(by, observed=True)["steps"].sum()
 
 
 def _place(phase: str) -> tuple[int, str]:

@@ -18,9 +18,7 @@ def recording_note(run: Run) -> str:
         f"Recording: steps with it take {change}, beside those without "
         "(medians of pairs of steps; a difference below 0 is noise)"
     )
-    calls = run.calls.groupby(["case", "repeat", "rank"], observed=True)["count"].sum()
-    walls = run.steps.groupby(["case", "repeat", "rank"], observed=True)["end_s"].max()
-    spent = (calls * call_s / walls).max()
+    spent = (run.seats["calls"] * call_s / run.seats["end_s"]).max()
     if call_s > 0 and spent > 0:
         said += f"; a call is noted in {call_s * 1e6:.2g} µs, {spent:.2%} of the step at most"
     return f"{said}."

@@ -32,6 +32,7 @@ class Point:
 
     case: str
     label: str
+    run: str  # of several that are laid over each other; else empty
     series: str
     scaling: str
     injected: str  # what makes ranks late on purpose; empty for a healthy case
@@ -94,7 +95,7 @@ def step_samples(run: Run, seed: int) -> dict[str, Sample]:
         str(case): Sample(value=float(value), draws=None, launches=1, steps=0, dropped=0)
         for case, value in stated.items()
     }
-    return plain | samples(run.steps, seed)
+    return plain | samples(run.ends, seed)
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
@@ -129,6 +130,7 @@ def _identity(case: str, planned: Mapping[str, Any], launches: pd.DataFrame | No
     return Point(
         case=case,
         label=_text(known.get("label")) or case,
+        run=_text(known.get("run")),
         series=_text(known.get("series")),
         scaling=_text(known.get("scaling")),
         injected=words_of(planned) or _text(first.get("injected")),

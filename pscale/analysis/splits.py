@@ -43,7 +43,7 @@ def _sentence(
         if found.value < _EQUAL or (found.low is not None and found.low <= 1):
             tied.append(_name(other))
             continue
-        interval = "" if found.low is None else f" (95% interval {found.low:.3g} to {found.high:.3g})"
+        interval = " (95% interval {:.3g} to {:.3g})".format(*found.stated) if found.stated else ""
         slower.append(f"{_name(other)} takes {found.value:.3g} times as long{interval}{_why(other, threads)}")
     text = f"Of the splits of {best.cores} cores, {_name(best)} is fastest here{_why(best, threads)}"
     if tied:

@@ -18,6 +18,7 @@ import pandas as pd
 from pscale.analysis.steady import Vector, steady
 
 DRAWS = 2000
+VAGUE = 4.0  # upper over lower end of an interval that says nothing: known worse than to a factor of two
 _CONFIDENCE = 0.95
 _NORMAL = 1.959964  # quantile of the normal distribution for 95 %
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's, 1 … 9 degrees
@@ -34,6 +35,16 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+    @property
+    def stated(self) -> tuple[float, float] | None:
+        """The interval where it says something: None without one, and where its ends are `VAGUE` times apart.
+
+        That is so for two launches that differ by more than chance lets them: all that is known is the value.
+        """
+        if self.low is None or self.high is None or not 0 < self.high <= VAGUE * self.low:
+            return None
+        return self.low, self.high
 
     @property
     def half_width(self) -> float | None:

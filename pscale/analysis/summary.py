@@ -200,6 +200,7 @@ def summarise(
             *injected.costs(run, points, times),
         ),
         notes=(
+            *run.gaps,
             *_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
             *filter(None, [recording_note(run)]),
             *((_TRACED,) if shown else ()),

@@ -68,10 +68,10 @@ _SHARES = ("used", "in_mpi", "single", "imbalance", "off_core")
 
 def _of_ranks(run: Run) -> pd.DataFrame:
     """Return a row per rank and launch: its shares, and the CPU time of its threads per step."""
-    steps = run.steps.groupby([*_LAUNCH, "rank"], observed=True)
-    walls = steps[["compute_s", "wall_s"]].sum()
-    walls["steps"] = steps["step"].nunique()
-    ranks = run.ranks.merge(walls.reset_index(), on=[*_LAUNCH, "rank"], suffixes=("_of_job", ""))
+    seat = [*_LAUNCH, "rank"]
+    walls = run.phases.groupby(seat, observed=True)[["compute_s", "wall_s"]].sum()
+    walls["steps"] = run.seats.set_index(seat)["steps"]
+    ranks = run.ranks.merge(walls.reset_index(), on=seat, suffixes=("_of_job", ""))
     ranks["case"] = ranks["case"].astype(str)
     asked = run.cases[[*_LAUNCH, "threads"]].rename(columns={"threads": "asked"})
     rows = [

@@ -108,9 +108,12 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) 
     if largest.efficiency is None:
         return f"The efficiency at {size(largest)} is not known."
     known = largest.efficiency
-    interval = "" if known.low is None else f" (95% interval {known.low:.0%} to {known.high:.0%})"
-    if known.low is not None and known.high is not None and known.high - known.low > _VAGUE:
-        interval += ", which is too uncertain to judge by"
+    interval, bounds = "", known.stated
+    if bounds is not None:
+        uncertain = ", which is too uncertain to judge by" if bounds[1] - bounds[0] > _VAGUE else ""
+        interval = f" (95% interval {bounds[0]:.0%} to {bounds[1]:.0%}){uncertain}"
+    elif known.low is not None:
+        interval = f" (its launches, {largest.launches} here, differ too much for an interval)"
     compared = (
         f"{largest.scaling} scaling keeps {known.value:.0%} of the efficiency of {size(base)}{interval}"
     )

@@ -11,7 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from pscale import __version__
-from pscale.errors import PscaleError
+from pscale.cli import complete
+from pscale.errors import PscaleError, UsageError
 
 REPORTS = Path("reports")
 
@@ -51,14 +52,35 @@ class FigureStyle(StrEnum):
     publication_serif = "publication-serif"
 
 
-SuitePath = Annotated[Path, typer.Argument(metavar="SUITE", help="A suite's YAML file.")]
-SuitePaths = Annotated[list[Path], typer.Argument(metavar="SUITE...", help="One or more suites' YAML files.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field: model.width=256.")
+SuitePath = Annotated[
+    Path, typer.Argument(metavar="SUITE", help="A suite's YAML file.", autocompletion=complete.suites)
 ]
-Only = Annotated[str | None, typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".')]
+SuitePaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="SUITE...", help="One or more suites' YAML files.", autocompletion=complete.suites
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a field: model.width=256.",
+        autocompletion=complete.settings,
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".', autocompletion=complete.names),
+]
 Reports = Annotated[Path, typer.Option("--reports", help="Folder that holds the runs.")]
-RunPath = Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run's folder; default: the newest.")]
+RunPath = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN]", help="A run's folder; default: the newest.", autocompletion=complete.runs
+    ),
+]
 SiteName = Annotated[
     str | None, typer.Option("--site", help="Profile of sites.yaml; default: the one for this host.")
 ]
@@ -159,9 +181,29 @@ def cancel(path: RunPath = None, reports: Reports = REPORTS) -> None:
     raise typer.Exit(command.cancel(path, reports))
 
 
+@app.command("list")
+def list_runs(
+    reports: Reports = REPORTS,
+    suite: Annotated[str | None, typer.Option(help="Runs of this suite alone.")] = None,
+    most: Annotated[int | None, typer.Option("--most", "-n", min=1, metavar="N", help="Show N runs.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of a folder, those begun last first: how they went, and the best figure of each."""
+    from pscale.cli import history as command
+
+    command.list_runs(reports, suite, most=most, as_json=as_json)
+
+
 @app.command()
 def report(
-    path: RunPath = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN...]",
+            help="Runs' folders, laid over each other; default: the newest.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
     as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
     figures: Annotated[
         bool, typer.Option(help="Draw the figures into the run's folder and the page.")
@@ -197,17 +239,21 @@ def report(
 
     formats = [str(name) for name in figure_format or []] if figures else None
     pictures = command.Pictures(formats=formats, style=style.value, plot=plot)
-    command.report(path, reports, as_format.value, pictures, what_if or [], predict or [])
+    command.report(paths or [], reports, as_format.value, pictures, what_if or [], predict or [])
 
 
 @app.command()
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of the run to compare with.")],
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="Folder of the run to compare with.", autocompletion=complete.runs),
+    ],
     b: Annotated[
         Path | None,
         typer.Argument(
             metavar="[B]",
             help="Folder of the run that may be slower or faster; none: A's other variants.",
+            autocompletion=complete.runs,
         ),
     ] = None,
     as_format: Annotated[Format, typer.Option("--format", "-f", help="What to print.")] = Format.terminal,
@@ -226,18 +272,45 @@ def compare(
 
 
 @app.command()
-def check(path: RunPath = None, reports: Reports = REPORTS, as_json: AsJson = False) -> None:
-    """Compare a run with what its suite expects; exit code 1 if anything does not hold."""
-    from pscale.cli import report as command
+def check(
+    path: RunPath = None,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Hold the run to these values too; may be repeated."),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the run's values as references, and check nothing.")
+    ] = False,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, for CI.")
+    ] = None,
+    reports: Reports = REPORTS,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a run with what its suite and reference values expect; exit code 1 if it falls short."""
+    from pscale.cli import check as command
 
-    raise typer.Exit(command.check(path, reports, as_json=as_json))
+    files = reference or []
+    if not update:
+        code = command.check(path, reports, reference_files=files, junit=junit, as_json=as_json)
+        raise typer.Exit(code)
+    if junit or as_json or len(files) > 1:
+        raise UsageError(
+            "--update writes one file of values, with --reference FILE that one; it checks nothing"
+        )
+    raise typer.Exit(command.update(path, reports, files[0] if files else None))
 
 
 @app.command()
 def trace(
     path: RunPath = None,
     case: Annotated[
-        str | None, typer.Option(metavar="ID", help="Id or label of the case; default: one with most ranks.")
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Id or label of the case; default: one with most ranks.",
+            autocompletion=complete.cases,
+        ),
     ] = None,
     launch: Annotated[int, typer.Option(min=1, metavar="N", help="Which launch of it.")] = 1,
     steps: Annotated[
@@ -284,7 +357,7 @@ def schema() -> None:
 def main() -> NoReturn:
     """Run the command line; a user's mistake ends in one message and the exit code of its kind."""
     try:
-        app()
+        app(prog_name="pscale")  # also for `python -m pscale`: completion goes by this name
     except PscaleError as error:
         if "--debug" in sys.argv[1:]:
             raise

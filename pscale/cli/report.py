@@ -1,29 +1,28 @@
-"""`pscale report` and `pscale check`: read a run, say what it means, write it where people look."""
+"""`pscale report`: read a run, say what it means, write it where people look."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
-from pscale.analysis.expect import Expectation
-from pscale.analysis.frames import load, newest
+from pscale.analysis.frames import Run, load, newest
+from pscale.analysis.overlay import overlay
 from pscale.analysis.summary import Summary, summarise
-from pscale.errors import FAILED, ResultsError
+from pscale.errors import ResultsError, UsageError
+from pscale.replay.network import Link
 from pscale.report.exports import render_json, write_csv
 from pscale.report.latex import render_latex
 from pscale.report.look import LOOKS
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
 from pscale.report.terminal import render_terminal
-from pscale.suite.network import read_network
+from pscale.results.compact import compact
 
-_MARKS = {True: "[green]held[/green]", False: "[red]not held[/red]", None: "[yellow]unknown[/yellow]"}
+_LONGEST = 200  # characters of a folder's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class Pictures:
 
 
 def report(
-    path: Path | None,
+    paths: Sequence[Path],
     reports: Path,
     as_format: str,
     pictures: Pictures,
@@ -45,10 +44,13 @@ def report(
 ) -> None:
     """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
 
-    `what_if` describes networks on which its traced cases are replayed, `predict` sizes to foretell.
+    Several runs are laid over each other, and leave theirs in `reports`/overlays. `what_if` describes
+    networks on which traced cases are replayed, `predict` sizes to foretell.
     """
-    networks = {text: read_network(text) for text in what_if}
-    summary = summarise(load(path or newest(reports)), networks, predict)
+    if what_if and len(paths) > 1:
+        raise UsageError("--what-if replays the calls of one run; name one")
+    networks = _networks(what_if)
+    summary = summarise(_run(paths or [newest(reports)], reports), networks, predict)
     match as_format:
         case "md":
             print(render_markdown(summary))
@@ -66,33 +68,28 @@ def report(
             _present(summary, pictures)
 
 
+def _networks(texts: Sequence[str]) -> dict[str, Mapping[str, Link]]:
+    if not texts:
+        return {}
+    from pscale.suite.network import read_network  # what it stands on takes its time
+
+    return {text: read_network(text) for text in texts}
+
+
+def _run(paths: Sequence[Path], reports: Path) -> Run:
+    runs = [load(path) for path in paths]
+    if len(runs) == 1:
+        return runs[0]
+    name = "+".join(dict.fromkeys(run.path.resolve().name for run in runs))
+    return overlay(runs, reports / "overlays" / name[:_LONGEST])
+
+
 def publish(folder: Path) -> bool:
     """Report a run that has just ended; tell whether every case ran well. Expectations are for `check`."""
+    compact(folder / "data")
     summary = summarise(load(folder))
     _present(summary, Pictures())
     return summary.complete
-
-
-def check(path: Path | None, reports: Path, *, as_json: bool) -> int:
-    """Say which expectations of the suite hold; returns 1 if one does not, or a case did not end well."""
-    summary = summarise(load(path or newest(reports)), predict=None)
-    if as_json:
-        verdicts = [asdict(expectation) for expectation in summary.expectations]
-        print(json.dumps({"run": summary.run, "passed": summary.passed, "expectations": verdicts}, indent=1))
-        return 0 if summary.passed else FAILED
-    console = Console(soft_wrap=True, highlight=False)
-    for failure in summary.failures:
-        console.print(f"[red]{failure.status}[/red]  {escape(failure.label)}: {escape(failure.reason)}")
-    for expectation in summary.expectations:
-        console.print(f"{_MARKS[expectation.held]}  {escape(_sentence(expectation))}")
-    if not summary.expectations:
-        console.print("the suite expects nothing: add `expect:` to it")
-    return 0 if summary.passed else FAILED
-
-
-def _sentence(expectation: Expectation) -> str:
-    found = f"{expectation.value.value:.3g}" if expectation.value else expectation.text
-    return ": ".join(part for part in (expectation.label, expectation.demand, found) if part)
 
 
 def _present(summary: Summary, pictures: Pictures) -> None:
@@ -118,6 +115,7 @@ def _written(summary: Summary, folder: Path, pictures: Pictures) -> list[Path]:
 def _writing(folder: Path) -> Iterator[None]:
     """Turn what the system says against writing into a user's error."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)  # that of several runs is nobody's yet
         yield
     except OSError as error:
         raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error

@@ -17,7 +17,7 @@ from pscale.report.exports import csv_text, finite
 from pscale.report.grid import Column, Grid, Tone
 from pscale.report.latex import latex
 from pscale.report.markdown import escaped, table
-from pscale.report.terminal import show_grid, show_list
+from pscale.report.shown import show_grid, show_list
 
 FORMAT = 1
 _TONES: dict[str, Tone] = {"slower": "bad", "faster": "good", "same": "", "unclear": "pending"}

@@ -92,8 +92,8 @@ def _curve(axes: Axes, found: Sequence[tuple[float, Estimate]], colour: style.Co
     sizes, values = [size for size, _ in found], [known.value for _, known in found]
     axes.plot(sizes, values, "-", color=colour, zorder=3)
     for size, known in found:
-        if known.low is not None and known.high is not None:
-            axes.plot([size, size], [known.low, known.high], color=colour, linewidth=1.1, zorder=4)
+        if known.stated:
+            axes.plot([size, size], known.stated, color=colour, linewidth=1.1, zorder=4)
     axes.plot(sizes, values, "o", color=colour, markeredgecolor="white", markeredgewidth=0.8, zorder=5)
 
 
@@ -170,7 +170,7 @@ def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:
 
 
 def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
-    tops = [max(known.value, known.high or 0.0) for known in values]
+    tops = [max((known.value, *(known.stated or ()))) for known in values]
     if title == "Efficiency":
         axes.set_ylim(0, max(1.08, 1.05 * max(tops)))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

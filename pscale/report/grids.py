@@ -118,31 +118,6 @@ def _together(times: Sequence[RankTime] | Sequence[CallTime]) -> tuple[Column, .
     return (Column(text.KINDS["together"]),) if any(time.together_s for time in times) else ()
 
 
-def expectations(summary: Summary) -> Iterator[Grid]:
-    """Yield what the suite expects, and whether it holds."""
-    if not summary.expectations:
-        return
-    tones: dict[bool | None, Tone] = {True: "good", False: "bad", None: "pending"}
-    columns = tuple(
-        Column(name, right=False, fold=True) for name in ("", "expected", "case", "measured", "verdict")
-    )
-    signs = {True: "✓", False: "✗", None: "?"}
-    rows = tuple(
-        (
-            tones[entry.held],
-            (
-                signs[entry.held],
-                text.clean(entry.demand),
-                text.clean(entry.label),
-                text.number(entry.value.value if entry.value else None),
-                text.clean(entry.text),
-            ),
-        )
-        for entry in summary.expectations
-    )
-    yield Grid(title="Expectations", columns=columns, rows=rows)
-
-
 def failures(summary: Summary) -> Iterator[Grid]:
     """Yield the launches that did not end well, with their reasons."""
     if not summary.failures:

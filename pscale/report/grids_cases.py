@@ -16,7 +16,7 @@ _WIDE = ("of peak", "launches", "steps", "memory", "loss", "tokens/s", "GFLOP/s"
 
 def scaling(summary: Summary) -> Iterator[Grid]:
     """Yield, per series, step time, speed-up and efficiency of every case."""
-    if summary.side_by_side:
+    if summary.side_by_side or any(point.run for point in summary.points):
         yield cases(summary)
         return
     columns = (
@@ -35,10 +35,15 @@ def cases(summary: Summary) -> Grid:
     """Return all cases in one table, without the columns that none of them has a value for."""
     names = ("step", "95% interval", "speed-up", "efficiency", "95% interval", "samples/s")
     size = "ranks×threads" if threaded(summary) else "ranks"
-    columns = [Column("case", right=False, fold=True), Column(size)]
+    columns = [Column("run", right=False, fold=True), Column("case", right=False, fold=True), Column(size)]
     columns += [*(Column(name) for name in names), *(Column(name, wide=True) for name in _WIDE)]
-    rows = [(size_tone(point), (text.clean(point.label), *_scaling_row(point))) for point in summary.points]
+    rows = [(size_tone(point), (*_name(point), *_scaling_row(point))) for point in summary.points]
     return Grid(title="Cases", columns=tuple(columns), rows=tuple(rows)).without(text.MISSING)
+
+
+def _name(point: Point) -> tuple[str, str]:
+    """Return run and label; an overlay's labels end in their runs."""
+    return text.clean(point.run), text.clean(point.label.removesuffix(f" · {point.run}"))
 
 
 def _scaling_row(point: Point) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ _CAPTIONS = {
     "calls": "Communication of the largest case by axis and verb: bytes per rank and step, and bandwidth.",
     "loss": "Training loss.",
 }
+_CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks are somebody's text
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
 
 
@@ -48,8 +49,12 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
         yield f"![{_CAPTIONS.get(name, name)}](<{figure}>)"
     for grid in tables(summary, cases_across=_CASES_ACROSS):
         yield from table(grid)
-    warnings = [f"{escaped(whose)}: {said}" if whose else said for whose, said in told(summary.remarks)]
-    for title, lines in (("Warnings", warnings), ("Notes", summary.notes)):
+    warnings = [
+        f"{escaped(whose)}: {escaped(said, code=True)}" if whose else escaped(said, code=True)
+        for whose, said in told(summary.remarks)
+    ]
+    notes = [escaped(note, code=True) for note in summary.notes]
+    for title, lines in (("Warnings", warnings), ("Notes", notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))
 
@@ -71,8 +76,11 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def escaped(words: str, *, code: bool = False) -> str:
-    """Return text that Markdown shows as it is, without tags, mentions or columns; `code` keeps backticks."""
+    """Return text that Markdown shows as it is: no tags, mentions or columns; `code` keeps plain code."""
+    if code:
+        spans = _CODE.split(words)
+        return "".join(span if place % 2 else escaped(span) for place, span in enumerate(spans))
     plain = text.clean(words)
     for letter, entity in _ENTITIES.items():
         plain = plain.replace(letter, entity)
-    return re.sub(r"([\\*_\[\]|~#])" if code else r"([\\`*_\[\]|~#])", r"\\\1", plain)
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)

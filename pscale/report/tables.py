@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pscale.analysis.summary import Summary
 from pscale.report import grids, grids_cases, grids_models, grids_network, grids_plans
 from pscale.report.grid import Grid
+from pscale.report.grids_expect import expectations
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
 from pscale.report.trees import trees
@@ -19,7 +20,7 @@ def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
     yield from grids_plans.ranking(summary)
     yield from grids_cases.scaling(summary)
     yield from grids.failures(summary)
-    yield from grids.expectations(summary)
+    yield from expectations(summary)
     yield from trees(summary)
     yield from grids_models.models(summary)
     yield from threads(summary)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
     from pscale.analysis.stats import Estimate
     from pscale.analysis.summary import Summary
 
-MISSING = "-"
+MISSING, VAGUE = "-", "too wide"
 KINDS = {"together": "wait + transfer"}  # kinds of time that are written otherwise than they are called
 _SECONDS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -36,10 +36,11 @@ def duration(seconds: float | None, count: int = 4) -> str:
 
 def duration_interval(value: Estimate | None, count: int = 4) -> str:
     """Return the bounds of a time in the unit of its value."""
-    if value is None or value.low is None or value.high is None:
-        return MISSING
+    bounds = value.stated if value else None
+    if value is None or bounds is None:
+        return _unstated(value)
     _, factor, _ = next(scale for scale in _SECONDS if abs(value.value) >= scale[0])
-    return f"{digits(value.low * factor, count)}–{digits(value.high * factor, count)}"
+    return f"{digits(bounds[0] * factor, count)}–{digits(bounds[1] * factor, count)}"
 
 
 def percent(value: float | None, places: int = 0) -> str:
@@ -49,9 +50,13 @@ def percent(value: float | None, places: int = 0) -> str:
 
 def percent_interval(value: Estimate | None) -> str:
     """Return the bounds of a fraction in percent."""
-    if value is None or value.low is None or value.high is None:
-        return MISSING
-    return f"{100 * value.low:.1f}–{value.high:.1%}"
+    bounds = value.stated if value else None
+    return _unstated(value) if bounds is None else f"{100 * bounds[0]:.1f}–{bounds[1]:.1%}"
+
+
+def _unstated(value: Estimate | None) -> str:
+    """Return what stands for bounds: nothing is known, or so little that numbers would mislead."""
+    return MISSING if value is None or value.low is None else VAGUE
 
 
 def size_of(count: float | None) -> str:

@@ -1,25 +1,57 @@
-"""Tables of a run on disk: small parts, each written whole or not at all, read as one."""
+"""Tables of a run on disk: small parts, each written whole or not at all, read as one.
+
+A part has the rows of one launch. The parts of a run with many launches are joined in one file a table when
+it has ended (`results.compact`): opening a file costs more than reading a launch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pscale import durable
 from pscale.errors import ResultsError
 from pscale.results.schema import TABLES, VERSION, Table
 
-_JOINED = 64  # parts at a time
+_AT_A_TIME = 64  # parts that are read before they are joined
 _WORTH_THREADS = 100_000  # rows
+BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
+JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
+_VERSION = b"pscale_schema"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damaged:
+    """A part that cannot be read, and why."""
+
+    table: Table
+    case: str
+    repeat: int
+    path: Path
+    why: str
 
 
 def part_path(data: Path, table: Table, case: str, repeat: int) -> Path:
     """Return where the rows of one launch go."""
     return data / f"{table}-{case}-{repeat}.parquet"
+
+
+def part_paths(data: Path, table: Table) -> list[Path]:
+    """Return all parts of a table, in order of their names."""
+    return sorted(data.glob(f"{table}-*.parquet"))
+
+
+def joined_path(data: Path, table: Table) -> Path:
+    """Return where the joined parts of a table are, if they are."""
+    return data / f"{table}.parquet"
 
 
 def write_part(data: Path, table: Table, case: str, repeat: int, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -57,54 +89,159 @@ def read_part(
 
     Raises ResultsError where there are none that can be read.
     """
-    return _read_part(part_path(data, table, case, repeat), TABLES[table], chosen)
+    path, schema = part_path(data, table, case, repeat), TABLES[table]
+    if not path.exists() and joined_path(data, table).exists():
+        return read_case(data, table, case, repeat)
+    return _conform(_filtered(path, chosen) if chosen else _read(path, schema.names), schema)
 
 
-def read_table(data: Path, table: Table) -> pa.Table:
-    """Read all parts of one table of a run; empty where there are none.
+def read_table(
+    data: Path, table: Table, columns: Sequence[str] | None = None, damaged: list[Damaged] | None = None
+) -> pa.Table:
+    """Read all of a table, or some columns of it; empty where there is nothing. See `batches`."""
+    found = list(batches(data, table, columns, damaged))
+    return pa.concat_tables(found) if found else schema_of(table, columns).empty_table()
 
-    Arrow keeps some kilobytes for each column of a part, however few rows it has: parts are joined as they
-    come.
+
+def batches(
+    data: Path, table: Table, columns: Sequence[str] | None = None, damaged: list[Damaged] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of a table batch by batch, each of whole launches.
+
+    Parts that cannot be read are put into `damaged`; without it they raise ResultsError, as does whatever
+    was written by a newer pscale. Arrow keeps some kilobytes for each column of a part, however few rows it
+    has: parts are joined as they come.
     """
-    parts = sorted(data.glob(f"{table}-*.parquet"))
-    joined = []
-    for start in range(0, len(parts), _JOINED):
-        few = [_read_part(path, TABLES[table]) for path in parts[start : start + _JOINED]]
-        joined.append(pa.concat_tables(few).combine_chunks())
-    return pa.concat_tables(joined) if joined else TABLES[table].empty_table()
+    schema, joined = schema_of(table, columns), joined_path(data, table)
+    parts, done = part_paths(data, table), frozenset[str]()
+    if joined.exists():
+        done = joined_parts(joined)
+        for rows in _row_groups(joined, schema.names):
+            yield _conform(rows, schema)
+    waiting: list[pa.Table] = []
+    for path in parts:
+        if path.name in done:  # a crash left it behind
+            continue
+        rows = _part(path, table, schema, damaged)
+        if rows is not None:
+            waiting.append(rows)
+        if len(waiting) >= _AT_A_TIME:
+            waiting = [pa.concat_tables(waiting).combine_chunks()]
+        if sum(map(len, waiting)) >= BATCH_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
-def _read_part(path: Path, schema: pa.Schema, chosen: Mapping[str, Sequence[int]] | None = None) -> pa.Table:
-    try:
-        file = pq.ParquetFile(path)
-        version = _version(path, file.schema_arrow.metadata or {})
-        threads = file.metadata.num_rows > _WORTH_THREADS
-        table = file.read(use_threads=threads) if not chosen else _filtered(path, chosen)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ResultsError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
-    if version > VERSION:
-        raise ResultsError(
-            f"{path}: schema {version} of a newer pscale, this one reads up to {VERSION}; upgrade pscale"
-        )
-    if table.schema.equals(schema):  # of this version: a hundred casts for nothing
-        return pa.Table.from_arrays(table.columns, schema=schema)
-    columns = [
-        table[name].cast(schema.field(name).type)
-        if name in table.column_names
-        else pa.nulls(len(table), schema.field(name).type)
-        for name in schema.names
+def read_case(
+    data: Path, table: Table, case: str, repeat: int | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read the rows of one case, or of one launch of it; parts that cannot be read are left out."""
+    schema, joined = schema_of(table, columns), joined_path(data, table)
+    done = joined_parts(joined) if joined.exists() else frozenset[str]()
+    found = [
+        _part(path, table, schema, [])
+        for path in sorted(data.glob(f"{table}-{case}-{'*' if repeat is None else repeat}.parquet"))
+        if path.name not in done
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    if done:
+        found += [_conform(rows, schema) for rows in _row_groups(joined, schema.names, case)]
+    rows = pa.concat_tables([part for part in found if part is not None] or [schema.empty_table()])
+    chosen = pc.equal(rows["case"], case)
+    return rows.filter(chosen if repeat is None else pc.and_(chosen, pc.equal(rows["repeat"], repeat)))
+
+
+def schema_of(table: Table, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of a table with these columns alone."""
+    schema = TABLES[table]
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns], schema.metadata)
+
+
+def joined_parts(path: Path) -> frozenset[str]:
+    """Return the names of the parts that are in a joined file."""
+    with _reading(path):
+        return frozenset(json.loads((pq.read_metadata(path).metadata or {}).get(JOINED, b"[]")))
+
+
+def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | None) -> pa.Table | None:
+    try:
+        with _reading(path):
+            return _conform(_read(path, schema.names), schema)
+    except _NewerError:
+        raise
+    except ResultsError as error:
+        if damaged is None:
+            raise
+        case, _, repeat = path.stem.removeprefix(f"{table}-").rpartition("-")
+        number = int(repeat) if repeat.isdecimal() else 0
+        damaged.append(Damaged(table=table, case=case, repeat=number, path=path, why=str(error)))
+        return None
+
+
+def _read(path: Path, names: Sequence[str]) -> pa.Table:
+    with _reading(path):
+        file = pq.ParquetFile(path)
+        _check_version(path, file.metadata.metadata or {})
+        present = set(file.schema_arrow.names)
+        threads = file.metadata.num_rows > _WORTH_THREADS
+        return file.read([name for name in names if name in present], use_threads=threads)
 
 
 def _filtered(path: Path, chosen: Mapping[str, Sequence[int]]) -> pa.Table:
     """Read rows by the values of columns; groups of rows that cannot hold any are left on disk."""
     filters = [(name, "in", list(values)) for name, values in chosen.items()]
-    return pq.read_table(path, filters=filters, partitioning=None)
+    with _reading(path):
+        _check_version(path, pq.read_metadata(path).metadata or {})
+        return pq.read_table(path, filters=filters, partitioning=None)
 
 
-def _version(path: Path, metadata: Mapping[bytes, bytes]) -> int:
+def _row_groups(path: Path, names: Sequence[str], case: str | None = None) -> Iterator[pa.Table]:
+    """Yield the row groups of a joined file, or those that may have rows of a case."""
+    with _reading(path):
+        file = pq.ParquetFile(path)
+        _check_version(path, file.metadata.metadata or {})
+        present = set(file.schema_arrow.names)
+        for group in range(file.num_row_groups):
+            cases = file.metadata.row_group(group).column(0).statistics
+            if case is not None and cases is not None and not cases.min <= case <= cases.max:
+                continue
+            yield file.read_row_group(group, [name for name in names if name in present])
+
+
+def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema; those that an older version did not have are null."""
+    if rows.schema.equals(schema):  # of this version: a hundred casts for nothing
+        return pa.Table.from_arrays(rows.columns, schema=schema)
+    columns = [
+        rows[name].cast(schema.field(name).type)
+        if name in rows.column_names
+        else pa.nulls(len(rows), schema.field(name).type)
+        for name in schema.names
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+class _NewerError(ResultsError):
+    """A file of a newer pscale, of which nothing can be believed."""
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what Arrow says of a file that is none of ours into a message with its name."""
     try:
-        return int(metadata[b"pscale_schema"])
+        yield
+    except (pa.ArrowException, OSError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ResultsError(f"{path}: not a readable Parquet file ({first})") from error
+
+
+def _check_version(path: Path, metadata: Mapping[bytes, bytes]) -> None:
+    try:
+        version = int(metadata[_VERSION])
     except (KeyError, ValueError):
         raise ResultsError(f"{path}: Parquet, but not written by pscale") from None
+    if version > VERSION:
+        raise _NewerError(
+            f"{path}: schema {version} of a newer pscale, this one reads up to {VERSION}; upgrade pscale"
+        )

@@ -112,7 +112,12 @@ def _expectations(suite: Suite, drafts: Sequence[Draft]) -> tuple[Expectation, .
     found = []
     for index, entry in enumerate(suite.resolved["expect"]):
         text, path = entry["where"] or "true", ("expect", index, "where")
-        cases = tuple(draft.case.id for draft in drafts if _holds(suite, text, draft, path))
+        named = entry["case"]
+        cases = tuple(
+            draft.case.id
+            for draft in drafts
+            if named in {"", draft.case.label, draft.case.id} and _holds(suite, text, draft, path)
+        )
         found.append(Expectation(**entry, cases=cases))
     return tuple(found)
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pscale.errors import SuiteError
 from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.fields import LEAVES, SHORT, groups
-from pscale.suite.schema import Expect, File
+from pscale.suite.schema import Expect, File, Group
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ def suite_error(problems: Iterable[Problem], places: Mapping[Path_, Place]) -> S
     return SuiteError("\n".join(text for *_, text in sorted(lines)))
 
 
-def found_by_pydantic(error: ValidationError, values: Any) -> list[Problem]:
-    """Say what is wrong with `values`, which `File` refused."""
+def found_by_pydantic(error: ValidationError, values: Any, top: type[Group] = File) -> list[Problem]:
+    """Say what is wrong with `values`, which the group `top` refused."""
     problems = []
     for found in error.errors(include_url=False):
         path = _path(found["loc"], values)
         field = (*path, "kind") if found["type"] == "union_tag_invalid" else path
-        problems.append(Problem(field, _message(found, path, values)))
+        problems.append(Problem(field, _message(found, path, values, top)))
     return problems
 
 
@@ -87,10 +87,10 @@ def _kinds(path: Path_) -> list[str]:
     return [kind for kind in groups(str(path[0])) if kind] if len(path) == 1 else []
 
 
-def _message(found: Any, path: Path_, values: Any) -> str:
+def _message(found: Any, path: Path_, values: Any, top: type[Group]) -> str:
     kind, got, context = found["type"], found["input"], found.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_field(path, values)
+        return _unknown_field(path, values, top)
     if kind in _SAY:
         return _SAY[kind](got, context, path)
     if kind in _EXPECTED:
@@ -98,8 +98,8 @@ def _message(found: Any, path: Path_, values: Any) -> str:
     return f"{found['msg']}, got {_shown(got)}"
 
 
-def _unknown_field(path: Path_, values: Any) -> str:
-    holder, known = "a suite", list(File.model_fields)
+def _unknown_field(path: Path_, values: Any, top: type[Group]) -> str:
+    holder, known = "a suite" if top is File else "the file", list(top.model_fields)
     if path[0] == "expect":
         holder, known = "'expect'", list(Expect.model_fields)
     elif len(path) > 1:

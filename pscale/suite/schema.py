@@ -15,6 +15,8 @@ from pydantic import (
 )
 
 from pscale import config, lateness
+from pscale.metrics import Metric
+from pscale.suite.demand import check_demand
 from pscale.suite.quantities import (
     MOST_REPEATS,
     Bytes,
@@ -35,27 +37,6 @@ from pscale.suite.quantities import (
     Share,
 )
 from pscale.suite.sweep import Sweep
-
-Metric = Literal[
-    "step_s",
-    "speedup",
-    "efficiency",
-    "samples_per_s",
-    "tokens_per_s",
-    "gflops",
-    "peak_fraction",
-    "loss_first",
-    "loss_last",
-    "startup_s",
-    "wall_s",
-    "pe",
-    "lb",
-    "comm_e",
-    "ser_e",
-    "te",
-    "comp",
-    "ge",
-]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WORD = re.compile(r"""[^\s'"`$\\]+""")
@@ -329,18 +310,29 @@ def _name(value: str) -> str:
 
 
 class Expect(Group):
-    """A threshold on a metric of the report."""
+    """A demand on a metric of the report, in `unit`, of the cases that `where` selects or `case` names."""
 
     metric: Metric
     where: str = ""
+    case: str = ""
     at_least: float | None = None
     at_most: float | None = None
+    value: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    unit: str | None = None
 
     @model_validator(mode="after")
-    def _has_a_bound(self) -> Self:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("expected at_least or at_most")
+    def _can_be_met(self) -> Self:
+        check_demand(self.model_dump())
         return self
+
+
+class References(Group):
+    """A file of demands, as `pscale check --update` writes it."""
+
+    suite: str = ""
+    expect: list[Expect] = []
 
 
 # Where a suite does not say:

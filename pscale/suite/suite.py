@@ -13,12 +13,21 @@ from pscale.suite.document import Path_, Place
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """A threshold on a metric of the cases that `where` selects, here by their ids."""
+    """A demand on a metric of the cases that `where` or `case` selects, here by their ids.
+
+    Either `at_least` and `at_most`, or `value` with `lower` and `upper`; all in `unit`, None for the metric's
+    own.
+    """
 
     metric: str
     where: str
+    case: str
     at_least: float | None
     at_most: float | None
+    value: float | None
+    lower: float | None
+    upper: float | None
+    unit: str | None
     cases: tuple[str, ...]
 
 

@@ -9,25 +9,9 @@ from pathlib import Path
 import pytest
 from synthetic import Point, write_run
 
-from pscale.cli import main
 from pscale.launch import machine
 
 SUITES = Path(__file__).parents[2] / "suites"
-
-
-@pytest.fixture
-def pscale(monkeypatch, capsys, tmp_path):
-    """Run the command line in an empty folder; return its exit code, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["pscale", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 from pscale.report.markdown import escaped, render_markdown
 
@@ -33,6 +34,17 @@ def test_texts_of_a_suite_are_no_markup(hostile):
 def test_escaping_keeps_the_words_and_what_is_meant_as_code():
     assert escaped("a|b_c*d`e`<f>") == r"a\|b\_c\*d\`e\`&lt;f&gt;"
     assert escaped("set `repeat: 3` & go", code=True) == "set `repeat: 3` &amp; go"
+    assert escaped("`OMP_X` `[a](b)", code=True) == r"`OMP_X` \`\[a\](b)"
+
+
+def test_labels_are_no_markup_in_warnings_and_notes_either(summary):
+    label = "<b> `x` [click](http://example.org) *"
+    remark = replace(summary.remarks[0], label=label)
+    page = render_markdown(replace(summary, remarks=(remark,), notes=(f"Left out of {label}.",)))
+    said = page[page.index("## Warnings") :]
+    assert said.count("click") == 2
+    assert "[click]" not in said
+    assert "<b>" not in said
 
 
 def test_a_run_without_results_has_its_reasons(failed):

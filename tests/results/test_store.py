@@ -7,9 +7,10 @@ import pytest
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
 from pscale.results import store
+from pscale.results.compact import LEAST, compact
 from pscale.results.rows import launch_row, planned_columns
 from pscale.results.schema import CASES, RANKS, VERSION
-from pscale.results.store import part_path, read_table, write_columns, write_part
+from pscale.results.store import part_path, read_case, read_part, read_table, write_columns, write_part
 
 
 def test_parts_of_several_launches_read_as_one_table(tmp_path):
@@ -25,7 +26,7 @@ def test_parts_of_several_launches_read_as_one_table(tmp_path):
 
 
 def test_many_parts_are_joined_as_they_come_and_keep_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "_JOINED", 2)
+    monkeypatch.setattr(store, "_AT_A_TIME", 2)
     for repeat in range(5):
         write_part(tmp_path, "ranks", "a", repeat, [{"rank": rank, "host": f"h{repeat}"} for rank in (0, 1)])
     table = read_table(tmp_path, "ranks")
@@ -101,3 +102,63 @@ def test_a_launch_that_failed_keeps_its_plan_and_reason_whatever_the_job_left(tm
     row = launch_row(CASE, tmp_path, {"status": "failed", "reason": "rank 1 died"})
     assert row == {**planned_columns(CASE), "status": "failed", "reason": "rank 1 died"}
     assert set(row) <= set(CASES.names)
+
+
+@pytest.fixture
+def many(tmp_path):
+    """More launches than are left as files of their own, of two ranks each."""
+    for number in range(LEAST):
+        rows = [{"rank": rank, "host": f"h{number}"} for rank in range(2)]
+        write_part(tmp_path, "ranks", f"c{number:03}", 0, rows)
+    write_part(tmp_path, "steps", "c000", 0, [{"rank": 0}])
+    return tmp_path
+
+
+def test_many_parts_are_joined_and_few_are_not_and_no_row_changes(many):
+    before = {table: read_table(many, table).to_pylist() for table in ("ranks", "steps")}
+    compact(many)
+    assert sorted(path.name for path in many.iterdir()) == ["ranks.parquet", "steps-c000-0.parquet"]
+    assert {table: read_table(many, table).to_pylist() for table in before} == before
+    assert read_case(many, "ranks", "c007")["host"].to_pylist() == ["h7", "h7"]
+    assert read_part(many, "ranks", "c008", 0)["host"].to_pylist() == ["h8", "h8"]
+    assert read_part(many, "ranks", "c008", 1).num_rows == 0
+
+
+def test_parts_that_come_later_are_read_beside_the_joined_ones_and_joined_with_them(many):
+    compact(many)
+    for number in range(LEAST):
+        write_part(many, "ranks", "later", number, [{"rank": 0}])
+    assert len(read_table(many, "ranks")) == 3 * LEAST
+    compact(many)
+    assert len(read_table(many, "ranks")) == 3 * LEAST
+    assert len(list(many.glob("ranks*"))) == 1
+
+
+def test_a_part_that_a_crash_left_behind_counts_once(many):
+    part = part_path(many, "ranks", "c003", 0)
+    content = part.read_bytes()
+    compact(many)
+    part.write_bytes(content)
+    assert len(read_table(many, "ranks")) == 2 * LEAST
+    assert len(read_case(many, "ranks", "c003")) == 2
+
+
+def test_a_part_that_cannot_be_read_is_not_joined_and_keeps_its_place(many):
+    part = part_path(many, "ranks", "c003", 0)
+    part.write_bytes(b"cut")
+    compact(many)
+    assert part.read_bytes() == b"cut"
+    damaged = []
+    assert len(read_table(many, "ranks", damaged=damaged)) == 2 * (LEAST - 1)
+    assert [(one.case, one.repeat, one.path) for one in damaged] == [("c003", 0, part)]
+    with pytest.raises(ResultsError, match="not a readable Parquet file"):
+        read_table(many, "ranks")
+
+
+def test_rows_come_in_batches_of_whole_launches_with_the_columns_that_are_wanted(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "BATCH_ROWS", 5)
+    for number in range(4):
+        write_columns(tmp_path, "steps", "a", number, {"rank": [0, 1, 2]})
+    found = list(store.batches(tmp_path, "steps", ["repeat", "rank"]))
+    assert [batch["repeat"].to_pylist() for batch in found] == [[0, 0, 0, 1, 1, 1], [2, 2, 2, 3, 3, 3]]
+    assert all(batch.column_names == ["repeat", "rank"] for batch in found)

@@ -13,9 +13,10 @@ from pydantic import BaseModel, TypeAdapter
 
 from pscale import expressions
 from pscale.errors import PscaleError
+from pscale.metrics import Metric, units
 from pscale.suite import expand, load_suite, quantities
 from pscale.suite.document import read_value
-from pscale.suite.schema import File, Matrix, Metric, Omp, Option, Word, WordOrNothing
+from pscale.suite.schema import File, Matrix, Omp, Option, Word, WordOrNothing
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
@@ -54,6 +55,7 @@ OTHER_TYPES = {
         "texts by name",
         "whole number, 1 to 1000",
         "number > 0, < 1",
+        "number or null",
         "a metric",
     ),
 }
@@ -162,8 +164,9 @@ def test_the_type_of_a_field_is_documented(place):
 
 
 def test_the_metrics_and_functions_are_documented():
-    metrics = [name for _, row in rows("metric") for name in quoted(row["metric"])]
+    metrics = {name: row["units"] for _, row in rows("metric") for name in quoted(row["metric"])}
     assert sorted(metrics) == sorted(get_args(Metric))
+    assert metrics == {name: ", ".join(units(name)) for name in metrics}
     (functions,) = re.findall(r"\*\*Functions\*\*: `([^`]*)`", DOCUMENT)
     assert functions.split() == list(expressions._FUNCTIONS)
     assert f"at most {expressions.LONGEST} characters" in DOCUMENT

@@ -3,10 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pscale.analysis.expect import METRICS
 from pscale.errors import SuiteError
 from pscale.suite import Auto, load_suite
-from pscale.suite.schema import Metric
 
 
 def message(load, *arguments, **options):
@@ -174,6 +172,27 @@ def test_a_suite_is_read_with_its_defaults(suite):
         ("ranks: [1, 2, 4]", "cases: [{}]", ["weak.yaml:13: sweep.cases[0]: expected at least one field"]),
         ("metric: efficiency", "metric: efficency", ["expect[0].metric: ", "did you mean 'efficiency'?"]),
         (", at_least: 0.85", "", ["weak.yaml:18: expect[0]: expected at_least or at_most"]),
+        (
+            "at_least: 0.85",
+            "at_least: 0.85, lower: 0.8",
+            ["expect[0]: expected at_least and at_most, or value with lower and upper, not both"],
+        ),
+        ("at_least: 0.85", "upper: 1", ["weak.yaml:18: expect[0]: lower and upper lie around a value"]),
+        (
+            "at_least: 0.85",
+            "value: 0.9, lower: 0.95",
+            ["weak.yaml:18: expect[0]: nothing lies between 0.95 and 0.9"],
+        ),
+        (
+            "at_least: 0.85",
+            "at_least: 85, unit: s",
+            ["weak.yaml:18: expect[0]: efficiency is not measured in 's'; expected one of 1, %"],
+        ),
+        (
+            "at_least: 0.85",
+            "at_least: 1, case: a",
+            ["weak.yaml:18: expect[0]: expected where or case, not both"],
+        ),
     ],
 )
 def test_a_mistake_is_named_with_line_field_and_what_would_be_right(suite, old, new, expected):
@@ -190,10 +209,6 @@ def test_all_mistakes_of_a_file_are_named_at_once_in_its_order(suite):
         "weak.yaml:10",
         "weak.yaml:16",
     ]
-
-
-def test_the_metrics_that_may_be_expected_are_those_of_the_report():
-    assert set(Metric.__args__) == set(METRICS)
 
 
 def test_a_suite_extends_another_group_by_group(write, tmp_path):

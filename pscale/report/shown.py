@@ -1,0 +1,72 @@
+"""Tables and lists on a terminal, whatever they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from pscale.report import text
+from pscale.report.grid import Grid, Tone
+
+_STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
+
+
+def show_grid(grid: Grid, console: Console) -> None:
+    """Print a table with its title and caption."""
+    console.print()
+    console.print(Text(grid.title, style="bold"))
+    console.print(_fitted(grid, console))
+    if grid.caption:
+        console.print(Text(grid.caption, style="dim"))
+
+
+def show_list(title: str, lines: Sequence[str], console: Console) -> None:
+    """Print lines under a title, if there are any."""
+    if lines:
+        console.print()
+        console.print(Text(title, style="bold"))
+        for line in lines:
+            console.print(_item(line))
+
+
+def _fitted(grid: Grid, console: Console) -> Table:
+    """Return the table with as many of its wide columns as the console has room for."""
+    shown = list(range(len(grid.columns)))
+    unbounded = console.options.update(width=10_000)
+    while True:
+        table = _table(grid, shown)
+        wide = [place for place in shown if grid.columns[place].wide]
+        if not wide or Measurement.get(console, unbounded, table).maximum <= console.width:
+            return table
+        shown.remove(wide[-1])
+
+
+def _table(grid: Grid, shown: list[int]) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for place in shown:
+        column = grid.columns[place]
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(
+            Text(column.name),
+            justify=justify,
+            overflow="fold" if column.fold else "ellipsis",
+            no_wrap=not column.fold,
+        )
+    for tone, cells in grid.rows:
+        table.add_row(*(Text(cells[place]) for place in shown), style=_STYLES[tone])
+    return table
+
+
+def _item(line: str) -> Table:
+    item = Table.grid(padding=(0, 1))
+    item.add_row(Text("•"), Text(text.clean(line)))
+    return item

@@ -1,0 +1,181 @@
+"""What a report says of runs that are damaged, half written, foreign or empty."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from synthetic import Point, summary_of, write_run
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.errors import ResultsError
+from pscale.report.exports import csv_tables, render_json
+from pscale.report.markdown import render_markdown
+from pscale.results.schema import VERSION
+from pscale.results.store import part_path, read_part
+
+POINTS = [Point(ranks=1, noise=0.01, losses=[3.0, 2.0]), Point(ranks=2, noise=0.01, transfer_s=0.01)]
+ONE, TWO = (point.case.id for point in POINTS)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("whole") / "run", POINTS)
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def summary(run):
+    """Return the findings, which have to be writable in every way."""
+    found = summarise(load(run))
+    assert render_markdown(found)
+    assert render_json(found)
+    assert csv_tables(found)
+    return found
+
+
+def step_s(found, case):
+    return found.point(case).step_s.value
+
+
+@pytest.mark.parametrize("table", ["steps", "calls", "ranks"])
+def test_a_launch_with_a_part_cut_in_half_is_invalid_and_the_others_count(run, whole, table):
+    part = part_path(run / "data", table, TWO, 1)
+    part.write_bytes(part.read_bytes()[:-100])
+    found = summary(run)
+    (failure,) = found.failures
+    assert (failure.case, failure.status, failure.repeats) == (TWO, "invalid", (1,))
+    assert str(part) in failure.reason
+    assert "run it again" in failure.reason
+    assert found.point(TWO).launches == 2
+    assert step_s(found, ONE) == step_s(summary(whole), ONE)
+
+
+@pytest.mark.parametrize("content", [b"", b"not Parquet"])
+def test_a_row_that_is_lost_is_a_launch_that_has_not_run(run, content):
+    part = part_path(run / "data", "cases", TWO, 2)
+    part.write_bytes(content)
+    found = summary(run)
+    assert (found.point(TWO).launches, found.point(TWO).pending) == (2, 1)
+    assert any(str(part) in note for note in found.notes)
+
+
+@pytest.mark.parametrize("table", ["steps", "calls", "ranks"])
+def test_a_part_that_is_missing_is_told_and_the_rest_counts(run, table):
+    part_path(run / "data", table, TWO, 0).unlink()
+    found = summary(run)
+    assert found.point(TWO).launches == 3
+    assert step_s(found, TWO) == pytest.approx(0.11, rel=0.02)
+    assert any("dp 2 ranks #1" in note for note in found.notes) is (table == "steps")
+
+
+def test_without_run_json_the_rows_tell_what_ran(run, whole):
+    (run / "run.json").unlink()
+    found, before = summary(run), summary(whole)
+    assert any("run.json is lost" in note for note in found.notes)
+    assert [point.efficiency.value for point in found.points] == pytest.approx(
+        [point.efficiency.value for point in before.points]
+    )
+
+
+def test_a_newer_part_is_refused_and_an_older_one_is_read(run):
+    part = part_path(run / "data", "steps", TWO, 0)
+    rows = read_part(run / "data", "steps", TWO, 0)
+    pq.write_table(rows.drop_columns(["ideal_wait_s", "caused_s", "injected_s"]), part)
+    assert summary(run).point(TWO).launches == 3
+    pq.write_table(rows.replace_schema_metadata({"pscale_schema": str(VERSION + 1)}), part)
+    with pytest.raises(ResultsError, match=r"newer pscale.*upgrade pscale"):
+        load(run)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("steps", "end_s", np.nan),
+        ("steps", "compute_s", np.inf),
+        ("steps", "wait_s", np.nan),
+        ("calls", "wait_s", np.nan),
+    ],
+)
+def test_times_that_are_no_numbers_make_their_launch_invalid(run, table, column, value):
+    rows = read_part(run / "data", table, TWO, 1)
+    values = rows[column].to_numpy().copy()
+    values[3] = value
+    changed = rows.set_column(rows.schema.get_field_index(column), column, pa.array(values))
+    pq.write_table(
+        changed.replace_schema_metadata(rows.schema.metadata), part_path(run / "data", table, TWO, 1)
+    )
+    found = summary(run)
+    (failure,) = found.failures
+    assert (failure.case, failure.repeats) == (TWO, (1,))
+    assert "no finite numbers" in failure.reason
+    assert step_s(found, TWO) == pytest.approx(0.11, rel=0.02)
+
+
+def test_steps_that_take_no_time_are_invalid(run):
+    rows = read_part(run / "data", "steps", ONE, 0)
+    zero = pa.array(np.zeros(len(rows)))
+    changed = rows.set_column(rows.schema.get_field_index("end_s"), "end_s", zero)
+    pq.write_table(
+        changed.replace_schema_metadata(rows.schema.metadata), part_path(run / "data", "steps", ONE, 0)
+    )
+    assert summary(run).failures[0].case == ONE
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [Point(ranks=1, status="failed", reason="died"), Point(ranks=2, status="timeout")],
+        [Point(ranks=1, base=True, status="failed", reason="died"), Point(ranks=2)],
+        [Point(ranks=1, only_repeats=()), Point(ranks=2, only_repeats=())],
+        [Point(ranks=1)],
+        [Point(ranks=2, row={"step_s": float("nan")})],
+    ],
+    ids=["all failed", "no base", "nothing yet", "one case", "no number in its row"],
+)
+def test_runs_with_little_in_them_are_reported(tmp_path, points):
+    found = summary(write_run(tmp_path / "run", points, repeats=2))
+    assert found.headlines
+
+
+def test_without_any_wait_nobody_is_blamed_and_nothing_divides(tmp_path):
+    points = [Point(ranks=1), Point(ranks=2)]
+    found = summary(write_run(tmp_path / "run", points))
+    assert found.late == ()
+    assert all(loss.serialisation == pytest.approx(0) for loss in found.losses)
+
+
+def test_one_launch_has_no_interval_and_two_that_differ_much_have_none_that_is_stated(tmp_path):
+    one = summary_of(tmp_path / "one", [Point(ranks=1)], repeats=1)
+    assert one.points[0].step_s.low is None
+    points = [Point(ranks=1), Point(ranks=2, launch_noise=0.4)]
+    two = summary_of(tmp_path / "two", points, repeats=2)
+    estimate = two.points[1].step_s
+    assert estimate.high > 4 * estimate.low
+    assert estimate.stated is None
+    page = render_markdown(two)
+    assert "| too wide |" in page
+    assert "differ too much" in page
+    assert f"{estimate.high / estimate.value:.0%}" not in page
+
+
+def test_cases_of_another_suite_in_the_folder_are_shown_as_they_are(run, tmp_path):
+    """Parts that were copied there by hand: run.json does not know them."""
+    other = write_run(tmp_path / "other", [Point(ranks=3, series="other")], repeats=1)
+    for part in (other / "data").iterdir():
+        shutil.copy(part, run / "data")
+    found = summary(run)
+    assert {point.series for point in found.points} == {"dp", "other"}
+
+
+def test_a_document_that_is_cut_says_how_to_go_on(run):
+    text = json.dumps(json.loads((run / "run.json").read_text()))
+    (run / "run.json").write_text(text[: len(text) // 2])
+    with pytest.raises(ResultsError, match="remove it to see what the rows tell"):
+        load(run)
