@@ -100,8 +100,8 @@ def _timeline(run: Run, launch: Traced) -> Timeline:
 
 def _typical_step(run: Run, launch: Traced) -> int:
     """Return the step whose length, on the slowest rank, is nearest to the median."""
-    steps = run.steps[(run.steps["case"] == launch.case) & (run.steps["repeat"] == launch.repeat)]
-    ends = steps.groupby("step")["end_s"].max()
+    steps = run.ends[(run.ends["case"] == launch.case) & (run.ends["repeat"] == launch.repeat)]
+    ends = steps.set_index("step")["end_s"]
     lengths = ends.diff().fillna(ends)
     return int((lengths - lengths.median()).abs().to_numpy().argmin())
 
