@@ -10,9 +10,10 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_type_hints
+from functools import cache
+from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 from pscale.lateness import NO_DELAY, NO_JITTER, Inject, Jitter, in_words
 
@@ -341,8 +342,13 @@ def to_dict(value: Any) -> dict[str, Any]:
 
 def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a configuration of class `kind` from what `to_dict` made."""
-    hints = get_type_hints(kind)
+    hints = _hints(cast("Hashable", kind))
     return kind(**{name: _restored(hints[name], value) for name, value in values.items()})
+
+
+@cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _restored(hint: Any, value: Any) -> Any:

@@ -6,7 +6,7 @@ The first loss is that of the initial weights, which are drawn alike under every
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -25,18 +25,32 @@ def with_disagreement(cases: pd.DataFrame, planned: Mapping[str, Mapping[str, An
     The reference of a training is its launch on fewest ranks that ended well, the serial one if there is any.
     """
     good = cases[(cases["status"] == "ok") & cases["loss_first"].notna()]
+    trainings: dict[str, list[tuple[Any, ...]]] = {}
+    known = {case: _training(planned.get(case, {"id": case})) for case in good["case"].unique()}
+    columns = ("case", "ranks", "threads", "repeat", "loss_first", "dtype")
+    values = [good[name].tolist() for name in columns]
+    for place, row in zip(good.index, zip(*values, strict=True), strict=True):
+        trainings.setdefault(known[row[0]], []).append((*row[1:], place))
+    wrong = {place: reason for rows in trainings.values() for place, reason in _wrong(rows)}
+    if not wrong:
+        return cases
     marked = cases.copy()
-    for _, rows in good.groupby(good["case"].map(lambda case: _training(planned.get(case, {"id": case})))):
-        reference = rows.sort_values(["ranks", "threads", "repeat"], kind="stable").iloc[0]
-        expected, tolerance = reference["loss_first"], TOLERANCE.get(reference["dtype"], TOLERANCE["float32"])
-        wrong = rows[(rows["loss_first"] - expected).abs() > tolerance * abs(expected)]
-        for place, row in wrong.iterrows():
-            marked.loc[place, "status"] = "invalid"
-            marked.loc[place, "reason"] = (
-                f"its first loss is {row['loss_first']:.8g}, but {expected:.8g} on {_size(reference)}, which "
-                "starts from the same weights and data: prove the plan with `pscale verify`"
-            )
+    marked.loc[list(wrong), "status"] = "invalid"
+    marked.loc[list(wrong), "reason"] = list(wrong.values())
     return marked
+
+
+def _wrong(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
+    """Yield place and reason of each launch of a training that begins with another loss."""
+    ranks, _, _, expected, dtype, _ = min(rows, key=lambda row: row[:3])
+    tolerance = TOLERANCE.get(dtype, TOLERANCE["float32"])
+    for *_, loss, _, place in rows:
+        if abs(loss - expected) > tolerance * abs(expected):
+            yield (
+                place,
+                f"its first loss is {loss:.8g}, but {expected:.8g} on {_size(ranks)}, which "
+                "starts from the same weights and data: prove the plan with `pscale verify`",
+            )
 
 
 def _training(planned: Mapping[str, Any]) -> str:
@@ -49,5 +63,5 @@ def _training(planned: Mapping[str, Any]) -> str:
     return json.dumps(same or planned, sort_keys=True, default=str)
 
 
-def _size(row: Any) -> str:
-    return "1 rank" if row["ranks"] == 1 else f"{row['ranks']:.0f} ranks"
+def _size(ranks: float) -> str:
+    return "1 rank" if ranks == 1 else f"{ranks:.0f} ranks"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,22 +43,22 @@ def axis_trees(run: Run, launches: pd.DataFrame) -> tuple[AxisTree, ...]:
     table["serialisation"] = table["parallel"] / table["transfer"]
     names = ["parallel", "serialisation", "transfer"]
     medians = table.groupby(["case", "axis"])[names].median().reset_index()
-    compute = run.phases.groupby(["case", "rank"], observed=True)["compute_s"].sum()
-    balances = {
-        str(case): part.droplevel("case") for case, part in compute.groupby(level="case", observed=True)
-    }
+    compute = run.phases.groupby(["case", "rank"], observed=True)["compute_s"].sum().reset_index()
+    of_case: dict[str, list[float]] = {}
+    for case, compute_s in zip(compute["case"].astype(str), compute["compute_s"], strict=True):
+        of_case.setdefault(case, []).append(compute_s)
     return tuple(
-        AxisTree(**row, load_balance=balance(run.planned, row["case"], row["axis"], balances[row["case"]]))
+        AxisTree(**row, load_balance=balance(run.planned, row["case"], row["axis"], of_case[row["case"]]))
         for row in records(medians)
     )
 
 
 def balance(
-    planned: Mapping[str, Mapping[str, Any]], case: str, axis: str, compute: pd.Series[float]
+    planned: Mapping[str, Mapping[str, Any]], case: str, axis: str, compute_s: Sequence[float]
 ) -> float:
-    """Return the compute of all ranks over that of the slowest rank of each one's group."""
+    """Return the compute of all ranks, in order, over that of the slowest rank of each one's group."""
     sizes = from_dict(Plan, planned[case]["plan"]).sizes
-    grid = compute.sort_index().to_numpy(np.float64).reshape(tuple(sizes.values()))
+    grid = np.array(compute_s, np.float64).reshape(tuple(sizes.values()))
     along = tuple(place for place, dim in enumerate(sizes) if dim in axis.split("+"))
     slowest = np.broadcast_to(grid.max(axis=along, keepdims=True), grid.shape).sum()
     return float(grid.sum() / slowest) if slowest else 1.0

@@ -51,11 +51,11 @@ def _of_other_work(ranks: pd.DataFrame, cores: int) -> Iterator[tuple[str, str]]
             f"A rank was forced off its core {switches:.0f} times a second: something else runs there. "
             "Stop it, bind ranks to cores, or leave a core free.",
         )
-    others = _others(ranks)
-    if others > OTHERS:
+    spent = others(ranks, pd.Series("", index=ranks.index)).iloc[0]
+    if spent > OTHERS:
         yield (
             "others",
-            f"Other processes used {others:.2g} cores' worth of the CPUs that the ranks run on. "
+            f"Other processes used {spent:.2g} cores' worth of the CPUs that the ranks run on. "
             "Free the machine of other work.",
         )
     load = ranks["load_average"].max()
@@ -67,16 +67,19 @@ def _of_other_work(ranks: pd.DataFrame, cores: int) -> Iterator[tuple[str, str]]
         )
 
 
-def _others(ranks: pd.DataFrame) -> float:
-    """Return how many cores other processes kept busy on the CPUs of the ranks, over all launches of a case.
+def others(ranks: pd.DataFrame, cases: pd.Series[str]) -> pd.Series[float]:
+    """Return, by case, how many cores other processes kept busy on the CPUs of its ranks, over its launches.
 
     Ranks that may run on the same CPUs have the same reading of them, which counts once.
     """
-    sets = ranks.groupby([*_LAUNCH, "cpus"], observed=True)[["busy_s", "wall_s"]].max()
-    hosts = ranks.groupby(_LAUNCH, observed=True).agg(own_s=("cpu_s", "sum"), wall_s=("wall_s", "max"))
-    busy_s = sets["busy_s"].groupby(level=_LAUNCH, observed=True).sum(min_count=1)
-    spent = hosts.assign(busy_s=busy_s).dropna()
-    return float((spent["busy_s"] - spent["own_s"]).sum() / spent["wall_s"].sum()) if len(spent) else 0.0
+    keys = [cases.rename("case"), *(ranks[name] for name in _LAUNCH)]
+    sets = ranks.groupby([*keys, ranks["cpus"]], observed=True)[["busy_s", "wall_s"]].max()
+    hosts = ranks.groupby(keys, observed=True).agg(own_s=("cpu_s", "sum"), wall_s=("wall_s", "max"))
+    levels = ["case", *_LAUNCH]
+    busy_s = sets["busy_s"].groupby(level=levels, observed=True).sum(min_count=1)
+    spent = hosts.assign(busy_s=busy_s).dropna().groupby(level="case").sum()
+    found: pd.Series[float] = (spent["busy_s"] - spent["own_s"]) / spent["wall_s"]
+    return found.reindex(pd.Index(sorted(cases.unique()), name="case"), fill_value=0.0)
 
 
 def _of_clock(ranks: pd.DataFrame, wall_s: float) -> Iterator[tuple[str, str]]:

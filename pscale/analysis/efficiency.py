@@ -6,14 +6,15 @@ transfer where the wall on an ideal network is known. Times are over all measure
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from pscale.analysis.frames import KINDS, Run
+from pscale.analysis.frames import KINDS, Run, records
 from pscale.analysis.stats import Estimate, Sample, estimate, ratio, sample
 
 _LAUNCH = ["case", "repeat"]
@@ -101,81 +102,121 @@ def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
 
 def trees(table: pd.DataFrame, bases: Mapping[str, str], seed: int) -> dict[str, Tree]:
     """Return the efficiency tree by case; `bases` gives the base case of each that has one."""
-    rows = {str(case): group for case, group in table.groupby("case")}
-    return {case: _tree(rows, case, bases, seed=seed) for case in rows}
+    several = table[table.duplicated("case", keep=False)]
+    rows = _by_case(several)
+    found = {}
+    for known in _values(table, bases):
+        case = known["case"]
+        intervals = _intervals(rows, case, bases, (seed, *case.encode()), known) if case in rows else {}
+        found[case] = _tree(known, intervals)
+    return found
 
 
 def phase_trees(table: pd.DataFrame, bases: Mapping[str, str], whole: pd.DataFrame) -> tuple[Tree, ...]:
     """Return the tree of every phase in which somebody computes; `whole` is the table of whole steps."""
-    walls_s = {str(case): float(wall_s) for case, wall_s in whole.groupby("case")["wall_s"].median().items()}
+    walls_s = whole.groupby("case")["wall_s"].median().to_dict()
     found = []
     for phase, of_phase in table.groupby("phase", observed=True):
-        rows = {str(case): group for case, group in of_phase.groupby("case")}
-        computing = {case: group for case, group in rows.items() if group["max_compute_s"].median() > 0}
-        found += [_tree(computing, case, bases, phase=str(phase), step_s=walls_s[case]) for case in computing]
+        busy_s = of_phase.groupby("case")["max_compute_s"].transform("median")
+        computing = of_phase[busy_s > 0].drop(columns="mean_unaccounted_s", errors="ignore")
+        for known in _values(computing, bases):
+            of_step = known["wall_s"] / walls_s[known["case"]]
+            found.append(_tree(known, {}, phase=str(phase), of_step=of_step))
     return tuple(found)
 
 
+def _values(table: pd.DataFrame, bases: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return, a row a case, its wall, what is unaccounted, and every factor: None where it is not known.
+
+    Factors are ratios of medians over launches; nothing of nothing is all of it.
+    """
+    of_case = table.groupby("case")
+    columns = [name for name in _USED if name in table.columns]
+    medians = of_case[columns].median()
+    lacks = table[columns].isna().groupby(table["case"]).any()
+    found = pd.DataFrame({"wall_s": medians["wall_s"]})
+    for name, (above, below) in _FACTORS.items():
+        value = (medians[above] / medians[below]).where(medians[below] != 0, 1.0)
+        found[name] = value.mask(lacks[above] | lacks[below])
+    base = medians.reindex([bases.get(str(case), "") for case in medians.index]).set_axis(medians.index)
+    strong = of_case["scaling"].first() == "strong"
+    found["work"] = (medians["model_flops"] / base["model_flops"]).where(~strong, 1.0)
+    for name, spent in (("overall", "wall_core_s"), ("computation", "core_s")):
+        found[name] = found["work"] * base["core_s"] / medians[spent]
+    own = [bases.get(str(case)) == case for case in medians.index]
+    found.loc[own, "overall"], found["own"] = found.loc[own, "parallel"], own
+    if "mean_unaccounted_s" in medians:
+        found["unaccounted"] = medians["mean_unaccounted_s"] / medians["wall_s"]
+    return records(found.replace([np.inf, -np.inf], np.nan).reset_index().astype({"case": str}))
+
+
+_USED = (
+    *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "wall_core_s", "model_flops"),
+    "mean_unaccounted_s",
+)
+_Rows = Mapping[str, NDArray[Any]]  # columns of the launches of one case
+
+
+def _by_case(table: pd.DataFrame) -> dict[str, _Rows]:
+    """Return the launches of every case, column by column."""
+    return {
+        str(case): {name: rows[name].to_numpy() for name in _USED if name in rows}
+        for case, rows in table.groupby("case")
+    }
+
+
 def _tree(
-    rows: Mapping[str, pd.DataFrame],
-    case: str,
-    bases: Mapping[str, str],
-    *,
-    phase: str = "",
-    step_s: float | None = None,
-    seed: int | None = None,
+    known: Mapping[str, Any], intervals: Mapping[str, Estimate], *, phase: str = "", of_step: float = 1.0
 ) -> Tree:
-    """Return the tree of the launches `rows[case]`; with intervals if there is a `seed` for them."""
-    own, base = rows[case], rows.get(bases.get(case, ""))
-    keys = None if seed is None else (seed, *case.encode())
-    factors = {name: _factor(own, *parts, keys) for name, parts in _FACTORS.items()}
-    overall, computation = factors["parallel"], _SAME
-    if base is not own:
-        overall, computation = (_against(base, own, spent, keys) for spent in ("wall_core_s", "core_s"))
-    wall_s = float(own["wall_s"].median())
-    unaccounted = None if phase else float(own["mean_unaccounted_s"].median()) / wall_s
+    """Return the tree of a case from its factors and the intervals of some of them."""
+
+    def factor(name: str) -> Estimate | None:
+        value = known[name]
+        return intervals.get(name) or (None if value is None else Estimate(value=value))
+
+    factors = {name: factor(name) for name in ("overall", *_FACTORS)}
     return Tree(
-        case=case,
+        case=known["case"],
         phase=phase,
-        of_step=1.0 if step_s is None else wall_s / step_s,
-        overall=overall,
-        computation=computation,
-        unaccounted=unaccounted,
+        of_step=of_step,
+        computation=_SAME if known["own"] else factor("computation"),
+        unaccounted=known.get("unaccounted"),
         threads=None,
         **factors,
     )
 
 
-def _factor(rows: pd.DataFrame, above: str, below: str, seed: Sequence[int] | None) -> Estimate | None:
-    """Divide medians over launches; nothing of nothing is all of it. Launches are resampled in pairs."""
+def _intervals(
+    rows: Mapping[str, _Rows],
+    case: str,
+    bases: Mapping[str, str],
+    seed: Sequence[int],
+    known: Mapping[str, Any],
+) -> dict[str, Estimate]:
+    """Return the factors of a case of several launches that have an interval.
+
+    Launches are resampled in pairs for what is of one case; those of the base case too for the others.
+    """
+    own, base = rows[case], rows.get(bases.get(case, ""))
+    found = {name: _factor(own, *parts, known[name], seed) for name, parts in _FACTORS.items()}
+    if known["own"]:
+        found["overall"] = found["parallel"]
+    elif base is not None:
+        for name, spent in (("overall", "wall_core_s"), ("computation", "core_s")):
+            if known[name] is not None:
+                sides = _sampled(base["core_s"], (*seed, 1)), _sampled(own[spent], seed)
+                found[name] = ratio(*sides, factor=known["work"])
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+def _factor(rows: _Rows, above: str, below: str, value: float | None, seed: Sequence[int]) -> Estimate | None:
     part, whole = rows[above], rows[below]
-    if part.isna().any() or whole.isna().any():
+    if value is None or not (part > 0).all() or not (whole > 0).all():
         return None
-    value = float(part.median()) / float(whole.median()) if whole.median() else 1.0
-    if seed is None or not (part > 0).all() or not (whole > 0).all():
-        return Estimate(value=value)
     drawn = _sampled(part / whole, seed)
     return estimate(value, None if drawn.draws is None else drawn.draws * value / drawn.value)
 
 
-def _against(
-    base: pd.DataFrame | None, own: pd.DataFrame, spent: str, seed: Sequence[int] | None
-) -> Estimate | None:
-    """Return core-seconds of compute that the base case needs for this work over those `spent` here."""
-    if base is None:
-        return None
-    work = 1.0
-    if own["scaling"].iloc[0] != "strong":
-        done, of_base = float(own["model_flops"].median()), float(base["model_flops"].median())
-        work = done / of_base if of_base > 0 else math.nan
-    value = work * float(base["core_s"].median()) / float(own[spent].median())
-    if not math.isfinite(value):
-        return None
-    if seed is None:
-        return Estimate(value=value)
-    return ratio(_sampled(base["core_s"], (*seed, 1)), _sampled(own[spent], seed), factor=work)
-
-
-def _sampled(values: pd.Series[float], seed: Sequence[int]) -> Sample:
+def _sampled(values: NDArray[Any], seed: Sequence[int]) -> Sample:
     """Return a sample of launches that are one value each."""
-    return sample([np.array([value]) for value in values], seed)
+    return sample([np.array([value], dtype=np.float64) for value in values], seed)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pscale.analysis.clocks import LIMIT, Unclear
@@ -16,6 +17,7 @@ from pscale.analysis.injected import warning
 from pscale.analysis.late import Late, hint, sentence
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Sample
+from pscale.analysis.suspicion import suspicious
 
 DEVIATION = 0.10  # of the mean
 EXTREME = 0.50  # away from the mean
@@ -40,23 +42,41 @@ def remarks(
     run: Run, points: tuple[Point, ...], times: Mapping[str, Sample], late: Iterable[Late] = ()
 ) -> tuple[Remark, ...]:
     """Return all warnings: those about the whole run first, then case by case."""
-    ranks = {str(case): rows for case, rows in run.ranks.groupby("case", observed=True)}
     good = run.cases[run.cases["status"] == "ok"]
-    rows = {str(case): group for case, group in good.groupby("case")}
+    launched = _suspicious_launches(good)
+    disturbed = suspicious(run.ranks, {point.case: point for point in points})
+    blamed: dict[str, list[Late]] = {}
+    for rank in late:
+        blamed.setdefault(rank.case, []).append(rank)
+    unclear: dict[str, list[Unclear]] = {}
+    for call in run.unclear:
+        unclear.setdefault(call.case, []).append(call)
     found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
-    cores = max((point.cores for point in points if point.case in rows), default=0)
+    cores = max((point.cores for point in points if point.launches), default=0)
     for point in points:
-        if point.case not in rows:
+        if not point.launches:
             continue
-        said = [*_of_purpose(point), *_of_late(late, point)]
-        said += [*_of_times(times.get(point.case)), *_of_launches(rows[point.case])]
+        case = point.case
+        said = [*_of_purpose(point), *_of_late(blamed.get(case, []), point), *_of_times(times.get(case))]
+        said += _of_launches(launched[case]) if case in launched else []
         said += _of_interval(point, run.document.get("auto"))
-        if point.case in ranks:
-            said += _of_ranks(ranks[point.case], point)
-            said += disturbances(ranks[point.case], cores)
-        said += _of_clock([call for call in run.unclear if call.case == point.case])
-        found += [Remark(kind=kind, case=point.case, label=point.label, text=text) for kind, text in said]
+        if case in disturbed:
+            said += _of_ranks(disturbed[case], point)
+            said += disturbances(disturbed[case], cores)
+        said += _of_clock(unclear.get(case, []))
+        found += [Remark(kind=kind, case=case, label=point.label, text=text) for kind, text in said]
     return tuple(found)
+
+
+def _suspicious_launches(good: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the launches of the cases of which `_of_launches` may have something to say."""
+    if good.empty:
+        return {}
+    least = np.array([REPLICAS.get(dtype, REPLICAS["float32"]) for dtype in good["dtype"]])
+    odd = (good["recording_ratio"] > RECORDING) | (good["replica_spread"] > least)
+    odd |= np.array([losses is not None and not np.isfinite(losses).all() for losses in good["losses"]], bool)
+    chosen = good[good["case"].isin(good.loc[odd, "case"])]
+    return {str(case): rows for case, rows in chosen.groupby("case")}
 
 
 def _of_run(run: Run) -> Iterator[tuple[str, str]]:
@@ -71,10 +91,9 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
             f"The launches used {len(kinds)} different BLAS: {'; '.join(kinds)}. Their times "
             "are not comparable: run all cases in one environment.",
         )
-    hosts = ranks.groupby(["case", "repeat"], observed=True)["host"].agg(
-        lambda names: ", ".join(sorted(set(map(str, names))))
-    )
-    single = sorted({names for names in hosts if ", " not in names})
+    hosts = ranks[["case", "repeat", "host"]].drop_duplicates()
+    alone = hosts.groupby(["case", "repeat"], observed=True)["host"].transform("size") == 1
+    single = sorted(set(hosts.loc[alone, "host"].astype(str)))
     if len(single) > 1:
         yield (
             "hosts",
@@ -90,8 +109,7 @@ def _of_purpose(point: Point) -> Iterator[tuple[str, str]]:
 
 def _of_late(late: Iterable[Late], point: Point) -> Iterator[tuple[str, str]]:
     for rank in late:
-        if rank.case == point.case:
-            yield "late", f"{sentence(rank)}. {'That was injected.' if point.injected else hint(rank)}"
+        yield "late", f"{sentence(rank)}. {'That was injected.' if point.injected else hint(rank)}"
 
 
 def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:

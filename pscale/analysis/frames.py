@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +53,15 @@ class Run:
     gaps: tuple[str, ...]  # what is lost of the run, in sentences
     origins: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # folder and id of cases of others
 
-    @property
+    @cached_property
     def planned(self) -> Mapping[str, Mapping[str, Any]]:
         """The configuration of every case of the suite, by case id, in the suite's order."""
         return {case["id"]: case for case in self.document["cases"]}
+
+    @cached_property
+    def pending_of(self) -> Counter[str]:
+        """How many launches of each case are pending."""
+        return Counter(case for case, _ in self.pending)
 
     @property
     def suite(self) -> Mapping[str, Any]:

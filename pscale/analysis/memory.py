@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import Run, records
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 Kinds = Mapping[str, int]
@@ -48,16 +48,16 @@ class Memory:
 
 def memory(run: Run) -> tuple[Memory, ...]:
     """Return the memory of every case of which something is known, those that were not started included."""
-    ranks = {str(case): rows for case, rows in run.ranks.groupby("case", observed=True)}
+    counted = run.ranks.dropna(subset=[f"{kind}_bytes" for kind in KINDS])
+    ranks = {str(case): rows for case, rows in counted.groupby("case", observed=True)}
+    names = ["case", "fullest_rank", *(f"predicted_{kind}_bytes" for kind in KINDS)]
     found = []
-    for case, launches in run.cases.groupby("case", sort=False):
-        row = launches.iloc[0]
-        predicted = _kinds(row, "predicted_{}_bytes")
-        fullest = None if pd.isna(row["fullest_rank"]) else int(row["fullest_rank"])
-        known = _of_rank(str(case), ranks.get(str(case)), fullest, predicted)
-        if known.predicted or known.counted:
-            found.append(known)
-    return tuple(found)
+    for row in records(run.cases.drop_duplicates("case")[names]):
+        case, predicted = row["case"], _kinds(row, "predicted_{}_bytes")
+        if predicted or case in ranks:
+            fullest = None if row["fullest_rank"] is None else int(row["fullest_rank"])
+            found.append(_of_rank(case, ranks.get(case), fullest, predicted))
+    return tuple(known for known in found if known.predicted or known.counted)
 
 
 def _of_rank(case: str, rows: pd.DataFrame | None, fullest: int | None, predicted: Kinds | None) -> Memory:

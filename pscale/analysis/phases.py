@@ -12,6 +12,7 @@ from pscale.analysis.frames import KINDS, Run, records, steps
 ORDER = ("data", "forward", "backward", "sync", "update")
 _TIMES = (*KINDS, "ideal_wait_s")
 _AMOUNTS, _BESIDE = ("count", "bytes"), ("hidden_s", "exposed_s", "ideal_wait_s")
+_PLACES = {phase: place for place, phase in enumerate(ORDER)}
 SLOWEST = 3  # ranks told of per case
 
 
@@ -167,4 +168,4 @@ def _rank_steps(run: Run, by: list[str]) -> pd.Series[int]:
 
 
 def _place(phase: str) -> tuple[int, str]:
-    return (ORDER.index(phase) if phase in ORDER else len(ORDER), phase)
+    return _PLACES.get(phase, len(_PLACES)), phase

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pscale.analysis.phases import CallTime, PhaseTime
@@ -62,6 +63,19 @@ class Spent:
     calls: Sequence[CallTime]
     sharing: Collection[str]
 
+    @cached_property
+    def by_case(self) -> dict[str, list[PhaseTime]]:
+        """The phases of each case."""
+        found: dict[str, list[PhaseTime]] = {}
+        for time in self.phases:
+            found.setdefault(time.case, []).append(time)
+        return found
+
+    @cached_property
+    def stages(self) -> dict[str, float]:
+        """The wait of a step for other stages of a pipeline, by case."""
+        return waits_for_stages(self.calls)
+
 
 def ranking(
     planned: Mapping[str, Mapping[str, Any]],
@@ -70,10 +84,9 @@ def ranking(
     spent: Spent,
 ) -> tuple[Place, ...]:
     """Rank every group of two or more plans that were measured on the same work, fastest first."""
-    known = {time.case for time in spent.phases}
     groups: dict[str, list[Point]] = {}
     for point in points:
-        if point.step_s and point.case in known and _trains(planned.get(point.case)):
+        if point.step_s and point.case in spent.by_case and _trains(planned.get(point.case)):
             groups.setdefault(_work(planned[point.case]), []).append(point)
     found: list[Place] = []
     for members in sorted(groups.values(), key=lambda members: members[0].ranks):
@@ -107,8 +120,8 @@ def _work(planned: Mapping[str, Any]) -> str:
 def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent) -> list[Place]:
     order = sorted(members, key=lambda point: times[point.case].value)
     common = _common([point.label for point in members])
-    stages = waits_for_stages(spent.calls)
-    of = {point.case: [time for time in spent.phases if time.case == point.case] for point in members}
+    stages = spent.stages
+    of = {point.case: spent.by_case[point.case] for point in members}
     least = min(sum(time.compute_s for time in own) for own in of.values())
     places = []
     for number, point in enumerate(order, 1):

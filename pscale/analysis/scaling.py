@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import Run, records
 from pscale.analysis.stats import Estimate, Sample, estimate, ratio, samples
 from pscale.lateness import words_of
 
@@ -72,20 +72,24 @@ class Point:
 
 def points(run: Run, times: Mapping[str, Sample]) -> tuple[Point, ...]:
     """Return every case of the suite, by series and size; failed and pending ones too."""
-    rows = {str(case): group for case, group in run.cases.groupby("case", sort=False)}
-    memory = run.ranks.groupby("case", observed=True)["peak_rss_bytes"].max()
+    rows = _launches(run)
+    measured = _Measured(run)
     found = []
     for case in dict.fromkeys([*run.planned, *rows]):
-        launches = rows.get(case)
-        point = _identity(case, run.planned.get(case, {}), launches, run)
-        good = None if launches is None else launches[launches["status"] == "ok"]
-        if good is not None and len(good):
-            point = _measured(point, good, times.get(case))
-            point = replace(point, peak_rss_bytes=_number(memory.get(case)))
-        found.append(point)
+        point = _identity(case, run.planned.get(case, {}), rows.get(case, []), run)
+        found.append(measured.added_to(point, times.get(case)) if point.launches else point)
     order = {series: place for place, series in enumerate(dict.fromkeys(point.series for point in found))}
     based = _with_bases(found, times)
     return tuple(sorted(based, key=lambda point: (order[point.series], point.cores, point.ranks)))
+
+
+def _launches(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """Return what the rows of each case tell of it and of how its launches ended."""
+    names = ["case", "status", "reason", "label", "series", "scaling", "injected"]
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in records(run.cases[[*names, "ranks", "threads", "batch", "base"]]):
+        rows.setdefault(row["case"], []).append(row)
+    return rows
 
 
 def step_samples(run: Run, seed: int) -> dict[str, Sample]:
@@ -120,11 +124,13 @@ def bases(found: Iterable[Point]) -> dict[str, str]:
     return {point.case: base[point.series] for point in found if point.series in base}
 
 
-def _identity(case: str, planned: Mapping[str, Any], launches: pd.DataFrame | None, run: Run) -> Point:
+def _identity(
+    case: str, planned: Mapping[str, Any], launches: Sequence[Mapping[str, Any]], run: Run
+) -> Point:
     """Return what is known of a case before it has run, and how its launches ended."""
-    first = {} if launches is None else launches.iloc[0].to_dict()
+    first = launches[0] if launches else {}
     known = {**first, **planned.get("train", {}), **planned}
-    statuses = [] if launches is None else [str(status) for status in launches["status"]]
+    statuses = [str(row["status"]) for row in launches]
     good = statuses.count("ok")
     ranks, threads = int(known.get("ranks") or 1), int(known.get("threads") or 1)
     return Point(
@@ -139,51 +145,72 @@ def _identity(case: str, planned: Mapping[str, Any], launches: pd.DataFrame | No
         cores=ranks * threads,
         batch=int(known.get("batch") or 0),
         status="ok" if good else (statuses[0] if statuses else "pending"),
-        reason="" if good or launches is None else _text(first.get("reason")),
+        reason="" if good else _text(first.get("reason")),
         launches=good,
         failed=len(statuses) - good - statuses.count("skipped"),
-        pending=sum(launch == case for launch, _ in run.pending),
+        pending=run.pending_of[case],
         base=bool(known.get("base")),
     )
 
 
-def _measured(point: Point, good: pd.DataFrame, sample: Sample | None) -> Point:
-    """Add what the good launches measured: medians over them, and the losses of the first."""
+_MEDIANS = (
+    *("model_flops", "executed_flops", "gemm_peak_gflops", "batch", "tokens", "startup_s", "wall_s"),
+    *("dropped_share", "expert_imbalance", "recomputed_flops"),
+)
+_FIRSTS = ("loss_first", "loss_last", "loss_unigram", "parameters", "losses")
 
-    def median(column: str) -> float | None:
-        return _number(good[column].median())
 
-    step_s = estimate(sample.value, sample.draws) if sample else None
-    seconds = step_s.value if step_s else None
-    flops, executed, peak = median("model_flops"), median("executed_flops"), median("gemm_peak_gflops")
-    first = good.iloc[0]
-    return replace(
-        point,
-        steps=sample.steps if sample else 0,
-        dropped=sample.dropped if sample else 0,
-        course_s=sample.course if sample else (),
-        step_s=step_s,
-        samples_per_s=_rate(median("batch"), step_s),
-        tokens_per_s=_rate(median("tokens"), step_s),
-        model_flops=flops,
-        gflops=flops / seconds * 1e-9 if flops and seconds else None,
-        peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
-        recomputed_share=_share(median("recomputed_flops"), executed),
-        loss_first=_number(first["loss_first"]),
-        loss_last=_number(first["loss_last"]),
-        loss_unigram=_number(first["loss_unigram"]),
-        startup_s=median("startup_s"),
-        dropped_share=median("dropped_share"),
-        expert_imbalance=median("expert_imbalance"),
-        wall_s=median("wall_s"),
-        parameters=None if pd.isna(first["parameters"]) else int(first["parameters"]),
-        losses=tuple(float(loss) for loss in first["losses"]) if first["losses"] is not None else (),
-    )
+class _Measured:
+    """What the good launches of each case measured: medians over them, and the losses of the first."""
+
+    def __init__(self, run: Run):
+        good = run.cases[run.cases["status"] == "ok"]
+        medians = good.groupby("case", sort=False)[list(_MEDIANS)].median()
+        firsts = good.drop_duplicates("case")[["case", *_FIRSTS]]
+        self._medians = dict(zip(medians.index, records(medians), strict=True))
+        self._firsts = {row["case"]: row for row in records(firsts)}
+        self._memory = run.ranks.groupby("case", observed=True)["peak_rss_bytes"].max().to_dict()
+
+    def added_to(self, point: Point, sample: Sample | None) -> Point:
+        """Return a point with what was measured of it."""
+        median, first = self._medians[point.case], self._firsts[point.case]
+        step_s = estimate(sample.value, sample.draws) if sample else None
+        seconds = step_s.value if step_s else None
+        flops, executed, peak = (
+            median[name] for name in ("model_flops", "executed_flops", "gemm_peak_gflops")
+        )
+        losses = first["losses"]
+        return replace(
+            point,
+            steps=sample.steps if sample else 0,
+            dropped=sample.dropped if sample else 0,
+            course_s=sample.course if sample else (),
+            step_s=step_s,
+            samples_per_s=_rate(median["batch"], step_s),
+            tokens_per_s=_rate(median["tokens"], step_s),
+            model_flops=flops,
+            gflops=flops / seconds * 1e-9 if flops and seconds else None,
+            peak_fraction=executed / seconds * 1e-9 / peak if executed and seconds and peak else None,
+            recomputed_share=_share(median["recomputed_flops"], executed),
+            loss_first=first["loss_first"],
+            loss_last=first["loss_last"],
+            loss_unigram=first["loss_unigram"],
+            startup_s=median["startup_s"],
+            dropped_share=median["dropped_share"],
+            expert_imbalance=median["expert_imbalance"],
+            wall_s=median["wall_s"],
+            parameters=None if first["parameters"] is None else int(first["parameters"]),
+            losses=tuple(float(loss) for loss in losses) if losses is not None else (),
+            peak_rss_bytes=_number(self._memory.get(point.case)),
+        )
 
 
 def _with_bases(found: list[Point], times: Mapping[str, Sample]) -> list[Point]:
     """Mark the base of every series and set all its points against it."""
-    base = {series: _base(found, series, times) for series in {point.series for point in found}}
+    series: dict[str, list[Point]] = {}
+    for point in found:
+        series.setdefault(point.series, []).append(point)
+    base = {name: _base(members, times) for name, members in series.items()}
     return [_related(point, base[point.series], times) for point in found]
 
 
@@ -200,14 +227,14 @@ def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> P
     )
 
 
-def _base(found: list[Point], series: str, times: Mapping[str, Sample]) -> Point | None:
-    """Return the case that the suite names, else the smallest that was measured.
+def _base(members: Sequence[Point], times: Mapping[str, Sample]) -> Point | None:
+    """Return the case of a series that the suite names, else the smallest that was measured.
 
     A named base that failed is not replaced by another: the series then has no efficiency.
     """
-    members = [point for point in found if point.series == series and point.scaling != "throughput"]
-    named = [point for point in members if point.base]
-    candidates = named or [point for point in members if point.case in times]
+    compared = [point for point in members if point.scaling != "throughput"]
+    named = [point for point in compared if point.base]
+    candidates = named or [point for point in compared if point.case in times]
     return min(candidates, key=lambda point: (point.cores, point.ranks), default=None)
 
 

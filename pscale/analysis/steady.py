@@ -37,36 +37,45 @@ class Steady:
 
 def steady(times: Vector) -> Steady:
     """Find the steady part of a launch's step times, in order; linear in their number."""
-    most = len(times) // 2
-    late = times[most:]
-    centre, spread = float(np.median(late)), _spread(late)
-    clipped = np.clip(times - centre, -_DEVIATIONS * spread, _DEVIATIONS * spread)
-    start = int(np.argmin(_squared_errors(clipped)[: most + 1]))
-    change = abs(float(clipped[:start].mean())) if start else 0.0
-    if change <= _ERRORS * spread / math.sqrt(max(start, 1)):
-        start = 0
-    reached = start < most or change < _CHANGED * centre
-    return Steady(start=start, reached=reached and not _jumps(late))
+    return steady_parts(times[None])[0]
 
 
-def _jumps(late: Vector) -> bool:
+def steady_parts(times: Vector) -> list[Steady]:
+    """Find the steady parts of launches with equally many steps, a row each."""
+    most = times.shape[1] // 2
+    late = times[:, most:]
+    centre, spread = np.median(late, axis=1), _spread(late)
+    limit = (_DEVIATIONS * spread)[:, None]
+    clipped = np.clip(times - centre[:, None], -limit, limit)
+    start = np.argmin(_squared_errors(clipped)[:, : most + 1], axis=1)
+    sums = np.cumsum(clipped, axis=1)[np.arange(len(times)), np.maximum(start - 1, 0)]
+    change = np.where(start > 0, np.abs(sums) / np.maximum(start, 1), 0.0)
+    start = np.where(change <= _ERRORS * spread / np.sqrt(np.maximum(start, 1)), 0, start)
+    reached = ((start < most) | (change < _CHANGED * centre)) & ~_jumps(late)
+    return [Steady(start=int(first), reached=bool(well)) for first, well in zip(start, reached, strict=True)]
+
+
+def _jumps(late: Vector) -> NDArray[np.bool_]:
     """Tell whether the later half of some steps is another level than the earlier one, beyond chance."""
-    early, late = late[: len(late) // 2], late[len(late) // 2 :]
-    if len(early) < _FEWEST:
-        return False
-    level = float(np.median(late))
-    error = _OF_MEDIAN * (_spread(early) + _spread(late)) / 2 * math.sqrt(2 / len(early))
-    return abs(float(np.median(early)) - level) > max(_CERTAIN_ERRORS * error, _CHANGED * level)
+    count = late.shape[1] // 2
+    early, late = late[:, :count], late[:, count:]
+    if count < _FEWEST:
+        return np.zeros(len(late), np.bool_)
+    level = np.median(late, axis=1)
+    error = _OF_MEDIAN * (_spread(early) + _spread(late)) / 2 * math.sqrt(2 / count)
+    difference = np.abs(np.median(early, axis=1) - level)
+    return np.asarray(difference > np.maximum(_CERTAIN_ERRORS * error, _CHANGED * level))
 
 
-def _spread(times: Vector) -> float:
-    """Return a standard deviation that single slow steps do not change."""
-    centre = np.median(times)
-    return float(max(_OF_MAD * np.median(np.abs(times - centre)), _LEAST_SPREAD * centre))
+def _spread(times: Vector) -> Vector:
+    """Return, by row, a standard deviation that single slow steps do not change."""
+    centre = np.median(times, axis=1)
+    deviation = np.median(np.abs(times - centre[:, None]), axis=1)
+    return np.maximum(_OF_MAD * deviation, _LEAST_SPREAD * centre)
 
 
 def _squared_errors(values: Vector) -> Vector:
-    """Return, for each number of leading values left out, the squared standard error of the others' mean."""
-    left = np.arange(len(values), 0, -1)
-    sums, squares = (np.cumsum(powers[::-1])[::-1] for powers in (values, values**2))
-    return np.maximum(squares - sums**2 / left, 0.0) / left**2
+    """Return, by row and number of values left out in front, the squared standard error of the mean."""
+    left = np.arange(values.shape[1], 0, -1)
+    sums, squares = (np.cumsum(powers[:, ::-1], axis=1)[:, ::-1] for powers in (values, values**2))
+    return np.asarray(np.maximum(squares - sums**2 / left, 0.0) / left**2)

@@ -148,10 +148,10 @@ def summarise(
     by_phase, ranks, by_call = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
     late = late_ranks(run)
     costs = Costs(losses=lost, phases=by_phase, ranks=ranks, axes=of_axes, late=late, threads=threads)
-    verdicts = tuple(
-        verdict(series, [point for point in points if point.series == series], costs)
-        for series in dict.fromkeys(point.series for point in points)
-    )
+    series: dict[str, list[Point]] = {}
+    for point in points:
+        series.setdefault(point.series, []).append(point)
+    verdicts = tuple(verdict(name, members, costs) for name, members in series.items())
     remarks = evidence.remarks(run, points, times, late)
     sharing = headline.sharing(remarks)
     spent = Spent(phases=by_phase, calls=by_call, sharing=sharing)

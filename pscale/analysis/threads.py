@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pscale.analysis.efficiency import Tree
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import Run, records
 
 _LAUNCH = ["case", "repeat"]
 _SLEEPS_AT_ONCE = 10  # OPENBLAS_THREAD_TIMEOUT is a power of two of clock ticks: up to this, well below 1 us
@@ -44,19 +45,23 @@ class ThreadTime:
 def thread_times(run: Run) -> tuple[ThreadTime, ...]:
     """Return the thread times of every measured case whose threads were observed."""
     table = _of_ranks(run)
+    figures = ["efficiency", *_SHARES]
+    by_launch = table.groupby(["case", "repeat"])[figures].mean()
+    medians = by_launch.groupby(level="case").median()
+    times: dict[str, list[list[float]]] = {}
+    for case, cpu_s in zip(table["case"], table["cpu_s"], strict=True):
+        times.setdefault(case, []).append(cpu_s)
     found = []
-    for case, rows in table.groupby("case"):
-        by_launch = rows.groupby("repeat")[["efficiency", *_SHARES]].mean()
-        median = by_launch.median()
-        split = pd.DataFrame(rows["cpu_s"].tolist()).mean()
+    for case, median in zip(medians.index, records(medians), strict=True):
+        total = sum(median[name] for name in _SHARES)
         found.append(
             ThreadTime(
                 case=str(case),
-                threads=int(rows["threads"].iloc[0]),
-                cpu_s=tuple(float(value) for value in split),
-                efficiency=float(median["efficiency"]),
+                threads=len(times[case][0]),
+                cpu_s=tuple(np.mean(times[case], axis=0).tolist()),
+                efficiency=median["efficiency"],
                 # The median of each share alone need not leave the sum at one.
-                **{name: float(median[name] / median[list(_SHARES)].sum()) for name in _SHARES},
+                **{name: median[name] / total for name in _SHARES},
                 spins=spins(run.planned.get(str(case), {})),
             )
         )
@@ -71,8 +76,8 @@ def _of_ranks(run: Run) -> pd.DataFrame:
     seat = [*_LAUNCH, "rank"]
     walls = run.phases.groupby(seat, observed=True)[["compute_s", "wall_s"]].sum()
     walls["steps"] = run.seats.set_index(seat)["steps"]
-    ranks = run.ranks.merge(walls.reset_index(), on=seat, suffixes=("_of_job", ""))
-    ranks["case"] = ranks["case"].astype(str)
+    known = run.ranks.loc[run.ranks["thread_cpu_s"].notna(), [*seat, "thread_cpu_s"]]
+    ranks = known.astype({"case": str}).merge(walls.reset_index().astype({"case": str}), on=seat)
     asked = run.cases[[*_LAUNCH, "threads"]].rename(columns={"threads": "asked"})
     rows = [
         {
@@ -83,7 +88,7 @@ def _of_ranks(run: Run) -> pd.DataFrame:
             "cpu_s": [cpu_s / row["steps"] for cpu_s in _padded(row["thread_cpu_s"], int(row["asked"]))],
         }
         for row in ranks.merge(asked, on=_LAUNCH).to_dict("records")
-        if row["thread_cpu_s"] is not None and row["compute_s"] > 0
+        if row["compute_s"] > 0
     ]
     return pd.DataFrame(rows, columns=["case", "repeat", "threads", "efficiency", *_SHARES, "cpu_s"])
 

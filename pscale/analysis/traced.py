@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,9 @@ def listed(table: pd.DataFrame) -> Iterator[Note]:
 
 def traced(run: Run) -> list[Traced]:
     """Return the launches that ended well and whose notes were kept, in the order of the suite."""
+    kept = {path.name for path in store.part_paths(run.path / "data", "events")}
+    if not kept:
+        return []
     good = run.cases[run.cases["status"] == "ok"]
     order = {case: place for place, case in enumerate(run.planned)}
     found = [
@@ -67,7 +71,7 @@ def traced(run: Run) -> list[Traced]:
             steps=int(row["steps"]),
         )
         for row in records(good[["case", "repeat", "label", "ranks", "steps"]])
-        if store.part_path(run.path / "data", "events", str(row["case"]), int(row["repeat"])).exists()
+        if store.part_path(Path(), "events", row["case"], row["repeat"]).name in kept
     ]
     return sorted(found, key=lambda launch: (order.get(launch.case, len(order)), launch.repeat))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from pscale.analysis.axes import AxisTree
 from pscale.analysis.injected import warning
@@ -53,14 +55,20 @@ class Costs:
 
     def of(self, case: str) -> Costs:
         """Return those of one case."""
-        return Costs(
-            losses={name: losses for name, losses in self.losses.items() if name == case},
-            phases=[phase for phase in self.phases if phase.case == case],
-            ranks=[rank for rank in self.ranks if rank.case == case],
-            axes=[axis for axis in self.axes if axis.case == case],
-            late=[rank for rank in self.late if rank.case == case],
-            threads=[time for time in self.threads if time.case == case],
-        )
+        phases, ranks, axes, late, threads = (found.get(case, []) for found in self._by_case)
+        losses = {case: self.losses[case]} if case in self.losses else {}
+        return Costs(losses=losses, phases=phases, ranks=ranks, axes=axes, late=late, threads=threads)
+
+    @cached_property
+    def _by_case(self) -> tuple[dict[str, list[Any]], ...]:
+        """Phases, ranks, axes, late ranks and threads, each by case."""
+        found: list[dict[str, list[Any]]] = []
+        for parts in (self.phases, self.ranks, self.axes, self.late, self.threads):
+            by_case: dict[str, list[Any]] = {}
+            for part in parts:
+                by_case.setdefault(part.case, []).append(part)
+            found.append(by_case)
+        return tuple(found)
 
 
 def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:

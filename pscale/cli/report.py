@@ -19,6 +19,7 @@ from pscale.report.latex import render_latex
 from pscale.report.look import LOOKS
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
+from pscale.report.shortened import shortened
 from pscale.report.terminal import render_terminal
 from pscale.results.compact import compact
 
@@ -53,7 +54,7 @@ def report(
     summary = summarise(_run(paths or [newest(reports)], reports), networks, predict)
     match as_format:
         case "md":
-            print(render_markdown(summary))
+            print(render_markdown(shortened(summary)))
         case "json":
             print(render_json(summary))
         case "latex":
@@ -63,7 +64,9 @@ def report(
                 _tell(write_csv(summary, Path(summary.path) / "csv"))
         case "html":
             with _writing(Path(summary.path)):
-                _tell([write_page(summary, Path(summary.path), figures=pictures.formats is not None)])
+                _tell(
+                    [write_page(shortened(summary), Path(summary.path), figures=pictures.formats is not None)]
+                )
         case _:
             _present(summary, pictures)
 
@@ -93,6 +96,7 @@ def publish(folder: Path) -> bool:
 
 
 def _present(summary: Summary, pictures: Pictures) -> None:
+    summary = shortened(summary)
     render_terminal(summary, Console(), plot=pictures.plot)
     folder = Path(summary.path)
     with _writing(folder):
