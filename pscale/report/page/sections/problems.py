@@ -8,6 +8,7 @@ from pscale.analysis.evidence import Remark
 from pscale.analysis.scaling import FINE, Point
 from pscale.report import grids
 from pscale.report.grid import Tone
+from pscale.report.grids_expect import expectations
 from pscale.report.page.blocks import Block, Head, Section, Sheet, Words
 from pscale.report.page.cells import line, words
 from pscale.report.page.context import Context
@@ -23,7 +24,7 @@ def problems(context: Context) -> Section | None:
     absent = [point for point in summary.points if point.status in ("pending", *FINE[1:])]
     if absent:
         blocks.append(_absent(absent))
-    blocks += sheets(grids.expectations(summary), "expectations", files=context.files("expectations"))
+    blocks += sheets(expectations(summary), "expectations", files=context.files("expectations"))
     if summary.remarks:
         blocks.append(_warnings(summary.remarks, context))
     if summary.notes:
