@@ -124,8 +124,7 @@ def test_runs_of_different_suites_say_so_and_one_network_is_asked_of_one_run(psc
 
 
 def test_the_files_of_a_run_of_many_launches_are_joined_when_it_has_ended(tmp_path):
-    points = [Point(ranks=1, series=f"s{number}") for number in range(LEAST)]
-    run = write_run(tmp_path / "run", points, repeats=1, steps=2)
+    run = write_run(tmp_path / "run", [Point(ranks=1)], repeats=LEAST, steps=2)
     before = render_json(summarise(load(run)))
     assert publish(run)
     assert {path.name for path in (run / "data").iterdir()} == {
