@@ -16,7 +16,7 @@ from pscale.mesh.grid import axis_name, groups
 from pscale.parallel import data, strategies, zero_plan
 from pscale.parallel.predict import predict
 from pscale.results.events import VERBS, Kind
-from pscale.worker.job import make_trainer, replica_spread
+from pscale.worker.job import loss_spread, make_trainer, replica_spread
 from pscale.worker.recorder import Recorder
 from pscale.worker.verify import assembled, on_one_rank, outcome
 
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
     losses: np.ndarray
     tensors: dict  # by kind, layer and name
-    spread: float  # of replicas
+    spread: float  # of replicas, and of losses on ranks that compute the same
     counted: list[Counter]  # by rank: (axis, verb, payload) of a step
     memory: list[dict]  # by rank: bytes of model state and its exchange
 
@@ -68,7 +68,8 @@ def train(case, plan, folder, change=as_it_is):
     def one(trainer, mesh):
         result = outcome(trainer, mesh)
         calls = counted(trainer.recorder, case.train.steps)
-        return result, calls, trainer.replicas.memory_bytes(), replica_spread(trainer.replicas, mesh)
+        spread = replica_spread(trainer.replicas, mesh), loss_spread(trainer, case.train.steps, mesh)
+        return result, calls, trainer.replicas.memory_bytes(), max(spread)
 
     ranks = each_rank(case, plan, folder, lambda trainer, mesh: one(change(trainer), mesh), record=True)
     tensors = {

@@ -161,7 +161,8 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
 def loss_spread(trainer: Trainer, stop: int, mesh: Mesh) -> float:
     """Return the largest relative difference between losses of the ranks that compute the same."""
     spread = np.zeros(1)
-    if isinstance(shared := trainer.stage.loss, Shared):
+    shared = trainer.stage.loss
+    if isinstance(shared, Shared) and trainer.routed.alike(shared.axis.size):
         high, low = trainer.losses[:stop].copy(), trainer.losses[:stop].copy()
         shared.axis.all_reduce(high, "max")
         shared.axis.all_reduce(low, "min")

@@ -33,6 +33,10 @@ class Routed:
             tally.clear()
         return loss / self._copies
 
+    def alike(self, ranks: int) -> bool:
+        """Tell whether `ranks` ranks that have the same loss also have the same part of the auxiliary one."""
+        return not self._tallies or self._copies == ranks
+
     def columns(self, world: Axis, steps: range) -> dict[str, float | None]:
         """Return columns of the `cases` table over `steps`; collective.
 
