@@ -1,0 +1,56 @@
+"""Record launches of launches.yaml anew, with nothing else at work: some minutes.
+
+    python tests/analysis/recorded/record.py
+
+The file is called after the MPI that is installed beside this Python: mpich.csv or openmpi.csv.
+
+A row a launch, in the order in which they ran: ranks, place in the run, then the step times in microseconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from pscale.analysis.frames import Run, load, newest
+from pscale.analysis.stats import step_times
+from pscale.launch import mpi
+
+HERE = Path(__file__).parent
+
+
+def record(folder: Path) -> Run:
+    """Run the suite."""
+    command = [sys.executable, "-m", "pscale", "run", str(HERE / "launches.yaml"), "--reports", str(folder)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return load(newest(folder))
+
+
+def rows(run: Run) -> list[list[int]]:
+    """Return a row a launch."""
+    launches = run.cases[run.cases["status"] == "ok"].sort_values("order")
+    times = step_times(run.steps).groupby(["case", "repeat"], observed=True)["step_s"]
+    found = []
+    for case, repeat, ranks, order in launches[["case", "repeat", "ranks", "order"]].itertuples(index=False):
+        steps_us = np.rint(times.get_group((case, repeat)).to_numpy() * 1e6).astype(int)
+        found.append([int(ranks), int(order), *steps_us.tolist()])
+    return found
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = rows(record(Path(folder)))
+    with (HERE / f"{mpi.find().flavour}.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(found)
+    for ranks in sorted({row[0] for row in found}):
+        medians = np.log([np.median(row[2:]) for row in found if row[0] == ranks])
+        print(f"{ranks} ranks: {len(medians)} launches, their medians scatter by {medians.std(ddof=1):.1%}")
+
+
+if __name__ == "__main__":
+    main()
