@@ -58,7 +58,7 @@ def test_random_programs_take_as_long_as_their_longest_path():
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
     cli = Cli(tmp_path_factory.mktemp("plans"))
-    return cli.run(cli.suite(SUITE))
+    return cli.run(cli.suite(SUITE), report=True)
 
 
 def test_every_moment_of_every_step_is_accounted_for_and_no_step_is_faster_than_the_ideal_one(plans):
