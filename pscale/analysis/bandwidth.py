@@ -84,6 +84,6 @@ def _bandwidth(row: Any, planned: Any, hidden: dict[tuple[str, str, str], float]
 
 def _on_the_bus(verb: str, ranks: int) -> float:
     """Return how much of a message a link has to carry under the best algorithm, as nccl-tests count it."""
-    if verb in ("broadcast", "send"):
+    if verb in ("broadcast", "reduce", "send"):
         return 1.0
     return (2 if verb == "all_reduce" else 1) * (ranks - 1) / ranks

@@ -38,6 +38,6 @@ def bandwidths(summary: Summary) -> Iterator[Grid]:
             columns=columns,
             rows=tuple(rows),
             caption="size: of the larger array; time: mean over ranks; bus: algorithm × 2 (p − 1) / p for "
-            "all-reduce, × (p − 1) / p for others but broadcast and send; hidden: of started calls, "
-            "under way while the rank computed",
+            "all-reduce, × (p − 1) / p for others but broadcast, reduce and send; hidden: of started "
+            "calls, under way while the rank computed",
         )
