@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 
 from pscale.analysis.frames import Run
 from pscale.analysis.traced import Note, Traced, listed, notes, traced
+from pscale.errors import ResultsError
 
 PARTS = ("data", "forward", "backward", "input", "weight", "sync", "update")
 INSIDE = ("wait", "exchange", "injected")
@@ -57,7 +59,11 @@ def timelines(run: Run) -> tuple[Timeline, ...]:
 
     These are cases on most ranks whose plans differ, pipelines if there are any, at most MOST_CASES.
     """
-    return tuple(_timeline(run, launch) for launch in _shown(run, traced(run)))
+    found = []
+    for launch in _shown(run, traced(run)):
+        with suppress(ResultsError):  # a file that is cut; `pscale trace` says so
+            found.append(_timeline(run, launch))
+    return tuple(found)
 
 
 def _shown(run: Run, launches: Sequence[Traced]) -> list[Traced]:

@@ -57,6 +57,14 @@ def test_a_launch_with_a_part_cut_in_half_is_invalid_and_the_others_count(run, w
     assert step_s(found, ONE) == step_s(summary(whole), ONE)
 
 
+def test_notes_that_cannot_be_read_leave_out_a_timeline_and_nothing_else(run, whole):
+    part_path(run / "data", "events", TWO, 0).write_bytes(b"PAR1")
+    found = summary(run)
+    assert found.timelines == ()
+    assert found.complete
+    assert step_s(found, TWO) == step_s(summary(whole), TWO)
+
+
 @pytest.mark.parametrize("content", [b"", b"not Parquet"])
 def test_a_row_that_is_lost_is_a_launch_that_has_not_run(run, content):
     part = part_path(run / "data", "cases", TWO, 2)
