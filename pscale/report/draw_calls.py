@@ -89,7 +89,7 @@ def _panel(
         axes.text(
             0,
             first,
-            style.wrapped(label, 44, most=1) if title == "bytes" else "",
+            style.wrapped(label, 88 if narrow() else 44, most=1) if title == "bytes" or narrow() else "",
             fontweight="bold",
             va="center",
         )
