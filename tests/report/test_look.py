@@ -53,7 +53,7 @@ def test_a_figure_for_a_journal_is_a_column_wide_without_title_and_can_be_read(c
 
 
 def test_figures_for_a_journal_lie_apart_with_their_fonts_in_them_and_leave_the_report_alone(crowded, capsys):
-    report(Path(crowded.path), Path(), "terminal", Pictures(style="publication-serif"))
+    report([Path(crowded.path)], Path(), "terminal", Pictures(style="publication-serif"))
     written = [line for line in capsys.readouterr().out.splitlines() if line.endswith(".pdf")]
     assert len(written) == 5
     assert all("/figures/publication-serif/" in line for line in written)
