@@ -23,6 +23,7 @@ DataKind = Literal["text", "synthetic", "linear"]
 Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Split = Literal["partition", "sample"]
 Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
+Compression = Literal["none", "fp16", "int8", "sign", "topk", "powersgd"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Context = Literal["ring", "ulysses", "all-gather"]
 Placement = Literal["zigzag", "contiguous"]
@@ -152,6 +153,9 @@ class Plan:
     ep: int = 1  # expert: experts, and the batch
     reduction: Reduction = "bucketed"
     bucket_bytes: int = 2 << 20  # hides most over a network, costs nothing in memory: benchmarks/overlap.py
+    compression: Compression = "none"  # of gradients that are summed
+    compression_share: float = 0.01  # topk: of all numbers, those that are sent
+    compression_rank: int = 2  # powersgd: columns of a factor
     sp: bool = False  # sequence parallel inside the tensor axis
     embedding: Embedding = "row"  # how the tensor ranks cut the table of tokens: by tokens, or by features
     zero: ZeroStage = 0

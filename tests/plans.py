@@ -14,6 +14,7 @@ from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.mesh.grid import axis_name, groups
 from pscale.parallel import data, strategies, zero_plan
+from pscale.parallel.compression import plan as compression
 from pscale.parallel.predict import predict
 from pscale.results.events import VERBS, Kind
 from pscale.worker.job import loss_spread, make_trainer, replica_spread
@@ -176,7 +177,7 @@ def predicted_state(case, plan):
     found = []
     for rank in range(plan.ranks):
         state = predict(case, rank).memory_bytes
-        exchange = zero_plan.buffer_bytes(case, rank) + data.buffer_bytes(case, rank)
+        exchange = sum(each.buffer_bytes(case, rank) for each in (zero_plan, data, compression))
         kinds = ("parameters", "gradients", "optimizer")
         found.append({kind: state[kind] for kind in kinds} | {"exchange": exchange})
     return found

@@ -25,6 +25,10 @@ _HEADING = (
     f"steps, gradients of the first, weights after {STEPS}. Calls, bytes, and messages from rank to rank are "
     "those of all ranks in a step, as predicted or counted ≠ predicted."
 )
+_COMPRESSED = (
+    "With compression, which changes what is learned: the loss of the first step; its gradients, as the sum "
+    "of what was sent and of what ranks hold back; and how far the weights of ranks are from each other."
+)
 
 Verdict = dict[str, Any]
 
@@ -57,6 +61,8 @@ def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_
             console.print(*tables.details(verdict), sep="\n")
         console.print(tables.summary(verdicts))
         console.print(_HEADING, style="dim")
+        if any(case.plan.compression != "none" for case in work.cases):
+            console.print(_COMPRESSED, style="dim")
         for verdict in verdicts:
             if not verdict["passed"]:
                 console.print(f"[red]{escape(verdict['label'])}[/red]: {escape(verdict['reason'])}")

@@ -17,6 +17,7 @@ from pscale.nn.optim import Elsewhere, Flat, update
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.param import Arena, Param
 from pscale.parallel import division
+from pscale.parallel.compression.make import make_compressed
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import CUTTING, Call, Group, grouped
 
@@ -28,11 +29,23 @@ class _Held:
 
     def __init__(self, group: Group, mesh: Mesh, plan: Plan, train: Train, dtype: str):
         self.arena = Arena(group.params, dtype)
-        self.reduction = make_reduction(plan, self.arena.grad, _slices(group), mesh.axis(*group.sync))
+        grad, axis = self.arena.grad, mesh.axis(*group.sync)
+        shapes = [param.shape for param in group.params]
+        self.sync, self.compressed = axis, make_compressed(plan, grad, shapes, axis)
+        self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), axis)
         flat = Flat(self.arena.data, self.arena.grad, self.arena.params)
         self.optimizer = make_optimizer(train, [flat], Elsewhere(cuts=mesh.axis(*group.cut).all_reduce))
         different = {"pp", *group.cut}
         self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in CUTTING if dim not in different)
+
+    def gradients(self) -> Array:
+        """Return the sums, and what ranks hold back of them, one after another."""
+        if self.compressed is None:
+            return self.arena.grad
+        held_back = self.compressed.held_back.copy()
+        self.sync.all_reduce(held_back)
+        held_back += self.arena.grad
+        return held_back
 
 
 class Replicated:
@@ -84,10 +97,12 @@ class Replicated:
             update(held.optimizer, 1, lr, scale)
 
     def gradients(self) -> Iterator[tuple[Param, Array]]:
-        """Yield every parameter with its summed gradient."""
+        """Yield every parameter with its summed gradient; what compression holds back is added to it."""
         for held in self._held:
+            values, start = held.gradients(), 0
             for param in held.arena.params:
-                yield param, param.grad
+                yield param, values[start : start + param.size].reshape(param.shape)
+                start += param.size
 
     def memory_bytes(self) -> dict[str, int]:
         """Return what is held by kind."""
@@ -135,7 +150,8 @@ def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
     if case.plan.zero:
         return []
-    made = [call for part in division.parts(case, rank) if part.sync for call in _reduction(case, part, rank)]
+    parts = division.parts(case, rank) if case.plan.compression == "none" else ()
+    made = [call for part in parts if part.sync for call in _reduction(case, part, rank)]
     cutting = spanned(case.plan.sizes, CUTTING)
     if cutting and case.train.clip is not None:
         made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8))

@@ -22,6 +22,7 @@ from pscale.parallel import (
     tensor,
     zero_plan,
 )
+from pscale.parallel.compression import plan as compression
 from pscale.parallel.data import Replicated
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Call, Replicas
@@ -77,6 +78,7 @@ GROUPS = (
 STRATEGIES: dict[str, Strategy] = {
     "collectives": collectives,
     "data": data,
+    "compression": compression,
     "zero": zero_plan,
     "tensor": tensor,
     "sequence": sequence,
@@ -87,7 +89,7 @@ STRATEGIES: dict[str, Strategy] = {
     "recompute": recompute,
     "optimizer": optimizer,
 }
-BUFFERED: tuple[Buffered, ...] = (data, zero_plan, tensor, sequence)
+BUFFERED: tuple[Buffered, ...] = (data, compression, zero_plan, tensor, sequence)
 
 
 def make_replicas(

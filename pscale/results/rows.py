@@ -42,6 +42,7 @@ def planned_columns(case: Case) -> dict[str, Any]:
         "checkpoint": plan.checkpoint,
         "reduction": plan.reduction,
         "bucket_bytes": plan.bucket_bytes,
+        "compression": plan.compression,
         "micro_batches": train.micro_batches,
         "model": model.kind,
         "layers": model.layers,

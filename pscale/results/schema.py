@@ -51,6 +51,7 @@ CASES = _schema(
     ("schedule", _text),  # null without a pipeline
     ("reduction", _text),
     ("bucket_bytes", _whole),
+    ("compression", _text),  # of gradients that are summed
     ("model", _text),  # kind
     *((name, _whole) for name in ("layers", "width", "heads", "sequence", "vocabulary", "parameters")),
     ("dtype", _text),

@@ -23,6 +23,7 @@ _NEUTRAL = {  # what goes without saying
     "plan.sp": False,
     "plan.virtual_stages": 1,
     "plan.checkpoint": "none",
+    "plan.compression": "none",
 }
 _AXES = {  # options that mean nothing where the axis has one rank
     **dict.fromkeys(("plan.sp", "plan.embedding"), ("plan.tp",)),

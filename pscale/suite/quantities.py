@@ -106,6 +106,7 @@ Positive = Annotated[float, Gt(0), Computed()]
 NotNegative = Annotated[float, Ge(0), Computed()]
 Fraction = Annotated[float, Ge(0), Lt(1), Computed()]
 Share = Annotated[float, Ge(0), Le(1), Computed()]
+SomeShare = Annotated[float, Gt(0), Le(1), Computed()]
 Bytes = Annotated[int, Ge(1), Le(1 << 40), Computed(size_bytes, "^(=|[0-9]+ ?(B|KiB|MiB|GiB)$)")]
 _TIME = r"^(=|([0-9]+(\.[0-9]+)?(ms|[smhd]))+$)"
 Seconds = Annotated[float, Gt(0), Computed(duration_s, _TIME)]

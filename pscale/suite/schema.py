@@ -35,6 +35,7 @@ from pscale.suite.quantities import (
     SecondsOrNone,
     Seed,
     Share,
+    SomeShare,
 )
 from pscale.suite.sweep import Sweep
 
@@ -177,6 +178,9 @@ class Plan(Group):
     )
     reduction: config.Reduction = config.Plan.reduction
     bucket: Bytes = config.Plan.bucket_bytes
+    compression: config.Compression = config.Plan.compression
+    compression_share: SomeShare = config.Plan.compression_share
+    compression_rank: Count = config.Plan.compression_rank
     zero: config.ZeroStage = config.Plan.zero
     shard: CountOrNone = config.Plan.shard
     reshard_after_forward: bool = config.Plan.reshard_after_forward

@@ -23,6 +23,10 @@ PLANS = {
     "bucketed": Plan(dp=2, bucket_bytes=1),
     "all-reduce": Plan(dp=2, reduction="all-reduce"),
     "gather-broadcast": Plan(dp=2, reduction="gather-broadcast"),
+    **{
+        kind: Plan(dp=2, compression=kind)  # type: ignore[arg-type]
+        for kind in ("fp16", "int8", "sign", "topk", "powersgd")
+    },
     "zero 1": Plan(dp=2, zero=1),
     "zero 2": Plan(dp=2, zero=2),
     "zero 3": Plan(dp=2, zero=3),

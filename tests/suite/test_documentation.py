@@ -34,6 +34,7 @@ TYPES = {
     "number ≥ 0": quantities.NotNegative,
     "number ≥ 0, < 1": quantities.Fraction,
     "number, 0 to 1": quantities.Share,
+    "number > 0, to 1": quantities.SomeShare,
     "size ≥ 1": quantities.Bytes,
     "`none`, `selective`, `full`, `every-2`, `every-3`, …": quantities.Checkpoint,
     "whole number, 1 to 1000, or `auto`": quantities.Repeat,

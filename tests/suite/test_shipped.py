@@ -26,6 +26,7 @@ def test_the_suites_that_the_manual_names_are_there():
         "matrix",
         "checkpoint",
         "optimizers",
+        "compress",
         "collectives",
     }
 
