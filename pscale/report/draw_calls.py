@@ -13,7 +13,8 @@ from pscale.report import style, text
 from pscale.report.look import KINDS, narrow, sized
 
 _ROW, _HEAD = 0.27, 0.75  # inches: a bar with its gap, title and margins
-_MOST = 40  # bars
+_MOST = 24  # bars
+_SMALL = 1e-3  # of what the largest call of a case sends: less is in the table alone
 _ROOM = 1.3  # of the longest bar, for what is written beside it
 
 Group = tuple[str, list[CallTime]]
@@ -44,6 +45,9 @@ def _groups(summary: Summary) -> list[Group]:
     of_case: dict[str, list[CallTime]] = {}
     for call in summary.calls:
         of_case.setdefault(call.case, []).append(call)
+    for case, found in of_case.items():
+        largest = max(call.bytes for call in found)
+        of_case[case] = [call for call in found if call.bytes > _SMALL * largest]
     groups: list[Group] = []
     for points in [[point] for point in summary.points] if summary.side_by_side else summary.series.values():
         sending = [point for point in points if point.case in of_case]

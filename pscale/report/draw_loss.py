@@ -17,6 +17,7 @@ from pscale.report.look import narrow, room, sized
 _ACROSS = 3  # panels
 _MOST = 24  # panels; further series are in the tables alone
 _WIDTHS = {1: 7.0, 2: 9.6, 3: 11.4}  # inches, by panels across
+_BELOW = 0.08  # of the height of the curves
 _SAME = 1e-3  # relative; curves closer than this all along are drawn as one
 
 Curve = tuple[list[Point], tuple[float, ...]]
@@ -72,6 +73,8 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None) -> None:
     for (_, losses), colour in zip(curves, colours, strict=True):
         axes.plot(range(len(losses)), losses, color=colour, linewidth=1.6)
     if guess is not None:
+        top = max((value for _, losses in curves for value in losses if isfinite(value)), default=guess)
+        axes.update_datalim([(0, guess - _BELOW * max(0.0, top - guess))])  # room for the name of the line
         axes.axhline(guess, color=style.QUIET, linestyle="--", linewidth=1.1, zorder=1)
         axes.annotate(
             "guessing by frequency",

@@ -25,9 +25,9 @@ def communication(context: Context) -> Section | None:
     )
     drawn = context.pictures(
         "calls",
-        "Bytes and bandwidth of the largest case",
-        "Two panels, a bar for each axis and verb: bytes sent per rank and step, and the bandwidth "
-        "that was achieved.",
+        "Bytes and bandwidth",
+        "Two panels, a bar for each axis and verb of the largest cases: bytes sent per rank and step, and "
+        "the bandwidth that was achieved.",
         *tables,
     )
     return Section(

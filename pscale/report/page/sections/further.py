@@ -1,10 +1,10 @@
-"""Threads, experts, fitted laws and other networks, where a run has them."""
+"""Collectives, threads, experts, fitted laws and other networks, where a run has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pscale.report import grids_models, grids_plans
+from pscale.report import grids_models, grids_network, grids_plans
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
 from pscale.report.page.blocks import Section
@@ -16,6 +16,11 @@ def further(context: Context) -> Iterator[Section]:
     """Yield a section for each kind of finding."""
     summary = context.summary
     made = {
+        "collectives": (
+            "Bare collectives",
+            "What every verb takes over sizes of messages, without a model around it.",
+            sheets(grids_network.bandwidths(summary), "bandwidths", files=context.files("bandwidths")),
+        ),
         "models": (
             "Model",
             "Laws fitted to the sizes that were measured, and what they foretell of larger ones.",

@@ -20,9 +20,12 @@ def pipeline(context: Context) -> Section | None:
     blocks: list[Block] = []
     for name, (title, says) in TIMELINES.items():
         blocks += context.pictures(name, title, says)
-    blocks += sheets(grids_plans.bubbles(context.summary), "bubbles", files=context.files("bubbles"))
+    stages = sheets(grids_plans.bubbles(context.summary), "bubbles", files=context.files("bubbles"))
+    blocks += stages
     if not blocks:
         return None
+    if not stages:
+        return Section(name="pipeline", title="Timeline", lead="One step as it was recorded.", blocks=blocks)
     return Section(
         name="pipeline",
         title="Pipeline",

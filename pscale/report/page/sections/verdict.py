@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pscale.analysis.losses import Losses
 from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.analysis.verdict import size
 from pscale.report import text
@@ -72,11 +73,10 @@ def _marks(summary: Summary) -> Iterator[tuple[str, Tone]]:
 def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
     at = f"at {size(point)}"
     if (known := point.efficiency) and not point.base:
-        interval = text.percent_interval(known)
         yield Tile(
             name=f"Efficiency {at}",
             value=text.percent(known.value, 1),
-            note=_interval(interval),
+            note=_interval(known, text.percent_interval(known)),
             band=band(known.value),
         )
     if (known := point.speedup) and not point.base:
@@ -87,16 +87,16 @@ def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
         )
     if point.step_s:
         value, _, unit = text.duration(point.step_s.value).partition(" ")
-        note = _interval(text.duration_interval(point.step_s))
+        note = _interval(point.step_s, text.duration_interval(point.step_s))
         yield Tile(name=f"Step {at}", value=value, unit=unit, note=note)
     if rate := point.samples_per_s:
         tokens = f"{text.rate(point.tokens_per_s.value)} tokens/s" if point.tokens_per_s else ""
         yield Tile(name="Throughput", value=text.rate(rate.value), unit="samples/s", note=tokens)
     if point.peak_fraction:
         yield Tile(
-            name="Of the matrix-product peak",
+            name="Of peak",
             value=text.percent(point.peak_fraction),
-            note="measured in the same job",
+            note="of matrix products, in the same job",
         )
 
 
@@ -104,8 +104,12 @@ def _base(summary: Summary, point: Point) -> str:
     return next((size(each) for each in summary.series[point.series] if each.base), "none")
 
 
-def _interval(bounds: str) -> str:
-    return "one launch: no interval" if bounds == text.MISSING else f"95% interval {bounds}"
+def _interval(known: Estimate, bounds: str) -> str:
+    if known.low is None or known.high is None:
+        return "one launch: no interval"
+    if known.stated is None:
+        return "too few launches to tell how certain"
+    return f"95% interval {bounds}"
 
 
 def _stacks(summary: Summary, points: list[Point]) -> Iterator[Stack]:
