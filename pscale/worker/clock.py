@@ -169,12 +169,13 @@ def backwards_ns(rows: Mapping[str, Times]) -> int:
     """Return by how much a clock went backwards, at most, between two readings in `rows`; 0: never.
 
     A row is written when what it tells of has ended, so those of calls lie before that of their phase, and
-    those of phases before that of their step: its `enter` was read before all of them.
+    those of phases before that of their step: its `enter` was read before all of them. A phase begins where
+    the one before it ended, the first with its step.
     """
     kind, place = rows["kind"], np.arange(len(rows["kind"]))
     is_step, is_phase = kind == Kind.STEP, kind == Kind.PHASE
     begin = place.copy()
-    begin[is_phase] = _after_last(is_phase | (rows["phase"] < 0))[is_phase]
+    begin[is_phase] = _after_last(is_phase | is_step)[is_phase]
     begin[is_step] = _after_last(is_step)[is_step]
     level = np.where(is_step, 0, np.where(is_phase, 1, 2))
     order = np.lexsort((np.append(level, np.full_like(level, 3)), np.append(begin, place)))

@@ -137,7 +137,7 @@ def test_a_clock_that_falls_is_found_wherever_it_fell(reading):
             for phase in ("data", "sync"):
                 with recorder.phase(phase):
                     recorder.call("dp", "all_reduce", 8, recorder.now(), recorder.now())
-    assert next(readings) == 24
+    assert next(readings) == 20
     assert backwards_ns(recorder.rows()) == 500
 
 
