@@ -13,6 +13,7 @@ from pscale.analysis.axes import AxisTree
 from pscale.analysis.bandwidth import Bandwidth, bandwidths
 from pscale.analysis.bubble import Bubble, bubbles
 from pscale.analysis.circumstances import circumstances
+from pscale.analysis.compression import Compressed, compressed
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
@@ -64,6 +65,7 @@ class Summary:
     ranking: tuple[Place, ...]  # group by group, fastest plan first
     memory: tuple[Memory, ...]
     bubbles: tuple[Bubble, ...]
+    compressed: tuple[Compressed, ...]  # cases that differ in compression alone
     models: tuple[Model, ...]  # one a series; empty if not asked for
     wait: WaitMap | None  # of the largest case
     timelines: tuple[Timeline, ...]  # of some traced cases, to look at
@@ -183,6 +185,7 @@ def summarise(
         ranks=ordered(ranks),
         calls=ordered(by_call),
         bandwidths=bandwidths(run),
+        compressed=compressed(run.planned, points, by_phase, by_call),
         ranking=ranking(run.planned, points, times, spent),
         memory=ordered(memory(run)),
         bubbles=ordered(bubbles(run, by_phase, by_call)),

@@ -15,6 +15,7 @@ from typing import Any
 from pscale.analysis.axes import AxisTree
 from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.bubble import Bubble
+from pscale.analysis.compression import Compressed
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
@@ -88,6 +89,7 @@ def _plans(summary: Summary, labels: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, tuple[type, Sequence[Any]]] = {
         "ranking": (Place, summary.ranking),
         "bubbles": (Bubble, summary.bubbles),
+        "compressed": (Compressed, summary.compressed),
     }
     made = {
         name: csv_text(_columns(kind), [_row(finding, labels) for finding in findings])

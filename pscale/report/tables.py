@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pscale.analysis.summary import Summary
 from pscale.report import grids, grids_cases, grids_models, grids_network, grids_plans
 from pscale.report.grid import Grid
+from pscale.report.grids_compression import compression
 from pscale.report.grids_expect import expectations
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
@@ -27,6 +28,7 @@ def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
     yield from grids.phases(summary, cases_across)
     yield from grids_plans.bubbles(summary)
     yield from grids_plans.mixtures(summary)
+    yield from compression(summary)
     yield from grids_plans.memory(summary)
     yield from grids.ranks(summary)
     yield from grids.calls(summary)
