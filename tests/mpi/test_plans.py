@@ -25,6 +25,8 @@ sweep:
   - {pp: 4, schedule: 1f1b, micro_batches: 4}
   - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1}
   - {pp: 2, schedule: zero-bubble, cp: 2}
+  - {compression: topk, tp: 2, sp: true}
+  - {compression: powersgd, pp: 2}
   - {pp: 2, schedule: zero-bubble, zero: 3, optimizer: adafactor, checkpoint: every-2}
   - {pp: 2, tp: 2, sp: true, ranks: 8}
 """
