@@ -59,7 +59,7 @@ def test_no_cell_of_csv_starts_a_formula(hostile):
 def test_files_are_written_whole_and_nothing_else_is_left(summary, tmp_path):
     written = write_csv(summary, tmp_path / "csv")
     assert sorted(written) == sorted((tmp_path / "csv").iterdir())
-    assert (tmp_path / "csv" / "cases.csv").read_text().startswith("case,label,series")
+    assert (tmp_path / "csv" / "cases.csv").read_text().startswith("case,label,run,series")
 
 
 @pytest.mark.parametrize("name", ["efficiency", "phases", "calls", "wait"])
