@@ -21,8 +21,10 @@ def shortened(summary: Summary) -> Summary:
     """Return the findings on the first cases of a run that has more than `MANY`; else all of them."""
     if len(summary.points) <= MANY:
         return summary
-    points = summary.points[:SHOWN]
-    cases, series = {point.case for point in points}, {point.series for point in points}
+    series = {point.series for point in summary.points[:SHOWN]}
+    verdicts = tuple(verdict for verdict in summary.verdicts if verdict.series in series)
+    cases = {point.case for point in summary.points[:SHOWN]} | {verdict.case for verdict in verdicts}
+    points = tuple(point for point in summary.points if point.case in cases)
 
     def of_shown(found: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(finding for finding in found if finding.case in cases or not finding.case)
@@ -35,7 +37,7 @@ def shortened(summary: Summary) -> Summary:
     return replace(
         summary,
         points=points,
-        verdicts=tuple(verdict for verdict in summary.verdicts if verdict.series in series),
+        verdicts=verdicts,
         remarks=of_shown(summary.remarks),
         failures=summary.failures[:SHOWN],
         notes=(note, *summary.notes),
