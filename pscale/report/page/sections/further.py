@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pscale.report import grids_models, grids_network, grids_plans
+from pscale.report.grids_compression import compression
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
 from pscale.report.page.blocks import Section
@@ -35,6 +36,11 @@ def further(context: Context) -> Iterator[Section]:
             "Threads",
             "How the cores of a rank were used.",
             sheets(threads(summary), "threads", files=context.files("threads"), banded=("efficiency",)),
+        ),
+        "compression": (
+            "Compressed gradients",
+            "What compression saves and costs, beside those without it.",
+            sheets(compression(summary), "compression"),
         ),
         "experts": (
             "Experts",
