@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from time import thread_time_ns
 from typing import Protocol
 
 from pscale.mesh.axis import Recorder
 
-# A question that takes longer has moved data, perhaps only a part of what is there: over TCP, a segment.
-# One that found nothing to do takes a microsecond or two.
-_BUSY_NS = 5_000
+# A question that takes more CPU time has moved data, perhaps a part of what is there: over TCP, a segment.
+# One that found nothing to do takes a microsecond or two, however long it lets other ranks run.
+_BUSY_NS = 10_000
+_MOST_QUESTIONS = 100
 
 
 class Request(Protocol):
@@ -34,14 +36,15 @@ class Started:
     def poll(self) -> bool:
         """Give the library chances to make progress while it makes some; true once the result is there."""
         if not self.complete:
-            enter = leave = self._now()
-            asked = enter - _BUSY_NS
-            while not self.complete and leave - asked >= _BUSY_NS:
-                asked = leave
+            enter, asked = self._now(), thread_time_ns()
+            for _ in range(_MOST_QUESTIONS):
                 self.complete = self._request.Test()
-                leave = self._now()
+                answered = thread_time_ns()
+                if self.complete or answered - asked < _BUSY_NS:
+                    break
+                asked = answered
             note = self._recorder.found if self.complete else self._recorder.polled
-            note(self.number, enter, leave)
+            note(self.number, enter, self._now())
         return self.complete
 
     def wait(self) -> None:

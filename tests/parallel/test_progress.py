@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from pscale.mesh import started
 from pscale.mesh.solo import SoloMesh
 from pscale.mesh.started import Started
 from pscale.nn.layer import Chain
@@ -72,8 +73,9 @@ class Clock:
         self.noted.append(("found", number, enter, leave))
 
 
-def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing_to_do():
+def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing_to_do(monkeypatch):
     clock = Clock()
+    monkeypatch.setattr(started, "thread_time_ns", clock.now)
     request = Request(clock, [40_000, 30_000, 500, 20_000, 400])
     pending = Started(request, 7, clock)
     assert not pending.poll()
@@ -82,3 +84,18 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
     assert clock.noted[1:] == [("found", 7, 70_500, 90_900)]
     assert pending.poll()
     assert len(clock.noted) == 2
+
+
+def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(started, "thread_time_ns", clock.now)
+    pending = Started(Request(clock, [50_000] * 10_000), 7, clock)
+    assert not pending.poll()
+    assert clock.ns < 10_000_000
+
+
+def test_time_that_others_spend_on_the_core_is_not_taken_for_progress(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(started, "thread_time_ns", lambda: 0)
+    assert not Started(Request(clock, [3_000_000] * 10), 7, clock).poll()
+    assert clock.ns == 3_000_000
