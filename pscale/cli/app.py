@@ -210,7 +210,7 @@ def report(
     ] = True,
     figure_format: Annotated[
         list[FigureFormat] | None,
-        typer.Option(help="How to write figures; may be repeated. Default: svg and png, pdf to publish."),
+        typer.Option(help="How to write figures; may be repeated. Default: svg, and pdf to publish."),
     ] = None,
     style: Annotated[
         FigureStyle, typer.Option(help="What figures are for; to publish: one column wide, without title.")

@@ -17,9 +17,9 @@ from pscale.without import without
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = ("svg", "png")
+FORMATS = ("svg",)
 PRINTED = ("pdf",)
-_SHOWN = ("png", "svg")  # in Markdown, the first of these that was drawn
+_SHOWN = ("svg", "png")  # in Markdown, the first of these that was drawn
 
 
 def write_all(summary: Summary, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -160,6 +160,9 @@ def place(figure: Figure) -> Figure:
     with _any_letters():
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
+    for axes in figure.axes:  # the last digits depend on where in memory things lie
+        left, bottom, width, height = (round(float(part), 6) for part in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
     return figure
 
 
