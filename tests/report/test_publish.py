@@ -34,10 +34,10 @@ def test_a_report_imports_what_its_formats_need_and_of_scipy_nothing_for_figures
 
 def test_the_command_writes_the_page_alone_and_says_where_or_why_not(tmp_path, capsys):
     folder = write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])
-    report(folder, tmp_path, "html", Pictures(formats=None))
+    report([folder], tmp_path, "html", Pictures(formats=None))
     assert capsys.readouterr().out == f"{folder}/report.html\n"
     assert {path.name for path in folder.iterdir()} == {"run.json", "data", "report.html"}
     (folder / "report.html").unlink()
     (folder / ".report.html.tmp").mkdir()
     with pytest.raises(ResultsError, match="cannot write in"):
-        report(folder, tmp_path, "html", Pictures(formats=None))
+        report([folder], tmp_path, "html", Pictures(formats=None))
