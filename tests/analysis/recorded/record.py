@@ -16,7 +16,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from pscale.analysis import frames
 from pscale.analysis.frames import Run, load, newest
 from pscale.analysis.stats import step_times
 from pscale.launch import mpi
@@ -34,10 +36,11 @@ def record(folder: Path) -> Run:
 def rows(run: Run) -> list[list[int]]:
     """Return a row a launch."""
     launches = run.cases[run.cases["status"] == "ok"].sort_values("order")
-    times = step_times(run.steps).groupby(["case", "repeat"], observed=True)["step_s"]
+    steps = pd.concat([step_times(frames.steps(run, str(case))) for case in launches["case"].unique()])
+    times = {launch: group["step_s"] for launch, group in steps.groupby(["case", "repeat"], observed=True)}
     found = []
     for case, repeat, ranks, order in launches[["case", "repeat", "ranks", "order"]].itertuples(index=False):
-        steps_us = np.rint(times.get_group((case, repeat)).to_numpy() * 1e6).astype(int)
+        steps_us = np.rint(times[case, repeat].to_numpy() * 1e6).astype(int)
         found.append([int(ranks), int(order), *steps_us.tolist()])
     return found
 
