@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pscale import durable
@@ -138,6 +137,8 @@ def read_case(
     data: Path, table: Table, case: str, repeat: int | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
     """Read the rows of one case, or of one launch of it; parts that cannot be read are left out."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - ranks write and never choose: they start without it
+
     schema, joined = schema_of(table, columns), joined_path(data, table)
     done = joined_parts(joined) if joined.exists() else frozenset[str]()
     found = [
