@@ -12,8 +12,7 @@ import argparse
 from time import perf_counter
 
 import numpy as np
-from figures import Figure, figure, finish, parser
-from threadpoolctl import threadpool_info
+from figures import Figure, blas, figure, finish, parser
 
 from pscale.config import BLOCKS_FROM
 from pscale.nn import kernels
@@ -70,8 +69,7 @@ def main() -> None:
     options.add_argument("--head", type=int, default=64, help="width of a head")
     options.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     args = options.parse_args()
-    blas = [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
-    threads = max(blas, default=1)
+    threads = max((pool["num_threads"] for pool in blas()), default=1)
     use_kernels(args.kernels, threads)
     found: dict[str, Figure] = {}
     for sequence in args.sequences:

@@ -116,6 +116,11 @@ def verdict(
     return ("better" if change > limit and low > 0 else "same"), shown
 
 
+def blas() -> list[dict[str, Any]]:
+    """Return what threadpoolctl knows of each BLAS that is loaded."""
+    return [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+
 def machine() -> dict[str, Any]:
     """Return on what figures were measured: what they depend on, and nothing that names a host or a path."""
     model = platform.processor() or platform.machine()
@@ -123,20 +128,19 @@ def machine() -> dict[str, Any]:
         lines = cpuinfo.read_text().splitlines()
         model = next((line.split(": ")[1] for line in lines if line.startswith("model name")), model)
     keep = ("internal_api", "version", "architecture", "threading_layer")
-    blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "blas": [{key: pool.get(key) for key in keep} for pool in blas],
+        "blas": [{key: pool.get(key) for key in keep} for pool in blas()],
     }
 
 
 def blas_threads() -> str:
     """Return whose threads NumPy's BLAS has: openmp, pthreads, or what else it says."""
-    pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    pools = blas()
     return pools[0].get("threading_layer", "unknown") if pools else "no"
 
 
