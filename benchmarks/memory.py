@@ -1,11 +1,13 @@
 """Draw memory and step time against width, sequence and layers, up to a limit, beside what is predicted.
 
-    python benchmarks/memory.py --limit 24GiB --json memory.json --svg memory.svg
+    python benchmarks/memory.py --limit 20GiB --threads 2 --json memory.json --svg memory.svg
 
-A case a size, each doubled until a rank would need more than the limit; all are run by `pscale run`, --rounds
-launches each, on one rank with --threads threads. Measured memory is the peak above the process without its
-model. Figures are medians over sizes, for each of the three: measured over predicted memory, and by how much
-more than foreseen memory and time grow from the smallest size that counts; 1 is exactly as foreseen.
+A case a size, each doubled until a rank would need more than the limit or compute more than --most-tflop a
+step (attention grows with the square of the sequence), and as many layers as the limit has room for. All are
+run by `pscale run`, --rounds launches of three steps each, on one rank or data-parallel on --ranks. Measured
+memory is the peak above the process without its model; beyond one rank MPI's copies of the gradients under
+way are in it. Figures are medians over sizes, for each of the three: measured over predicted memory, and by
+how much more than foreseen memory and time grow from the smallest size that counts; 1 is exactly as foreseen.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ import matplotlib as mpl
 import yaml
 from figures import Figure, figure, finish, parser
 
-from pscale.config import Case, Model, Train, to_dict
+from pscale.config import Case, Model, Plan, Train, to_dict
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.memory import memory_bytes
-from pscale.parallel.predict import executed_flops
 from pscale.results.store import read_table
 from pscale.suite.quantities import size_bytes
 
 BASE = Model(kind="gpt", layers=4, width=256, heads=4, sequence=256, vocabulary=256)
-TRAIN = Train(batch=4)
+BATCH = 4  # of a rank
 HEAD = 64  # features of a head, at every width
 START = {"width": 128, "sequence": 128, "layers": 1}
 COUNTS = 64 << 20  # smaller cases are drawn, and not summed up: beside them Python itself is not small
@@ -54,15 +56,21 @@ def model_of(along: str, value: int) -> Model:
     return replace(model, heads=max(1, model.width // HEAD))
 
 
-def sizes(limit: int) -> Iterator[Size]:
+def sizes(limit: int, most_flops: float, ranks: int) -> Iterator[Size]:
     for along, start in START.items():
-        for doublings in range(40):
-            value = start << doublings
-            case = Case(suite="memory", label="", model=model_of(along, value), train=TRAIN)
-            predicted = sum(memory_bytes(case, 0).values())
-            if predicted > limit:
-                break
-            yield Size(along=along, value=value, predicted_bytes=predicted, flops=executed_flops(case))
+        last = size = predicted(along, start, ranks)
+        while size.predicted_bytes <= limit and size.flops <= most_flops:
+            yield size
+            last, size = size, predicted(along, 2 * size.value, ranks)
+        if along == "layers" and (most := last.value * limit // last.predicted_bytes) > last.value:
+            yield predicted(along, most, ranks)  # a little less than the limit: some memory is of no layer
+
+
+def predicted(along: str, value: int, ranks: int) -> Size:
+    train, plan = Train(batch=BATCH * ranks), Plan(dp=ranks)
+    case = Case(suite="memory", label="", ranks=ranks, model=model_of(along, value), train=train, plan=plan)
+    held = sum(memory_bytes(case, 0).values())
+    return Size(along=along, value=value, predicted_bytes=held, flops=executed_flops(case) // ranks)
 
 
 def suite(wanted: list[Size], args: argparse.Namespace, limit: int) -> dict[str, Any]:
@@ -72,14 +80,20 @@ def suite(wanted: list[Size], args: argparse.Namespace, limit: int) -> dict[str,
     return {
         "name": "memory",
         "scaling": "throughput",
+        "ranks": args.ranks,
         "threads": args.threads,
+        "plan": {"dp": "ranks"},
         "model": {"kind": BASE.kind, "vocabulary": BASE.vocabulary},
         "data": {"kind": "synthetic"},
-        "train": {"batch": TRAIN.batch, "steps": 3, "warmup": 1},
-        "timing": {"overhead_steps": 0},
+        "train": {"batch": BATCH * args.ranks, "steps": 2, "warmup": 1},
+        "timing": {"gemm_peak": False, "overhead_steps": 0},
         "sweep": {"cases": [dict(zip(names, case, strict=True)) for case in sorted(cases)]},
         "repeat": args.rounds,
-        "launch": {"oversubscribe": True, "time_limit": "1h", "memory_limit": 2 * limit + (1 << 30)},
+        "launch": {
+            "oversubscribe": True,
+            "time_limit": "1h",
+            "memory_limit": args.ranks * (2 * limit + (1 << 30)),
+        },
     }
 
 
@@ -164,7 +178,7 @@ def draw(found: list[Size], path: Path) -> None:
             axes.legend(frameon=False)
         figure.suptitle(
             f"A rank's memory and step: {BASE.layers} layers, width {BASE.width}, sequence {BASE.sequence}, "
-            f"batch {TRAIN.batch}, where the axis does not say otherwise",
+            f"batch {BATCH} a rank, where the axis does not say otherwise",
             fontsize=11,
         )
         figure.savefig(path, metadata={"Date": None})
@@ -173,11 +187,13 @@ def draw(found: list[Size], path: Path) -> None:
 def main() -> int:
     options = parser(__doc__, rounds=1)
     options.add_argument("--limit", default="1GiB", help="of the predicted memory of a rank, such as 24GiB")
+    options.add_argument("--most-tflop", type=float, default=5.0, help="of a step; larger sizes are left out")
+    options.add_argument("--ranks", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--svg", type=Path, help="draw there")
     args = options.parse_args()
     limit = size_bytes(args.limit)
-    found = run(list(sizes(limit)), args, limit)
+    found = run(list(sizes(limit, args.most_tflop * 1e12, args.ranks)), args, limit)
     for size in found:
         predicted, measured = (each / 2**20 for each in (size.predicted_bytes, size.measured_bytes))
         print(
@@ -185,7 +201,14 @@ def main() -> int:
             f"measured {measured:9.1f} MiB  {measured / predicted:6.3f}  "
             f"step {size.step_s:8.3f} s  {size.flops / size.step_s * 1e-9:7.1f} GFLOP/s"
         )
-    setting = {"limit": args.limit, "threads": args.threads, "base": to_dict(BASE)}
+    setting = {
+        "limit": args.limit,
+        "most_tflop": args.most_tflop,
+        "ranks": args.ranks,
+        "threads": args.threads,
+        "plan": {"dp": "ranks"},
+        "base": to_dict(BASE),
+    }
     finish(args, summary(found), {**setting, "sizes": [asdict(size) for size in found]})
     if args.svg:
         draw(found, args.svg)

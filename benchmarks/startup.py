@@ -20,6 +20,7 @@ from time import perf_counter
 from figures import Figure, figure, finish, parser
 
 from pscale.launch import mpi
+from pscale.results.compact import compact
 
 TESTS = Path(__file__).parents[1] / "tests"
 SUITE = """
@@ -73,7 +74,9 @@ def ten_cases(folder: Path) -> Path:
         for series in ("bucketed", "all-reduce")
         for ranks in (1, 2, 4, 8, 16)
     ]
-    return write_run(folder / "run", points, repeats=6)
+    run = write_run(folder / "run", points, repeats=6)
+    compact(run / "data")  # as when a run has ended
+    return run
 
 
 def one_round(folder: Path, run: Path, ranks: int) -> dict[str, float]:

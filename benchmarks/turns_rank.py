@@ -27,7 +27,7 @@ from pscale.data import prepare
 from pscale.mesh import grid, mpi
 from pscale.mesh.axis import Mesh
 from pscale.mesh.solo import SoloMesh
-from pscale.parallel.strategies import GROUPS
+from pscale.parallel.ranks import GROUPS
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
 from pscale.worker.tables import phase_table

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,6 +23,7 @@ Loading = Literal["memory", "mpi-io", "scatter", "files"]
 Split = Literal["partition", "sample"]
 Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
 Compression = Literal["none", "fp16", "int8", "sign", "topk", "powersgd"]
+Offload = Literal["none", "optimizer", "activations", "both"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Context = Literal["ring", "ulysses", "all-gather"]
 Placement = Literal["zigzag", "contiguous"]
@@ -34,7 +34,9 @@ MatrixAlgorithm = Literal["axonn", "agarwal", "summa", "cannon"]
 Optimizer = Literal["sgd", "adam", "adamw", "lamb", "adafactor"]
 LrSchedule = Literal["constant", "cosine"]
 LrScaling = Literal["none", "linear", "sqrt"]
-Dtype = Literal["float32", "float64"]
+Dtype = Literal["float32", "float64", "fp16", "bf16"]
+Reduce = Literal["wire", "float32"]
+LossScaling = Literal["auto", "none", "dynamic"]
 Bind = Literal["core", "socket", "numa", "none"]
 ProcBind = Literal["close", "spread"]
 Places = Literal["threads", "cores", "ll_caches", "numa_domains", "sockets"]
@@ -48,6 +50,7 @@ BlasThreading = Literal["openmp", "pthreads"]
 # Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 2 %, and
 # needs a third of the memory (benchmarks/attention.py).
 BLOCKS_FROM = 2048
+NARROW: frozenset[str] = frozenset({"fp16"})  # types whose least numbers are larger than many gradients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ class Model:
     heads: int = 4
     sequence: int = 256
     vocabulary: int = 256
-    dtype: Dtype = "float32"
+    dtype: Dtype = "float32"  # a suite says `precision`
     attention: Attention = "auto"  # keep the scores, or compute them again block by block
     experts: int = 8  # of a block
     top_k: int = 1  # experts of a token, 1 or 2
@@ -114,6 +117,16 @@ class Train:
     steps: int = 30
     warmup: int = 5
     seed: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """How a model whose numbers have few bits is trained; which numbers those are is the model's `dtype`."""
+
+    reduce: Reduce = "wire"  # gradients are summed as they are sent, or in float32, which is sent too
+    loss_scale: LossScaling | float = "auto"  # how many times larger the loss is made; auto: see `Case`
+    initial_scale: float = 2.0**16  # of dynamic
+    growth_interval: int = 2000  # steps without overflow after which dynamic doubles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +181,22 @@ class Plan:
     matrix: Matrix = Matrix()
     checkpoint: str = "none"  # what backward computes again: none, selective, full, every-2, every-3, …
 
+    offload: Offload = "none"  # what lies in a file while nobody needs it
+    offload_folder: str = ""  # where; empty: the system's folder for temporary files
+    offload_chunk_bytes: int = (
+        4 << 20
+    )  # of each array of an optimizer's state, at most: benchmarks/offload.py
+
+    @property
+    def offloads_state(self) -> bool:
+        """Whether the state of the optimizer lies in a file."""
+        return self.offload in ("optimizer", "both")
+
+    @property
+    def offloads_activations(self) -> bool:
+        """Whether what blocks keep for backward lies in a file."""
+        return self.offload in ("activations", "both")
+
     @property
     def checkpoint_interval(self) -> int:
         """Of how many blocks the input of the first alone is kept; 0: all of them keep what they need."""
@@ -205,7 +234,7 @@ class Plan:
     @property
     def ranks(self) -> int:
         """Processes that the plan needs."""
-        return math.prod(self.sizes.values())
+        return self.dp * self.tp * self.pp * self.cp * self.ep * self.matrix.ranks
 
     @property
     def product(self) -> str:
@@ -301,6 +330,7 @@ class Case:
     data: Data = Data()
     train: Train = Train()
     plan: Plan = Plan()
+    precision: Precision = Precision()
     timing: Timing = Timing()
     launch: Launch = Launch()
     require: Require = Require()
@@ -311,6 +341,17 @@ class Case:
     def injected(self) -> str:
         """What makes ranks late on purpose, in words; empty for a healthy case."""
         return in_words(self.inject, self.jitter)
+
+    @property
+    def loss_scale(self) -> LossScaling | float:
+        """`none`, `dynamic` or a number: numbers with a narrow range need a scale, others none."""
+        asked = self.precision.loss_scale
+        return ("dynamic" if self.model.dtype in NARROW else "none") if asked == "auto" else asked
+
+    @property
+    def asks_for_norm(self) -> bool:
+        """Whether a step needs the norm of the gradient: to clip it, or to find that it overflowed."""
+        return self.train.clip is not None or self.loss_scale != "none"
 
     @functools.cached_property
     def id(self) -> str:

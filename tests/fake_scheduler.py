@@ -183,9 +183,13 @@ def scontrol(_jobs: Jobs, _arguments: list[str]) -> None:
     print("Slurmctld(primary) at fake is UP")
 
 
-def sinfo(_jobs: Jobs, _arguments: list[str]) -> None:
-    print("small|0/2/0/2|1|2|1000|30:00|(null)")
-    print("main*|1/2/1/4|1|2|1000|1-00:00:00|fast,big")
+def sinfo(_jobs: Jobs, arguments: list[str]) -> None:
+    partitions = ("small|0/2/0/2|1|2|1000|30:00|(null)", "main*|1/2/1/4|1|2|1000|1-00:00:00|fast,big")
+    asked = next((word.partition("=")[2] for word in arguments if word.startswith("--partition=")), "")
+    for line in partitions:
+        name = line.split("|")[0].rstrip("*")
+        if asked in ("", name):
+            print(name if "--format=%R" in arguments else line)
 
 
 def qsub(jobs: Jobs, arguments: list[str]) -> None:

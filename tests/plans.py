@@ -16,6 +16,7 @@ from pscale.mesh.grid import axis_name, groups
 from pscale.parallel import data, strategies, zero_plan
 from pscale.parallel.compression import plan as compression
 from pscale.parallel.predict import predict
+from pscale.parallel.ranks import GROUPS
 from pscale.results.events import VERBS, Kind
 from pscale.worker.job import loss_spread, make_trainer, replica_spread
 from pscale.worker.recorder import Recorder
@@ -126,7 +127,7 @@ def largest_difference(found, expected):
 def each_rank(case, plan, folder, act, *, record=False):
     """Return what `act(trainer, mesh)` gives on every rank; recorders know the axes."""
     case = on_plan(case, plan)
-    names = [axis_name(span) for span in groups(plan.sizes, strategies.GROUPS)]
+    names = [axis_name(span) for span in groups(plan.sizes, GROUPS)]
     recorders = [Recorder(names) for _ in range(plan.ranks)]
 
     def one(mesh):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pscale.config import Model, Plan
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.param import Arena
+from pscale.number import number
 from pscale.worker.build import Stage, build
 
 
@@ -19,6 +20,6 @@ class Serial:
 
 def serial(model: Model, seed: int) -> Serial:
     stage = build(model, Plan(), SoloMesh())
-    arena = Arena([param for unit in stage.units for param in unit.layer.params], model.dtype)
+    arena = Arena([param for unit in stage.units for param in unit.layer.params], number(model.dtype))
     arena.fill(seed)
     return Serial(stage, arena)

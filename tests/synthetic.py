@@ -44,6 +44,7 @@ class Point:
     label: str = ""
     hosts: Sequence[str] = ("node",)
     plan: Plan | None = None  # else dp ranks
+    dtype: str = "float32"
     axis: str = "dp"  # of the all-reduce
     losses: Sequence[float] = ()
     clock_bound_s: float = 0.0  # of every call
@@ -67,7 +68,7 @@ class Point:
             scaling=self.scaling,  # type: ignore[arg-type]
             ranks=self.ranks,
             threads=self.threads,
-            model=Model(layers=2, width=len(self.series) * 64),
+            model=Model(layers=2, width=len(self.series) * 64, dtype=self.dtype),  # type: ignore[arg-type]
             train=Train(batch=4 * self.ranks if weak else 64, steps=20),
             plan=self.plan or Plan(dp=self.ranks),
         )

@@ -16,6 +16,7 @@ EVERYONE = {
     "expressions",
     "lateness",
     "metrics",
+    "number",
     "ranges",
     "without",
 }
@@ -26,6 +27,7 @@ MAY_IMPORT = {
     "expressions": {"errors"},
     "lateness": set(),
     "metrics": set(),
+    "number": set(),
     "ranges": set(),
     "without": set(),
     "mesh": set(),
@@ -43,7 +45,8 @@ MAY_IMPORT = {
 }
 THIRD_PARTY = {
     "mpi4py": {"mesh"},
-    "numpy": {"mesh", "nn", "data", "parallel", "replay", "worker", "analysis", "report"},
+    "ml_dtypes": {"number"},
+    "numpy": {"number", "mesh", "nn", "data", "parallel", "replay", "worker", "analysis", "report"},
     "threadpoolctl": {"worker"},
     "pyarrow": {"results"},
     "pandas": {"analysis", "report"},

@@ -20,6 +20,7 @@ from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Recorder
 from pscale.mesh.silent import Silent
 from pscale.mesh.solo import PlainFile, Solo
+from pscale.number import combine
 
 T = TypeVar("T")
 PATIENCE_S = 60
@@ -120,6 +121,13 @@ class Message(Started):
         self._recorder.completed(self._number, enter, leave)
 
 
+def _reduced(everyone: Sequence[Array], op: Op = "sum") -> Array:
+    """Reduce in rank order: wide, and rounded at the end."""
+    total = np.empty(everyone[0].size, everyone[0].dtype)
+    combine([x.reshape(-1) for x in everyone], total, _OPS[op])
+    return total.reshape(everyone[0].shape)
+
+
 class ThreadAxis:
     def __init__(self, name: str, rank: int, board: Board, size: int, recorder: Recorder):
         self.name, self.rank, self.size, self.recorder = name, rank, size, recorder
@@ -144,7 +152,7 @@ class ThreadAxis:
         return Started(act, self.recorder, number)
 
     def _reduce(self, x: Array, op: Op) -> None:
-        total = _OPS[op].reduce(np.stack(self._swap(x)))
+        total = _reduced(self._swap(x), op)
         self._board.gate.wait()  # nobody overwrites what another still reads
         x[...] = total
 
@@ -154,7 +162,7 @@ class ThreadAxis:
         out[...] = whole
 
     def _reduce_part(self, x: Array, out: Array, dim: int) -> None:
-        total = np.add.reduce(np.stack(self._swap(x)))
+        total = _reduced(self._swap(x))
         self._board.gate.wait()
         out[...] = np.split(total, self.size, axis=dim)[self.rank]
 
@@ -210,7 +218,7 @@ class ThreadAxis:
 
     def reduce(self, x: Array, root: int = 0) -> None:
         def act() -> None:
-            total = np.add.reduce(np.stack(self._swap(x)))
+            total = _reduced(self._swap(x))
             self._board.gate.wait()
             if self.rank == root:
                 x[...] = total

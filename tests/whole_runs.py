@@ -18,7 +18,8 @@ TINY = """
 name: tiny
 title: Tiny
 scaling: strong
-model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 256, dtype: float64}
+model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 256}
+precision: float64
 data: {kind: text, source: python-stdlib}
 train: {batch: 8, steps: 10, warmup: 0, lr: 1.0e-2, clip: 0.5}
 plan: {dp: ranks}

@@ -14,6 +14,8 @@ import pandas as pd
 TOLERANCE = {
     "float32": 1e-4,
     "float64": 1e-9,
+    "fp16": 5e-4,
+    "bf16": 4e-3,
 }  # of the loss; what other orders of summation leave is far less
 _NOT_THE_TRAINING = ("ranks", "threads", "plan", "timing", "launch", "require", "inject", "jitter")
 _NAMES = ("id", "suite", "label", "series", "base", "scaling")

@@ -7,7 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.frames import Run, records
+from pscale.analysis.frames import Run, calls, records
+
+_KIND = "collectives"  # of models
+_TEXTS = {"case": str, "axis": str, "verb": str, "phase": str}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +37,9 @@ class Bandwidth:
 
 def bandwidths(run: Run) -> tuple[Bandwidth, ...]:
     """Return all of the cases of kind `collectives`, by axis, verb and size."""
-    models = {case: planned.get("model", {}) for case, planned in run.planned.items()}
-    bare = [case for case, model in models.items() if model.get("kind") == "collectives"]
-    rows = run.calls[run.calls["case"].isin(bare) & (run.calls["verb"] != "barrier")]
+    rows = bare_calls(run)
     if rows.empty:
         return ()
-    rows = rows.astype({"case": str, "axis": str, "verb": str, "phase": str})
     rows["verb"] = rows["verb"].replace("receive", "send")
     hidden = _hidden(rows[rows["phase"] == "backward"])
     found = [
@@ -49,9 +49,19 @@ def bandwidths(run: Run) -> tuple[Bandwidth, ...]:
     return tuple(sorted(found, key=lambda each: (each.axis, each.verb, each.ranks, each.message_bytes)))
 
 
+def bare_calls(run: Run) -> pd.DataFrame:
+    """Return the rows of the calls of the cases of kind `collectives`, but for barriers; no rows if none."""
+    models = {case: planned.get("model", {}) for case, planned in run.planned.items()}
+    bare = [case for case, model in models.items() if model.get("kind") == _KIND]
+    measured = set(run.calls["case"].unique())
+    tables = [calls(run, case).astype(_TEXTS) for case in bare if case in measured]
+    rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    return rows if rows.empty else rows[rows["verb"] != "barrier"].copy()
+
+
 def _times(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the seconds of a call: mean, and of the soonest and the latest rank."""
-    inside = rows[["transfer_s", "wait_s", "together_s"]].sum(axis=1)
+    inside = rows[["transfer_s", "wait_s"]].sum(axis=1)
     started = rows["exposed_s"] > 0
     rows = rows.assign(inside_s=inside.where(~started, rows["exposed_s"]))
     sent = rows["bytes"].where(rows["verb"] == "send", 1) > 0  # a message counts once, where it is sent

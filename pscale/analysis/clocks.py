@@ -40,7 +40,7 @@ def unclear(calls: pd.DataFrame) -> tuple[Unclear, ...]:
 
 def joined(steps: pd.DataFrame, calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
     """Return rows of steps with a column `together_s`, to which wait and transfer of unclear calls go."""
-    moved = calls.loc[_of(calls, found)].groupby(_PLACE, observed=True)[["wait_s", "transfer_s"]].sum()
+    moved = calls.loc[of_unclear(calls, found)].groupby(_PLACE, observed=True)[["wait_s", "transfer_s"]].sum()
     parts = moved.reindex(pd.MultiIndex.from_frame(steps[_PLACE]), fill_value=0.0).set_axis(steps.index)
     return _moved(steps, parts)
 
@@ -49,10 +49,10 @@ def blurred_sums(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
     """Return sums of calls with a column `together_s`, as `joined` does."""
     if not found:
         return calls.assign(together_s=0.0)
-    return _moved(calls, calls[["wait_s", "transfer_s"]].mul(_of(calls, found), axis=0))
+    return _moved(calls, calls[["wait_s", "transfer_s"]].mul(of_unclear(calls, found), axis=0))
 
 
-def _of(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.Series[bool]:
+def of_unclear(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.Series[bool]:
     """Tell which rows are of unclear calls."""
     names = {(call.case, call.axis, call.verb) for call in found}
     return pd.Series(pd.MultiIndex.from_frame(calls[_GROUP].astype(str)).isin(names), index=calls.index)

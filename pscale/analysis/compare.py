@@ -13,6 +13,7 @@ from pscale.analysis.frames import Run
 from pscale.analysis.stats import Estimate, Sample
 
 RELEVANT = 0.05
+_MOST_LAUNCHES = 200  # that anybody would wait for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Compared:
     p: float | None
     p_corrected: float | None  # for the number of cases, after Holm
     detectable: float | None  # difference that would have been seen 8 times in 10
+    launches_needed: int | None  # of each, to see the least relevant difference 8 times in 10
     answer: Answer
     text: str
 
@@ -123,6 +125,7 @@ def answers(found: Sequence[Matched], relevant: float) -> tuple[Compared, ...]:
 def _compared(matched: Matched, p: float | None, tests: int, relevant: float) -> Compared:
     one = matched.difference
     detectable = one.detectable(tests)
+    needed = one.launches_for(relevant, tests)
     answer = one.answer(p, detectable, relevant)
     return Compared(
         case=matched.case,
@@ -138,19 +141,27 @@ def _compared(matched: Matched, p: float | None, tests: int, relevant: float) ->
         p=one.p,
         p_corrected=p,
         detectable=detectable,
+        launches_needed=needed,
         answer=answer,
-        text=_sentence(answer, one, detectable),
+        text=_sentence(answer, one, detectable, _repeats(needed, relevant)),
     )
 
 
-def _sentence(answer: Answer, one: Difference, detectable: float | None) -> str:
+def _repeats(needed: int | None, relevant: float) -> str:
+    """Say what would tell."""
+    if needed is None or needed > _MOST_LAUNCHES:
+        return "free the machine of other work"
+    return f"one of {100 * relevant:.2g}% takes about {needed} launches"
+
+
+def _sentence(answer: Answer, one: Difference, detectable: float | None, remedy: str) -> str:
     if detectable is None:
         return "too noisy to tell: from one launch nothing is known of what differs between launches"
     seen = f"{detectable:.2g}x" if detectable > 1 else f"{100 * detectable:.2g}%"
     if answer == "same":
         return f"no difference detected; one of {seen} would have been"
     if answer == "unclear":
-        return f"too noisy to tell: only a difference of {seen} would be seen; repeat more"
+        return f"too noisy to tell: only a difference of {seen} would be seen; {remedy}"
     return f"{answer} by {abs(one.ratio.value - 1):.1%}"
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from pscale.analysis.alike import Planned, alike, loss_more, sent_bytes, step_ratio
 from pscale.analysis.phases import CallTime, PhaseTime
 from pscale.analysis.scaling import Point
 
-_OF_A_NAME = ("id", "label", "series", "base")
 _OF_COMPRESSION = ("compression", "compression_share", "compression_rank")
 
 
@@ -29,18 +27,16 @@ class Compressed:
 
 
 def compressed(
-    planned: Mapping[str, Mapping[str, Any]],
+    planned: Planned,
     points: Sequence[Point],
     phases: Sequence[PhaseTime],
     calls: Sequence[CallTime],
 ) -> tuple[Compressed, ...]:
     """Return all measured cases that are, or have beside them, one whose gradients are compressed."""
-    groups: dict[str, list[Point]] = {}
-    for point in points:
-        if point.step_s and "plan" in planned.get(point.case, {}):
-            groups.setdefault(_work(planned[point.case]), []).append(point)
     found: list[Compressed] = []
-    for members in groups.values():
+    if all(case.get("plan", {}).get("compression", "none") == "none" for case in planned.values()):
+        return ()  # as in most runs, and cases to group may be thousands
+    for members in alike(planned, points, {"plan": _OF_COMPRESSION}):
         kinds = {point.case: str(planned[point.case]["plan"].get("compression", "none")) for point in members}
         if any(kind != "none" for kind in kinds.values()):
             plain = next((point for point in members if kinds[point.case] == "none"), None)
@@ -48,35 +44,19 @@ def compressed(
     return tuple(found)
 
 
-def _work(planned: Mapping[str, Any]) -> str:
-    """Return what two cases share that differ in compression alone."""
-    plan = {name: value for name, value in planned["plan"].items() if name not in _OF_COMPRESSION}
-    same = {name: value for name, value in planned.items() if name not in _OF_A_NAME}
-    return json.dumps(same | {"plan": plan}, sort_keys=True)
-
-
 def _compared(
     point: Point, kind: str, plain: Point | None, phases: Sequence[PhaseTime], calls: Sequence[CallTime]
 ) -> Compressed:
-    sent = _sent(point.case, calls)
-    sent_plain = _sent(plain.case, calls) if plain else 0.0
+    sent = sent_bytes(point, calls)
+    sent_plain = sent_bytes(plain, calls) if plain else 0.0
     in_sync = [time.compute_s for time in phases if time.case == point.case and time.phase == "sync"]
-    more = None
-    if plain and plain.loss_last and point.loss_last is not None:
-        more = point.loss_last / plain.loss_last - 1
     return Compressed(
         case=point.case,
         compression=kind,
         sent_bytes=sent,
         sent_ratio=sent / sent_plain if sent_plain else None,
-        step_ratio=point.step_s.value / plain.step_s.value
-        if plain and plain.step_s and point.step_s
-        else None,
+        step_ratio=step_ratio(point, plain),
         sync_compute_s=sum(in_sync),
         loss_last=point.loss_last,
-        loss_more=more,
+        loss_more=loss_more(point, plain),
     )
-
-
-def _sent(case: str, calls: Sequence[CallTime]) -> float:
-    return sum(call.bytes for call in calls if call.case == case)

@@ -1,8 +1,11 @@
 """Whether two sets of launches differ in step time: ratio, interval, effect, test, and what could be seen.
 
 Launches are what is compared, as steps of one launch are not independent. The test is Mann and Whitney's,
-which asks nothing of the distribution; of so few launches that no order of them would be unlikely enough, it
-is Welch's on logarithms, which takes them as normally distributed.
+which asks nothing of the distribution, and the ratio is the median of all ratios of a launch to one of the
+other set, with those that the test would not refuse for its interval (Hodges and Lehmann 1963,
+https://doi.org/10.1214/aoms/1177704172): it scatters a fifth less than the ratio of the medians. Of so few
+launches that no order of them would be unlikely enough, the test is Welch's on logarithms, which takes them
+as normally distributed, and the ratio that of the medians.
 """
 
 from __future__ import annotations
@@ -43,11 +46,25 @@ class Difference:
 
         It follows from the width of the interval; `tests` such comparisons are made at once.
         """
+        found = self._detectable_log(tests, POWER)
+        return None if found is None else math.expm1(found)
+
+    def launches_for(self, relevant: float, tests: int = 1, power: float = POWER) -> int | None:
+        """Return how many launches of each would see a difference of `relevant` with probability `power`.
+
+        Intervals narrow as the root of the number of launches.
+        """
+        found = self._detectable_log(tests, power)
+        if found is None:
+            return None
+        launches = 2 / sum(1 / count for count in self.launches)
+        return math.ceil(launches * (found / math.log1p(relevant)) ** 2)
+
+    def _detectable_log(self, tests: int, power: float) -> float | None:
         if self.ratio.low is None or self.ratio.high is None:
             return None
         deviation = math.log(self.ratio.high / self.ratio.low) / 2 / _NORMAL.inv_cdf(1 - ALPHA / 2)
-        needed = _NORMAL.inv_cdf(1 - ALPHA / 2 / max(tests, 1)) + _NORMAL.inv_cdf(POWER)
-        return math.expm1(deviation * needed)
+        return deviation * (_NORMAL.inv_cdf(1 - ALPHA / 2 / max(tests, 1)) + _NORMAL.inv_cdf(power))
 
     def answer(self, p: float | None, detectable: float | None, relevant: float) -> Answer:
         """Tell what is known, given the p-value corrected for all tests and the least relevant difference.
@@ -71,11 +88,20 @@ def difference(a: Sample, b: Sample) -> Difference:
         a=estimate(a.value, a.draws),
         b=estimate(b.value, b.draws),
         launches=(a.launches, b.launches),
-        ratio=ratio(b, a),
+        ratio=shift(first, second) if ranked else ratio(b, a),
         effect=_cliff(first, second) if testable else None,
         test=("Mann-Whitney" if ranked else "Welch") if testable else "",
         p=(mann_whitney(first, second) if ranked else welch(first, second)) if testable else None,
     )
+
+
+def shift(a: Vector, b: Vector) -> Estimate:
+    """Return the ratio of `b` to `a`, from logarithms of launches, with the interval of the rank test."""
+    apart = np.sort((b[:, None] - a[None, :]).ravel())
+    deviation = math.sqrt(len(apart) * (len(a) + len(b) + 1) / 12)
+    cut = max(1, round(len(apart) / 2 - _NORMAL.inv_cdf(1 - ALPHA / 2) * deviation))
+    known = np.exp([np.median(apart), apart[cut - 1], apart[-cut]])
+    return Estimate(value=float(known[0]), low=float(known[1]), high=float(known[2]))
 
 
 def mann_whitney(a: Vector, b: Vector) -> float:

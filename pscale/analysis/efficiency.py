@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from pscale.analysis.frames import KINDS, Run, records
 from pscale.analysis.stats import Estimate, Sample, estimate, ratio, sample
+from pscale.analysis.steady import Steady
 
 _LAUNCH = ["case", "repeat"]
 _SAME: Estimate | None = Estimate(value=1.0, low=1.0, high=1.0)
@@ -26,6 +28,9 @@ _FACTORS = {  # of medians over launches, so that they multiply exactly
     "serialisation": ("max_compute_s", "t_ideal_s"),
     "transfer": ("t_ideal_s", "wall_s"),
 }
+
+
+_TOLD = ("overall", "computation", *_FACTORS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +73,7 @@ def launches(run: Run) -> pd.DataFrame:
 def phases(run: Run) -> pd.DataFrame:
     """Return the same a launch and phase; its wall is that of the rank on which it is longest.
 
-    So is its ideal wall: compute, copies and the wait that an ideal network leaves.
+    So is its ideal wall: compute, copies, stalls of offload and the wait that an ideal network leaves.
     """
     return _with_cores(run, _of_ranks(run.phases, [*_LAUNCH, "phase"]))
 
@@ -78,7 +83,9 @@ def _of_ranks(sums: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     named = sums[sums["phase"] != ""]
     columns = [*KINDS, "ideal_wait_s", "wall_s"]
     per_rank = named.groupby([*by, "rank"], observed=True)[columns].sum(min_count=1)
-    per_rank["t_ideal_s"] = per_rank[["compute_s", "copy_s", "ideal_wait_s"]].sum(axis=1, skipna=False)
+    per_rank["t_ideal_s"] = per_rank[["compute_s", "copy_s", "offload_s", "ideal_wait_s"]].sum(
+        axis=1, skipna=False
+    )
     groups = per_rank.groupby(level=by, observed=True)
     table = groups[list(KINDS)].mean().add_prefix("mean_")
     table["max_compute_s"] = groups["compute_s"].max()
@@ -154,6 +161,7 @@ _USED = (
     *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "wall_core_s", "model_flops"),
     "mean_unaccounted_s",
 )
+_WHOLE = Steady(start=0, reached=True)
 _Rows = Mapping[str, NDArray[Any]]  # columns of the launches of one case
 
 
@@ -169,21 +177,25 @@ def _tree(
     known: Mapping[str, Any], intervals: Mapping[str, Estimate], *, phase: str = "", of_step: float = 1.0
 ) -> Tree:
     """Return the tree of a case from its factors and the intervals of some of them."""
-
-    def factor(name: str) -> Estimate | None:
-        value = known[name]
-        return intervals.get(name) or (None if value is None else Estimate(value=value))
-
-    factors = {name: factor(name) for name in ("overall", *_FACTORS)}
+    factors = {
+        name: intervals.get(name) or (None if (value := known[name]) is None else _exactly(value))
+        for name in _TOLD
+    }
+    if known["own"]:
+        factors["computation"] = _SAME
     return Tree(
         case=known["case"],
         phase=phase,
         of_step=of_step,
-        computation=_SAME if known["own"] else factor("computation"),
         unaccounted=known.get("unaccounted"),
         threads=None,
         **factors,
     )
+
+
+@lru_cache(1024)  # of very many phases most factors are one
+def _exactly(value: float) -> Estimate:
+    return Estimate(value=value)
 
 
 def _intervals(
@@ -219,4 +231,4 @@ def _factor(rows: _Rows, above: str, below: str, value: float | None, seed: Sequ
 
 def _sampled(values: NDArray[Any], seed: Sequence[int]) -> Sample:
     """Return a sample of launches that are one value each."""
-    return sample([np.array([value], dtype=np.float64) for value in values], seed)
+    return sample(list(values.astype(np.float64)[:, None]), seed, [_WHOLE] * len(values))

@@ -16,6 +16,7 @@ from pscale.analysis.frames import Run
 from pscale.analysis.injected import warning
 from pscale.analysis.late import Late, hint, sentence
 from pscale.analysis.scaling import Point
+from pscale.analysis.skipped import Skipped, skipped
 from pscale.analysis.stats import Sample
 from pscale.analysis.suspicion import suspicious
 
@@ -52,6 +53,7 @@ def remarks(
     for call in run.unclear:
         unclear.setdefault(call.case, []).append(call)
     found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
+    without_update = {each.case: each for each in skipped(run) if each.skipped_measured}
     cores = max((point.cores for point in points if point.launches), default=0)
     for point in points:
         if not point.launches:
@@ -59,6 +61,7 @@ def remarks(
         case = point.case
         said = [*_of_purpose(point), *_of_late(blamed.get(case, []), point), *_of_times(times.get(case))]
         said += _of_launches(launched[case]) if case in launched else []
+        said += _of_skipped(without_update[case]) if case in without_update else []
         said += _of_interval(point, run.document.get("auto"))
         if case in disturbed:
             said += _of_ranks(disturbed[case], point)
@@ -185,6 +188,14 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
                 "Lower `train.lr`, or clip gradients.",
             )
             break
+
+
+def _of_skipped(course: Skipped) -> Iterator[tuple[str, str]]:
+    yield (
+        "skipped",
+        f"{course.words}: gradients overflowed, in {course.skipped_measured} of the measured steps too, "
+        "which are shorter without an update. Raise `train.warmup`, or lower `precision.initial_scale`.",
+    )
 
 
 def _of_ranks(ranks: pd.DataFrame, point: Point) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ Many series of times (draws of a bootstrap) are fitted at once, each with a choi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from pscale.analysis.steady import Vector
 FEWEST_SIZES = 5
 _FINEST = 1e-4  # relative: no difference below it is worth a parameter
 _LEVERAGE = 1e-9
+_AT_ONCE = 100  # series that are fitted together
 _FOR_AICC = 3  # the variance is one more parameter, and AICc needs a degree of freedom beyond
 
 Whole = NDArray[np.int64]
@@ -95,14 +96,21 @@ class Space:
 
         Draws of a bootstrap that preferred plain laws would all agree on one where sizes are few.
         """
-        found = self._fitted(times)
-        return self._choice(found, np.asarray(found.errors.argmin(axis=0)))
+        return self._chosen(times, lambda found: found.errors)
 
     def closest(self, times: Vector) -> Choice:
         """Choose the law of least squares for each row of times."""
-        found = self._fitted(times)
-        allowed = np.where(np.isfinite(found.errors), found.squares, np.inf)
-        return self._choice(found, np.asarray(allowed.argmin(axis=0)))
+        return self._chosen(times, lambda found: np.where(np.isfinite(found.errors), found.squares, np.inf))
+
+    def _chosen(self, times: Vector, cost: Callable[[_Fitted], Vector]) -> Choice:
+        """Choose the law of least cost for each row of times; few rows at once, which fit in a cache."""
+        choices = []
+        for first in range(0, len(times), _AT_ONCE):
+            found = self._fitted(times[first : first + _AT_ONCE])
+            choices.append(self._choice(found, np.asarray(cost(found).argmin(axis=0))))
+        names = ("chosen", "coefficients", "errors", "residuals")
+        joined = {name: np.concatenate([getattr(one, name) for one in choices]) for name in names}
+        return Choice(laws=self.laws, **joined)
 
     def _family(self, places: list[int]) -> _Family:
         laws = [self.laws[place] for place in places]

@@ -20,7 +20,7 @@ from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.schema import Table
 
-KINDS = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s")
+KINDS = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "offload_s", "hidden_s")
 _NAMED = 4
 
 
@@ -32,7 +32,7 @@ class Run:
     there are sums alone, a row for each
     * `phases`: launch, rank and phase: the kinds of time over all steps; `together_s` among them is wait and
       transfer of the `unclear` calls;
-    * `seats`: launch and rank: `steps`, when the last of them ended (`end_s`), and `calls`, how many;
+    * `seats`: launch and rank: how many `steps`;
     * `ends`: launch and step: when it ended on the last rank, what the rank that burnt most burnt;
     * `blame`: launch, rank and step: the waits of others that were for this rank alone; `waited` by launch;
     * `calls`: launch, axis and verb.
@@ -98,7 +98,7 @@ def load(path: Path) -> Run:
         cases=cases,
         ranks=_of_good(ranks, cases),
         phases=good["phases"],
-        seats=_with_calls(good["seats"], calls["seats"]),
+        seats=good["seats"],
         ends=good["ends"],
         blame=good["blame"],
         waited=good["waited"],
@@ -111,14 +111,19 @@ def load(path: Path) -> Run:
 
 def steps(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
     """Return the rows of steps of one case, or of one launch, if it ended well; read when asked for."""
+    rows = _rows(run, "steps", case, repeat)
+    return joined(rows, calls(run, case, repeat), run.unclear) if run.unclear else rows.assign(together_s=0.0)
+
+
+def calls(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
+    """Return the rows of calls of one case, or of one launch, if it ended well; read when asked for."""
+    return _rows(run, "calls", case, repeat)
+
+
+def _rows(run: Run, table: Table, case: str, repeat: int | None) -> pd.DataFrame:
     path, name = run.origins.get(case, (run.path, case))
-
-    def read(table: Table) -> pd.DataFrame:
-        rows = rows_of(path / "data", table, name, repeat)
-        return rows.assign(case=rows["case"].cat.rename_categories({name: case}))
-
-    rows = _of_good(read("steps"), run.cases)
-    return joined(rows, read("calls"), run.unclear) if run.unclear else rows.assign(together_s=0.0)
+    rows = rows_of(path / "data", table, name, repeat)
+    return _of_good(rows.assign(case=rows["case"].cat.rename_categories({name: case})), run.cases)
 
 
 def events(run: Run) -> pd.DataFrame:
@@ -189,12 +194,6 @@ def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     launch = table["case"].cat.codes.astype(np.int64) * repeats + table["repeat"]
     kept = launch.isin((numbers * repeats + good["repeat"])[numbers >= 0])
     return table if kept.all() else table[kept]
-
-
-def _with_calls(seats: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranks with how many calls each made; NaN where none."""
-    calls = calls.assign(case=calls["case"].cat.set_categories(seats["case"].cat.categories))
-    return seats.merge(calls, on=["case", "repeat", "rank"], how="left")
 
 
 def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> tuple[tuple[str, int], ...]:

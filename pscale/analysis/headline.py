@@ -12,6 +12,7 @@ from pscale.analysis.scaling import Point
 from pscale.analysis.verdict import Verdict, size
 
 _NAMED = 3  # plans in a tie
+_SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,18 @@ def of_network(bandwidths: Sequence[Bandwidth]) -> tuple[Headline, ...]:
 def _extremes(found: Sequence[Bandwidth]) -> str:
     least, most = found[0], found[-1]
     return (
-        f"An all-reduce of {least.message_bytes / 1024:g} KiB takes {least.call_s * 1e6:.3g} µs, one of "
-        f"{most.message_bytes / 1024:g} KiB gets {most.bus_bytes_per_s * 1e-9:.3g} GB/s on the bus."
+        f"An all-reduce of {_bytes(least.message_bytes)} takes {_time(least.call_s)}, one of "
+        f"{_bytes(most.message_bytes)} gets {most.bus_bytes_per_s * 1e-9:.3g} GB/s on the bus."
     )
+
+
+def _bytes(count: int) -> str:
+    factor, unit = next(scale for scale in _SIZES if count >= scale[0])
+    return f"{count / factor:.4g} {unit}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def sharing(remarks: Sequence[Remark]) -> set[str]:

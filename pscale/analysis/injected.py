@@ -22,6 +22,8 @@ def warning(point: Point) -> str:
 def costs(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) -> Iterator[str]:
     """Yield a sentence for every case with lateness whose healthy twin was measured too."""
     found = {point.case: point for point in points if point.case in times}
+    if not any(point.injected for point in found.values()):
+        return
     healthy = {_work(run.planned[case]): case for case, point in found.items() if not point.injected}
     burnt_s = _burnt_s(run)
     for case, point in found.items():

@@ -26,6 +26,7 @@ class Losses:
     transfer: float  # what the network adds
     together: float  # the last two, where the clocks of several nodes do not tell them apart
     copy: float
+    offload: float  # waiting for what lies in a file
     unaccounted: float
 
 
@@ -54,6 +55,7 @@ def _shares(case: str, of_wall: Mapping[str, Any], computation: float | None) ->
         "scaling": typical - useful,
         "imbalance": largest - typical,
         "copy": of_wall["mean_copy_s"],
+        "offload": of_wall["mean_offload_s"],
         **(_measured(of_wall) if of_wall["t_ideal_s"] is None else _ideal(of_wall)),
     }
     short = min(0.0, parts["serialisation"])  # the slowest rank was not waited for all the time
@@ -63,7 +65,8 @@ def _shares(case: str, of_wall: Mapping[str, Any], computation: float | None) ->
 
 def _ideal(of_wall: Mapping[str, Any]) -> dict[str, float]:
     """Return what an ideal network leaves beyond the slowest rank's own time, and what it would save."""
-    own = of_wall["max_compute_s"] + of_wall["mean_copy_s"] + (of_wall["mean_unaccounted_s"] or 0.0)
+    beside = of_wall["mean_copy_s"] + of_wall["mean_offload_s"]
+    own = of_wall["max_compute_s"] + beside + (of_wall["mean_unaccounted_s"] or 0.0)
     ideal = of_wall["t_ideal_s"]
     return {"serialisation": ideal - own, "transfer": 1 - ideal, "together": 0.0}
 

@@ -26,6 +26,8 @@ class Memory:
     rank: int
     predicted: Kinds | None
     counted: Kinds | None
+    predicted_offloaded_bytes: int | None  # in a file beside memory
+    counted_offloaded_bytes: int | None
     measured_bytes: int | None
     empty_bytes: int | None
     of_steps: bool
@@ -41,6 +43,20 @@ class Memory:
         return sum(self.counted.values()) if self.counted else None
 
     @property
+    def library_bytes(self) -> int | None:
+        """What was measured and not counted: the rest is MPI's and other libraries'."""
+        counted = self.counted_bytes
+        if self.measured_bytes is None or counted is None:
+            return None
+        return max(0, self.measured_bytes - counted)
+
+    @property
+    def offloaded_bytes(self) -> int | None:
+        """The best that is known of the file: counted, else predicted."""
+        known = self.counted_offloaded_bytes
+        return self.predicted_offloaded_bytes if known is None else known
+
+    @property
     def expected(self) -> Kinds | None:
         """The best that is known by kind: counted, else predicted."""
         return self.counted or self.predicted
@@ -51,16 +67,20 @@ def memory(run: Run) -> tuple[Memory, ...]:
     counted = run.ranks.dropna(subset=[f"{kind}_bytes" for kind in KINDS])
     ranks = {str(case): rows for case, rows in counted.groupby("case", observed=True)}
     names = ["case", "fullest_rank", *(f"predicted_{kind}_bytes" for kind in KINDS)]
+    names.append("predicted_offloaded_bytes")
     found = []
     for row in records(run.cases.drop_duplicates("case")[names]):
         case, predicted = row["case"], _kinds(row, "predicted_{}_bytes")
         if predicted or case in ranks:
             fullest = None if row["fullest_rank"] is None else int(row["fullest_rank"])
-            found.append(_of_rank(case, ranks.get(case), fullest, predicted))
+            offloaded = _whole(row["predicted_offloaded_bytes"])
+            found.append(_of_rank(case, ranks.get(case), fullest, predicted, offloaded))
     return tuple(known for known in found if known.predicted or known.counted)
 
 
-def _of_rank(case: str, rows: pd.DataFrame | None, fullest: int | None, predicted: Kinds | None) -> Memory:
+def _of_rank(
+    case: str, rows: pd.DataFrame | None, fullest: int | None, predicted: Kinds | None, offloaded: int | None
+) -> Memory:
     """Return what is known of the fullest rank; of several launches the one that measured most."""
     if rows is not None:
         rows = rows.assign(
@@ -75,6 +95,8 @@ def _of_rank(case: str, rows: pd.DataFrame | None, fullest: int | None, predicte
             rank=fullest or 0,
             predicted=predicted,
             counted=None,
+            predicted_offloaded_bytes=offloaded,
+            counted_offloaded_bytes=None,
             measured_bytes=None,
             empty_bytes=None,
             of_steps=False,
@@ -85,6 +107,8 @@ def _of_rank(case: str, rows: pd.DataFrame | None, fullest: int | None, predicte
         rank=int(last["rank"]),
         predicted=predicted,
         counted=_kinds(last, "{}_bytes"),
+        predicted_offloaded_bytes=offloaded,
+        counted_offloaded_bytes=_whole(last["offloaded_bytes"]),
         measured_bytes=_whole(last["measured"]),
         empty_bytes=_whole(last["empty_rss_bytes"]),
         of_steps=bool(last["peak_of_steps"]) if not pd.isna(last["peak_of_steps"]) else False,

@@ -27,6 +27,7 @@ class PhaseTime:
     wait_s: float
     together_s: float  # wait and transfer of calls where clocks do not tell them apart
     copy_s: float
+    offload_s: float  # waiting for what lies in a file
     hidden_s: float  # communication under way while the rank computed; beside the others, not added
     ideal_wait_s: float  # the wait that an ideal network would leave; beside the others, not added
     largest_rank: int
@@ -69,7 +70,9 @@ class CallTime:
     hidden_s: float  # of started calls: under way while the rank did something else
     exposed_s: float  # of started calls: inside the calls that start, ask for and complete them
     ideal_wait_s: float  # the wait that an ideal network would leave
-    bytes_per_s: float | None  # payload over the time under way: transfer and hidden; None if that is unclear
+    bytes_per_s: (
+        float | None
+    )  # payload over the time under way: transfer and hidden; None without payload or if unclear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +130,9 @@ def calls(run: Run) -> tuple[CallTime, ...]:
     taken = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(taken, axis=0)
     under_way = means["transfer_s"] + means["hidden_s"]
-    means["bytes_per_s"] = (means["bytes"] / under_way).where((under_way > 0) & (means["together_s"] == 0))
+    means["bytes_per_s"] = (means["bytes"] / under_way).where(
+        (means["bytes"] > 0) & (under_way > 0) & (means["together_s"] == 0)
+    )
     return tuple(CallTime(**row) for row in records(means))
 
 

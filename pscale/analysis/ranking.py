@@ -22,6 +22,7 @@ LOSSES = {
     "bubble": "the bubble",
     "wait": "wait",
     "copies": "copies",
+    "offload": "waiting for what is offloaded",
     "extra": "extra computing",
 }
 
@@ -46,6 +47,7 @@ class Place:
     bubble: float
     wait: float
     copies: float
+    offload: float  # waiting for what lies in a file
     extra: float
 
     @property
@@ -145,6 +147,7 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
                 bubble=bubble / step_s,
                 wait=(waited - bubble) / step_s,
                 copies=sum(time.copy_s for time in own) / step_s,
+                offload=sum(time.offload_s for time in own) / step_s,
                 extra=0.0 if point.case in spent.sharing else (compute_s - least) / step_s,
             )
         )

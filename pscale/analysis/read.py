@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,16 +54,16 @@ class Reader:
     def calls(self) -> dict[str, pd.DataFrame]:
         """Return the tables of `reduce.CallSums`."""
         batches = store.batches(self._data, "calls", reduce.CALL_COLUMNS, self._damaged)
-        sums = [reduce.calls(self._batch(rows)) for rows in batches if len(rows)]
+        sums = [reduce.calls(self._batch(rows)) for rows in _ahead(batches) if len(rows)]
         nothing = reduce.calls(_nothing(reduce.CALL_COLUMNS))
-        return self._tables(("calls", "seats", "broken"), sums, nothing)
+        return self._tables(("calls", "broken"), sums, nothing)
 
     def steps(self, unclear: Sequence[Unclear]) -> dict[str, pd.DataFrame]:
         """Return the tables of `reduce.StepSums`; wait and transfer of `unclear` calls are together."""
         batches = store.batches(self._data, "steps", reduce.STEP_COLUMNS, self._damaged)
         calls = frame(self._data, "calls", []) if unclear else None
         sums = []
-        for rows in batches:
+        for rows in _ahead(batches):
             if len(rows):
                 batch = self._batch(rows)
                 sums.append(reduce.steps(batch if calls is None else _blurred(batch, rows, calls, unclear)))
@@ -81,6 +82,7 @@ class Reader:
             if values.dtype == np.float64 and not (finite := np.isfinite(values)).all():
                 broken[name] = ~(finite | rows[name].is_null().to_numpy())
         columns.setdefault("together_s", np.zeros(len(rows)))
+        columns |= {name: np.nan_to_num(columns[name]) for name in reduce.OFFLOAD if name in columns}
         words = {name: list(known) for name, known in self._words.items()}
         return reduce.Batch(columns=columns, words=words, broken=broken)
 
@@ -111,6 +113,15 @@ def _blurred(batch: reduce.Batch, rows: Any, calls: pd.DataFrame, unclear: Seque
     blurred = joined(_as_frame(rows, "steps"), calls, unclear)
     times = {name: blurred[name].to_numpy(np.float64) for name in ("wait_s", "transfer_s", "together_s")}
     return replace(batch, columns={**batch.columns, **times})
+
+
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the batches, and read each while the one before it is summed: Arrow needs no lock of Python."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (rows := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield rows
 
 
 def _nothing(columns: Sequence[str]) -> reduce.Batch:

@@ -18,7 +18,7 @@ def recording_note(run: Run) -> str:
         f"Recording: steps with it take {change}, beside those without "
         "(medians of pairs of steps; a difference below 0 is noise)"
     )
-    spent = (run.seats["calls"] * call_s / run.seats["end_s"]).max()
+    spent = (run.ranks["notes"] * call_s / run.ranks["wall_s"]).max()
     if call_s > 0 and spent > 0:
-        said += f"; a call is noted in {call_s * 1e6:.2g} µs, {spent:.2%} of the step at most"
+        said += f"; a note takes {call_s * 1e6:.2g} µs, all of a rank {spent:.2%} of its steps at most"
     return f"{said}."

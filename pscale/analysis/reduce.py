@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
-SPENT = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s", "ideal_wait_s", "wall_s")
+OFFLOAD = ("offload_s", "offload_io_s", "offload_read_bytes", "offload_write_bytes")  # 0 in runs before them
+SPENT = (
+    *("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s", "ideal_wait_s", "wall_s"),
+    *OFFLOAD,
+)
 STEP_COLUMNS = (
     *("case", "repeat", "rank", "step", "phase", "compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s"),
     *("ideal_wait_s", "wall_s", "caused_s", "injected_s", "end_s"),
+    *OFFLOAD,
 )
 CALL_SUMS = ("count", "bytes", "transfer_s", "wait_s", "hidden_s", "exposed_s", "ideal_wait_s")
 CALL_COLUMNS = ("case", "repeat", "rank", "axis", "verb", *CALL_SUMS, "clock_bound_s")
@@ -82,7 +87,7 @@ class StepSums:
     """What is kept of the rows of steps; cases are numbers into the words of their batch."""
 
     phases: pd.DataFrame  # case repeat rank phase, and `SPENT` summed over steps
-    seats: pd.DataFrame  # case repeat rank, steps and end_s
+    seats: pd.DataFrame  # case repeat rank, steps: how many
     ends: pd.DataFrame  # case repeat step, end_s of the last rank and burnt_s of the one that burnt most
     blame: pd.DataFrame  # case repeat rank step: blame_s, waits of others that are nobody else's doing
     waited: pd.DataFrame  # case repeat: wait_s where whom it was for is known
@@ -105,7 +110,7 @@ def steps(batch: Batch) -> StepSums:
     known = ~np.isnan(caused_s)
     return StepSums(
         phases=_phases(batch, cells),
-        seats=grid.seats(ends_s),
+        seats=grid.seats(),
         ends=grid.steps({"end_s": ends_s, "burnt_s": burnt_s}),
         blame=grid.cells(known, {"blame_s": np.maximum(caused_s - wait_s, 0.0)}),
         waited=grid.launches(np.where(known, wait_s, np.nan)),
@@ -140,13 +145,11 @@ class _Grid:
         self._first_of_seat = _offsets(of_seat)
         self._seat = np.repeat(np.arange(len(of_seat)), of_seat)
 
-    def seats(self, ends_s: Reals) -> pd.DataFrame:
-        """Return, by rank, how many steps there are, and when the last of them ended."""
+    def seats(self) -> pd.DataFrame:
+        """Return, by rank, how many steps there are."""
         counts = np.add.reduceat(self._occurs.astype(np.int64), self._first_of_seat)
-        last_s = np.fmax.reduceat(ends_s, self._first_of_seat)
         (present,) = np.nonzero(counts)
-        found = {"steps": counts[present], "end_s": last_s[present]}
-        return pd.DataFrame({**self._cells.seats(present), **found})
+        return pd.DataFrame({**self._cells.seats(present), "steps": counts[present]})
 
     def steps(self, values: Mapping[str, Reals]) -> pd.DataFrame:
         """Return, by step, the largest value among ranks."""
@@ -187,7 +190,6 @@ class CallSums:
     """What is kept of the rows of calls."""
 
     calls: pd.DataFrame  # case repeat axis verb, `CALL_SUMS` over ranks and steps, and bound_s: count x bound
-    seats: pd.DataFrame  # case repeat rank, and calls: how many
     broken: pd.DataFrame  # case repeat of launches with times that are no numbers
 
 
@@ -205,10 +207,7 @@ def calls(batch: Batch) -> CallSums:
         "axis": occurs // verbs % axes,
         "verb": occurs % verbs,
     }
-    of_seat = np.bincount(cells.seat, columns["count"], len(cells.launch_of_seat))
-    (present,) = np.nonzero(of_seat)
     return CallSums(
         calls=pd.DataFrame({**keys, **sums, "bound_s": summed(cell, count, bounds)[occurs]}),
-        seats=pd.DataFrame({**cells.seats(present), "calls": of_seat[present]}),
         broken=_broken(batch, cells),
     )

@@ -23,8 +23,11 @@ def best_splits(
 ) -> Iterator[str]:
     """Yield a sentence for every group of cases that do the same work on as many cores, split differently."""
     groups: dict[str, list[Point]] = {}
+    ranks: dict[int, set[int]] = {}
     for point in points:
-        if point.case in times and point.case in planned:
+        ranks.setdefault(point.cores, set()).add(point.ranks)
+    for point in points:
+        if len(ranks[point.cores]) > 1 and point.case in times and point.case in planned:
             same = {name: value for name, value in planned[point.case].items() if name not in _OF_A_SPLIT}
             groups.setdefault(json.dumps([point.cores, same], sort_keys=True), []).append(point)
     of_case = {time.case: time for time in threads}

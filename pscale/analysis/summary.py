@@ -6,27 +6,31 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pscale.analysis import axes, efficiency, evidence, expect, headline, injected, losses, phases, scaling
 from pscale.analysis.axes import AxisTree
 from pscale.analysis.bandwidth import Bandwidth, bandwidths
+from pscale.analysis.bare import Bare, beside_bare, where
 from pscale.analysis.bubble import Bubble, bubbles
 from pscale.analysis.circumstances import circumstances
 from pscale.analysis.compression import Compressed, compressed
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
+from pscale.analysis.fewer_bits import FewerBits, fewer_bits
 from pscale.analysis.frames import Run
 from pscale.analysis.headline import Headline
 from pscale.analysis.late import Late, late_ranks
 from pscale.analysis.losses import Losses
 from pscale.analysis.memory import Memory, memory
 from pscale.analysis.models import Model, models
+from pscale.analysis.offload import Offloaded, offloaded
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.recording import recording_note
 from pscale.analysis.scaling import Failure, Point
+from pscale.analysis.skipped import Skipped, skipped
 from pscale.analysis.splits import best_splits
 from pscale.analysis.threads import ThreadTime, thread_times, with_threads
 from pscale.analysis.timeline import Timeline, timelines
@@ -35,9 +39,18 @@ from pscale.analysis.what_if import Network, WhatIf, what_if
 
 FORMAT = 1
 _TRACED = "Every phase and call was kept: `pscale trace` writes them as a timeline, for ui.perfetto.dev."
-Finding = TypeVar(
-    "Finding", Tree, AxisTree, Losses, PhaseTime, RankTime, CallTime, Memory, Bubble, WhatIf, Late, ThreadTime
-)
+
+
+class OfACase(Protocol):
+    """What was found of one case."""
+
+    @property
+    def case(self) -> str:
+        """Its id."""
+        ...
+
+
+Finding = TypeVar("Finding", bound=OfACase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +75,14 @@ class Summary:
     ranks: tuple[RankTime, ...]
     calls: tuple[CallTime, ...]
     bandwidths: tuple[Bandwidth, ...]  # of bare collectives
+    bares: tuple[Bare, ...]  # what the network gives to `calls`, as another run measured it
     ranking: tuple[Place, ...]  # group by group, fastest plan first
     memory: tuple[Memory, ...]
     bubbles: tuple[Bubble, ...]
     compressed: tuple[Compressed, ...]  # cases that differ in compression alone
+    precision: tuple[FewerBits, ...]  # cases that differ in precision alone
+    skipped: tuple[Skipped, ...]  # steps of cases whose loss is scaled
+    offloaded: tuple[Offloaded, ...]  # cases that differ in offload alone
     models: tuple[Model, ...]  # one a series; empty if not asked for
     wait: WaitMap | None  # of the largest case
     timelines: tuple[Timeline, ...]  # of some traced cases, to look at
@@ -129,12 +146,15 @@ class Summary:
 
 
 def summarise(
-    run: Run, networks: Mapping[str, Network] | None = None, predict: Sequence[int] | None = ()
+    run: Run,
+    networks: Mapping[str, Network] | None = None,
+    predict: Sequence[int] | None = (),
+    bare: Run | None = None,
 ) -> Summary:
     """Work out all findings of a run.
 
     Its traced cases are replayed on other `networks`, by name; `predict` are the sizes to foretell, None for
-    no models at all.
+    no models at all. Its calls are set beside those of a run of `bare` collectives.
     """
     seed = run.document.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else 0
@@ -161,6 +181,7 @@ def summarise(
         () if predict is None else models(points, times, by_launch, asked=predict, sharing=sharing, seed=seed)
     )
     shown = timelines(run)
+    held = memory(run)
     order = {point.case: place for place, point in enumerate(points)}
 
     def ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -185,10 +206,14 @@ def summarise(
         ranks=ordered(ranks),
         calls=ordered(by_call),
         bandwidths=bandwidths(run),
+        bares=ordered(beside_bare(by_call, run.planned, bare) if bare else ()),
         compressed=compressed(run.planned, points, by_phase, by_call),
+        precision=fewer_bits(run.planned, points, held, by_call),
+        offloaded=offloaded(run, points, held),
         ranking=ranking(run.planned, points, times, spent),
-        memory=ordered(memory(run)),
+        memory=ordered(held),
         bubbles=ordered(bubbles(run, by_phase, by_call)),
+        skipped=ordered(skipped(run)),
         models=laws,
         wait=_largest_wait(run, points),
         timelines=shown,
@@ -205,7 +230,7 @@ def summarise(
         notes=(
             *run.gaps,
             *_notes(points, run.ranks["clock_bound_s"].max(), run.document.get("auto")),
-            *filter(None, [recording_note(run)]),
+            *filter(None, [recording_note(run), where(bare, _elsewhere(run, bare)) if bare else ""]),
             *((_TRACED,) if shown else ()),
         ),
         provenance=tuple(circumstances(run).items()),
@@ -274,6 +299,14 @@ def _machine(run: Run) -> tuple[tuple[str, str], ...]:
         "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),
     }
     return tuple((name, _listed(values)) for name, values in found.items() if any(values))
+
+
+def _elsewhere(run: Run, other: Run) -> list[str]:
+    """Return in what another run's hosts or MPI differ."""
+    own, others = dict(_machine(run)), dict(_machine(other))
+    return [
+        name for name, key in (("set of hosts", "Hosts"), ("MPI", "MPI")) if own.get(key) != others.get(key)
+    ]
 
 
 def _kernels(name: str, threads: int) -> str:

@@ -27,6 +27,7 @@ _EVERYWHERE = {  # losses that are in no phase more than in others
         "as when cores share memory bandwidth, caches or clock",
     ),
     "copy": ("copying", " into and out of communication buffers"),
+    "offload": ("waiting for what is offloaded", ": the file is read no faster than the step needs it"),
     "unaccounted": ("unaccounted time", ", which belongs to no phase"),
 }
 
@@ -39,7 +40,7 @@ class Verdict:
     case: str  # the largest that was measured; empty without any
     efficiency: str
     loss: str
-    cause: str  # threads scaling imbalance serialisation transfer together copy unaccounted, or empty
+    cause: str  # threads scaling imbalance serialisation transfer together copy offload unaccounted, or empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +141,10 @@ def _largest_loss(costs: Costs, of_base: Sequence[ThreadTime]) -> tuple[str, str
     (losses,) = costs.losses.values()
     shares = {
         name: getattr(losses, name)
-        for name in ("scaling", "imbalance", "serialisation", "transfer", "together", "copy", "unaccounted")
+        for name in (
+            *("scaling", "imbalance", "serialisation", "transfer", "together", "copy", "offload"),
+            "unaccounted",
+        )
     }
     cause = max(shares, key=lambda name: shares[name])
     if shares[cause] < _SMALL:

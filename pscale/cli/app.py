@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -177,6 +179,14 @@ def report(
         list[int] | None,
         typer.Option(min=1, metavar="N", help="Predict a step at this size, in ranks; may be repeated."),
     ] = None,
+    bare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Set calls beside the bare collectives that this run measured.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
     reports: Reports = REPORTS,
 ) -> None:
     """Report a run: efficiency with intervals, where the time goes, warnings, figures.
@@ -188,7 +198,7 @@ def report(
 
     formats = [str(name) for name in figure_format or []] if figures else None
     pictures = command.Pictures(formats=formats, style=style.value, plot=plot)
-    command.report(paths or [], reports, as_format.value, pictures, what_if or [], predict or [])
+    command.report(paths or [], reports, as_format.value, pictures, what_if or [], predict or [], bare)
 
 
 @app.command()
@@ -303,10 +313,18 @@ def schema() -> None:
     typer.echo(json.dumps(editor_schema(), indent=2))
 
 
+def _asked(words: Sequence[str]) -> typer.Typer:
+    """Return the app with the command alone that is the first word, if one is: Typer makes options of all."""
+    named = {info.name or info.callback.__name__: info for info in app.registered_commands if info.callback}
+    only = copy(app)
+    only.registered_commands = [named[word] for word in words[:1] if word in named] or app.registered_commands
+    return only
+
+
 def main() -> NoReturn:
     """Run the command line; a user's mistake ends in one message and the exit code of its kind."""
     try:
-        app(prog_name="pscale")  # also for `python -m pscale`: completion goes by this name
+        _asked(sys.argv[1:])(prog_name="pscale")  # also for `python -m pscale`: completion goes by this name
     except PscaleError as error:
         if "--debug" in sys.argv[1:]:
             raise

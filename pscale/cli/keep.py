@@ -22,7 +22,7 @@ def keep(journal: Journal, job: Job, outcome: Outcome, here: Machine) -> dict[st
     """Write the row of a launch that has ended on `here`."""
     ended = {
         "status": outcome.status,
-        "reason": outcome.reason,
+        "reason": outcome.reason.replace(f"{journal.folder}/", ""),  # runs are moved, with their logs
         "wall_s": outcome.wall_s,
         "started_unix_s": outcome.started_unix_s,
         "order": job.order,

@@ -42,16 +42,19 @@ def report(
     pictures: Pictures,
     what_if: Sequence[str] = (),
     predict: Sequence[int] = (),
+    bare: Path | None = None,
 ) -> None:
     """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
 
     Several runs are laid over each other, and leave theirs in `reports`/overlays. `what_if` describes
-    networks on which traced cases are replayed, `predict` sizes to foretell.
+    networks on which traced cases are replayed, `predict` sizes to foretell, `bare` a run of bare collectives
+    to set calls beside.
     """
     if what_if and len(paths) > 1:
         raise UsageError("--what-if replays the calls of one run; name one")
     networks = _networks(what_if)
-    summary = summarise(_run(paths or [newest(reports)], reports), networks, predict)
+    run = _run(paths or [newest(reports)], reports)
+    summary = summarise(run, networks, predict, load(bare) if bare else None)
     match as_format:
         case "md":
             print(render_markdown(shortened(summary)))

@@ -12,6 +12,7 @@ from pscale.launch.machine import Machine
 from pscale.launch.placement import place
 from pscale.parallel.dry_run import pipeline_bubble
 from pscale.parallel.memory import fullest_rank
+from pscale.parallel.offload import free_bytes
 from pscale.parallel.predict import Prediction, predict
 from pscale.report.text import plural, size_of
 
@@ -58,6 +59,19 @@ class Room:
             "predicted only"
         )
 
+    @property
+    def shortage(self) -> str:
+        """Say why the case is not started on this very machine: its files find no room; empty if they do."""
+        needed_bytes = self.ranks * self.fullest.offloaded.file_bytes
+        free = free_bytes(self.case) if needed_bytes and self.here.nodes == 1 else None
+        if free is None or needed_bytes <= free:
+            return ""
+        where = self.case.plan.offload_folder or "the folder for temporary files"
+        return (
+            f"offloads {size_of(needed_bytes)} on {plural(self.ranks, 'rank')}, more than the "
+            f"{size_of(free)} that are free in {where}: plan.offload_folder names another"
+        )
+
     def columns(self) -> dict[str, Any]:
         """Return what is predicted of the case, as columns of the `cases` table."""
         fullest = self.fullest
@@ -65,6 +79,7 @@ class Room:
         return {
             "fullest_rank": fullest.rank,
             **memory,
+            "predicted_offloaded_bytes": fullest.offloaded.file_bytes,
             "parameters": fullest.parameters,
             "predicted_bubble": pipeline_bubble(self.case),
         }

@@ -153,7 +153,7 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) 
     }
     finished = journal.finished()
     todo = [job for job in jobs if job.key not in finished]
-    refused = {case: room.refusal for case, room in rooms.items() if room.refusal}
+    refused = {case: said for case, room in rooms.items() if (said := room.refusal or room.shortage)}
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -25,7 +25,16 @@ from pscale.suite import Suite, expand
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
-_MEMORY_DISPENSABLE = ("rank", "exchange", "optimizer", "gradients", "parameters", "activations")
+_MEMORY_DISPENSABLE = (
+    "rank",
+    "written",
+    "read",
+    "exchange",
+    "optimizer",
+    "gradients",
+    "parameters",
+    "activations",
+)
 _TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
@@ -74,15 +83,19 @@ def show(
             highlight=False,
         )
     if memory:
+        offloads = any(case.plan.offload != "none" for case in cases)
         console.print(Text("\nMemory of the fullest rank", style="bold"))
-        console.print(_fitted([_memory(room) for room in rooms], _MEMORY_DISPENSABLE, console))
-        console.print("all ranks: with 128 MiB for each process", style="dim")
+        console.print(
+            _fitted([_memory(room, offloads=offloads) for room in rooms], _MEMORY_DISPENSABLE, console)
+        )
+        beside = "; in a file, read, written: of a rank and a step, beside its memory" if offloads else ""
+        console.print(f"all ranks: with 128 MiB for each process{beside}", style="dim")
     if schedule:
         for text in texts(cases):
             console.print(f"\n{text}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _memory(room: Room) -> dict[str, str]:
+def _memory(room: Room, *, offloads: bool) -> dict[str, str]:
     """Return what the fullest rank of a case is predicted to hold, by kind."""
     mark = f" {_TOO_LARGE}" if room.refusal else ""
     return {
@@ -90,8 +103,17 @@ def _memory(room: Room) -> dict[str, str]:
         "rank": str(room.fullest.rank),
         **{kind: size_of(room.fullest.memory_bytes[kind]) for kind in KINDS},
         "a rank": size_of(room.fullest.total_bytes),
+        **_offloaded(room, offloads=offloads),
         "all ranks": size_of(room.needed_bytes) + mark,
     }
+
+
+def _offloaded(room: Room, *, offloads: bool) -> dict[str, str]:
+    """Return what lies in a file in place of memory, and what of it moves in a step, if any case offloads."""
+    found = room.fullest.offloaded
+    moved = {"read": found.read_bytes, "written": found.written_bytes}
+    sizes = {"in a file": found.file_bytes, **moved}
+    return {name: size_of(size) if size else "-" for name, size in sizes.items()} if offloads else {}
 
 
 def _document(case: Case, prediction: Prediction, room: Room) -> dict[str, Any]:

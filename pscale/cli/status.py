@@ -41,6 +41,7 @@ class State:
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
         journal = self.journal
+        finished = journal.is_finished()  # before the records: if so, they have every end
         records = journal.records()
         ended = {key_of(record): record for record in records if record["event"] == "ended"}
         begun = {key_of(record) for record in records if record["event"] == "launched"}
@@ -52,7 +53,7 @@ class State:
             "ended": dict(Counter(record["status"] for record in ended.values())),
             "stopped": self._is_stopped(),
             "under_way": sorted(f"{labels[case]} #{repeat + 1}" for case, repeat in begun - ended.keys()),
-            "finished": journal.is_finished(),
+            "finished": finished,
             "jobs": [self._job(job, ended.keys()) for job in self.jobs],
             "trouble": self.trouble,
         }
@@ -91,8 +92,9 @@ def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> i
         return 0
     poll_s = max(_LOOK_S, float(journal.document.get("poll_s", POLL_S)))
     state, asked = _state(journal), time.monotonic()
-    with Live(_page(state.document()), console=console, refresh_per_second=1) as live:
-        while not journal.is_finished():
+    document = state.document()
+    with Live(_page(document), console=console, refresh_per_second=1) as live:
+        while not document["finished"]:
             time.sleep(_LOOK_S)
             if time.monotonic() - asked >= poll_s:
                 state, asked = _state(journal), time.monotonic()
@@ -103,7 +105,8 @@ def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> i
                     sightings=state.sightings,
                     trouble=state.trouble,
                 )
-            live.update(_page(state.document()))
+            document = state.document()
+            live.update(_page(document))
     return 0
 
 

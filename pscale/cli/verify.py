@@ -18,12 +18,17 @@ from pscale.launch import campaign
 from pscale.launch.campaign import Job
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
+from pscale.number import ROUNDINGS, narrow
 
-STEPS, EPSILON = 10, 1e-6
+STEPS, EPSILON, SCALE = 10, 1e-6, 2.0**10
 _HEADING = (
     "Largest differences from the serial program, relative to the largest value of the tensor: losses of all "
     f"steps, gradients of the first, weights after {STEPS}. Calls, bytes, and messages from rank to rank are "
     "those of all ranks in a step, as predicted or counted ≠ predicted."
+)
+_ROUNDED = (
+    f"With numbers of 16 bits: the loss of the first step, and its gradients, within {ROUNDINGS} roundings; "
+    "and how far the weights of ranks are from each other."
 )
 _COMPRESSED = (
     "With compression, which changes what is learned: the loss of the first step; its gradients, as the sum "
@@ -34,7 +39,7 @@ Verdict = dict[str, Any]
 
 
 def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_json: bool) -> int:
-    """Run each case and the serial program for STEPS steps in float64; return 1 if any differs.
+    """Run each case and the serial program for STEPS steps; return 1 if any differs.
 
     Inside a job that is on its nodes; nothing is submitted.
     """
@@ -63,6 +68,8 @@ def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_
         console.print(_HEADING, style="dim")
         if any(case.plan.compression != "none" for case in work.cases):
             console.print(_COMPRESSED, style="dim")
+        if any(narrow(case.model.dtype) for case in work.cases):
+            console.print(_ROUNDED, style="dim")
         for verdict in verdicts:
             if not verdict["passed"]:
                 console.print(f"[red]{escape(verdict['label'])}[/red]: {escape(verdict['reason'])}")
@@ -70,14 +77,15 @@ def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_
 
 
 def _proof(case: Case) -> Case:
-    """Return the case as it is proved: in float64, a few steps, nothing measured beside them.
+    """Return the case as it is proved: in float64 or its 16 bits, a few steps, nothing measured beside them.
 
     The bias of the keys has no gradient but rounding (softmax does not see it), which Adam with a small
-    epsilon would blow up to a weight; hence the larger one.
+    epsilon would blow up to a weight; hence the larger one. No gradient overflows at the smaller scale.
     """
     return replace(
         case,
-        model=replace(case.model, dtype="float64"),
+        model=case.model if narrow(case.model.dtype) else replace(case.model, dtype="float64"),
+        precision=replace(case.precision, initial_scale=min(case.precision.initial_scale, SCALE)),
         train=replace(case.train, steps=STEPS, warmup=0, epsilon=max(case.train.epsilon, EPSILON)),
         timing=Timing(gemm_peak=False, overhead_steps=0),
     )

@@ -8,6 +8,7 @@ from pscale.config import Data, Model, Train
 from pscale.data.placement import Slots
 from pscale.data.streams import Stream, generator
 from pscale.mesh.axis import Array
+from pscale.number import number
 
 WEIGHTS = (0.500593, -0.0807231, 1.17474, -1.45482, -0.629856)
 SAMPLES = 10_000
@@ -24,7 +25,7 @@ class LinearBatches:
         answers = features @ np.array(WEIGHTS)[:, None]
         # With a head start repeated behind the end, every batch is one piece of memory.
         again = np.arange(self._samples + slots.per_micro) % self._samples
-        self._features, self._answers = (x[again].astype(model.dtype) for x in (features, answers))
+        self._features, self._answers = (x[again].astype(number(model.dtype)) for x in (features, answers))
         self._features.flags.writeable = self._answers.flags.writeable = False
 
     def fill(self, step: int, micro: int) -> tuple[Array, Array]:

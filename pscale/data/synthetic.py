@@ -14,6 +14,7 @@ from pscale.config import Model, Train
 from pscale.data.placement import Slots
 from pscale.data.streams import Stream, generator
 from pscale.mesh.axis import Array
+from pscale.number import number
 
 TOKEN_BATCHES = 16
 REGRESSION_BATCHES = 4  # each as large as the activations between two layers
@@ -72,6 +73,6 @@ def regression(model: Model, train: Train, slots: Slots, rank: int) -> Pool:
         x = random.standard_normal((model.sequence, width))
         answer = x @ teacher
         answer[1:] += x[:-1]
-        return x.astype(model.dtype), answer.astype(model.dtype)
+        return x.astype(number(model.dtype)), answer.astype(number(model.dtype))
 
     return Pool(draw, REGRESSION_BATCHES, train.seed, slots, rank)

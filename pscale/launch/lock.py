@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 FILE = "lock"
+_PATIENCE_S, _PAUSE_S = 10.0, 0.05
 UNLOCKED = (
     "this file system has no locks, so nothing keeps a second pscale from working on this run: start none"
 )
@@ -26,7 +28,7 @@ def held(folder: Path) -> Iterator[bool]:
     It goes with its process, however that ends. Raises TakenError, and OSError where it cannot be written.
     """
     with (folder / FILE).open("a+", encoding="utf-8") as lock:
-        works = try_lock(lock.fileno())
+        works = _locked(lock.fileno(), folder)
         if works is None:
             lock.seek(0)
             raise TakenError(lock.read().strip() or "unknown")
@@ -34,6 +36,18 @@ def held(folder: Path) -> Iterator[bool]:
         lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         lock.flush()
         yield works
+
+
+def _locked(descriptor: int, folder: Path) -> bool | None:
+    """Lock as `try_lock` does, waiting for what one that is gone has left behind.
+
+    Killed while it starts a program, a process leaves a copy of itself that has the lock until it becomes
+    that program.
+    """
+    patience = time.monotonic() + _PATIENCE_S
+    while (works := try_lock(descriptor)) is None and is_left(folder) and time.monotonic() < patience:
+        time.sleep(_PAUSE_S)
+    return works
 
 
 def is_left(folder: Path) -> bool:

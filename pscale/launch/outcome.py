@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ Status = Literal[  # the last four: what became of the job around a launch
 RESULT, BORN, STDOUT, STDERR = "result.json", "born", "stdout.log", "stderr.log"
 
 _QUOTED_LINES = 3
+_INNERMOST_FIRST = "(most recent call first):"  # how `faulthandler` heads a stack
 _QUOTED_BYTES = 64 << 10
 _DECORATION = re.compile(r"[\s=-]*")
 _SIGNALLED = re.compile(r"\(signal (\d+)\)|exited on\s+signal (\d+)")  # Hydra, Open MPI
@@ -90,9 +91,17 @@ def _last_words(folder: Path) -> str:
     """Return what to do about the end of stderr.log, that end, and where it is, to be put behind a cause."""
     text = _tail(folder / STDERR)
     lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
-    said = f": {' / '.join(lines[-_QUOTED_LINES:])}" if lines else ""
+    said = f": {' / '.join(_telling(lines))}" if lines else ""
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
     return f"{advice}{said} [{folder / STDERR}]"
+
+
+def _telling(lines: Sequence[str]) -> Sequence[str]:
+    """Return the last lines or, of a stack that a rank left when it was ended, where it was."""
+    stacks = [number for number, line in enumerate(lines, 1) if line.endswith(_INNERMOST_FIRST)]
+    if stacks and all(line.startswith("File ") for line in lines[stacks[-1] :]):
+        return lines[stacks[-1] :][:_QUOTED_LINES]
+    return lines[-_QUOTED_LINES:]
 
 
 def _first_failure(folder: Path) -> dict[str, Any] | None:

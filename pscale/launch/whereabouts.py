@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from pscale.config import SchedulerChoice
 from pscale.errors import LaunchError
 from pscale.launch.allocation import Allocation, allocation
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
-from pscale.launch.scheduler.tools import ask
+from pscale.launch.scheduler.tools import UNANSWERED, ask
+
+_PATIENCE = "try again when it answers, or launch on this machine: `--set launch.scheduler=none`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,8 @@ def decide(choice: SchedulerChoice, environ: Mapping[str, str]) -> Whereabouts:
     """Return where to launch; `choice` is that of the suite.
 
     Inside a job nothing is submitted, whatever the choice: that a person has made by starting pscale there.
-    Raises LaunchError for a scheduler that is named and does not answer.
+    Raises LaunchError for a scheduler that is named and does not answer, and for one that is here but cannot
+    be reached now: launches that were meant for its nodes would happen on a login node.
     """
     if choice == "none":
         return Whereabouts(why="launches happen here: the suite or site says scheduler: none")
@@ -48,6 +52,8 @@ def decide(choice: SchedulerChoice, environ: Mapping[str, str]) -> Whereabouts:
                 return Whereabouts(
                     why=f"jobs are submitted: {scheduler.name} answers here", scheduler=scheduler
                 )
+            if re.search(f"{scheduler.down}|{UNANSWERED}", trouble):
+                raise LaunchError(f"{trouble}; {_PATIENCE}")
             silent.append(f"; {trouble}")
     return Whereabouts(why=f"launches happen here: no scheduler answers{''.join(silent)}")
 

@@ -16,7 +16,9 @@ from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, lies_in
 from pscale.mesh.silent import Silent
 from pscale.mesh.solo import Solo
-from pscale.mesh.started import Started, UnderWay
+from pscale.mesh.started import Request, Started, UnderWay
+from pscale.mesh.sums import Sums, sendable
+from pscale.number import is_narrow
 
 T = TypeVar("T")
 
@@ -73,11 +75,12 @@ class MpiAxis:
         self._comm, self._recorder, self._now = comm, recorder, recorder.now
         self._under_way = under_way
         self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
+        self._sums = Sums(comm)
 
     @property
     def scratch_bytes(self) -> int:
         """Memory for arranging data."""
-        return sum(scratch.nbytes for scratch in self._scratches.values())
+        return sum(scratch.nbytes for scratch in self._scratches.values()) + self._sums.scratch_bytes
 
     def _note(self, verb: str, sent_bytes: int, enter: int, *, root: bool = False) -> None:
         self._recorder.call(self.name, verb, sent_bytes, enter, self._now(), root=root)
@@ -85,26 +88,31 @@ class MpiAxis:
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Replace `x` on every rank by the reduction over all ranks."""
         enter = self._now()
-        self._comm.Allreduce(MPI.IN_PLACE, x, _OPS[op])
+        if is_narrow(x.dtype):
+            self._sums.reduce(x, op).Wait()
+        else:
+            self._comm.Allreduce(MPI.IN_PLACE, x, _OPS[op])
         self._note("all_reduce", x.nbytes, enter)
 
     def start_all_reduce(self, x: Array, op: Op = "sum") -> Pending:
         """Begin replacing `x` by the reduction over all ranks; leave `x` alone until complete."""
+        if is_narrow(x.dtype):
+            return self._started("all_reduce", x.nbytes, self._sums.reduce, x, op)
         return self._started("all_reduce", x.nbytes, self._comm.Iallreduce, MPI.IN_PLACE, x, _OPS[op])
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         """Put `x` of every rank side by side along `dim` of `out`."""
         whole = out if _leads(out, dim) else self._scratch((self.size, *x.shape), x)
         enter = self._now()
-        self._comm.Allgather(x, whole)
+        self._comm.Allgather(sendable(x), sendable(whole))
         self._note("all_gather", x.nbytes, enter)
         if whole is not out:
             self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
 
     def start_all_gather(self, x: Array, out: Array) -> Pending:
         """Begin putting `x` of every rank side by side along the first dim of `out`."""
-        mine = MPI.IN_PLACE if lies_in(x, out, self.rank) else x
-        return self._started("all_gather", x.nbytes, self._comm.Iallgather, mine, out)
+        mine = MPI.IN_PLACE if lies_in(x, out, self.rank) else sendable(x)
+        return self._started("all_gather", x.nbytes, self._comm.Iallgather, mine, sendable(out))
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
@@ -113,11 +121,16 @@ class MpiAxis:
             parts = self._scratch((self.size, *out.shape), x)
             self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
         enter = self._now()
-        self._comm.Reduce_scatter_block(parts, out, MPI.SUM)
+        if is_narrow(x.dtype):
+            self._sums.scatter(parts, out).Wait()
+        else:
+            self._comm.Reduce_scatter_block(parts, out, MPI.SUM)
         self._note("reduce_scatter", x.nbytes, enter)
 
     def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
         """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
+        if is_narrow(x.dtype):
+            return self._started("reduce_scatter", x.nbytes, self._sums.scatter, x, out)
         arguments = (MPI.IN_PLACE, x) if lies_in(out, x) else (x, out)
         call = self._comm.Ireduce_scatter_block
         return self._started("reduce_scatter", x.nbytes, call, *arguments, MPI.SUM)
@@ -125,16 +138,16 @@ class MpiAxis:
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
         enter = self._now()
-        self._comm.Alltoall(x, out)
+        self._comm.Alltoall(sendable(x), sendable(out))
         self._note("all_to_all", x.nbytes, enter)
 
     def start_send(self, x: Array, to: int) -> Pending:
         """Begin sending `x` to rank `to`; leave `x` alone until complete."""
-        return self._started("send", x.nbytes, self._comm.Isend, x, to, partner=to)
+        return self._started("send", x.nbytes, self._comm.Isend, sendable(x), to, partner=to)
 
     def start_receive(self, out: Array, source: int) -> Pending:
         """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
-        return self._started("receive", 0, self._comm.Irecv, out, source, partner=source)
+        return self._started("receive", 0, self._comm.Irecv, sendable(out), source, partner=source)
 
     def copy(self, x: Array, out: Array) -> None:
         """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
@@ -143,7 +156,7 @@ class MpiAxis:
         self._recorder.copied(self.name, enter, self._now())
 
     def _started(
-        self, verb: str, sent_bytes: int, call: Callable[..., MPI.Request], *arguments: Any, partner: int = -1
+        self, verb: str, sent_bytes: int, call: Callable[..., Request], *arguments: Any, partner: int = -1
     ) -> Pending:
         enter = self._now()
         request = call(*arguments)
@@ -162,7 +175,7 @@ class MpiAxis:
     def broadcast(self, x: Array, root: int = 0) -> None:
         """Replace `x` on every rank by that of `root`."""
         enter = self._now()
-        self._comm.Bcast(x, root)
+        self._comm.Bcast(sendable(x), root)
         is_root = self.rank == root
         self._note("broadcast", x.nbytes if is_root else 0, enter, root=is_root)
 
@@ -170,19 +183,22 @@ class MpiAxis:
         """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
         is_root = self.rank == root
         enter = self._now()
-        self._comm.Reduce(MPI.IN_PLACE if is_root else x, x if is_root else None, MPI.SUM, root)
+        if is_narrow(x.dtype):
+            self._sums.reduce(x if is_root else x.copy(), root=root).Wait()
+        else:
+            self._comm.Reduce(MPI.IN_PLACE if is_root else x, x if is_root else None, MPI.SUM, root)
         self._note("reduce", x.nbytes, enter, root=is_root)
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
         enter = self._now()
-        self._comm.Gather(x, out, root)
+        self._comm.Gather(sendable(x), None if out is None else sendable(out), root)
         self._note("gather", x.nbytes, enter, root=self.rank == root)
 
     def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
         """Give rank i `parts[i]` of `root`; others pass None."""
         enter = self._now()
-        self._comm.Scatter(parts, out, root)
+        self._comm.Scatter(None if parts is None else sendable(parts), sendable(out), root)
         self._note("scatter", 0 if parts is None else parts.nbytes, enter, root=self.rank == root)
 
     def barrier(self) -> None:

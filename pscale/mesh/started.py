@@ -29,6 +29,8 @@ class Request(Protocol):
 class Started:
     """A started call; the library may move nothing until it is asked."""
 
+    __slots__ = ("_now", "_recorder", "_request", "complete", "number")
+
     def __init__(self, request: Request, number: int, recorder: Recorder):
         self._request, self.number, self._recorder = request, number, recorder
         self._now, self.complete = recorder.now, False

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pscale.config import Train
 from pscale.nn import kernels
@@ -17,6 +18,8 @@ SMALLEST_SCALE = 1e-3  # of a tensor's weights: the least that a relative step i
 LARGEST_UPDATE = 1.0  # root mean square of an update, beyond which it is made smaller
 FORGETTING = -0.8  # step^FORGETTING is the share of the newest squares in the means
 
+Lines = slice | NDArray[np.intp]  # rows or columns of a matrix
+
 
 class Adafactor:
     """u = g / sqrt(v), at most 1 in root mean square; w -= max(1e-3, rms(w)) min(lr, 1 / sqrt(step)) u.
@@ -24,7 +27,8 @@ class Adafactor:
     Shazeer and Stern, 2018, without first moment, with the weight decay of AdamW. For a matrix v is the
     product of the means of its rows and columns over the mean of all; of more dims the last two are those of
     matrices. The means are of squares of gradients plus epsilon^2, over whole tensors wherever they lie:
-    whoever has a part of a matrix has its rows and columns whole, and of a vector v where its weights are.
+    whoever has a part of a matrix has the means of its rows and columns, and where it is cut along both, as
+    on a grid, of all rows and columns of the whole; of a vector v is kept where its weights are.
     """
 
     def __init__(self, flats: Sequence[Flat], train: Train, elsewhere: Elsewhere):
@@ -82,7 +86,7 @@ class _Vector:
         """Mix squares of gradients times `scale`, plus `least`, into the state: a share of `fresh`."""
         (v,) = self.state
         self._scale = scale
-        v += fresh * (np.square(scale * self.grad) + least - v)
+        v += fresh * (np.square(self._scaled()) + least - v)
 
     def update_square(self) -> float:
         """Return the sum of squares of the update."""
@@ -94,7 +98,11 @@ class _Vector:
         self.data -= rate * self._update()
 
     def _update(self) -> Array:
-        return self._scale * self.grad / np.sqrt(self.state[0])
+        return self._scaled() / np.sqrt(self.state[0])
+
+    def _scaled(self) -> Array:
+        """Return the gradient times the scale, in the type of the weights."""
+        return np.multiply(self.grad, self._scale, dtype=self.data.dtype)
 
 
 class _Matrices:
@@ -104,38 +112,41 @@ class _Matrices:
         *outer, rows, columns = run.param.shape
         self.run, self.whole_size, self.whole = run, _size(run), _whole(run)
         self.data, self.grad = flat.data[run.place], flat.grad[run.place]
-        count = math.prod(outer)
-        self.rows, self.columns = np.zeros((count, rows)), np.zeros((count, columns))
+        self.partial = columns != self.whole[-1], rows != self.whole[-2]
+        self._here = [np.zeros((math.prod(outer), size)) for size in (rows, columns)]  # sums of squares
+        self._places: tuple[Lines, Lines] = _lines(run) if all(self.partial) else (slice(None), slice(None))
+        whole_rows = self.whole[-2] if self.partial[0] else rows
+        whole_columns = self.whole[-1] if self.partial[1] else columns
+        self.rows, self.columns = (np.zeros((math.prod(outer), size)) for size in (whole_rows, whole_columns))
         self.state = [self.rows, self.columns]
-        self.sums = [np.empty(0)] * 2  # of squares, of rows and of columns; set by `_Sums`
+        self.sums = [np.empty(0)] * 2  # of squares, as the state; set by `_Sums`
         self._blocks = list(_blocks(run, rows, columns))
-        self._of_rows, self._of_columns = self.rows.ravel(), self.columns
-
-    @property
-    def partial(self) -> tuple[bool, bool]:
-        """Whether the sums of rows, and those of columns, are parts of the whole: the other dim is cut."""
-        return self.columns.shape[1] != self.whole[-1], self.rows.shape[1] != self.whole[-2]
+        self._of_rows, self._of_columns = self._here[0].ravel(), self._here[1]
 
     def add_up(self) -> None:
-        """Add to the sums."""
-        rows, columns = self.sums[0].ravel(), self.sums[1]
+        """Write the sums of what is here."""
+        rows, columns = self._here
+        for here in self._here:
+            here.fill(0)
         for block in self._blocks:
             kernels.current().square_sums(
-                block.of(self.grad), rows[block.rows], columns[block.matrix, block.columns]
+                block.of(self.grad), rows.ravel()[block.rows], columns[block.matrix, block.columns]
             )
+        for sums, here, place in zip(self.sums, self._here, self._places, strict=True):
+            sums[:, place] = here
 
     def remember(self, fresh: float, scale: float, least: float) -> None:
         """Mix means of squares of gradients times `scale`, plus `least`, into the state.
 
-        Both have the same mean; that of all is taken where the vector is not cut itself.
+        Both have the same mean; that of all is taken of a vector that is whole.
         """
         sizes = self.whole[-1], self.whole[-2]
         for state, sums, size in zip(self.state, self.sums, sizes, strict=True):
             np.add(state, fresh * (sums * (scale**2 / size) + least - state), out=state)
         mean = (self.columns if self.partial[1] else self.rows).mean(axis=1, keepdims=True)
-        kind = self.grad.dtype
-        self._of_rows = np.sqrt(mean / self.rows).astype(kind).ravel()
-        self._of_columns = (scale / np.sqrt(self.columns)).astype(kind)
+        kind, (rows, columns) = self.data.dtype, self._places
+        self._of_rows = np.sqrt(mean / self.rows[:, rows]).astype(kind).ravel()
+        self._of_columns = (scale / np.sqrt(self.columns[:, columns])).astype(kind)
 
     def update_square(self) -> float:
         """Return the sum of squares of what is here of the update."""
@@ -166,6 +177,15 @@ def _whole(run: Run) -> tuple[int, ...]:
 
 def _size(run: Run) -> int:
     return math.prod(_whole(run))
+
+
+def _lines(run: Run) -> tuple[Lines, Lines]:
+    """Return which rows and columns of the whole matrix a part of it has."""
+    cut = run.param.cut
+    assert cut is not None
+    rows, columns = cut.whole
+    numbers = cut.take(np.arange(rows * columns)).reshape(run.param.shape)
+    return numbers[:, 0] // columns, numbers[0] % columns
 
 
 @dataclass(frozen=True)

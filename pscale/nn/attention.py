@@ -11,6 +11,8 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.piece import Piece, Progress, Softmax, whole
 from pscale.nn.param import Param
+from pscale.nn.wide import rounded
+from pscale.number import wide
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ class Forward:
     def __init__(self, qkv: Array, heads: int, buffers: Buffers, *, keeps_scores: bool):
         B, T, width = qkv.shape
         self.qkv, self.heads, self.buffers, self._keeps_scores = qkv, heads, buffers, keeps_scores
-        self.y = buffers.take((B, T, width // 3), qkv.dtype)
-        self._maximum = buffers.take((B, heads, T), qkv.dtype)
-        self._total = buffers.take((B, heads, T), qkv.dtype)
+        self.y = buffers.take((B, T, width // 3), wide(qkv.dtype))
+        self._maximum = buffers.take((B, heads, T), wide(qkv.dtype))
+        self._total = buffers.take((B, heads, T), wide(qkv.dtype))
         self._maximum.fill(-np.inf)
         self._total.fill(0)
         self._scored: list[Scored] = []
@@ -90,6 +92,7 @@ class Forward:
         y /= self._total[..., None]
         kept = self._factors() if self._keeps_scores else self._levels()
         self.buffers.give(self._total)
+        self.y = rounded(self.y, self.qkv.dtype, self.buffers)
         self.buffers.share(self.y)
         return self.y, Cache(self.qkv, self.y, self._scored, kept)
 
@@ -117,7 +120,7 @@ class Forward:
             return Softmax(None, maximum, maximum, total)
         B, dtype, take = len(self.qkv), self.qkv.dtype, self.buffers.take
         exponentials = take((B, self.heads, piece.scores(kept=True)), dtype)
-        return Softmax(exponentials, take((B, self.heads, piece.size[0]), dtype), maximum, total)
+        return Softmax(exponentials, take((B, self.heads, piece.size[0]), wide(dtype)), maximum, total)
 
 
 class Backward:

@@ -101,6 +101,20 @@ class Buffers:
             for _ in range(lease.holders - mark.get(address, 0) - (address == kept)):
                 self.give(lease.memory)
 
+    def leases_since(
+        self, mark: Mapping[int, int], x: Array, output: Array
+    ) -> list[tuple[NDArray[np.uint8], int]]:
+        """Return all memory that was taken since `mark`, with its holders, but that of `output`.
+
+        And that of `x`, which was there before, if nobody else held it then.
+        """
+        kept, taken_over = _address(output), _address(x)
+        return [
+            (lease.memory, lease.holders)
+            for address, lease in self._leases.items()
+            if address != kept and (address not in mark or (address == taken_over and mark[address] == 1))
+        ]
+
     def take_exchange(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an array, as `take` does, that is for an exchange alone: what leaves, or arrives."""
         return self.begin_exchange(self.take(shape, dtype))

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param
+from pscale.number import wide
 
 
 class Tokens:
@@ -35,7 +37,8 @@ class Tokens:
         """Add each vector's gradient to its row: sort, sum the runs, add; far faster than `np.add.at`."""
         grad, take = self.table.accumulator(), self.buffers.take
         dy_rows, flat = rows_of(dy), rows.ravel()
-        by_row, sums, before = (take(like.shape, dy.dtype) for like in (dy_rows, grad, grad))
+        by_row, before = (take(like.shape, dy.dtype) for like in (dy_rows, grad))
+        sums = take(grad.shape, wide(dy.dtype))
         order = np.argsort(flat, kind="stable")
         here = slice(*np.searchsorted(flat, (0, len(grad)), sorter=order))
         order = order[here]
@@ -43,7 +46,7 @@ class Tokens:
             _take_rows(dy_rows, order, by_row[: len(order)])
             present, starts = np.unique(flat[order], return_index=True)
             sums_here, before_here = sums[: len(present)], before[: len(present)]
-            np.add.reduceat(by_row[: len(order)], starts, axis=0, out=sums_here)
+            np.add.reduceat(by_row[: len(order)], starts, axis=0, dtype=sums.dtype, out=sums_here)
             _take_rows(grad, present, before_here)
             sums_here += before_here
             grad[present] = sums_here
@@ -69,7 +72,7 @@ class Positions:
         """Add to the gradients of the positions; that of `x` is what came."""
         B, T, C = dy.shape
         by_position = self.buffers.take((T * C,), dy.dtype)
-        np.matmul(ones(B, dy.dtype), dy.reshape(B, T * C), out=by_position)
+        kernels.current().multiply(ones(B, dy.dtype), dy.reshape(B, T * C), by_position)
         grad, rows = self.table.accumulator(), by_position.reshape(T, C)
         for run, here in self._pairs():
             grad[run] += rows[here]

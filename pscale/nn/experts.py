@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels import scratch
+from pscale.nn.kernels.narrow import Copies
 from pscale.nn.kernels.tile import ones, rows_of, tile_shape, tiles
 from pscale.nn.layer import Layer
 from pscale.nn.param import Param
@@ -26,7 +28,7 @@ class ExpertLinear:
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the products; keeps the input."""
         y = self.buffers.take((*x.shape[:-1], self.weight.shape[-1]), x.dtype)
-        np.matmul(x, self.weight.data, out=y)
+        kernels.current().multiply(x, self.weight.data, y)
         if self.bias is not None:
             for rows, bias in zip(y, self.bias.data, strict=True):
                 for tile in tiles(rows):
@@ -37,9 +39,11 @@ class ExpertLinear:
         """Add to the gradients of weights and biases."""
         self.weight.add_product(x.swapaxes(1, 2), dy, self.buffers)
         if self.bias is not None:
-            self.bias.add_grad(np.matmul(ones(dy.shape[1], dy.dtype), dy))
+            sums = np.empty(self.bias.shape, dy.dtype)
+            kernels.current().multiply(ones(dy.shape[1], dy.dtype), dy, sums)
+            self.bias.add_grad(sums)
         dx = self.buffers.reuse(x)
-        np.matmul(dy, self.weight.data.swapaxes(1, 2), out=dx)
+        kernels.current().multiply(dy, self.weight.data.swapaxes(1, 2), dx)
         self.buffers.give(dy)
         return dx
 
@@ -87,7 +91,7 @@ class Mixture:
         assert drows_in is not None
         dlogits = self.router.backward(dgates, routing, x)
         dx = self.buffers.reuse(x)
-        np.matmul(dlogits, self.router.weight.data.T, out=rows_of(dx))
+        kernels.current().multiply(dlogits, self.router.weight.data.T, rows_of(dx))
         self._from_slots(drows_in, routing, routing.kept.astype(x.dtype), rows_of(dx), add=True)
         for array in (dlogits, drows_in):
             self.buffers.give(array)
@@ -132,7 +136,8 @@ class Mixture:
         for tile in tiles(row_rows):
             part = work[: len(row_rows[tile])]
             np.take(dy_rows, routing.tokens[tile], axis=0, out=part, mode="clip")
-            np.vecdot(part, row_rows[tile], out=slopes[tile])
+            with Copies() as copies:
+                np.vecdot(copies.read(part), copies.read(row_rows[tile]), out=slopes[tile])
             np.multiply(part, gates[tile, None], out=drow_rows[tile])
         pool.give(work)
         return drows, slopes[routing.slots] * routing.kept

@@ -10,6 +10,7 @@ import numpy as np
 from pscale.config import Train
 from pscale.nn import kernels
 from pscale.nn.buffers import Array
+from pscale.nn.offload.state import IN_MEMORY, StateMemory
 from pscale.nn.optim import Elsewhere, Flat, Moments
 from pscale.nn.param import Param
 
@@ -21,10 +22,17 @@ class Lamb:
     Updates are computed twice, once for their norm, so that no memory holds them.
     """
 
-    def __init__(self, flats: Sequence[Flat], train: Train, elsewhere: Elsewhere):
+    def __init__(
+        self,
+        flats: Sequence[Flat],
+        train: Train,
+        elsewhere: Elsewhere,
+        *,
+        memory: StateMemory = IN_MEMORY,
+    ):
         self._flats, self._train, self._elsewhere = flats, train, elsewhere
         self._runs = [flat.runs() for flat in flats]
-        self._moments = Moments(flats, train)
+        self._moments = Moments(flats, train, memory)
         self.state: Sequence[Array] = self._moments.state
         self._steps: list[list[float]] = []
 
@@ -34,22 +42,24 @@ class Lamb:
         moments.begin()
         squares = np.zeros((sum(map(len, self._runs)), 2))
         rows = iter(squares)
-        for flat, runs, m, v in zip(self._flats, self._runs, moments.m, moments.v, strict=True):
-            for run in runs:
-                place = run.place
-                kernels.current().lamb_moments(
-                    flat.data[place],
-                    flat.grad[place],
-                    m[place],
-                    v[place],
-                    next(rows),
-                    scale=scale,
-                    beta1=train.beta1,
-                    beta2=train.beta2,
-                    rate=moments.rate,
-                    epsilon=moments.epsilon,
-                    decay=self._decay(run.param),
-                )
+        for part, (flat, runs) in enumerate(zip(self._flats, self._runs, strict=True)):
+            m, v = moments.m[part], moments.v[part]
+            with moments.memory.here(part):
+                for run in runs:
+                    place = run.place
+                    kernels.current().lamb_moments(
+                        flat.data[place],
+                        flat.grad[place],
+                        m[place],
+                        v[place],
+                        next(rows),
+                        scale=scale,
+                        beta1=train.beta1,
+                        beta2=train.beta2,
+                        rate=moments.rate,
+                        epsilon=moments.epsilon,
+                        decay=self._decay(run.param),
+                    )
         self._elsewhere.shards(squares)
         self._elsewhere.cuts(squares)
         rows = iter(squares)
@@ -58,16 +68,17 @@ class Lamb:
     def apply(self, part: int) -> None:
         """Go as far."""
         flat, moments = self._flats[part], self._moments
-        for run, step in zip(self._runs[part], self._steps[part], strict=True):
-            kernels.current().lamb(
-                flat.data[run.place],
-                moments.m[part][run.place],
-                moments.v[part][run.place],
-                rate=moments.rate,
-                epsilon=moments.epsilon,
-                decay=self._decay(run.param),
-                step=step,
-            )
+        with moments.memory.here(part, changes=False):
+            for run, step in zip(self._runs[part], self._steps[part], strict=True):
+                kernels.current().lamb(
+                    flat.data[run.place],
+                    moments.m[part][run.place],
+                    moments.v[part][run.place],
+                    rate=moments.rate,
+                    epsilon=moments.epsilon,
+                    decay=self._decay(run.param),
+                    step=step,
+                )
 
     def _decay(self, param: Param) -> float:
         return self._train.weight_decay if param.decay else 0.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import ones, rows_of
@@ -23,7 +21,7 @@ class Linear:
         """Return the product; keeps the input."""
         y = self.buffers.take((*x.shape[:-1], self.weight.shape[1]), x.dtype)
         y_rows = rows_of(y)
-        np.matmul(rows_of(x), self.weight.data, out=y_rows)
+        kernels.current().multiply(rows_of(x), self.weight.data, y_rows)
         if self.bias is not None:
             kernels.current().add(y_rows, None, self.bias.data, y_rows)
         return y, x
@@ -39,6 +37,6 @@ class Linear:
         if self.bias is not None:
             self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
         dx = self.buffers.reuse(x)
-        np.matmul(dy_rows, self.weight.data.T, out=rows_of(dx))
+        kernels.current().multiply(dy_rows, self.weight.data.T, rows_of(dx))
         self.buffers.give(dy)
         return dx

@@ -8,6 +8,7 @@ import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import ones, rows_of
+from pscale.nn.wide import rounded, widened
 
 
 class Loss(Protocol):
@@ -30,6 +31,7 @@ class CrossEntropy:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient takes the logits' place at once."""
+        dtype, y = y.dtype, widened(y, self.buffers)
         dy = self.buffers.reuse(y)
         p = rows_of(dy)
         target = (np.arange(len(p)), targets.ravel())
@@ -40,7 +42,7 @@ class CrossEntropy:
         loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
         p *= (weight / total)[:, None]
         p[target] -= weight
-        return loss, dy
+        return loss, rounded(dy, dtype, self.buffers)
 
     def backward(self, cache: Array) -> Array:
         """Return weight (softmax - one-hot)."""
@@ -58,12 +60,13 @@ class MeanSquare:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient takes the outputs' place at once."""
+        dtype, y = y.dtype, widened(y, self.buffers)
         dy = self.buffers.reuse(y)
         weight /= y.shape[-1] * self.ranks
         np.subtract(y, targets.reshape(y.shape), out=dy)
         loss = float(np.sum(np.vecdot(dy, dy), dtype=np.float64)) * weight
         dy *= 2 * weight
-        return loss, dy
+        return loss, rounded(dy, dtype, self.buffers)
 
     def backward(self, cache: Array) -> Array:
         """Return 2 weight (y - target) / C."""

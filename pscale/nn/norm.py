@@ -10,6 +10,7 @@ from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
+from pscale.number import wide
 
 EPSILON = 1e-5
 
@@ -27,8 +28,8 @@ class LayerNorm:
         """Normalise; keeps the input and two numbers a row."""
         y = self.buffers.take(x.shape, x.dtype)
         rows = rows_of(x)
-        mean = self.buffers.take((len(rows),), x.dtype)
-        inverse = self.buffers.take((len(rows),), x.dtype)  # of the deviation
+        mean = self.buffers.take((len(rows),), wide(x.dtype))
+        inverse = self.buffers.take((len(rows),), wide(x.dtype))  # of the deviation
         kernels.current().layer_norm(rows, self.gain.data, self.bias.data, rows_of(y), mean, inverse, EPSILON)
         return y, (x, mean, inverse)
 

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from pscale.config import Train
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, zeros_like
+from pscale.nn.buffers import Array
+from pscale.nn.offload.state import IN_MEMORY, StateMemory
 from pscale.nn.param import Param
 
 Sum = Callable[[Array], None]  # replaces an array by its sum over ranks
@@ -102,9 +103,9 @@ def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0) -> N
 class Sgd:
     """velocity = momentum velocity + g; w -= lr velocity. Weights are not decayed."""
 
-    def __init__(self, flats: Sequence[Flat], train: Train):
-        self._flats, self._momentum = flats, train.momentum
-        self.state: Sequence[Array] = [zeros_like(flat.data) for flat in flats] if train.momentum else []
+    def __init__(self, flats: Sequence[Flat], train: Train, *, memory: StateMemory = IN_MEMORY):
+        self._flats, self._momentum, self._memory = flats, train.momentum, memory
+        self.state: Sequence[Array] = _like(flats, memory, 1)[0] if train.momentum else []
         self._lr, self._scale = 0.0, 1.0
 
     def begin(self, lr: float, scale: float) -> None:
@@ -114,9 +115,10 @@ class Sgd:
     def apply(self, part: int) -> None:
         """Follow the velocity."""
         flat, velocity = self._flats[part], self.state[part] if self.state else None
-        kernels.current().sgd(
-            flat.data, flat.grad, velocity, scale=self._scale, momentum=self._momentum, rate=self._lr
-        )
+        with self._memory.here(part):
+            kernels.current().sgd(
+                flat.data, flat.grad, velocity, scale=self._scale, momentum=self._momentum, rate=self._lr
+            )
 
 
 class Moments:
@@ -126,9 +128,9 @@ class Moments:
     passes; the factors are put in with those of the bias correction.
     """
 
-    def __init__(self, flats: Sequence[Flat], train: Train):
-        self.train = train
-        self.m, self.v = ([zeros_like(flat.data) for flat in flats] for _ in range(2))
+    def __init__(self, flats: Sequence[Flat], train: Train, memory: StateMemory):
+        self.train, self.memory = train, memory
+        self.m, self.v = _like(flats, memory, 2)
         self.steps = 0
         self.rate = self.epsilon = 0.0  # of m / (sqrt(v) + epsilon), which times the rate is the update
 
@@ -152,10 +154,10 @@ class Adam:
     Only those spans are decayed that say so.
     """
 
-    def __init__(self, flats: Sequence[Flat], train: Train, *, decay: float):
+    def __init__(self, flats: Sequence[Flat], train: Train, *, decay: float, memory: StateMemory = IN_MEMORY):
         self._flats, self._train, self._decay = flats, train, decay
         self._spans = [flat.spans() for flat in flats]
-        self._moments = Moments(flats, train)
+        self._moments = Moments(flats, train, memory)
         self.state: Sequence[Array] = self._moments.state
         self._lr, self._scale = 0.0, 1.0
 
@@ -167,16 +169,22 @@ class Adam:
     def apply(self, part: int) -> None:
         """Do all in one pass."""
         flat, moments, train = self._flats[part], self._moments, self._train
-        for run, decays in self._spans[part]:
-            kernels.current().adamw(
-                flat.data[run],
-                flat.grad[run],
-                moments.m[part][run],
-                moments.v[part][run],
-                scale=self._scale,
-                beta1=train.beta1,
-                beta2=train.beta2,
-                rate=self._lr * moments.rate,
-                epsilon=moments.epsilon,
-                keep=1 - self._lr * self._decay if decays else 1.0,
-            )
+        with moments.memory.here(part):
+            for run, decays in self._spans[part]:
+                kernels.current().adamw(
+                    flat.data[run],
+                    flat.grad[run],
+                    moments.m[part][run],
+                    moments.v[part][run],
+                    scale=self._scale,
+                    beta1=train.beta1,
+                    beta2=train.beta2,
+                    rate=self._lr * moments.rate,
+                    epsilon=moments.epsilon,
+                    keep=1 - self._lr * self._decay if decays else 1.0,
+                )
+
+
+def _like(flats: Sequence[Flat], memory: StateMemory, arrays: int) -> list[list[Array]]:
+    """Return zeros for each of the flat memories, so many times."""
+    return memory.zeros([flat.data for flat in flats], arrays)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+WIDE_BYTES = 4  # numbers of fewer bytes are computed with in float32
+
 
 @dataclass(eq=False)
 class Sheet:
@@ -20,7 +22,7 @@ class Paper:
     """A pool without memory: the account of `Buffers`, for elements of `item` bytes."""
 
     def __init__(self, item: int):
-        self.item = item
+        self.item, self.wide = item, max(item, WIDE_BYTES)
         self.total_bytes = self.exchange_bytes = 0  # as those of `Buffers`
         self._exchanged_bytes = 0
         self._free: Counter[int] = Counter()
@@ -30,9 +32,9 @@ class Paper:
         """Return a sheet for `elements` of the pool's size or of `item` bytes."""
         return self._take(max(elements, 1) * (item or self.item))
 
-    def take_exchange(self, elements: int) -> Sheet:
+    def take_exchange(self, elements: int, item: int = 0) -> Sheet:
         """Return a sheet that is for an exchange alone."""
-        return self.begin_exchange(self.take(elements))
+        return self.begin_exchange(self.take(elements, item))
 
     def share(self, sheet: Sheet) -> None:
         """Note one more holder."""
@@ -57,6 +59,14 @@ class Paper:
             for _ in range(sheet.holders - mark.get(sheet, 0) - (sheet is output)):
                 self.give(sheet)
 
+    def sheets_since(self, mark: Mapping[Sheet, int], x: Sheet, output: Sheet) -> list[Sheet]:
+        """Return all that was taken since `mark` but `output`, and `x` if nobody else held it then."""
+        return [
+            sheet
+            for sheet in self._held
+            if sheet is not output and (sheet not in mark or (sheet is x and mark[sheet] == 1))
+        ]
+
     def reuse(self, sheet: Sheet) -> Sheet:
         """Give a sheet for one of its size: itself where nobody else holds it."""
         if sheet.holders == 1:
@@ -76,15 +86,39 @@ class Paper:
         self._exchanged_bytes -= sheet.size_bytes * sheet.under_way
         sheet.under_way = False
 
-    def use(self, elements: int) -> None:
+    def widen(self, sheet: Sheet) -> Sheet:
+        """Give a sheet up for one of numbers in which is computed."""
+        return self._as(sheet, self.item, self.wide)
+
+    def round(self, sheet: Sheet) -> Sheet:
+        """Give a sheet of such numbers up for one of the pool's."""
+        return self._as(sheet, self.wide, self.item)
+
+    def _as(self, sheet: Sheet, before: int, after: int) -> Sheet:
+        if before == after:
+            return sheet
+        other = self._take(sheet.size_bytes // before * after)
+        self.give(sheet)
+        return other
+
+    def use(self, elements: int, item: int = 0) -> None:
         """Take and give at once."""
-        self.give(self.take(elements))
+        self.give(self.take(elements, item))
+
+    def take_back(self, sheet: Sheet, holders: int) -> None:
+        """Hold a sheet again that was given back, as often as before; it may lie elsewhere."""
+        self._find(sheet.size_bytes)
+        sheet.holders = holders
+        self._held.add(sheet)
 
     def _take(self, size_bytes: int) -> Sheet:
+        self._find(size_bytes)
+        sheet = Sheet(size_bytes)
+        self._held.add(sheet)
+        return sheet
+
+    def _find(self, size_bytes: int) -> None:
         if self._free[size_bytes]:
             self._free[size_bytes] -= 1
         else:
             self.total_bytes += size_bytes
-        sheet = Sheet(size_bytes)
-        self._held.add(sheet)
-        return sheet

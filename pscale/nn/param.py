@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, aligned
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -137,10 +138,10 @@ class Param:
         """Add `a @ b` to the gradient now; the first of a step is written in place, which saves a pass."""
         if self.stale:
             self._begin()
-            np.matmul(a, b, out=self.grad)
+            kernels.current().multiply(a, b, self.grad)
         else:
             product = buffers.take(self.shape, self.grad.dtype)
-            np.matmul(a, b, out=product)
+            kernels.current().multiply(a, b, product)
             self.grad += product
             buffers.give(product)
 

@@ -188,8 +188,9 @@ class LayerNorm:
 
     def forward(self, x: Sheet) -> tuple[Sheet, tuple[Sheet, ...]]:
         """Keep the input and the numbers."""
-        y = self.paper.take(self.rows * self.width)
-        return y, (x, self.paper.take(self.rows), self.paper.take(self.rows))
+        paper = self.paper
+        y = paper.take(self.rows * self.width)
+        return y, (x, paper.take(self.rows, paper.wide), paper.take(self.rows, paper.wide))
 
     def backward(self, dy: Sheet, cache: tuple[Sheet, ...]) -> Sheet:
         """Put the gradient in the input's place."""
@@ -247,12 +248,14 @@ class Attention:
     def forward(self, qkv: Sheet) -> tuple[Sheet, tuple[Sheet, ...]]:
         """Keep q, k and v, the output, exponentials and their factors, or levels alone."""
         paper, sizes = self.paper, self.sizes
-        y, level, total = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
+        y, level, total = (paper.take(size, paper.wide) for size in (sizes.output, *[sizes.queries] * 2))
         kept = [level]
         if self.scores is not None:
-            kept = [paper.take(sizes.sequences * sizes.heads * self.scores), paper.take(sizes.queries)]
+            scores = paper.take(sizes.sequences * sizes.heads * self.scores)
+            kept = [scores, paper.take(sizes.queries, paper.wide)]
             paper.give(level)
         paper.give(total)
+        y = paper.round(y)
         paper.share(y)
         return y, (qkv, y, *kept)
 
@@ -299,7 +302,7 @@ class Mixture:
         drows = paper.reuse(rows)
         paper.give(dy)
         drows_in = self.experts.backward(drows, inner)
-        dlogits = paper.take(sizes.tokens * sizes.experts)
+        dlogits = paper.take(sizes.tokens * sizes.experts, paper.wide)
         self.router.add_product(x, dlogits)
         dx = paper.reuse(x)
         paper.give(dlogits, drows_in, *routing)
@@ -308,14 +311,14 @@ class Mixture:
     def _routing(self) -> Sequence[Sheet]:
         sizes, take, choices = self.sizes, self.paper.take, self.sizes.tokens * self.sizes.top_k
         return (
-            take(sizes.tokens * sizes.experts),
+            take(sizes.tokens * sizes.experts, self.paper.wide),
             take(choices, INDEX_BYTES),
-            take(choices),
+            take(choices, self.paper.wide),
             take(choices, TRUTH_BYTES),
             take(choices, INDEX_BYTES),
             take(sizes.slots, INDEX_BYTES),
             take(sizes.slots, TRUTH_BYTES),
-            take(sizes.sequences * sizes.experts),
+            take(sizes.sequences * sizes.experts, self.paper.wide),
         )
 
 
@@ -333,7 +336,8 @@ class Tokens:
     def backward(self, dy: Sheet, rows: Sheet) -> None:
         """Sum up in arrays of the table's size."""
         table, take = self.rows * self.width, self.paper.take
-        self.paper.give(take(self.tokens * self.width), take(table), take(table), rows, dy)
+        by_row, before, sums = take(self.tokens * self.width), take(table), take(table, self.paper.wide)
+        self.paper.give(by_row, sums, before, rows, dy)
 
 
 class Positions:
@@ -360,7 +364,7 @@ class Loss:
 
     def forward(self, y: Sheet) -> Sheet:
         """Return what backward begins with."""
-        dy = self.paper.reuse(y)
+        dy = self.paper.reuse(self.paper.widen(y))
         if self.statistics:
-            self.paper.use(self.statistics)
-        return dy
+            self.paper.use(self.statistics, self.paper.wide)
+        return self.paper.round(dy)

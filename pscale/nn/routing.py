@@ -27,10 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Model
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
 from pscale.nn.queue import Standing, choices, places
+from pscale.number import wide
 
 
 def has_experts(model: Model, block: int) -> bool:
@@ -47,6 +49,7 @@ class Tally:
     dropped: int = 0
     loss: float = 0.0  # weighted auxiliary loss
     paused: bool = False  # what is decided now was decided before
+    scale: float = 1.0  # of the loss, by which its gradient is larger
 
     def add(self, loads: Array, dropped: int, loss: float) -> None:
         """Note what was decided for some tokens."""
@@ -115,8 +118,8 @@ class Router:
     def forward(self, x: Array) -> Routing:
         """Decide; `x` stays the caller's."""
         B, T, _ = x.shape
-        p = self.buffers.take((B * T, self.experts), x.dtype)
-        np.matmul(rows_of(x), self.weight.data, out=p)
+        p = self.buffers.take((B * T, self.experts), wide(x.dtype))
+        kernels.current().multiply(rows_of(x), self.weight.data, p)
         p -= np.maximum.reduce(p, axis=1, keepdims=True)
         np.exp(p, out=p)
         p /= np.add.reduce(p, axis=1, keepdims=True)
@@ -126,11 +129,12 @@ class Router:
         here, place = places(chosen, B, self.experts, self.standing.runs, ahead)
         kept = np.less(place, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
         pull = self.buffers.take(firsts.shape, p.dtype)
-        np.multiply(firsts, self.loss_weight * self.experts / self.sequence**2, out=pull)
+        weight = self.tally.scale * self.loss_weight * self.experts / self.sequence**2
+        np.multiply(firsts, weight, out=pull)
         self.tally.add(
             counts.sum((0, 1, 2)),
             kept.size - int(np.count_nonzero(kept)),
-            float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64))),
+            float(np.vdot(pull, np.sum(p.reshape(B, T, -1), axis=1, dtype=np.float64))) / self.tally.scale,
         )
         slots, tokens, filled = self._seat(chosen, here, kept, B)
         return Routing(

@@ -151,6 +151,10 @@ def check(case: Case) -> None:
     if case.model.kind != "collectives":
         return
     plan, message = case.plan, case.model.message_bytes
+    if case.loss_scale != "none":
+        raise PlanError(
+            f"model.kind collectives has no loss for loss_scale {case.loss_scale}; loss_scale none works"
+        )
     for axis in ("pp", "cp", "ep"):
         if getattr(plan, axis) > 1:
             raise PlanError(

@@ -11,6 +11,7 @@ from pscale.mesh.grid import coordinates
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
 from pscale.nn.checkpoint import Recomputed
+from pscale.nn.counts import Kept
 from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.layer import Layer
 from pscale.parallel import division
@@ -111,7 +112,7 @@ def _made(calls: Sequence[tuple[str, int, int]], layers: int) -> list[Call]:
     return [Call(axis="cp", verb=verb, sent_bytes=size, count=count * layers) for verb, size, count in calls]
 
 
-def kept_numbers(case: Case, rank: int) -> int:
+def kept_numbers(case: Case, rank: int) -> Kept:
     """Return how many numbers the attention of one layer keeps of one sequence, beside q, k, v and output.
 
     Scores, if they are kept, and what belongs to each query; Ulysses also the output of its heads, which the
@@ -121,11 +122,15 @@ def kept_numbers(case: Case, rank: int) -> int:
     if plan.cp == 1 or plan.context == "ulysses":
         output = model.width * layout.tokens if plan.cp > 1 else 0
         scores = scores_per_head(model.sequence) if model.keeps_scores else 0
-        return model.heads // plan.cp * (scores + model.sequence) + output
+        heads = model.heads // plan.cp
+        return Kept(scores=heads * scores + output, sums=heads * model.sequence)
     if not model.keeps_scores:
-        return model.heads * layout.tokens
+        return Kept(sums=model.heads * layout.tokens)
     pieces = [piece for piece in layout.pieces(coordinates(plan.sizes, rank)["cp"]) if piece is not None]
-    return model.heads * sum(piece.scores(kept=True) + piece.size[0] for piece in pieces)
+    return Kept(
+        scores=model.heads * sum(piece.scores(kept=True) for piece in pieces),
+        sums=model.heads * sum(piece.size[0] for piece in pieces),
+    )
 
 
 def computed_scores(case: Case) -> int:

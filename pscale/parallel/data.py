@@ -6,20 +6,23 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from pscale.config import Case, Plan, Train
+from pscale.config import Case, Plan, Precision, Train
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, coordinates, spanned
 from pscale.nn import kernels
+from pscale.nn.offload.storage import Storage
 from pscale.nn.optim import Elsewhere, Flat, update
 from pscale.nn.optimizers import make_optimizer
+from pscale.nn.paper import WIDE_BYTES
 from pscale.nn.param import Arena, Param
 from pscale.parallel import division
 from pscale.parallel.compression.make import make_compressed
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import CUTTING, Call, Group, grouped
+from pscale.parallel.widening import AS_STORED, Summing
 
 Array = NDArray[np.floating]
 
@@ -27,14 +30,27 @@ Array = NDArray[np.floating]
 class _Held:
     """The memory of one group of parameters, its reduction and its optimizer."""
 
-    def __init__(self, group: Group, mesh: Mesh, plan: Plan, train: Train, dtype: str):
+    def __init__(
+        self,
+        group: Group,
+        mesh: Mesh,
+        plan: Plan,
+        train: Train,
+        dtype: DTypeLike,
+        *,
+        precision: Precision,
+        storage: Storage | None,
+    ):
         self.arena = Arena(group.params, dtype)
         grad, axis = self.arena.grad, mesh.axis(*group.sync)
         shapes = [param.shape for param in group.params]
         self.sync, self.compressed = axis, make_compressed(plan, grad, shapes, axis)
-        self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), axis)
+        self.summing = Summing(dtype, precision)
+        over = self.summing.over(axis)
+        self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), over)
         flat = Flat(self.arena.data, self.arena.grad, self.arena.params)
-        self.optimizer = make_optimizer(train, [flat], Elsewhere(cuts=mesh.axis(*group.cut).all_reduce))
+        elsewhere = Elsewhere(cuts=mesh.axis(*group.cut).all_reduce)
+        self.optimizer = make_optimizer(train, [flat], elsewhere, storage)
         different = {"pp", *group.cut}
         self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in CUTTING if dim not in different)
 
@@ -51,8 +67,21 @@ class _Held:
 class Replicated:
     """Every replica holds all; implements `Replicas`."""
 
-    def __init__(self, units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str):
-        self._held = [_Held(group, mesh, plan, train, dtype) for group in grouped(units, mesh)]
+    def __init__(
+        self,
+        units: Sequence[Sequence[Param]],
+        mesh: Mesh,
+        plan: Plan,
+        train: Train,
+        dtype: DTypeLike,
+        *,
+        precision: Precision = AS_STORED,
+        storage: Storage | None = None,
+    ):
+        self._held = [
+            _Held(group, mesh, plan, train, dtype, precision=precision, storage=storage)
+            for group in grouped(units, mesh)
+        ]
         self._cutting = mesh.axis(*CUTTING)
         for held in self._held:
             held.arena.fill(train.seed)
@@ -110,7 +139,7 @@ class Replicated:
             "parameters": sum(held.arena.data.nbytes for held in self._held),
             "gradients": sum(held.arena.grad.nbytes for held in self._held),
             "optimizer": sum(state.nbytes for held in self._held for state in held.optimizer.state),
-            "exchange": sum(held.reduction.buffer_bytes for held in self._held),
+            "exchange": sum(held.reduction.buffer_bytes + held.summing.total_bytes for held in self._held),
         }
 
     def weights(self) -> Iterator[tuple[Param, Array]]:
@@ -153,15 +182,16 @@ def calls(case: Case, rank: int) -> list[Call]:
     parts = division.parts(case, rank) if case.plan.compression == "none" else ()
     made = [call for part in parts if part.sync for call in _reduction(case, part, rank)]
     cutting = spanned(case.plan.sizes, CUTTING)
-    if cutting and case.train.clip is not None:
-        made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8))
+    if cutting and case.asks_for_norm:
+        made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8, wide=True))
     return made
 
 
 def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
     """Predict the calls that sum the gradients of one group of parameters."""
     axis = axis_name(part.sync)
-    units = [size * division.item_bytes(case) for size in part.units.values()]
+    item = division.item_bytes(case)
+    units, sent = [size * item for size in part.units.values()], division.summed_bytes(case) // item
     if case.plan.reduction == "gather-broadcast":
         total, root = sum(units), _is_root(case, part, rank)
         return [
@@ -172,14 +202,23 @@ def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
         buckets(units, case.plan.bucket_bytes) if case.plan.reduction == "bucketed" else [range(len(units))]
     )
     return [
-        Call(axis=axis, verb="all_reduce", sent_bytes=sum(units[group.start : group.stop]))
+        Call(
+            axis=axis,
+            verb="all_reduce",
+            sent_bytes=sent * sum(units[group.start : group.stop]),
+            wide=sent > 1,
+        )
         for group in groups
     ]
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.reduction != "gather-broadcast" or case.plan.zero:
+    if case.plan.zero:
+        return 0
+    if division.widens(case):
+        return sum(part.parameters for part in division.parts(case, rank) if part.sync) * WIDE_BYTES
+    if case.plan.reduction != "gather-broadcast":
         return 0
     sizes = case.plan.sizes
     return sum(

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from pscale.config import Case
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
+from pscale.nn.paper import WIDE_BYTES
 from pscale.nn.param import share
 from pscale.nn.routing import has_experts
+from pscale.number import BYTES
 from pscale.parallel import pipeline
 from pscale.parallel.matrix import parameters as matrix_parameters
 from pscale.parallel.replicas import TOKENS, Call
@@ -57,7 +57,17 @@ class Part:
 
 def item_bytes(case: Case) -> int:
     """Return the size of a number."""
-    return np.dtype(case.model.dtype).itemsize
+    return BYTES[case.model.dtype]
+
+
+def widens(case: Case) -> bool:
+    """Tell whether gradients are of fewer bits than their sums."""
+    return case.precision.reduce == "float32" and item_bytes(case) < WIDE_BYTES
+
+
+def summed_bytes(case: Case) -> int:
+    """Return the size of a gradient on its way to a sum."""
+    return WIDE_BYTES if widens(case) else item_bytes(case)
 
 
 def sequences(case: Case) -> int:

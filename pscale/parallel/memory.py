@@ -7,13 +7,11 @@ import math
 from pscale.config import Case
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
-from pscale.nn.paper import Paper
-from pscale.parallel import context, division, optimizer, pipeline, strategies, zero_plan
+from pscale.parallel import context, division, offload, optimizer, pipeline, strategies, zero_plan
 from pscale.parallel.matrix import kept as matrix_kept
 from pscale.parallel.matrix.grid import activation_parts
-from pscale.parallel.matrix.rehearsal import MatrixRank
+from pscale.parallel.on_paper import on_paper
 from pscale.parallel.recompute import Segment, stage_segments
-from pscale.parallel.rehearsal import Rank
 from pscale.parallel.schedule import peak
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
@@ -28,22 +26,16 @@ def memory_bytes(case: Case, rank: int) -> dict[str, int]:
     or arrives, in that pool and beside it.
     """
     item = division.item_bytes(case)
-    state, pool = zero_plan.model_state(case, rank), rehearse(case, rank)
+    state, pool = zero_plan.model_state(case, rank), on_paper(case, rank)
     return {
         "parameters": state["parameters"] * item,
         "gradients": state["gradients"] * item,
-        "optimizer": optimizer.state_bytes(case, rank),
+        "optimizer": offload.resident_bytes(case, rank)
+        if case.plan.offloads_state
+        else optimizer.state_bytes(case, rank),
         "activations": pool.total_bytes - pool.exchange_bytes,
         "exchange": pool.exchange_bytes + strategies.buffer_bytes(case, rank),
     }
-
-
-def rehearse(case: Case, rank: int) -> Paper:
-    """Return the pool of `rank` after a step; later ones take nothing more."""
-    paper = Paper(division.item_bytes(case))
-    kind = MatrixRank if case.plan.matrix.ranks > 1 else Rank
-    kind(case, rank, paper).step()
-    return paper
 
 
 def fullest_rank(case: Case) -> int:
@@ -81,7 +73,7 @@ def kept_bytes(case: Case, rank: int) -> int:
             outside=outside,
             columns=columns,
             tokens=tokens,
-            kept=0 if plan.checkpoint == "selective" else context.kept_numbers(case, rank),
+            kept=counts.Kept() if plan.checkpoint == "selective" else context.kept_numbers(case, rank),
         )
     )
     put_off = counts.unit_put_off_bytes(

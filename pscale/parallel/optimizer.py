@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pscale.config import Case
+from pscale.config import Case, Train
 from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name
+from pscale.nn.masters import MASTER, needs_masters
 from pscale.parallel import division, zero_plan
 from pscale.parallel.division import Tensor
 from pscale.parallel.replicas import SETS, Call
@@ -18,12 +19,7 @@ _STATES = {"adam": 2, "adamw": 2, "lamb": 2}  # arrays of the parameters' size t
 
 def check(case: Case) -> None:
     """Raise PlanError if the learning rate would never be what was asked for."""
-    train, grid = case.train, case.plan.matrix
-    if train.optimizer == "adafactor" and grid.ranks > 1:
-        raise PlanError(
-            f"adafactor adds up rows and columns, and matrix {grid.product} cuts matrices along both; "
-            f"lamb or adamw work, or tp {grid.ranks}"
-        )
+    train = case.train
     total = train.warmup + train.steps
     if train.lr_warmup >= total:
         raise PlanError(
@@ -54,28 +50,49 @@ def _sums(case: Case, part: division.Part) -> Iterator[Call]:
         else:
             numbers = [len(tensors) + of_matrices, len(tensors)]
         for number in numbers:
-            yield Call(axis=axis_name(dims), verb="all_reduce", sent_bytes=number * _SUM_BYTES)
+            yield Call(axis=axis_name(dims), verb="all_reduce", sent_bytes=number * _SUM_BYTES, wide=True)
 
 
 def _vectors(tensors: Sequence[Tensor], *, partial: bool = False) -> int:
-    """Return the length of rows and columns of all matrices here; `partial`, of those that a cut divides."""
+    """Return the length of rows and columns of all matrices here; `partial`, of those that a cut divides.
+
+    What is divided is kept for the whole matrix, also where rows are cut and columns too.
+    """
     found = 0
     for tensor in tensors:
         if len(tensor.shape) > 1:
             *outer, rows, columns = tensor.shape
-            of_rows = not partial or columns != tensor.whole[-1]
-            of_columns = not partial or rows != tensor.whole[-2]
-            found += math.prod(outer) * (rows * of_rows + columns * of_columns)
+            for length, whole, divided in (
+                (rows, tensor.whole[-2], columns != tensor.whole[-1]),
+                (columns, tensor.whole[-1], rows != tensor.whole[-2]),
+            ):
+                if divided or not partial:
+                    found += math.prod(outer) * (whole if divided else length)
     return found
 
 
 def state_bytes(case: Case, rank: int) -> int:
-    """Predict what the optimizer of `rank` keeps."""
-    train, item = case.train, division.item_bytes(case)
+    """Predict what the optimizer of `rank` keeps, with the copies of weights that have too few bits."""
+    train, item, copies = case.train, state_item_bytes(case), copies_bytes(case, rank)
     if train.optimizer == "adafactor":
-        return _factored_bytes(case, rank, item)
-    states = _STATES.get(train.optimizer, 1 if train.momentum else 0)
-    return zero_plan.model_state(case, rank)["updated"] * item * states
+        return copies + _factored_bytes(case, rank, item)
+    return copies + zero_plan.model_state(case, rank)["updated"] * item * state_arrays(train)
+
+
+def copies_bytes(case: Case, rank: int) -> int:
+    """Predict the copies of weights that have too few bits."""
+    updated = zero_plan.model_state(case, rank)["updated"]
+    return updated * MASTER.itemsize if needs_masters(division.item_bytes(case)) else 0
+
+
+def state_item_bytes(case: Case) -> int:
+    """Return the size of a number of the state."""
+    return max(division.item_bytes(case), MASTER.itemsize)
+
+
+def state_arrays(train: Train) -> int:
+    """Return how many arrays of the parameters' size an optimizer other than adafactor keeps."""
+    return _STATES.get(train.optimizer, 1 if train.momentum else 0)
 
 
 def _factored_bytes(case: Case, rank: int, item: int) -> int:

@@ -15,6 +15,7 @@ from pscale.mesh.axis import Array, Axis, Pending
 from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
+from pscale.number import BYTES
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
@@ -222,4 +223,4 @@ def message_bytes(case: Case) -> int:
     """Return the size of every message: the activations of a micro-batch between two units."""
     sequences = case.train.batch // case.plan.batch_parts // case.train.micro_batches
     shape = activation_shape(case.model, case.plan, sequences)
-    return int(np.prod(shape)) * np.dtype(case.model.dtype).itemsize
+    return int(np.prod(shape)) * BYTES[case.model.dtype]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from pscale.config import Case
 from pscale.nn import counts
-from pscale.parallel import context, recompute, strategies
-from pscale.parallel.matrix.grid import attending
+from pscale.parallel import recompute, strategies
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.memory import kept_bytes, memory_bytes
+from pscale.parallel.offload import Offloaded, offloaded
 from pscale.parallel.replicas import Call
 
 
@@ -17,7 +18,7 @@ class Prediction:
     """Exact counts for one rank and step.
 
     `memory_bytes` is by kind, as the job lays it out. Of its activations, `kept_bytes` lie between forward
-    and backward; the rest is for gradients on their way and scratch.
+    and backward; the rest is for gradients on their way and scratch. What is `offloaded` is in none of them.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class Prediction:
     calls: tuple[Call, ...]
     memory_bytes: dict[str, int]
     kept_bytes: int
+    offloaded: Offloaded
 
     @property
     def total_bytes(self) -> int:
@@ -51,12 +53,5 @@ def predict(case: Case, rank: int = 0) -> Prediction:
         calls=tuple(strategies.calls(case, rank)),
         memory_bytes=memory_bytes(case, rank),
         kept_bytes=kept_bytes(case, rank),
+        offloaded=offloaded(case, rank),
     )
-
-
-def executed_flops(case: Case) -> int:
-    """Count the FLOPs of the matrix products of a step, on all ranks."""
-    scores = context.computed_scores(case) * attending(case.plan)
-    copies, parts = case.plan.mixture_copies, case.plan.sequence_parts
-    once = counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)
-    return once + recompute.flops(case)

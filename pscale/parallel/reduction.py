@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pscale.config import Plan
 from pscale.mesh.axis import Axis, Pending
+from pscale.number import combine
 
 Array = NDArray[np.floating]
 
@@ -59,7 +60,7 @@ class GatherBroadcast:
         """Gather on rank 0, add up in the order of the ranks, broadcast."""
         self._axis.gather(self._grad, self._gathered)
         if self._gathered is not None:
-            np.add.reduce(self._gathered, axis=0, out=self._grad)
+            combine(self._gathered, self._grad)
         self._axis.broadcast(self._grad)
 
 

@@ -14,6 +14,8 @@ from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import rehearsal as nn
 from pscale.nn.buffers import Buffers
 from pscale.nn.kernels.piece import scores_per_head
+from pscale.nn.offload.keeping import Keeping
+from pscale.nn.offload.rehearsal import OnPaper
 from pscale.nn.paper import Paper, Sheet
 from pscale.nn.queue import room
 from pscale.nn.rehearsal import Chain, Heads, Step, Weight
@@ -172,6 +174,9 @@ class Rank:
         self.table = pipeline.timetable(plan, case.train.micro_batches)
         self.later: list[Callable[[], None]] | None = [] if self.table.splits else None
         self.units: dict[int, Step] = {}
+        self.blocks: set[int] = set()
+        self.away = OnPaper(paper) if plan.offloads_activations else None
+        self.keeping: Keeping[Sheet] = Keeping(self.away)
 
     @property
     def stream(self) -> int:
@@ -183,6 +188,9 @@ class Rank:
         names = division.units(self.case, self.rank)
         numbers = pipeline.held_units(self.case, self.rank)
         self.units = {number: self._unit(name) for number, name in zip(numbers, names, strict=True)}
+        self.blocks = {
+            number for number, name in zip(numbers, names, strict=True) if name.startswith("block.")
+        }
         edge = _Paper(self.paper, self.stage)
         boundary = Boundary(
             cast(Axis, edge), self.table, (self.stream,), dtype="", buffers=cast(Buffers, edge)
@@ -207,8 +215,10 @@ class Rank:
         x: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else None
         kept = []
         for segment in parts:
+            goes = self.keeping.moves and segment.units[0] in self.blocks
+            mark, taken_over = self.paper.holdings() if goes else {}, x
             x, cache = self._forgetting(segment, x) if segment.recomputed else self._one(segment.units[0], x)
-            kept.append(cache)
+            kept.append(self.keeping.put(cache, mark, taken_over, x, goes=goes))
         if boundary.sends(action):
             boundary.send(action, x)
         else:
@@ -218,9 +228,12 @@ class Rank:
     def _backward(
         self, boundary: Boundary, action: Action, parts: Sequence[Segment], kept: list[Any]
     ) -> None:
-        dx: Any = cast(Any, boundary).receive(action) if boundary.receives(action) else kept.pop()
+        begins = not boundary.receives(action)
+        of_loss = kept.pop() if begins else None
+        self.keeping.begin(kept)
+        dx: Any = of_loss if begins else cast(Any, boundary).receive(action)
         for segment in reversed(parts):
-            cache = kept.pop()
+            cache = self.keeping.get(kept)
             caches = self._again(segment, cache) if segment.recomputed else [cache]
             for unit in reversed(segment.units):
                 dx = self.units[unit].backward(dx, caches.pop())

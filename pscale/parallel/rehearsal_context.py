@@ -66,13 +66,14 @@ class _Online:
     def forward(self, qkv: Sheet) -> tuple[Sheet, _Cache]:
         """Keep exponentials and factors of every piece, or levels alone."""
         paper, sizes = self.paper, self.sizes
-        y, level, total = paper.take(sizes.output), paper.take(sizes.queries), paper.take(sizes.queries)
+        y, level, total = (paper.take(size, paper.wide) for size in (sizes.output, *[sizes.queries] * 2))
         kept = [sheet for piece in self._arriving() for sheet in self._met(piece)]
         if self.keeps_scores:
             paper.give(level)
         else:
             kept = [level]
         paper.give(total)
+        y = paper.round(y)
         paper.share(y)
         return y, (qkv, y, kept)
 
@@ -84,8 +85,9 @@ class _Online:
         """Return what is kept of a piece alone."""
         if piece is None or not self.keeps_scores:
             return ()
-        heads = self.sizes.sequences * self.sizes.heads
-        return self.paper.take(heads * piece.scores(kept=True)), self.paper.take(heads * piece.size[0])
+        heads, paper = self.sizes.sequences * self.sizes.heads, self.paper
+        scores = paper.take(heads * piece.scores(kept=True))
+        return scores, paper.take(heads * piece.size[0], paper.wide)
 
     def _finished(self, dy: Sheet, cache: _Cache, dqkv: Sheet) -> Sheet:
         qkv, y, kept = cache

@@ -79,6 +79,7 @@ class Call:
     verb: str
     sent_bytes: int  # payload handed to the call by one rank
     count: int = 1  # per step
+    wide: bool = False  # numbers of more bits than the model's
 
     @property
     def step_bytes(self) -> int:

@@ -13,11 +13,11 @@ from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.layer import Forgetful
 from pscale.nn.linear import Linear
 from pscale.nn.param import Param, share
 from pscale.parallel import division
 from pscale.parallel.replicas import Call
+from pscale.parallel.slices import gathered, scattered
 from pscale.parallel.tensor import DIM, alternatives
 
 T_DIM = 1  # of activations (B, T, C)
@@ -32,53 +32,17 @@ class EnterLinear:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Gather the tokens and multiply; keeps the slice."""
-        whole = gathered(x, self.axis, self.buffers)
+        whole = gathered(x, self.axis, T_DIM, buffers=self.buffers)
         y, kept = self.linear.forward(whole)
         self.buffers.give(kept)
         return y, x
 
     def backward(self, dy: Array, x: Array) -> Array:
         """Gather the input again, which forward did not keep; sum the gradient and scatter it."""
-        whole = gathered(x, self.axis, self.buffers)
-        dx = scattered(self.linear.backward(dy, whole), self.axis, self.buffers)
+        whole = gathered(x, self.axis, T_DIM, buffers=self.buffers)
+        dx = scattered(self.linear.backward(dy, whole), self.axis, T_DIM, buffers=self.buffers)
         self.buffers.give(x)
         return dx
-
-
-class Leave(Forgetful):
-    """From a layer cut by rows to this rank's slice of the sum; backward gathers the slices' gradients."""
-
-    params: Sequence[Param] = ()
-
-    def __init__(self, axis: Axis, *, buffers: Buffers):
-        self.axis, self.buffers = axis, buffers
-
-    def forward(self, x: Array) -> tuple[Array, None]:
-        """Sum and scatter."""
-        return scattered(x, self.axis, self.buffers), None
-
-    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
-        """Gather."""
-        whole = gathered(dy, self.axis, self.buffers)
-        self.buffers.give(dy)
-        return whole
-
-
-def gathered(x: Array, axis: Axis, buffers: Buffers) -> Array:
-    """Return all slices of T side by side; `x` stays with the caller."""
-    B, T, C = x.shape
-    whole = buffers.take((B, T * axis.size, C), x.dtype)
-    axis.all_gather(x, whole, dim=T_DIM)
-    return whole
-
-
-def scattered(x: Array, axis: Axis, buffers: Buffers) -> Array:
-    """Take over `x` and return this rank's slice of T of its sum over the axis."""
-    B, T, C = x.shape
-    mine = buffers.take((B, T // axis.size, C), x.dtype)
-    axis.reduce_scatter(x, mine, dim=T_DIM)
-    buffers.give(x)
-    return mine
 
 
 def slice_of(x: Array, axis: Axis) -> Array:

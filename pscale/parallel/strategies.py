@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
 from typing import Protocol
 
-from pscale.config import Case, Plan, Train
+from pscale.config import Case
 from pscale.errors import PlanError
-from pscale.mesh.axis import Mesh
-from pscale.nn.param import Param
 from pscale.parallel import (
     collectives,
     context,
     data,
     expert,
+    offload,
     optimizer,
     pipeline,
+    precision,
     recompute,
     sequence,
     tensor,
     zero_plan,
 )
 from pscale.parallel.compression import plan as compression
-from pscale.parallel.data import Replicated
 from pscale.parallel.matrix import plan as matrix
-from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Call, Replicas
-from pscale.parallel.zero import Sharded
+from pscale.parallel.replicas import Call
 
 
 class Strategy(Protocol):
@@ -49,32 +45,6 @@ class Buffered(Protocol):
         ...
 
 
-_REPEATING = (("tx",), ("ty",), ("tz",), ("tz", "tx"), ("tz", "ty"))
-# The axes that the strategies exchange over, each a set of dims of the mesh, in one order on every rank.
-GROUPS = (
-    ("pp",),
-    ("tp",),
-    ("cp",),
-    ("cp", "tp"),  # who shares a sequence
-    ("ep",),
-    ("dp", "ep"),  # who shares a batch
-    expert.SYNC,
-    TOKENS,
-    (*TOKENS, "tp"),
-    ("dp", "cp", "tp"),
-    CUTTING,  # who holds different parameters
-    ("shard", "ep", "cp"),  # who shares a set of shards
-    ("shard", "ep", "cp", "tp"),
-    ("shard", "cp"),
-    ("shard", "cp", "tp"),
-    (SETS,),  # who has the same shard of another set
-    EVERYWHERE,  # who has different shards
-    # Of a grid: single dims for products, all sets of them for parameters that they cut, others for
-    # parameters that ranks repeat or sum.
-    *(dims for count in range(1, len(GRID) + 1) for dims in combinations(GRID, count)),
-    *((*data, *dims) for data in (TOKENS, ("shard", "ep", "cp")) for dims in _REPEATING),
-)
-
 STRATEGIES: dict[str, Strategy] = {
     "collectives": collectives,
     "data": data,
@@ -87,17 +57,11 @@ STRATEGIES: dict[str, Strategy] = {
     "pipeline": pipeline,
     "matrix": matrix,
     "recompute": recompute,
+    "precision": precision,
     "optimizer": optimizer,
+    "offload": offload,
 }
 BUFFERED: tuple[Buffered, ...] = (data, compression, zero_plan, tensor, sequence)
-
-
-def make_replicas(
-    units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str
-) -> Replicas:
-    """Return who holds the parameters of this rank's units: every replica all of them, or a share."""
-    made = Sharded if plan.zero else Replicated
-    return made(units, mesh, plan, train, dtype)
 
 
 def check(case: Case) -> None:
@@ -105,9 +69,10 @@ def check(case: Case) -> None:
     plan = case.plan
     if plan.ranks != case.ranks:
         needed = f"{plan.ranks} rank" + ("s" if plan.ranks > 1 else "")
+        fits = [degree for degree in range(1, case.ranks + 1) if case.ranks % degree == 0]
         raise PlanError(
             f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; "
-            f"degrees whose product is {case.ranks} would do"
+            f"degrees whose product is {case.ranks} would do, each {tensor.alternatives(fits)}"
         )
     for strategy in STRATEGIES.values():
         strategy.check(case)
@@ -121,4 +86,5 @@ def calls(case: Case, rank: int = 0) -> list[Call]:
 
 def buffer_bytes(case: Case, rank: int = 0) -> int:
     """Predict the memory that exchanges need on `rank` beside the pool of activations."""
-    return sum(strategy.buffer_bytes(case, rank) for strategy in BUFFERED)
+    sums = precision.sums_bytes(case, rank, calls(case, rank))
+    return sum(strategy.buffer_bytes(case, rank) for strategy in BUFFERED) + sums

@@ -18,6 +18,7 @@ from pscale.nn.buffers import Array, Buffers
 from pscale.nn.layer import Forgetful
 from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
+from pscale.number import wide_bytes
 from pscale.parallel import division
 from pscale.parallel.replicas import Call
 
@@ -138,8 +139,10 @@ def calls(case: Case, rank: int) -> list[Call]:
         made.append(
             Call(axis=DIM, verb="all_gather", sent_bytes=whole // case.plan.tp, count=ends and not rows)
         )
-    of_tokens = whole // case.model.width
-    made.append(Call(axis=DIM, verb="all_reduce", sent_bytes=of_tokens, count=3 * ("head" in names)))
+    of_tokens = whole // division.item_bytes(case) // case.model.width * wide_bytes(case.model.dtype)
+    made.append(
+        Call(axis=DIM, verb="all_reduce", sent_bytes=of_tokens, count=3 * ("head" in names), wide=True)
+    )
     return division.per_step(case, made)
 
 

@@ -13,6 +13,7 @@ from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param, share
+from pscale.nn.wide import rounded, widened
 
 
 class JoinColumns:
@@ -89,6 +90,7 @@ class ParallelCrossEntropy:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens, the same on every rank; the gradient takes the logits' place at once."""
+        dtype, y = y.dtype, widened(y, self.buffers)
         dy = self.buffers.reuse(y)
         p = rows_of(dy)
         largest, total, chosen = statistics = self.buffers.take((3, len(p)), y.dtype)
@@ -108,7 +110,7 @@ class ParallelCrossEntropy:
         p *= (weight / total)[:, None]
         p[target] -= weight
         self.buffers.give(statistics)
-        return loss, dy
+        return loss, rounded(dy, dtype, self.buffers)
 
     def backward(self, cache: Array) -> Array:
         """Return weight (softmax - one-hot), this rank's columns."""

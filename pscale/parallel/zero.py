@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from pscale.config import Plan, Train
+from pscale.config import Plan, Precision, Train
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import kernels
+from pscale.nn.offload.storage import Storage
 from pscale.nn.optim import Elsewhere, Flat, Optimizer
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.param import Param
@@ -19,6 +21,7 @@ from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradient
 from pscale.parallel.replicas import EVERYWHERE, SETS, Group, grouped
 from pscale.parallel.shards import Pool, Shards, zeros
 from pscale.parallel.weights import ShardedWeights, Weights, WholeWeights
+from pscale.parallel.widening import AS_STORED, Summing
 
 Array = NDArray[np.floating]
 
@@ -52,13 +55,25 @@ class Sharded:
     units in the same order.
     """
 
-    def __init__(self, units: Sequence[Sequence[Param]], mesh: Mesh, plan: Plan, train: Train, dtype: str):
+    def __init__(
+        self,
+        units: Sequence[Sequence[Param]],
+        mesh: Mesh,
+        plan: Plan,
+        train: Train,
+        dtype: DTypeLike,
+        *,
+        precision: Precision = AS_STORED,
+        storage: Storage | None = None,
+    ):
         self._units: list[list[_Piece]] = [[] for _ in units]
         self._pools: list[_Pools] = []
         self._updates: list[tuple[Optimizer, list[_Piece]]] = []  # of the groups
         self._everywhere = mesh.axis(*EVERYWHERE)
         for group in grouped(units, mesh):
-            self._add(group, mesh, plan, train, dtype)
+            make_pools = partial(_Pools, plan=plan, dtype=dtype, precision=precision)
+            make = partial(make_optimizer, train, storage=storage)
+            self._add(group, mesh, make_pools, make)
         self._pieces = [piece for unit in self._units for piece in unit]
         self._reducing: list[Gradients] = []  # of the unit that ran backward last
         self._moving: list[Weights | Gradients] = []
@@ -67,7 +82,13 @@ class Sharded:
         for piece in self._pieces:
             piece.weights.fill(train.seed)
 
-    def _add(self, group: Group, mesh: Mesh, plan: Plan, train: Train, dtype: str) -> None:
+    def _add(
+        self,
+        group: Group,
+        mesh: Mesh,
+        make_pools: Callable[..., _Pools],
+        make: Callable[[Sequence[Flat], Elsewhere], Optimizer],
+    ) -> None:
         """Make the pieces of a group."""
         shared = tuple(dim for dim in group.sync if dim != SETS)
         axis, sets = mesh.axis(*shared), mesh.axis(*(dim for dim in group.sync if dim == SETS))
@@ -75,7 +96,7 @@ class Sharded:
             number: Shards(size=sum(param.size for param in params), parts=axis.size)
             for number, params in group.units.items()
         }
-        pools = _Pools(layouts.values(), plan, dtype)
+        pools = make_pools(layouts.values())
         self._pools.append(pools)
         different = {"pp", *group.cut, *shared}
         copies = math.prod(size for dim, size in mesh.sizes.items() if dim not in different)
@@ -93,7 +114,7 @@ class Sharded:
         for number, piece in zip(group.units, pieces, strict=True):
             self._units[number].append(piece)
         elsewhere = Elsewhere(shards=axis.all_reduce, cuts=mesh.axis(*group.cut).all_reduce)
-        optimizer = make_optimizer(train, [piece.owned for piece in pieces], elsewhere)
+        optimizer = make([piece.owned for piece in pieces], elsewhere)
         self._updates.append((optimizer, pieces))
 
     def gather(self, unit: int) -> None:
@@ -215,8 +236,9 @@ class Sharded:
 class _Pools:
     """The memory of a group's units that are here for a while, and the choice of what stays."""
 
-    def __init__(self, layouts: Iterable[Shards], plan: Plan, dtype: str):
+    def __init__(self, layouts: Iterable[Shards], plan: Plan, dtype: DTypeLike, precision: Precision):
         self._plan, self._dtype = plan, dtype
+        self._summing = Summing(dtype, precision)
         self._keep = not plan.reshard_after_forward
         slot = max(layout.padded for layout in layouts)
         self._gathered, self._contributed = Pool(dtype, 0 if self._keep else slot), Pool(dtype, slot)
@@ -224,7 +246,7 @@ class _Pools:
     @property
     def total_bytes(self) -> int:
         """Return what was ever allocated."""
-        return self._gathered.total_bytes + self._contributed.total_bytes
+        return self._gathered.total_bytes + self._contributed.total_bytes + self._summing.total_bytes
 
     def weights(self, params: Sequence[Param], layout: Shards, axis: Axis) -> Weights:
         """Return the weights of a unit as the plan wants them; a group of one rank holds all."""
@@ -234,6 +256,7 @@ class _Pools:
 
     def gradients(self, params: Sequence[Param], layout: Shards, axis: Axis, sets: Axis) -> Gradients:
         """Return the gradients of a unit as the plan wants them."""
+        axis, sets = self._summing.over(axis), self._summing.over(sets)
         if self._plan.zero < 2 or axis.size == 1:
             return WholeGradients(params, layout, axis, self._dtype, sets=sets)
         return ShardedGradients(params, layout, axis, self._dtype, sets=sets, pool=self._contributed)

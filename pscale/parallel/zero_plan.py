@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name, coordinates, spanned
+from pscale.nn.paper import WIDE_BYTES
 from pscale.parallel import division, zero_walk
 from pscale.parallel.replicas import EVERYWHERE, SETS, Call
 from pscale.parallel.shards import Shards
@@ -40,27 +41,32 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
-    plan, train = case.plan, case.train
+    plan = case.plan
     if not plan.zero:
         return []
     told = zero_walk.events(case, rank)
     made = [call for dealt in _dealt(case, rank) if dealt.shared for call in _exchange(case, dealt, told)]
-    if train.clip is not None and plan.ranks > 1:
-        made.append(Call(axis=axis_name(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8))
+    if case.asks_for_norm and plan.ranks > 1:
+        made.append(
+            Call(axis=axis_name(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8, wide=True)
+        )
     return made
 
 
 def _exchange(case: Case, dealt: _Dealt, told: Sequence[Event]) -> Iterator[Call]:
     """Yield the calls for one group of parameters: a unit is summed and gathered as a whole."""
     plan, item, name = case.plan, division.item_bytes(case), axis_name(dealt.shared)
+    summed, widens = division.summed_bytes(case), division.widens(case)
     sums = case.train.micro_batches if plan.zero >= 2 else 1
     gathers, _ = zero_walk.gathered(told, dealt.layouts, keep=not plan.reshard_after_forward)
     for unit, layout in dealt.layouts.items():
         shard_bytes, times = layout.shard * item, gathers[unit] if plan.zero == 3 else 1
-        yield Call(axis=name, verb="reduce_scatter", sent_bytes=layout.padded * item, count=sums)
+        sent_bytes = layout.padded * summed
+        yield Call(axis=name, verb="reduce_scatter", sent_bytes=sent_bytes, count=sums, wide=widens)
         yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=times)
         if dealt.sets:
-            yield Call(axis=SETS, verb="all_reduce", sent_bytes=shard_bytes)
+            sent_bytes = layout.shard * summed
+            yield Call(axis=SETS, verb="all_reduce", sent_bytes=sent_bytes, wide=widens)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
@@ -76,7 +82,26 @@ def buffer_bytes(case: Case, rank: int) -> int:
             elements += zero_walk.gathered(told, dealt.layouts, keep=not case.plan.reshard_after_forward)[1]
         if zero >= 2:
             elements += zero_walk.contributed(told, dealt.layouts)
-    return elements * division.item_bytes(case)
+    return elements * division.item_bytes(case) + _widened_bytes(case, rank)
+
+
+def _widened_bytes(case: Case, rank: int) -> int:
+    """Predict the memory of gradients on their way to a sum in float32.
+
+    With zero 1 they are all on it at the end of a step, and then the shards of one unit after another, where
+    there are sets of them; else it is the other way round. Memory is kept for units of a size.
+    """
+    if not division.widens(case):
+        return 0
+    elements = 0
+    for dealt in _dealt(case, rank):
+        if dealt.shared:
+            sizes = [layout.padded for layout in dealt.layouts.values()]
+            elements += sum(sizes if case.plan.zero == 1 else {*sizes})
+        if dealt.sets:
+            sizes = [layout.shard for layout in dealt.layouts.values()]
+            elements += sum({*sizes} if case.plan.zero == 1 else sizes)
+    return elements * WIDE_BYTES
 
 
 def model_state(case: Case, rank: int) -> dict[str, int]:

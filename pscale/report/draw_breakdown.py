@@ -1,4 +1,4 @@
-"""Where the step of every case goes: one bar a case, compute, transfer and wait by phase."""
+"""Where the step of every case goes: one bar a case, each kind of time by phase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pscale.report import style, text
 from pscale.report.look import KINDS, narrow, sized
 
 MOST = 48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
-_KINDS = ("compute", "transfer", "together", "wait", "copy")
+_KINDS = ("compute", "transfer", "together", "wait", "copy", "offload")
 _BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
 _COLUMN, _NARROW = 0.13, 0.25  # of the width: a column of the legend
 _VISIBLE = 0.001  # of a step: what is smaller has no place in the legend

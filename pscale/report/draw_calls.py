@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ _SMALL = 1e-3  # of what the largest call of a case sends: less is in the table 
 _ROOM = 1.3  # of the longest bar, for what is written beside it
 
 Group = tuple[str, list[CallTime]]
-Value = Callable[[CallTime], float | None]
+Value = Callable[[CallTime], tuple[float | None, str]]  # and how it is written
 
 
 def calls(summary: Summary) -> Figure | None:
@@ -32,8 +32,10 @@ def calls(summary: Summary) -> Figure | None:
     figure = style.canvas(9.2, 2 * height if narrow() else height, text.heading(summary))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)), sharey=True)
     title = "bytes" if heads else style.wrapped(f"bytes: {groups[0][0]}", 50, most=1)
-    _panel(left, groups, title, lambda call: call.bytes, text.size_of)
-    _panel(right, groups, "achieved bandwidth", lambda call: call.bytes_per_s, _per_second)
+    _panel(left, groups, title, lambda call: (call.bytes, text.size_of(call.bytes)))
+    bare = {(each.case, each.axis, each.verb): each.bytes_per_s for each in summary.bares}
+    title = "achieved bandwidth" + (" (mark: of the verb by itself)" if bare else "")
+    _panel(right, groups, title, _achieved, bare)
     places, names = _names(groups)
     left.set_yticks(places, names)
     left.set_ylim(max(places) + 0.6, -0.6)
@@ -73,15 +75,23 @@ def _names(groups: Sequence[Group]) -> tuple[list[int], list[str]]:
 
 
 def _panel(
-    axes: Axes, groups: Sequence[Group], title: str, value: Value, written: Callable[[float], str]
+    axes: Axes,
+    groups: Sequence[Group],
+    title: str,
+    value: Value,
+    marks: Mapping[tuple[str, str, str], float] | None = None,
 ) -> None:
     places, _ = _names(groups)
-    found = [value(call) for _, calls in groups for call in calls]
-    longest = max((known for known in found if known), default=0.0) or 1.0
-    for place, known in zip(places, found, strict=True):
+    calls = [call for _, of_group in groups for call in of_group]
+    found = [value(call) for call in calls]
+    bare = [(marks or {}).get((call.case, call.axis, call.verb)) for call in calls]
+    longest = max((known for known in (*(each for each, _ in found), *bare) if known), default=0.0) or 1.0
+    for place, (known, said), mark in zip(places, found, bare, strict=True):
         axes.barh(place, known or 0.0, height=0.66, color=KINDS["transfer"])
-        said = text.MISSING if known is None else written(known)
-        axes.text((known or 0.0) + 0.015 * longest, place, said, va="center", fontsize=sized(8.5))
+        if mark:
+            axes.plot([mark, mark], [place - 0.4, place + 0.4], color=style.INK, linewidth=sized(2))
+        end = max(known or 0.0, mark or 0.0)
+        axes.text(end + 0.015 * longest, place, said, va="center", fontsize=sized(8.5))
     axes.set_xlim(0, _ROOM * longest)
     axes.set_xticks([])
     axes.grid(visible=False)
@@ -100,5 +110,5 @@ def _panel(
         first += 1 + len(calls)
 
 
-def _per_second(value: float) -> str:
-    return text.rate(value, "B/s")
+def _achieved(call: CallTime) -> tuple[float | None, str]:
+    return call.bytes_per_s, text.rate(call.bytes_per_s, "B/s")

@@ -21,6 +21,7 @@ _PARTS = {
     "bubble": ("#6a3d9a", "bubble"),
     "wait": (KINDS["wait"], "other wait"),
     "copies": (KINDS["copy"], "copies"),
+    "offload": (KINDS["offload"], "waiting for what is offloaded"),
 }
 _VISIBLE = 0.002  # of a step
 

@@ -14,17 +14,21 @@ from typing import Any
 
 from pscale.analysis.axes import AxisTree
 from pscale.analysis.bandwidth import Bandwidth
+from pscale.analysis.bare import Bare
 from pscale.analysis.bubble import Bubble
 from pscale.analysis.compression import Compressed
 from pscale.analysis.efficiency import Tree
 from pscale.analysis.evidence import Remark
 from pscale.analysis.expect import Expectation
+from pscale.analysis.fewer_bits import FewerBits
 from pscale.analysis.late import Late
 from pscale.analysis.losses import Losses
 from pscale.analysis.memory import KINDS, Memory
+from pscale.analysis.offload import Offloaded
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime
 from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Failure, Point
+from pscale.analysis.skipped import Skipped
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import FORMAT, Summary
 from pscale.analysis.threads import ThreadTime
@@ -64,6 +68,7 @@ def csv_tables(summary: Summary) -> dict[str, str]:
         "ranks": (RankTime, summary.ranks),
         "calls": (CallTime, summary.calls),
         "bandwidths": (Bandwidth, summary.bandwidths),
+        "bare": (Bare, summary.bares),
         "threads": (ThreadTime, summary.threads),
         "late": (Late, summary.late),
         "what_if": (WhatIf, summary.what_ifs),
@@ -90,13 +95,17 @@ def _plans(summary: Summary, labels: Mapping[str, str]) -> dict[str, str]:
         "ranking": (Place, summary.ranking),
         "bubbles": (Bubble, summary.bubbles),
         "compressed": (Compressed, summary.compressed),
+        "precision": (FewerBits, summary.precision),
+        "skipped": (Skipped, summary.skipped),
+        "offloaded": (Offloaded, summary.offloaded),
     }
     made = {
         name: csv_text(_columns(kind), [_row(finding, labels) for finding in findings])
         for name, (kind, findings) in found.items()
     }
     of_kinds = [f"{known}_{kind}_bytes" for known in ("predicted", "counted") for kind in KINDS]
-    columns = ("case", "label", "rank", *of_kinds, "measured_bytes", "empty_bytes", "of_steps")
+    in_a_file = ("predicted_offloaded_bytes", "counted_offloaded_bytes")
+    columns = ("case", "label", "rank", *of_kinds, *in_a_file, "measured_bytes", "empty_bytes", "of_steps")
     return made | {"memory": csv_text(columns, [_memory(memory, labels) for memory in summary.memory])}
 
 

@@ -35,7 +35,7 @@ def _phase_rows(summary: Summary, points: Sequence[Point]) -> Iterator[Row]:
     times = {(time.case, time.phase): time for time in summary.phases}
     for phase in dict.fromkeys(phase for _, phase in times):
         name = phase
-        for kind in ("compute", "transfer", "wait", "together", "copy", "hidden"):
+        for kind in ("compute", "transfer", "wait", "together", "copy", "offload", "hidden"):
             cells = [times.get((point.case, phase)) for point in points]
             values = [getattr(cell, f"{kind}_s") if cell else None for cell in cells]
             if any(values):
@@ -55,7 +55,7 @@ def ranks(summary: Summary) -> Iterator[Grid]:
     columns = (
         *(Column("case", right=False, fold=True), Column("rank"), Column("host", right=False, fold=True)),
         *(Column("compute"), Column("beyond typical"), Column("most in", right=False)),
-        *(Column("wait"), Column("transfer", wide=True), *_together(summary.ranks)),
+        *(Column("wait"), Column("transfer", wide=True), *together(summary.ranks)),
         Column("unaccounted", wide=True),
     )
     if rows:
@@ -74,46 +74,12 @@ def _rank_row(summary: Summary, point: Point, rank: RankTime) -> Row:
             text.duration(known or (None if rank.together_s else 0))
             for known in (rank.wait_s, rank.transfer_s)
         ),
-        *(text.duration(rank.together_s) for _ in _together(summary.ranks)),
+        *(text.duration(rank.together_s) for _ in together(summary.ranks)),
         text.percent(rank.unaccounted, 2),
     )
 
 
-def calls(summary: Summary) -> Iterator[Grid]:
-    """Yield communication by axis and verb."""
-    found = [(point, call) for point in summary.points for call in summary.calls if call.case == point.case]
-    columns = (
-        *(Column("case", right=False, fold=True), Column("axis", right=False), Column("verb", right=False)),
-        *(Column("calls"), Column("bytes"), Column("transfer"), Column("wait")),
-        *(*_together(summary.calls), Column("hidden"), Column("exposed", wide=True), Column("B/s")),
-    )
-    if found:
-        yield Grid(
-            title="Communication (per rank and step)",
-            columns=columns,
-            rows=tuple(_call_row(summary, point, call) for point, call in found),
-            caption="hidden, exposed: of started calls, outside and inside the calls that drive them; "
-            "B/s: payload over the time under way once all have come (transfer + hidden)",
-        )
-
-
-def _call_row(summary: Summary, point: Point, call: CallTime) -> Row:
-    return "", (
-        text.clean(point.label),
-        call.axis,
-        call.verb.replace("_", "-"),
-        text.number(call.count, 3),
-        text.size_of(call.bytes),
-        text.duration(None if call.together_s else call.transfer_s, 3),
-        text.duration(None if call.together_s else call.wait_s, 3),
-        *(text.duration(call.together_s or None, 3) for _ in _together(summary.calls)),
-        text.duration(call.hidden_s, 3),
-        text.duration(call.exposed_s, 3),
-        text.rate(call.bytes_per_s),
-    )
-
-
-def _together(times: Sequence[RankTime] | Sequence[CallTime]) -> tuple[Column, ...]:
+def together(times: Sequence[RankTime] | Sequence[CallTime]) -> tuple[Column, ...]:
     """Return the column for wait and transfer as one, if clocks could not always tell them apart."""
     return (Column(text.KINDS["together"]),) if any(time.together_s for time in times) else ()
 

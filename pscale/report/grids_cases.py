@@ -32,11 +32,15 @@ def scaling(summary: Summary) -> Iterator[Grid]:
 
 
 def cases(summary: Summary) -> Grid:
-    """Return all cases in one table, without the columns that none of them has a value for."""
-    names = ("step", "95% interval", "speed-up", "efficiency", "95% interval", "samples/s")
+    """Return all cases in one table, without the columns that none of them has a value for.
+
+    Names of runs and cases leave narrow terminals little room for figures.
+    """
     size = "ranks×threads" if threaded(summary) else "ranks"
     columns = [Column("run", right=False, fold=True), Column("case", right=False, fold=True), Column(size)]
-    columns += [*(Column(name) for name in names), *(Column(name, wide=True) for name in _WIDE)]
+    columns += [Column("step"), Column("95% interval", wide=True), Column("speed-up", wide=True)]
+    columns += [Column("efficiency"), Column("95% interval"), Column("samples/s", wide=True)]
+    columns += [Column(name, wide=True) for name in _WIDE]
     rows = [(size_tone(point), (*_name(point), *_scaling_row(point))) for point in summary.points]
     return Grid(title="Cases", columns=tuple(columns), rows=tuple(rows)).without(text.MISSING)
 

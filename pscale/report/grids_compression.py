@@ -32,9 +32,9 @@ def _row(summary: Summary, each: Compressed) -> Row:
     return "", (
         text.clean(point.label),
         text.size_of(each.sent_bytes),
-        text.MISSING if each.sent_ratio is None else f"{each.sent_ratio:.3g}",
+        text.ratio(each.sent_ratio),
         text.duration(point.step_s.value if point.step_s else None),
-        text.MISSING if each.step_ratio is None else f"{each.step_ratio:.3g}",
+        text.ratio(each.step_ratio),
         text.duration(each.sync_compute_s, 3),
         text.number(each.loss_last),
         text.MISSING if each.loss_more is None else f"{each.loss_more:+.1%}",

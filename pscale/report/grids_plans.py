@@ -19,7 +19,7 @@ def ranking(summary: Summary) -> Iterator[Grid]:
     for place in summary.ranking:
         groups.setdefault(place.group, []).append(place)
     columns = (
-        *(Column(""), Column("plan", right=False, fold=True), Column("step"), Column("× fastest")),
+        *(Column("#"), Column("plan", right=False, fold=True), Column("step"), Column("× fastest")),
         Column("95% interval"),
         *(Column(name, wide=True) for name in ("exchange", "bubble", "wait", "compute", "copies")),
         Column("largest loss", right=False),
@@ -45,8 +45,8 @@ def _place(summary: Summary, place: Place) -> Row:
         text.duration(point.step_s.value if point.step_s else None),
         f"{place.ratio.value:.3g}",
         _interval(place) if place.place != 1 or place.tied else "",
-        *(text.percent(share) for share in (place.exchange, place.bubble, place.wait)),
-        *(text.percent(share) for share in (place.compute, place.copies)),
+        *(text.percent(share) for share in (place.exchange, place.bubble or None, place.wait)),
+        *(text.percent(share) for share in (place.compute, place.copies or None)),
         loss,
     )
 
@@ -62,7 +62,7 @@ def bubbles(summary: Summary) -> Iterator[Grid]:
     """Yield the idle time of pipelines, predicted and measured."""
     columns = (
         *(Column("case", right=False, fold=True), Column("stages"), Column("micro-batches")),
-        *(Column("bubble predicted"), Column("measured")),
+        *(Column("predicted"), Column("measured")),
     )
     rows: list[Row] = [
         (
@@ -116,16 +116,20 @@ def memory(summary: Summary) -> Iterator[Grid]:
         return
     columns = (
         *(Column("case", right=False, fold=True), *(Column(kind, wide=True) for kind in KINDS)),
-        *(Column("predicted"), Column("counted"), Column("measured"), Column("÷ predicted")),
+        *(Column("predicted"), Column("counted"), Column("measured"), Column("libraries")),
+        *(Column("÷ predicted"), Column("in a file")),
         Column("FLOPs done again"),
     )
     notes = [
-        "measured: peak of resident memory above the process without its model, with buffers of MPI's own"
+        "measured: peak of resident memory above the process without its model; "
+        "libraries: what of it was not counted, such as MPI's copies of sums under way"
     ]
     if any(memory.counted and not memory.of_steps for memory in summary.memory):
         notes.append("where the system keeps no peak of the measured steps, that of the whole process")
+    if any("(" in _kind(memory, kind) for memory in summary.memory for kind in KINDS):
+        notes.append("in brackets: predicted, where another size was counted")
     if any(memory.counted is None for memory in summary.memory):
-        notes.append("dim: predicted alone, as the case was not run")
+        notes.append("dim: predicted alone, as the case has no result")
     yield Grid(
         title="Memory of the fullest rank",
         columns=columns,
@@ -143,9 +147,18 @@ def _memory(summary: Summary, memory: Memory) -> Row:
         text.size_of(predicted),
         text.size_of(memory.counted_bytes) if memory.counted else summary.point(memory.case).status,
         text.size_of(measured),
+        text.size_of(memory.library_bytes),
         text.percent(measured / predicted) if measured and predicted else text.MISSING,
+        _in_a_file(memory),
         text.percent(summary.point(memory.case).recomputed_share),
     )
+
+
+def _in_a_file(memory: Memory) -> str:
+    """Return what is offloaded; where the counted size is not the predicted one, both."""
+    counted, predicted = memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes
+    shown = text.size_of(memory.offloaded_bytes) if memory.offloaded_bytes else text.MISSING
+    return f"{shown} ({text.size_of(predicted)})" if predicted and counted not in (None, predicted) else shown
 
 
 def _kind(memory: Memory, kind: str) -> str:

@@ -14,6 +14,7 @@ from pscale.report.tables import tables
 _CASES_ACROSS = 6  # of the phase table
 _LONG = 36  # characters; longer cells get lines of a fixed width
 _LETTERS = 0x180  # Latin letters: what the fonts of pdfLaTeX have
+_LACKING = frozenset("ĦħĸĿŀŉŦŧſ")  # but for these
 _LIGATURES = re.compile(r"([-,'!?])(?=[-,'`])")  # two hyphens would become a dash, ?` another letter
 _WRITTEN = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -37,6 +38,9 @@ _WRITTEN = {
     "–": r"\textendash{}",
     "—": r"\textemdash{}",
     "…": r"\ldots{}",
+    "✓": r"$\surd$",
+    "✗": r"$\times$",
+    "₂": "$_2$",
     "²": "$^2$",
     "³": "$^3$",
 }
@@ -66,7 +70,7 @@ def escaped(words: str) -> str:
 def _letter(letter: str) -> str:
     if letter in _WRITTEN:
         return _WRITTEN[letter]
-    return letter if ord(letter) < _LETTERS else "?"
+    return letter if ord(letter) < _LETTERS and letter not in _LACKING else "?"
 
 
 def _table(grid: Grid) -> Iterator[str]:

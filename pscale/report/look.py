@@ -26,6 +26,7 @@ KINDS = {  # colours of the kinds of time, after Okabe and Ito
     "transfer": "#e69f00",
     "wait": "#b4478a",
     "copy": "#009e73",
+    "offload": "#8dd3c7",
     "together": "#cd7345",  # between wait and transfer
 }
 ON_PALE = "on-pale"  # the group of a dark text on a pale colour, which is pale on dark paper too

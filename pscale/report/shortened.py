@@ -12,7 +12,18 @@ MANY = 1000  # cases that are shown one by one
 SHOWN = 200  # of more than that
 
 _OF_CASES = (
-    *("trees", "phase_trees", "axis_trees", "losses", "phases", "ranks", "calls", "ranking", "memory"),
+    *(
+        "trees",
+        "phase_trees",
+        "axis_trees",
+        "losses",
+        "phases",
+        "ranks",
+        "calls",
+        "bares",
+        "ranking",
+        "memory",
+    ),
     *("bubbles", "what_ifs", "expectations", "threads", "late", "timelines"),
 )
 

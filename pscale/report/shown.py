@@ -13,6 +13,7 @@ from rich.text import Text
 from pscale.report import text
 from pscale.report.grid import Grid, Tone
 
+_LEAST = 8  # characters of a column that takes several lines, if its texts are as long
 _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "dim", "good": "green"}
 
 
@@ -52,6 +53,10 @@ def _table(grid: Grid, shown: list[int]) -> Table:
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
+
+    def longest(place: int) -> int:
+        return max((len(cells[place]) for _, cells in grid.rows), default=0)
+
     for place in shown:
         column = grid.columns[place]
         justify: JustifyMethod = "right" if column.right else "left"
@@ -59,6 +64,7 @@ def _table(grid: Grid, shown: list[int]) -> Table:
             Text(column.name),
             justify=justify,
             overflow="fold" if column.fold else "ellipsis",
+            min_width=min(_LEAST, longest(place)) if column.fold else None,
             no_wrap=not column.fold,
         )
     for tone, cells in grid.rows:

@@ -69,6 +69,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None},
 }
 _DPI = 160
+_MARGIN = 0.02  # inches around a figure of a page
 
 
 @contextmanager
@@ -158,8 +159,8 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
 def place(figure: Figure) -> Figure:
     """Lay a figure out, once for all formats; letters that its font lacks are drawn as boxes."""
     with _any_letters():
-        figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+        figure.get_layout_engine().execute(figure)  # type: ignore[union-attr]
+    figure.set_layout_engine(None)  # with any other, even "none", saving draws once more
     for axes in figure.axes:  # the last digits depend on where in memory things lie
         left, bottom, width, height = (round(float(part), 6) for part in axes.get_position().bounds)
         axes.set_position((left, bottom, width, height))
@@ -185,14 +186,8 @@ def inline(figure: Figure) -> str:
     for title in titles:
         title.set_visible(False)
     with _any_letters(), mpl.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(
-            file,
-            format="svg",
-            bbox_inches="tight",
-            pad_inches=0.02,
-            transparent=True,
-            metadata=_METADATA["svg"],
-        )
+        drawn = figure.get_tightbbox().padded(_MARGIN)  # asked for by name, it would draw once more
+        figure.savefig(file, format="svg", bbox_inches=drawn, transparent=True, metadata=_METADATA["svg"])
     for title in titles:
         title.set_visible(True)
     return file.getvalue()

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from pscale.analysis.summary import Summary
 from pscale.report import grids, grids_cases, grids_models, grids_network, grids_plans
 from pscale.report.grid import Grid
+from pscale.report.grids_calls import calls
 from pscale.report.grids_compression import compression
 from pscale.report.grids_expect import expectations
+from pscale.report.grids_offload import offload
+from pscale.report.grids_precision import precisions
+from pscale.report.grids_skipped import loss_scales
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
 from pscale.report.trees import trees
@@ -29,6 +33,9 @@ def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
     yield from grids_plans.bubbles(summary)
     yield from grids_plans.mixtures(summary)
     yield from compression(summary)
+    yield from precisions(summary)
+    yield from loss_scales(summary)
+    yield from offload(summary)
     yield from grids_plans.memory(summary)
     yield from grids.ranks(summary)
-    yield from grids.calls(summary)
+    yield from calls(summary)

@@ -59,6 +59,11 @@ def _unstated(value: Estimate | None) -> str:
     return MISSING if value is None or value.low is None else VAGUE
 
 
+def ratio(value: float | None) -> str:
+    """Return a ratio to something that may not be there."""
+    return MISSING if value is None else f"{value:.3g}"
+
+
 def size_of(count: float | None) -> str:
     """Return a number of bytes."""
     if count is None:

@@ -20,12 +20,13 @@ import pandas as pd
 from pscale.analysis.traced import Note, listed, messages, under_way, waits
 from pscale.report.text import clean
 
-_STEPS, _UNDER_WAY = "steps", "under way"
+_STEPS, _UNDER_WAY, _FILES = "steps", "under way", "reads and writes"
 _THREADS = (
     1000  # numbers for a rank and its threads, none of which two ranks may share; the first is the main one
 )
 _OF_STARTED = {"posted": "start", "polled": "ask for", "found": "ask for", "completed": "complete"}
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_OF_A_THREAD = ("handed", "moved")  # of the thread that reads and writes files
 _IN_CALLS = ("call", "root", "completed")
 
 
@@ -68,6 +69,7 @@ def _events(table: pd.DataFrame, places: Mapping[int, str]) -> Iterator[str]:
         for lane, slices in enumerate(lanes, start=1):
             for each in slices:
                 yield _slice_event(rank, lane, each)
+        yield from _moved(rank, len(lanes) + 1, rows[rows["kind"] == "moved"])
     yield from _flows(table)
 
 
@@ -90,16 +92,29 @@ def _metadata(rank: int, lane: int, name: str, key: str, value: str | int) -> st
     return f'{{"ph":"M",{_where(rank, lane)},"name":"{name}","args":{{"{key}":{_json(value)}}}}}'
 
 
+def _moved(rank: int, lane: int, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield what the thread that reads and writes files did, on a lane of its own."""
+    if not rows.empty:
+        yield _metadata(rank, lane, "thread_name", "name", _FILES)
+        yield _metadata(rank, lane, "thread_sort_index", "sort_index", lane)
+    for note in listed(rows):
+        yield _slice_event(
+            rank, lane, _Slice(note.enter, note.leave, note.verb, "offload", {"bytes": note.bytes})
+        )
+
+
 def _nested(rows: pd.DataFrame, last: Mapping[int, int]) -> Iterator[_Slice]:
     """Yield what a rank does, in order of beginning; of what begins together, what ends last comes first."""
     outer_first = rows.iloc[::-1].sort_values(["enter", "leave"], ascending=[True, False], kind="stable")
-    for note in listed(outer_first):
+    for note in listed(outer_first[~outer_first["kind"].isin(_OF_A_THREAD)]):
         if note.kind == "step":
             yield _Slice(note.enter, note.leave, f"step {note.step}", "step", {"step": note.step})
         elif note.kind == "phase":
             yield _Slice(note.enter, note.leave, note.label, "phase", _action(note))
         elif note.kind in ("copied", "injected"):
             yield _Slice(note.enter, note.leave, note.kind, note.kind, {})
+        elif note.kind == "stalled":
+            yield _Slice(note.enter, note.leave, f"stall: {note.verb}", "offload", {})
         else:
             yield from _call(note, last.get(note.row))
 

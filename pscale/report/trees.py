@@ -23,6 +23,7 @@ _NAMES = {
     "transfer": "transfer",
     "unaccounted": "unacc.",
 }
+_WIDE = ("threads", "unaccounted")
 _OF_PART = ("parallel", "load_balance", "serialisation", "transfer", "computation")
 _SHORT = 0.01  # of the step: what is shorter is left out
 _PRODUCT = "overall = computation × parallel; parallel = load balance × communication"
@@ -41,7 +42,7 @@ def trees(summary: Summary) -> Iterator[Grid]:
         yield Grid(
             title=titled("Efficiency", series, summary),
             columns=(
-                *(first, *(Column(_NAMES[name], wide=name == "threads") for name in shown)),
+                *(first, *(Column(_NAMES[name], wide=name in _WIDE) for name in shown)),
                 Column("95% interval", wide=True),
             ),
             rows=tuple(

@@ -17,7 +17,7 @@ JOINED_TABLES: tuple[Table, ...] = (
     "calls",
     "ranks",
 )  # events are few, large and read alone
-LEAST = 64  # parts of a table: fewer are left as they are, a file a launch
+LEAST = 16  # parts of a table: fewer are left as they are, a file a launch
 
 
 def compact(data: Path) -> None:

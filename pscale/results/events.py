@@ -12,7 +12,8 @@ AMONG_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrie
 FROM_ROOT = ("broadcast", "scatter")
 TO_ROOT = ("gather", "reduce")
 BETWEEN_TWO = ("send", "receive")
-VERBS = (*AMONG_ALL, *FROM_ROOT, *TO_ROOT, *BETWEEN_TWO, "copy")
+OFFLOADING = ("read", "write")  # of a file beside memory
+VERBS = (*AMONG_ALL, *FROM_ROOT, *TO_ROOT, *BETWEEN_TWO, "copy", *OFFLOADING)
 
 
 class Kind(IntEnum):
@@ -28,3 +29,6 @@ class Kind(IntEnum):
     COMPLETED = 7  # from here on the rank has it; takes no time if it was found before
     COPIED = 8
     INJECTED = 9  # lateness on purpose
+    HANDED = 10  # a read or write was handed to the thread that does them
+    STALLED = 11  # the step waited for one
+    MOVED = 12  # the thread did one, some time before this was noted

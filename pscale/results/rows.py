@@ -43,6 +43,7 @@ def planned_columns(case: Case) -> dict[str, Any]:
         "reduction": plan.reduction,
         "bucket_bytes": plan.bucket_bytes,
         "compression": plan.compression,
+        "offload": plan.offload,
         "micro_batches": train.micro_batches,
         "model": model.kind,
         "layers": model.layers,
@@ -51,6 +52,7 @@ def planned_columns(case: Case) -> dict[str, Any]:
         "sequence": model.sequence,
         "vocabulary": model.vocabulary,
         "dtype": model.dtype,
+        "loss_scale": case.loss_scale if isinstance(case.loss_scale, str) else f"{case.loss_scale:.10g}",
         "attention": None
         if model.kind in ("linear", "collectives")
         else "plain"

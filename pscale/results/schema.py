@@ -52,9 +52,11 @@ CASES = _schema(
     ("reduction", _text),
     ("bucket_bytes", _whole),
     ("compression", _text),  # of gradients that are summed
+    ("offload", _text),  # what lies in a file while nobody needs it
     ("model", _text),  # kind
     *((name, _whole) for name in ("layers", "width", "heads", "sequence", "vocabulary", "parameters")),
     ("dtype", _text),
+    ("loss_scale", _text),  # as asked for: none, dynamic or a number
     ("attention", _text),  # plain: scores are kept for backward; block: they are computed again
     ("batch", _whole),  # global: sequences or samples of one step
     ("tokens", _whole),  # global: targets of one step
@@ -78,11 +80,13 @@ CASES = _schema(
     ("gflops", _real),  # model FLOPs over step_s, all ranks
     ("gemm_peak_gflops", _real),  # sum over ranks, all computing at once, on their own cores and threads
     ("recording_ratio", _real),  # step time with recording over without, interleaved
-    ("recording_call_s", _real),  # cost of recording one call, measured alone
+    ("recording_call_s", _real),  # cost of noting one call, its two readings of the clock included, alone
     ("loss_first", _real),
     ("loss_last", _real),
     ("loss_unigram", _real),  # of guessing by byte frequency; text only
     ("losses", pa.list_(_real)),  # every step, warm-up included
+    ("loss_scales", pa.list_(_real)),  # in force in every step, warm-up included; null without one
+    ("skipped_steps", pa.list_(_whole)),  # steps, counted like `losses`, whose gradients overflowed
     ("loss_spread", _real),  # largest relative difference of a loss between ranks that compute the same
     ("replica_spread", _real),  # largest relative difference between replicas at the end
     ("dropped_share", _real),  # `moe` only: choices of experts that found no place, over all
@@ -97,11 +101,13 @@ CASES = _schema(
         (f"predicted_{kind}_bytes", _whole)
         for kind in ("parameters", "gradients", "optimizer", "activations", "exchange")
     ),
+    ("predicted_offloaded_bytes", _whole),  # room in the file; not in memory
     ("provenance", _text),  # JSON: what the job found: MPI, BLAS, packages, variables
 )
 
-# One row per rank, step and phase. compute + wait + transfer + copy = the phase's wall. What belongs to the
-# whole step is the same for its phases: their walls and what is unaccounted are its wall, end to end.
+# One row per rank, step and phase. compute + wait + transfer + copy + offload = the phase's wall. What
+# belongs to the whole step is the same for its phases: their walls and what is unaccounted are its wall,
+# end to end.
 STEPS = _schema(
     *_key,
     ("rank", _whole),
@@ -109,6 +115,10 @@ STEPS = _schema(
     ("phase", _text),  # data forward backward sync update
     ("wall_s", _real),
     *((name, _real) for name in ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")),
+    ("offload_s", _real),  # the step waited for a file to be read or written
+    ("offload_io_s", _real),  # a thread read and wrote, meanwhile: beside the others, not added
+    ("offload_read_bytes", _whole),  # handed to that thread
+    ("offload_write_bytes", _whole),
     ("ideal_wait_s", _real),  # the wait that is left on a network that costs nothing
     ("caused_s", _real),  # waits of other ranks, added up, for this one to come to its calls
     ("injected_s", _real),  # of compute_s: burnt on purpose
@@ -159,6 +169,7 @@ RANKS = _schema(
         (f"{kind}_bytes", _whole)  # counted
         for kind in ("parameters", "gradients", "optimizer", "activations", "exchange")
     ),
+    ("offloaded_bytes", _whole),  # room in the file; not in memory
     ("buffers_bytes", _whole),  # of the pool: activations, and what of exchanges lies there
     ("clock_bound_s", _real),  # how far this rank's times may be off from those of rank 0's clock
     ("clock_drift", _real),  # by how much faster rank 0's clock runs, as a fraction
@@ -169,6 +180,7 @@ RANKS = _schema(
     ("cpu_s", _real),  # CPU time of all threads over the measured steps
     ("thread_cpu_s", pa.list_(_real)),  # of each thread: the main one, then the others, busiest first
     ("thread_cpus", pa.list_(_text)),  # where each of these may run, as "0-3,8"
+    ("notes", _whole),  # of calls, questions, copies, phases and steps, made during the measured steps
     ("involuntary_switches", _whole),
     # Of the CPUs that the rank may run on, over the measured steps; null where the system does not tell:
     ("steal_s", _real),  # kept back by the hypervisor, sum over the CPUs
@@ -187,7 +199,7 @@ EVENTS = _schema(
     ("rank", _whole),
     ("step", _whole),
     ("phase", _text),  # empty outside
-    ("kind", _text),  # step phase call root posted polled found completed copied injected: `results.events`
+    ("kind", _text),  # step phase call … copied injected handed stalled moved: `results.events`
     ("label", _text),  # of a phase its action, micro-batch and part: "forward 3", "weight 0.2"; else the verb
     ("axis", _text),  # of calls
     ("group", _whole),  # first rank of those that exchange with this one on the axis

@@ -214,13 +214,16 @@ def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows with the columns of a schema; those that an older version did not have are null."""
     if rows.schema.equals(schema):  # of this version: a hundred casts for nothing
         return pa.Table.from_arrays(rows.columns, schema=schema)
+    found = dict(zip(rows.column_names, rows.columns, strict=True))
     columns = [
-        rows[name].cast(schema.field(name).type)
-        if name in rows.column_names
-        else pa.nulls(len(rows), schema.field(name).type)
-        for name in schema.names
+        _cast(found[field.name], field.type) if field.name in found else pa.nulls(len(rows), field.type)
+        for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)
 
 
 class _NewerError(ResultsError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from pscale import config, lateness
 from pscale.suite.schema import (
@@ -45,10 +47,11 @@ def build(file: File, folder: Path) -> config.Case:
         scaling=file.scaling,
         ranks=file.ranks,
         threads=file.threads,
-        model=_model(file.model),
+        model=replace(_model(file.model), dtype=cast(config.Dtype, file.precision.type)),
         data=_data(file, folder),
         train=_train(file),
         plan=_plan(file.plan),
+        precision=config.Precision(**file.precision.model_dump(exclude={"type"})),
         timing=config.Timing(**file.timing.model_dump()),
         launch=config.Launch(
             **launch,
@@ -68,9 +71,9 @@ def build(file: File, folder: Path) -> config.Case:
 
 
 def _plan(plan: Plan) -> config.Plan:
-    fields = plan.model_dump(exclude={"bucket", "matrix"})
-    matrix = config.Matrix(**plan.matrix.model_dump())
-    return config.Plan(**fields, bucket_bytes=plan.bucket, matrix=matrix)
+    fields = plan.model_dump(exclude={"bucket", "matrix", "offload_chunk"})
+    fields |= {"bucket_bytes": plan.bucket, "offload_chunk_bytes": plan.offload_chunk}
+    return config.Plan(**fields, matrix=config.Matrix(**plan.matrix.model_dump()))
 
 
 def _model(model: Gpt | Moe | Block | Linear | Collectives) -> config.Model:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pscale.config import Case, Model
 from pscale.data import check as check_data
 from pscale.errors import PlanError, UsageError
-from pscale.parallel import check as check_plan
+from pscale.parallel.strategies import check as check_plan
 from pscale.suite.document import Path_, dotted
 from pscale.suite.draft import Draft, written
 from pscale.suite.late import lateness_problems

@@ -32,7 +32,7 @@ class Draft:
     def value(self, field: str) -> Any:
         """Return the value of a dotted field; None where this kind of model or data has no such field."""
         value: Any = self.names
-        for part in field.split("."):
+        for part in [field] if field in self.names else field.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pscale.suite.fields import LEAVES, SHORT
+from pscale.suite.fields import BY_MEMBER, LEAVES, SHORT
 from pscale.suite.schema import File
 
 
@@ -23,6 +23,9 @@ def editor_schema() -> dict[str, Any]:
     schema["anyOf"] = [{"required": ["scaling"]}, {"required": ["extends"]}]
     schema["properties"]["model"] = _any_kind(schema["properties"]["model"])
     schema["properties"]["data"] = _any_kind(schema["properties"]["data"]["anyOf"][0])
+    for group, member in BY_MEMBER.items():
+        value = definitions[group.capitalize()]["properties"][member]
+        schema["properties"][group] = {"anyOf": [value, schema["properties"][group]]}
     sweep = definitions["Sweep"]
     values = sweep["additionalProperties"]
     fields = dict.fromkeys(sorted({*LEAVES, *SHORT} - {"launch.env", "launch.extra", "env", "extra"}), values)

@@ -9,7 +9,10 @@ from typing import Any, get_args
 
 from pscale.suite.schema import File, Group
 
-VARIABLE = ("ranks", "threads", "model", "data", "train", "plan", "timing", "launch", "inject", "jitter")
+VARIABLE = (
+    *("ranks", "threads", "model", "data", "train", "plan", "precision", "timing", "launch"),
+    *("inject", "jitter"),
+)
 
 
 def groups(field: str) -> dict[str, type[Group]]:
@@ -47,6 +50,9 @@ INJECTED = ("inject.", "jitter.")  # goes by its full name alone, so that nobody
 _CALLED = [leaf for leaf in LEAVES if not leaf.startswith(INJECTED)]
 _LAST = Counter(leaf.rpartition(".")[2] for leaf in _CALLED)
 SHORT = {last: leaf for leaf in _CALLED if _LAST[last := leaf.rpartition(".")[2]] == 1}  # clear alone
+BY_MEMBER = {"precision": "type"}  # groups that a single value may stand for: `precision: float64`
+for _group, _member in BY_MEMBER.items():
+    SHORT[_group] = SHORT.pop(_member)
 
 
 def full_name(name: str) -> str | None:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pscale.suite.schema import AXES, GRID, Matrix, Plan
+from pscale import config
+from pscale.suite.schema import AXES, GRID, Matrix, Plan, Precision
 
 Values = Mapping[str, Any]  # of one case, by the dotted names of the fields that a sweep sets
 
@@ -16,14 +17,20 @@ _PLAN = (  # in the order in which a plan reads well
     *(f"plan.{name}" for name in Plan.model_fields),
     *(f"plan.matrix.{name}" for name in Matrix.model_fields),
 )
+_PRECISION = tuple(f"precision.{name}" for name in Precision.model_fields)
 _NEUTRAL = {  # what goes without saying
     **dict.fromkeys(DEGREES, 1),
     "plan.zero": 0,
+    "plan.shard": 0,
     "plan.reshard_after_forward": True,
     "plan.sp": False,
     "plan.virtual_stages": 1,
     "plan.checkpoint": "none",
     "plan.compression": "none",
+    "plan.offload": "none",
+    "precision.reduce": config.Precision.reduce,
+    "precision.loss_scale": config.Precision.loss_scale,
+    "precision.initial_scale": config.Precision.initial_scale,
 }
 _AXES = {  # options that mean nothing where the axis has one rank
     **dict.fromkeys(("plan.sp", "plan.embedding"), ("plan.tp",)),
@@ -84,10 +91,13 @@ def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
 
 
 def _said(names: Sequence[str], values: Values) -> list[str]:
-    """Return the names without those of a plan that say nothing, as long as others of the plan remain."""
+    """Return the names without those of a group that say nothing, as long as others of it remain."""
     meant = [name for name in names if _means_something(name, names, values)]
-    said = [name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]]
-    return said if any(name in _PLAN for name in said) else meant
+    said = {name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]}
+    for group in (_PLAN, _PRECISION):
+        if said.isdisjoint(group):
+            said.update(name for name in meant if name in group)
+    return [name for name in meant if name in said]
 
 
 def _means_something(name: str, names: Sequence[str], values: Values) -> bool:
@@ -113,13 +123,14 @@ def _part(name: str, value: Any) -> str:
         on, off = (last, f"no {last}") if name in _PLAN else (f"{last} on", f"{last} off")
         return on if value else off
     if isinstance(value, float):
-        return f"{last} {value:g}"
+        return f"{last} {value:.10g}" if value.is_integer() else f"{last} {value:g}"
     if isinstance(value, str) and value != "none" and not _needs_its_name(name):
         return value  # such as a reduction or a loading mode: clear without the name of its field
-    if name in ("plan.bucket", "model.message") and value % 1024 == 0:
+    if name in ("plan.bucket", "plan.offload_chunk", "model.message") and value % 1024 == 0:
         return f"{last} {value >> 10} KiB" if value % (1 << 20) else f"{last} {value >> 20} MiB"
     return f"{last} {'none' if value is None else value}"
 
 
 def _needs_its_name(name: str) -> bool:
-    return name == "plan.embedding" or name.startswith("launch.env.")
+    named = ("plan.embedding", "plan.offload", "precision.reduce", "precision.loss_scale")
+    return name in named or name.startswith("launch.env.")

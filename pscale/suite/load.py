@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from pscale.errors import SuiteError
 from pscale.suite.document import Document, read_document
+from pscale.suite.fields import BY_MEMBER
 from pscale.suite.override import merged, overridden
 from pscale.suite.problems import found_by_pydantic, suite_error
 from pscale.suite.schema import File
@@ -41,16 +43,25 @@ def load_suite(path: Path, overrides: Sequence[str] = (), site: Site | None = No
         given=document.text,
         resolved=file.model_dump(exclude={"extends"}),
         repeat=min(FEWEST_AUTO, file.max_repeats) if file.repeat == "auto" else file.repeat,
-        auto=Auto(precision=file.precision, most=file.max_repeats) if file.repeat == "auto" else None,
+        auto=Auto(precision=file.known_to, most=file.max_repeats) if file.repeat == "auto" else None,
         file=path,
         values=document.values,
         places=document.places,
     )
 
 
+def _spelled_out(document: Document) -> Document:
+    """Make a group of a single value that stands for one."""
+    values = dict(document.values)
+    for group, member in BY_MEMBER.items():
+        if isinstance(values.get(group), str):
+            values[group] = {member: values[group]}
+    return replace(document, values=values)
+
+
 def _with_bases(path: Path, extending: tuple[Path, ...]) -> Document:
     """Read a file and, below it, the chain of files that it extends."""
-    document = read_document(path)
+    document = _spelled_out(read_document(path))
     base = document.values.get("extends")
     if not isinstance(base, str) or not base:
         return document  # `File` says what is wrong with it

@@ -10,7 +10,7 @@ from typing import Any
 from pscale.errors import UsageError
 from pscale.expressions import evaluate, names_in
 from pscale.suite.document import Path_
-from pscale.suite.fields import LEAVES, SHORT, VARIABLE, full_name
+from pscale.suite.fields import BY_MEMBER, LEAVES, SHORT, VARIABLE, full_name
 from pscale.suite.problems import Problem
 from pscale.suite.quantities import Formula
 
@@ -22,7 +22,9 @@ def names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[st
         holder, member = _holder(fields, full)
         if holder is not fields and member in holder:
             short[name] = holder[member]
-    return {**short, **{name: fields[name] for name in VARIABLE}, **machine}
+    groups = {name: fields[name] for name in VARIABLE if name not in BY_MEMBER}
+    named = {f"{group}.{name}": value for group in BY_MEMBER for name, value in fields[group].items()}
+    return {**short, **groups, **named, **machine}
 
 
 def resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Problem]:

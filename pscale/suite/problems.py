@@ -99,6 +99,8 @@ def _message(found: Any, path: Path_, values: Any, top: type[Group]) -> str:
 
 
 def _unknown_field(path: Path_, values: Any, top: type[Group]) -> str:
+    if moved := _MOVED.get(dotted(path)):
+        return moved
     holder, known = "a suite" if top is File else "the file", list(top.model_fields)
     if path[0] == "expect":
         holder, known = "'expect'", list(Expect.model_fields)
@@ -108,6 +110,9 @@ def _unknown_field(path: Path_, values: Any, top: type[Group]) -> str:
         known = list(groups(group)[kind].model_fields)
         holder = f"'{group}'" + (f" of kind {kind}" if kind else "")
     return f"{holder} has no such field; {nearest(str(path[-1]), known)}"
+
+
+_MOVED = {"model.dtype": "the type of a model's numbers is a field of the suite: `precision: float64`"}
 
 
 def _missing(_got: Any, _context: Any, path: Path_) -> str:

@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, core_schema
+
+from pscale import config
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -78,7 +87,7 @@ def gpus(text: str) -> int:
 
 
 def repeats(value: Any) -> Any:
-    """Accept how often a case is launched: a number, or "auto" for as often as precision needs."""
+    """Accept how often a case is launched: a number, or "auto" for as often as `known_to` needs."""
     if value == "auto" or (type(value) is int and 1 <= value <= MOST_REPEATS):
         return value
     shown = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
@@ -92,6 +101,33 @@ def checkpoint(value: Any) -> Any:
     shown = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
     hint = "; every-1 is full" if value == "every-1" else ""
     raise ValueError(f"expected none, selective, full, or every-2, every-3 and so on, got {shown}{hint}")
+
+
+def loss_scale(value: Any) -> Any:
+    """Accept how many times larger the loss is made: a number, or a word for how it is found."""
+    if isinstance(value, str) and value.startswith("="):
+        return Formula(value)
+    if value in LOSS_SCALES:
+        return value
+    if type(value) in (int, float) and 0 < value <= LARGEST_SCALE:
+        return float(value)
+    shown = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
+    raise ValueError(
+        f"expected {', '.join(LOSS_SCALES)}, or a number above 0 and up to {LARGEST_SCALE}, got {shown}"
+    )
+
+
+LOSS_SCALES = ("auto", "none", "dynamic")
+LARGEST_SCALE = 1 << 24  # of a loss: beyond it the inverse may vanish
+
+
+def folder(value: str) -> str:
+    """Accept a folder that means the same wherever a rank runs; empty stands for the usual one."""
+    if value and not value.startswith("/"):
+        raise ValueError(f"expected a folder that begins with /, got '{value}'")
+    if "\0" in value:
+        raise ValueError("a folder holds no null character")
+    return value
 
 
 MOST_REPEATS = 1000
@@ -120,4 +156,19 @@ Checkpoint = Annotated[
     PlainValidator(checkpoint),
     WithJsonSchema({"type": "string", "pattern": f"^({_CHECKPOINT.pattern})$"}),
 ]
+_SCALE_SCHEMA = {
+    "anyOf": [
+        {"enum": list(LOSS_SCALES)},
+        {"type": "number", "exclusiveMinimum": 0, "maximum": LARGEST_SCALE},
+        {"type": "string", "pattern": "^="},
+    ]
+}
+LossScale = Annotated[
+    config.LossScaling | float,
+    PlainValidator(loss_scale),
+    PlainSerializer(lambda value: value, return_type=Any),
+    WithJsonSchema(_SCALE_SCHEMA),
+]
+Scale = Annotated[float, Gt(0), Le(LARGEST_SCALE), Computed()]
+Folder = Annotated[str, AfterValidator(folder), WithJsonSchema({"type": "string", "pattern": "^(/.*)?$"})]
 Repeat = Annotated[int | Literal["auto"], PlainValidator(repeats), WithJsonSchema(_REPEAT_SCHEMA)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
@@ -24,13 +24,16 @@ from pscale.suite.quantities import (
     Count,
     CountOrNone,
     Degree,
+    Folder,
     Formula,
     Fraction,
     Gpus,
+    LossScale,
     NotNegative,
     OneOrTwo,
     Positive,
     Repeat,
+    Scale,
     Seconds,
     SecondsOrNone,
     Seed,
@@ -60,7 +63,6 @@ class Gpt(Group):
     heads: Count = config.Model.heads
     sequence: Count = config.Model.sequence
     vocabulary: Count = config.Model.vocabulary
-    dtype: config.Dtype = config.Model.dtype
     attention: config.Attention = config.Model.attention
 
 
@@ -78,7 +80,6 @@ class Moe(Group):
     capacity_factor: Positive = config.Model.capacity_factor
     every: Count = config.Model.every
     balance_weight: NotNegative = config.Model.balance_weight
-    dtype: config.Dtype = config.Model.dtype
     attention: config.Attention = config.Model.attention
 
 
@@ -89,7 +90,6 @@ class Block(Group):
     width: Count = config.Model.width
     heads: Count = config.Model.heads
     sequence: Count = config.Model.sequence
-    dtype: config.Dtype = config.Model.dtype
     attention: config.Attention = config.Model.attention
 
 
@@ -97,7 +97,6 @@ class Linear(Group):
     """Five weights of a linear equation."""
 
     kind: Literal["linear"]
-    dtype: config.Dtype = "float64"
 
 
 class Collectives(Group):
@@ -196,6 +195,9 @@ class Plan(Group):
     ep: Degree = config.Plan.ep
     matrix: Matrix = Matrix()
     checkpoint: Checkpoint = config.Plan.checkpoint
+    offload: config.Offload = config.Plan.offload
+    offload_folder: Folder = config.Plan.offload_folder
+    offload_chunk: Bytes = config.Plan.offload_chunk_bytes
 
     @model_validator(mode="after")
     def _rest_of_the_ranks(self) -> Self:
@@ -209,6 +211,26 @@ class Plan(Group):
             others = " * ".join([*(other for other in AXES if other != axis), *GRID])
             setattr(self, axis, Formula(f"=max(1, ranks // ({others}))"))
         return self
+
+
+class Precision(Group):
+    """The numbers of the model. In a suite, `precision: float64` is `precision: {type: float64}`."""
+
+    type: config.Dtype | None = None
+    reduce: config.Reduce = config.Precision.reduce
+    loss_scale: LossScale = config.Precision.loss_scale
+    initial_scale: Scale = config.Precision.initial_scale
+    growth_interval: Count = config.Precision.growth_interval
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_number(cls, value: Any) -> Any:
+        if isinstance(value, int | float):
+            raise ValueError(
+                f"expected a type of numbers, such as float32, got {value}; "
+                "how well `repeat: auto` gets to know step times is `known_to`"
+            )
+        return value
 
 
 class Timing(Group):
@@ -367,6 +389,7 @@ class File(Group):
     data: Annotated[Text | Synthetic | LinearData, Field(discriminator="kind")] | None = None
     train: Train = Train()
     plan: Plan = Plan()
+    precision: Precision = Precision()
     timing: Timing = Timing()
     launch: Launch = Launch()
     require: Require = Require()
@@ -376,12 +399,15 @@ class File(Group):
     exclude: list[str] = []
     base: str | None = None
     repeat: Repeat = 3
-    precision: Annotated[float, Gt(0), Lt(1)] = 0.02
+    known_to: Annotated[float, Gt(0), Lt(1)] = 0.02
     max_repeats: Annotated[int, Ge(1), Le(MOST_REPEATS)] = 30
     expect: list[Expect] = []
 
     @model_validator(mode="after")
-    def _data_that_fits(self) -> Self:
+    def _defaults_that_fit(self) -> Self:
         if self.data is None:
             self.data = DATA_OF[self.model.kind]
+        if self.precision.type is None:
+            usual: config.Dtype = "float64" if self.model.kind == "linear" else config.Model.dtype
+            self.precision = self.precision.model_copy(update={"type": usual})
         return self

@@ -18,9 +18,10 @@ from types import TracebackType  # noqa: E402
 
 from pscale.errors import PscaleError  # noqa: E402
 from pscale.mesh import grid  # noqa: E402
-from pscale.parallel.strategies import GROUPS  # noqa: E402
+from pscale.number import narrow  # noqa: E402
+from pscale.parallel.ranks import GROUPS  # noqa: E402
 from pscale.results.files import write_json  # noqa: E402
-from pscale.worker import collect, job, late, observe, verify  # noqa: E402
+from pscale.worker import collect, job, late, observe  # noqa: E402
 from pscale.worker.clock import ClockError  # noqa: E402
 from pscale.worker.computing import use_kernels  # noqa: E402
 from pscale.worker.order import Order  # noqa: E402
@@ -50,14 +51,17 @@ def main(folder: Path) -> None:
         )
     if comm.rank == 0:
         (folder / "born").touch()  # the launcher has done its part: what goes wrong now is the case's fault
-    use_kernels(order.case.launch.kernels, order.case.threads)
+    case = order.case
+    use_kernels(case.launch.kernels, case.threads, narrow=narrow(case.model.dtype))
     spans = grid.groups(order.case.plan.sizes, GROUPS)
     names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"
     recorder = late.recorder(order.case, names, comm.rank, order.repeat) if measures else Recorder(names)
     mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder, mpi.nodes(comm))
     with watching(recorder, mesh, order.folder, order.case.launch.hang_after_s):
         if not measures:
-            verify.verify(order, mesh, recorder)
+            from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs
+
+            verify(order, mesh, recorder)
             return
         result = job.run(order, mesh, recorder, timeline)
         axes = [mesh.axis(*span) for span in spans]

@@ -14,7 +14,6 @@ from pscale.nn.param import Deferred
 from pscale.nn.routing import Tally
 from pscale.parallel.pipeline import stage_units, timetable
 from pscale.parallel.recompute import Segment, segments
-from pscale.worker.matrix_units import MatrixUnits
 from pscale.worker.units import Units
 
 
@@ -51,8 +50,7 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
     those of a step on all ranks, over which the auxiliary loss of routers is a mean.
     """
     buffers = Buffers()
-    kind = MatrixUnits if plan.matrix.ranks > 1 else Units
-    made = kind(model, plan, mesh, buffers, sequences)
+    made = _kind(plan)(model, plan, mesh, buffers, sequences)
     makers = list(made.makers().items())
     units: list[Unit] = []
     parts: dict[int, range] = {}
@@ -73,6 +71,14 @@ def build(model: Model, plan: Plan, mesh: Mesh, sequences: int = 1) -> Stage:
         deferred=_deferred(plan, units),
         tallies=made.tallies,
     )
+
+
+def _kind(plan: Plan) -> type[Units]:
+    if plan.matrix.ranks == 1:
+        return Units
+    from pscale.worker.matrix_units import MatrixUnits  # noqa: PLC0415 - a dozen modules that few plans use
+
+    return MatrixUnits
 
 
 def _deferred(plan: Plan, units: Sequence[Unit]) -> Deferred:

@@ -170,8 +170,10 @@ def backwards_ns(rows: Mapping[str, Times]) -> int:
 
     A row is written when what it tells of has ended, so those of calls lie before that of their phase, and
     those of phases before that of their step: its `enter` was read before all of them. A phase begins where
-    the one before it ended, the first with its step.
+    the one before it ended, the first with its step. What a thread of its own did has no place among them.
     """
+    own = rows["kind"] != Kind.MOVED
+    rows = {name: rows[name][own] for name in ("kind", "enter", "leave")}
     kind, place = rows["kind"], np.arange(len(rows["kind"]))
     is_step, is_phase = kind == Kind.STEP, kind == Kind.PHASE
     begin = place.copy()

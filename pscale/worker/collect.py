@@ -12,7 +12,6 @@ from pscale.config import Case
 from pscale.mesh.axis import Axis, Mesh
 from pscale.results.events import PHASES
 from pscale.results.files import write_json
-from pscale.results.store import write_columns, write_part
 from pscale.worker import blame
 from pscale.worker.clock import axis_bounds_ns
 from pscale.worker.job import JobResult, work
@@ -54,12 +53,15 @@ def collect(order: Order, mesh: Mesh, axes: Sequence[Axis], result: JobResult, p
         "clock_drift": measured.clock.drift,
         "clock_backwards_s": measured.backwards_ns * 1e-9,
         "wall_s": measured.wall_s,
+        "notes": len(measured.rows["kind"]),
         "t_ideal_s": ideal_s[-1],
         "unaccounted_s": measured.wall_s - float(np.sum(phases["wall_s"])),
     }
     reports = mesh.world.gather_objects((phases, calls, rank_row, ends, events))
     if not reports:
         return
+    from pscale.results.store import write_columns, write_part  # noqa: PLC0415 - one rank alone loads Arrow
+
     data, key = order.data, (case.id, order.repeat)
     ranks = [report[2] for report in reports]
     write_columns(data, "steps", *key, _stacked([report[0] for report in reports]))

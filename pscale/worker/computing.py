@@ -6,6 +6,7 @@ from pscale.config import KernelsChoice
 from pscale.errors import PscaleError
 from pscale.nn import kernels
 from pscale.nn.kernels import fused
+from pscale.nn.kernels.narrow import NarrowFusedKernels, NarrowKernels
 from pscale.worker import observe
 from pscale.worker.require import has_openmp
 
@@ -16,14 +17,16 @@ class KernelsError(PscaleError):
     """The kernels that a case asks for are not here."""
 
 
-def use_kernels(choice: KernelsChoice, threads: int) -> None:
+def use_kernels(choice: KernelsChoice, threads: int, *, narrow: bool = False) -> None:
     """Let the chosen kernels compute, by default the fused ones where they are.
 
     They share the threads of an OpenMP BLAS. Beside a BLAS with threads of another kind they stay on one: two
-    sets of threads would wait for the same cores, each spinning in the other's way.
+    sets of threads would wait for the same cores, each spinning in the other's way. Numbers are of 16 bits if
+    they are `narrow`.
     """
+    plain = NarrowKernels() if narrow else kernels.Kernels()
     if choice == "numpy":
-        kernels.use(kernels.Kernels())
+        kernels.use(plain)
         return
     found = observe.blas()
     library, products = fused.library(), fused.find_products(observe.blas_path())
@@ -31,6 +34,7 @@ def use_kernels(choice: KernelsChoice, threads: int) -> None:
         if choice == "fused":
             missing = "they were not built" if library is None else "they do not know this BLAS"
             raise KernelsError(f"launch.kernels asks for fused ones, but {missing}; {_REMEDY}")
-        kernels.use(kernels.Kernels())
+        kernels.use(plain)
         return
-    kernels.use(fused.FusedKernels(library, products, threads if has_openmp(found) else 1))
+    kind = NarrowFusedKernels if narrow else fused.FusedKernels
+    kernels.use(kind(library, products, threads if has_openmp(found) else 1))

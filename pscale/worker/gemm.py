@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter, process_time
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 _FEWEST = 3  # repetitions, however long one takes: the first of a large size still meets cold caches
 
@@ -18,7 +19,7 @@ class Gemm:
     cores: float
 
 
-def measure_gemm(size: int, dtype: str, seconds: float) -> Gemm:
+def measure_gemm(size: int, dtype: DTypeLike, seconds: float) -> Gemm:
     """Multiply two `size` x `size` matrices again and again; 2 size^3 operations a product.
 
     Repeats for `seconds` after a warm-up, at least three times. Threads that wait spinning count as busy.
@@ -38,6 +39,6 @@ def measure_gemm(size: int, dtype: str, seconds: float) -> Gemm:
     return Gemm(gflops=2 * size**3 / best * 1e-9, cores=cores)
 
 
-def gemm_gflops(size: int, dtype: str, seconds: float) -> float:
+def gemm_gflops(size: int, dtype: DTypeLike, seconds: float) -> float:
     """Return the GFLOP/s of `measure_gemm` alone."""
     return measure_gemm(size, dtype, seconds).gflops

@@ -12,24 +12,32 @@ import numpy as np
 from pscale.config import Case
 from pscale.data import Batches, prepare
 from pscale.data.share import sequence_share
+from pscale.mesh import grid
 from pscale.mesh.axis import Axis, Mesh
 from pscale.nn import counts
+from pscale.nn.loss_scale import make_loss_scale
+from pscale.nn.offload.activations import Activations
+from pscale.nn.offload.keeping import Keeping
+from pscale.nn.offload.scratch import Bytes, folder_of
+from pscale.nn.offload.storage import Storage
 from pscale.nn.param import Param
+from pscale.number import number, wide
 from pscale.parallel import recompute
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.layout import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
-from pscale.parallel.predict import executed_flops
+from pscale.parallel.ranks import GROUPS, make_replicas
 from pscale.parallel.replicas import GRID, Replicas
-from pscale.parallel.strategies import make_replicas
 from pscale.parallel.tensor import Shared
-from pscale.worker.build import build
+from pscale.worker.build import Stage, build
 from pscale.worker.gemm import measure_gemm
 from pscale.worker.host import during
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
-from pscale.worker.resident import peak_resident_bytes, reset_peak, resident_bytes
+from pscale.worker.resident import resident_bytes, set_up
 from pscale.worker.routed import Routed
+from pscale.worker.scaled import Scaled
 from pscale.worker.trainer import Trainer
 
 _GEMM_SIZE, _GEMM_SECONDS = 1024, 0.25
@@ -64,18 +72,18 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     timeline.mark("data_prepare_s")
     peak = _gemm_peak(case, mesh.world)
     timeline.mark("gemm_s")
-    empty_rss_bytes = resident_bytes()  # data and the buffers of BLAS included: they are not the model's
+    set_up(mesh.axis(*span) for span in grid.groups(mesh.sizes, GROUPS))
+    empty_rss_bytes = resident_bytes()  # data, and what BLAS and MPI keep, included: they are not the model's
     trainer = make_trainer(case, mesh, batches, recorder)
     timeline.mark("build_s")
     startup_s = time.time() - order.launched_unix_s
     warm_up(trainer, case.train.warmup)
     timeline.mark("warmup_s")
-    of_steps = reset_peak()
     measured = measure(trainer, mesh, case.train.warmup, case.train.steps)
     memory = {
         "empty_rss_bytes": empty_rss_bytes,
-        "peak_rss_bytes": peak_resident_bytes(),
-        "peak_of_steps": of_steps,
+        "peak_rss_bytes": measured.peak_rss_bytes,
+        "peak_of_steps": measured.peak_of_steps,
         **_held(trainer, mesh),
     }
     stop = case.train.warmup + case.train.steps
@@ -88,9 +96,12 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
         "loss_unigram": batches.unigram_nats,
         "startup_s": startup_s,
         **trainer.routed.columns(mesh.world, range(case.train.warmup, stop)),
+        **trainer.scaled.columns(stop),
         **timeline.parts,
     }
     batches.close()
+    if trainer.storage is not None:
+        trainer.storage.close()
     losses = trainer.losses[:stop].copy()
     mesh.world.all_reduce(losses)
     rank = {**peak, **memory, **_used(measured)}
@@ -102,7 +113,16 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     stage, train = build(case.model, case.plan, mesh, case.train.batch), case.train
     layout = layout_of(case.model, case.plan)
     params = [unit.layer.params for unit in stage.units]
-    replicas = make_replicas(params, mesh, case.plan, train, case.model.dtype)
+    storage = make_storage(case, recorder)
+    replicas = make_replicas(
+        params,
+        mesh,
+        case.plan,
+        train,
+        number(case.model.dtype),
+        precision=case.precision,
+        storage=storage if case.plan.offloads_state else None,
+    )
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps
@@ -111,7 +131,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
         mesh.axis("pp"),
         timetable(case.plan, train.micro_batches),
         activation_shape(case.model, case.plan, sequences),
-        dtype=case.model.dtype,
+        dtype=number(case.model.dtype),
         buffers=stage.buffers,
     )
     return Trainer(
@@ -119,13 +139,33 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
         boundary=boundary,
         batches=sequence_share(batches, layout.runs(mesh.axis("cp").rank), layout.sequence),
         replicas=replicas,
+        storage=storage,
+        keeping=make_keeping(case, mesh, stage, storage),
         recorder=recorder,
         train=train,
         target_weight=1 / (train.batch * case.model.sequence),
         sharing=case.plan.batch_parts,
         losses=np.zeros(steps),
         routed=Routed(stage.tallies, case.model, steps, copies=case.plan.mixture_copies),
+        scaled=Scaled(make_loss_scale(case), steps, stage.tallies),
     )
+
+
+def make_storage(case: Case, recorder: Recorder) -> Storage | None:
+    """Return the file for what the plan offloads, if anything."""
+    if case.plan.offload == "none":
+        return None
+    folder = folder_of(case.plan.offload_folder)
+    return Storage(folder, chunk_bytes=case.plan.offload_chunk_bytes, notes=recorder)
+
+
+def make_keeping(case: Case, mesh: Mesh, stage: Stage, storage: Storage | None) -> Keeping[Bytes]:
+    """Return how what blocks keep for backward is kept: in memory, or in the file."""
+    if storage is None or not case.plan.offloads_activations:
+        return Keeping()
+    from pscale.parallel.on_paper import on_paper  # noqa: PLC0415 - other jobs start without planning
+
+    return Keeping(Activations(stage.buffers, storage, on_paper(case, mesh.world.rank).file_bytes))
 
 
 def learned(replicas: Replicas) -> list[float]:
@@ -138,7 +178,7 @@ def _gemm_peak(case: Case, world: Axis) -> dict[str, float | None]:
     if not case.timing.gemm_peak:
         return {"gemm_peak_gflops": None, "gemm_cores": None}
     world.barrier()
-    gemm = measure_gemm(_GEMM_SIZE, case.model.dtype, _GEMM_SECONDS)
+    gemm = measure_gemm(_GEMM_SIZE, wide(number(case.model.dtype)), _GEMM_SECONDS)
     return {"gemm_peak_gflops": gemm.gflops, "gemm_cores": gemm.cores}
 
 
@@ -147,7 +187,7 @@ def replica_spread(replicas: Replicas, mesh: Mesh) -> float:
     worst = 0.0
     for param, value in replicas.weights():
         axis = mesh.axis(*_holders(param))
-        high, low = value.copy(), value.copy()
+        high, low = (value.astype(wide(value.dtype)) for _ in range(2))
         axis.all_reduce(high, "max")
         axis.all_reduce(low, "min")
         scale = max(float(np.abs(high).max()), float(np.abs(low).max()))
@@ -198,6 +238,7 @@ def _held(trainer: Trainer, mesh: Mesh) -> dict[str, int]:
     pool, held = trainer.stage.buffers, dict(trainer.replicas.memory_bytes())
     held["activations"] = pool.total_bytes - pool.exchange_bytes
     held["exchange"] += pool.exchange_bytes + mesh.scratch_bytes
+    held["offloaded"] = trainer.storage.size_bytes if trainer.storage else 0
     return {**{f"{kind}_bytes": size for kind, size in held.items()}, "buffers_bytes": pool.total_bytes}
 
 

@@ -13,11 +13,10 @@ from pscale.nn.layer import Chain, First, Layer
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Draw, Param, constant, normal
-from pscale.parallel import tensor
+from pscale.parallel import slices, tensor
 from pscale.parallel.matrix.grid import Spread, count, cut, scheme_of, share_of
 from pscale.parallel.matrix.linear import MatrixLinear, make_product
 from pscale.parallel.matrix.norm import ColumnNorm
-from pscale.parallel.matrix.rows import LeaveRows
 from pscale.parallel.part import Sliced, SlicedTargets
 from pscale.parallel.replicas import GRID, TOKENS
 from pscale.parallel.vocabulary import ParallelCrossEntropy
@@ -92,7 +91,7 @@ class MatrixUnits(Units):
         position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
         axis = self.mesh.axis(*scheme.table.rows)
         repeated = scheme.looked_up == scheme.outside.rows
-        leave: Layer = (tensor.Leave if repeated else LeaveRows)(axis, buffers=buffers)
+        leave: Layer = (tensor.Leave if repeated else slices.Leave)(axis, buffers=buffers)
         tokens = Tokens(token, first=self._share(V, scheme.table.rows).start, buffers=buffers)
         here = Sliced(tokens, partial(self._part, rows=scheme.looked_up))
         return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers))

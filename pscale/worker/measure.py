@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
+
+import numpy as np
 
 from pscale.mesh.axis import Mesh
 from pscale.worker import clock
 from pscale.worker.clock import Clock
 from pscale.worker.observe import Usage, usage
 from pscale.worker.recorder import Recorder
+from pscale.worker.resident import peak_resident_bytes, reset_peak
 from pscale.worker.trainer import Trainer
 from pscale.worker.waits import Rows
 
@@ -31,6 +33,8 @@ class Measured:
     wall_s: float
     before: Usage
     after: Usage
+    peak_rss_bytes: int
+    peak_of_steps: bool  # else of the process's life: the system keeps no other
 
 
 def warm_up(trainer: Trainer, steps: int) -> None:
@@ -50,10 +54,12 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int) -> Measured:
     opening = clock.meet(mesh, record.now)
     mesh.world.barrier()
     record.enabled = True
+    of_steps = reset_peak()
     before, start_ns = usage(), record.now()
     for index in range(first, first + steps):
         trainer.step(index)
     end_ns, after = record.now(), usage()
+    peak_bytes = peak_resident_bytes()  # before the notes are worked out, which takes memory as well
     record.enabled = False
     common = clock.agree(mesh, opening, clock.meet(mesh, record.now, last=True))
     rows = record.rows()
@@ -70,6 +76,8 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int) -> Measured:
         wall_s=(end_ns - start_ns) * 1e-9,
         before=before,
         after=after,
+        peak_rss_bytes=peak_bytes,
+        peak_of_steps=of_steps,
     )
 
 
@@ -89,7 +97,7 @@ def recording_ratio(trainer: Trainer, first: int, pairs: int) -> float | None:
             times[enabled] = perf_counter() - start
         ratios.append(times[True] / times[False])
     trainer.recorder.enabled = False
-    return statistics.median(ratios)
+    return float(np.median(ratios))
 
 
 def recording_call_s() -> float:
@@ -103,4 +111,4 @@ def recording_call_s() -> float:
         for _ in range(_CALLS):
             record.call("axis", "all_reduce", 8, perf_counter_ns(), perf_counter_ns())
         batches_ns.append(perf_counter_ns() - start)
-    return statistics.median(batches_ns) * 1e-9 / _CALLS
+    return float(np.median(batches_ns)) * 1e-9 / _CALLS

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import resource
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +101,7 @@ def _blas_info() -> dict[str, Any]:
 
 def identity() -> dict[str, Any]:
     """Return where this rank runs and with which BLAS: the fixed part of its row in the `ranks` table."""
-    place = {"host": socket.gethostname(), "pid": os.getpid(), "cpus": as_ranges(affinity())}
+    place = {"host": os.uname().nodename, "pid": os.getpid(), "cpus": as_ranges(affinity())}
     computing = kernels.current()
     return {**place, **blas(), "kernels": computing.name, "kernel_threads": computing.threads}
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from pscale.nn.buffers import Array
 from pscale.nn.layer import remember
+from pscale.nn.offload.keeping import Keeping
+from pscale.nn.offload.scratch import Bytes
 from pscale.nn.routing import Tally
 from pscale.parallel.recompute import Segment
 from pscale.parallel.replicas import Replicas
@@ -21,20 +23,23 @@ class Passes:
 
     stage: Stage
     replicas: Replicas
+    keeping: Keeping[Bytes]
 
     def forward(self, part: int, x: Array) -> tuple[Array, list[Any]]:
         """Return the output of a part, and for each of its segments what backward needs."""
         kept: list[Any] = []
         for segment in self.stage.segments[part]:
+            goes = self.keeping.moves and self.stage.units[segment.units[0]].name.startswith("block.")
+            mark, taken_over = self.stage.buffers.holdings() if goes else {}, x
             x, cache = self._forgetting(segment, x) if segment.recomputed else self._one(segment.units[0], x)
-            kept.append(cache)
+            kept.append(self.keeping.put(cache, mark, taken_over, x, goes=goes))
         return x, kept
 
     def backward(self, part: int, dx: Array, kept: list[Any], done: Callable[[int], None]) -> Array | None:
         """Return the gradient of the part's input; `done` is told of every unit that has its own."""
         found: Array | None = dx
         for segment in reversed(self.stage.segments[part]):
-            cache = kept.pop()
+            cache = self.keeping.get(kept)
             caches = self._again(segment, cache) if segment.recomputed else [cache]
             for number in reversed(segment.units):
                 assert found is not None, "only the first unit ends the backward pass"

@@ -6,7 +6,6 @@ rows mean is worked out after the last step (`worker.waits`).
 
 from __future__ import annotations
 
-import statistics
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +21,14 @@ from pscale.results.events import ACTIONS, PHASES, VERBS, Kind
 
 FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
 _ROW = struct.Struct(f"{len(FIELDS)}q")
+_pack, _ROW_BYTES = _ROW.pack_into, _ROW.size
 _OUTSIDE = -1
 _RECENT_STEPS = 32
 _VERB = {name: number for number, name in enumerate(VERBS)}
 _ACTION = {name: number for number, name in enumerate(ACTIONS)}
+# Plain numbers are packed faster than members of an enumeration, and a note is taken inside a timed call.
+_STEP, _PHASE, _CALL, _ROOT, _POSTED, _POLLED, _FOUND, _COMPLETED, *_others = map(int, Kind)
+_COPIED, _INJECTED, _HANDED, _STALLED, _MOVED = _others
 _NO_ACTION = (_OUTSIDE, _OUTSIDE, _OUTSIDE)
 
 
@@ -73,7 +76,7 @@ class Recorder:
         yield
         leave = self.now()
         if self.enabled:
-            self._write(Kind.STEP, _OUTSIDE, 0, enter, leave)
+            self._write(_STEP, _OUTSIDE, 0, enter, leave)
         self._durations_ns.append(leave - enter)
         self._in_step = False
 
@@ -89,7 +92,7 @@ class Recorder:
     def median_step_s(self) -> float | None:
         """Return the median duration of the latest steps; None before the first has ended."""
         durations = list(self._durations_ns)
-        return statistics.median(durations) * 1e-9 if durations else None
+        return float(np.median(durations)) * 1e-9 if durations else None
 
     def started(self, request: int) -> tuple[str, str]:
         """Return axis and verb of a started call."""
@@ -100,7 +103,7 @@ class Recorder:
         """Return step, axis and verb of the last call that was noted; None if there is none."""
         for end in range(self._end, 0, -_ROW.size):
             kind, step, _, axis, verb, *_ = _ROW.unpack_from(self._rows, end - _ROW.size)
-            if kind in {Kind.CALL, Kind.ROOT, Kind.POSTED, Kind.FOUND, Kind.COMPLETED}:
+            if kind in {_CALL, _ROOT, _POSTED, _FOUND, _COMPLETED}:
                 return {"step": step, "axis": self.axes[axis], "verb": VERBS[verb]}
         return None
 
@@ -113,44 +116,61 @@ class Recorder:
     ) -> None:
         """Note a blocking call; `root` marks the rank that the others depend on."""
         if self.enabled:
-            kind = Kind.ROOT if root else Kind.CALL
+            kind = _ROOT if root else _CALL
             self._write(kind, self._axis_numbers[axis], _VERB[verb], enter, leave, sent_bytes)
 
     def copied(self, axis: str, enter: int, leave: int) -> None:
         """Note that data were arranged for an exchange."""
         if self.enabled:
-            self._write(Kind.COPIED, self._axis_numbers[axis], _VERB["copy"], enter, leave)
+            self._write(_COPIED, self._axis_numbers[axis], _VERB["copy"], enter, leave)
 
     def injected(self, enter: int, leave: int) -> None:
         """Note time that was burnt on purpose."""
         if self.enabled:
-            self._write(Kind.INJECTED, _OUTSIDE, 0, enter, leave)
+            self._write(_INJECTED, _OUTSIDE, 0, enter, leave)
+
+    def handed(self, verb: str, size_bytes: int) -> None:
+        """Note that a read or write of a file was handed to the thread that does them."""
+        if self.enabled:
+            at = self.now()
+            self._write(_HANDED, _OUTSIDE, _VERB[verb], at, at, size_bytes)
+
+    def stalled(self, verb: str, enter: int, leave: int) -> None:
+        """Note that the step waited for one."""
+        if self.enabled:
+            self._write(_STALLED, _OUTSIDE, _VERB[verb], enter, leave)
+
+    def moved(self, verb: str, size_bytes: int, enter: int, leave: int) -> None:
+        """Note when the thread did one; that may be long ago."""
+        if self.enabled:
+            self._write(_MOVED, _OUTSIDE, _VERB[verb], enter, leave, size_bytes)
 
     def posted(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = _OUTSIDE
     ) -> int:
         """Note that a call was started, to or from `partner` if with one rank; returns its number."""
-        number = len(self._requests)
-        key = (self._axis_numbers[axis], _VERB[verb])
-        self._requests.append(key)
+        requests, axis_number, verb_number = self._requests, self._axis_numbers[axis], _VERB[verb]
+        number = len(requests)
+        requests.append((axis_number, verb_number))
         if self.enabled:
-            self._write(Kind.POSTED, *key, enter, leave, sent_bytes, number, partner)
+            self._write(_POSTED, axis_number, verb_number, enter, leave, sent_bytes, number, partner)
         return number
 
     def polled(self, request: int, enter: int, leave: int) -> None:
         """Note time spent asking whether a started call is complete."""
         if self.enabled:
-            self._write(Kind.POLLED, *self._requests[request], enter, leave, 0, request)
+            self._write(_POLLED, *self._requests[request], enter, leave, 0, request)
 
     def found(self, request: int, enter: int, leave: int) -> None:
         """Note the question whose answer was that a started call is complete."""
         if self.enabled:
-            self._write(Kind.FOUND, *self._requests[request], enter, leave, 0, request)
+            self._write(_FOUND, *self._requests[request], enter, leave, 0, request)
 
     def completed(self, request: int, enter: int, leave: int) -> None:
         """Note the call from which on the rank relies on a started one."""
         if self.enabled:
-            self._write(Kind.COMPLETED, *self._requests[request], enter, leave, 0, request)
+            axis, verb = self._requests[request]
+            self._write(_COMPLETED, axis, verb, enter, leave, 0, request)
 
     def _write(  # noqa: PLR0917 - positional is faster
         self,
@@ -165,9 +185,9 @@ class Recorder:
     ) -> None:
         if self._end == len(self._rows):  # more calls than the warm-up showed
             self._rows.extend(bytes(len(self._rows)))
-        place = (kind, self._step, self._phase, axis, verb, sent_bytes, request, partner, enter, leave)
-        _ROW.pack_into(self._rows, self._end, *place)
-        self._end += _ROW.size
+        end, step, phase = self._end, self._step, self._phase
+        _pack(self._rows, end, kind, step, phase, axis, verb, sent_bytes, request, partner, enter, leave)
+        self._end = end + _ROW_BYTES
 
 
 class Phase:
@@ -194,5 +214,5 @@ class Phase:
             leave = record._ended = record.now()
             action = self._action
             kind, micro, part = (_ACTION[action.kind], *action[1:]) if action else _NO_ACTION
-            record._write(Kind.PHASE, _OUTSIDE, kind, self._enter, leave, 0, micro, part)
+            record._write(_PHASE, _OUTSIDE, kind, self._enter, leave, 0, micro, part)
         record._phase = _OUTSIDE

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pscale.replay.script import COMMUNICATION
-from pscale.results.events import PHASES, VERBS, Kind
+from pscale.results.events import OFFLOADING, PHASES, VERBS, Kind
 
 Column = NDArray[np.int64]
 Times = NDArray[np.float64]
@@ -61,15 +61,18 @@ def phase_table(rows: Rows, wait: Column, ideal_wait: Times, start_ns: int) -> T
         return np.bincount(cell[inside], values[inside], steps * len(PHASES))
 
     wall, copied = total(rows["kind"] == Kind.PHASE, time), total(rows["kind"] == Kind.COPIED, time)
+    stalled, moved = (total(rows["kind"] == kind, time) for kind in (Kind.STALLED, Kind.MOVED))
     communication, waited = total(communicates, time), total(communicates, wait)
     ends = rows["leave"][rows["kind"] == Kind.STEP] - start_ns
     unaccounted = np.diff(ends, prepend=0) - wall.reshape(steps, -1).sum(axis=1)
     times = {
         "wall_s": wall,
-        "compute_s": wall - communication - copied,
+        "compute_s": wall - communication - copied - stalled,
         "transfer_s": communication - waited,
         "wait_s": waited,
         "copy_s": copied,
+        "offload_s": stalled,
+        "offload_io_s": moved,
         "hidden_s": total(communicates, hidden(rows)),
         "ideal_wait_s": total(communicates, ideal_wait),
         "injected_s": total(rows["kind"] == Kind.INJECTED, time),
@@ -79,7 +82,19 @@ def phase_table(rows: Rows, wait: Column, ideal_wait: Times, start_ns: int) -> T
     return {
         "step": np.repeat(np.arange(steps), len(PHASES)),
         "phase": np.tile(np.array(PHASES), steps),
+        **_offloaded_bytes(rows, total),
         **{name: values * 1e-9 for name, values in times.items()},
+    }
+
+
+def _offloaded_bytes(rows: Rows, total: Callable[[Mask, NDArray[Any]], NDArray[Any]]) -> Table:
+    """Return the bytes that were handed to the thread that reads and writes."""
+    handed = rows["kind"] == Kind.HANDED
+    return {
+        f"offload_{verb}_bytes": total(handed & (rows["verb"] == VERBS.index(verb)), rows["bytes"]).astype(
+            np.int64
+        )
+        for verb in OFFLOADING
     }
 
 

@@ -23,7 +23,8 @@ def event_table(
     """Return the rows as columns of `events`, with times since `start_ns`; collective."""
     members = [_members(axis, rank) for axis in axes]
     kind, number = rows["kind"], rows["axis"]
-    of_axis = (number >= 0) & (kind != Kind.INJECTED)
+    of_file = np.isin(kind, (Kind.HANDED, Kind.STALLED, Kind.MOVED))
+    of_axis = (number >= 0) & (kind != Kind.INJECTED) | of_file
     verbs = np.array([*VERBS, ""])[np.where(of_axis, rows["verb"], len(VERBS))]
     groups = np.array([*(group[0] for group in members), _NOTHING])
     started = np.isin(kind, (Kind.POSTED, Kind.POLLED, Kind.FOUND, Kind.COMPLETED))

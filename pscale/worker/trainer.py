@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from pscale.config import Train
 from pscale.data import Batches
+from pscale.nn.offload.keeping import Keeping
+from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.storage import Storage
 from pscale.nn.rate import learning_rate
 from pscale.parallel.pipeline import Boundary
 from pscale.parallel.replicas import Replicas
@@ -19,6 +22,7 @@ from pscale.worker.build import Stage
 from pscale.worker.passes import Passes
 from pscale.worker.recorder import Recorder
 from pscale.worker.routed import Routed
+from pscale.worker.scaled import Scaled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +39,20 @@ class Trainer:
     sharing: int  # replicas that share the batch
     losses: NDArray[np.float64]
     routed: Routed
+    scaled: Scaled
+    storage: Storage | None = None  # of what is offloaded
+    keeping: Keeping[Bytes] = field(default_factory=Keeping)  # of what blocks keep for backward
     under_way: dict[tuple[int, int], list[Any]] = field(default_factory=dict)  # by micro-batch and part
 
     def step(self, index: int) -> None:
         """Run one optimizer step on this rank's samples of global batch `index`."""
-        with self.recorder.step(index):
+        with self.recorder.step(index), self.scaled.tolerating():
             self.differentiate(index)
             self.update(index)
 
     def differentiate(self, index: int) -> None:
-        """Bring the gradients of global batch `index` together."""
+        """Bring the gradients of global batch `index` together, at the scale of the loss."""
+        self.scaled.begin(index)
         self.replicas.start_step()
         self.boundary.start_step()
         for action in self.boundary.actions:
@@ -56,13 +64,15 @@ class Trainer:
         self.losses[index] += self.routed.note(index)
 
     def update(self, index: int) -> None:
-        """Clip by the norm of the whole model's gradient and do the optimizer's step."""
+        """Clip by the norm of the whole model's gradient and do the optimizer's step; none after overflow."""
         with self.recorder.phase("update"):
-            scale = 1.0
-            if self.train.clip is not None:
-                norm = math.sqrt(self.replicas.square_norm())
-                scale = min(1.0, self.train.clip / norm) if norm else 1.0
-            self.replicas.update(learning_rate(self.train, index, self.sharing), scale)
+            factor, scale, clip = 1.0, self.scaled.value, self.train.clip
+            if clip is not None or self.scaled.watched:
+                norm = math.sqrt(self.replicas.square_norm()) / scale
+                if not self.scaled.accepts(index, norm):
+                    return
+                factor = min(1.0, clip / norm) if clip is not None and norm else 1.0
+            self.replicas.update(learning_rate(self.train, index, self.sharing), factor / scale)
 
     def _act(self, index: int, action: Action) -> None:
         match action.kind:
@@ -86,8 +96,9 @@ class Trainer:
             x = inputs if first else edge.receive(action)
             x, caches = self._passes.forward(action.part, x)
             if last:
-                value, cache = self.stage.loss.forward(x, targets, self.target_weight)
-                self.losses[index] += value
+                scale = self.scaled.value
+                value, cache = self.stage.loss.forward(x, targets, self.target_weight * scale)
+                self.losses[index] += value / scale
                 caches.append(cache)
             else:
                 edge.send(action, x)
@@ -96,8 +107,11 @@ class Trainer:
     def _backward(self, action: Action) -> None:
         """Find the gradients; tell the replicas of every unit, unless products for it are put off."""
         edge, caches = self.boundary, self.under_way.pop((action.micro, action.part))
-        begins = not edge.receives(action)
-        dx: NDArray[Any] | None = self.stage.loss.backward(caches.pop()) if begins else edge.receive(action)
+        of_loss = None if edge.receives(action) else caches.pop()
+        self.keeping.begin(caches)
+        dx: NDArray[Any] | None = (
+            edge.receive(action) if of_loss is None else self.stage.loss.backward(of_loss)
+        )
         assert dx is not None
         put_off = []
 
@@ -122,7 +136,7 @@ class Trainer:
 
     @property
     def _passes(self) -> Passes:
-        return Passes(stage=self.stage, replicas=self.replicas)
+        return Passes(stage=self.stage, replicas=self.replicas, keeping=self.keeping)
 
     def _is_last(self, action: Action) -> bool:
         return action.micro == self.train.micro_batches - 1

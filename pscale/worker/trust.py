@@ -15,7 +15,7 @@ from pscale.worker.require import unmet
 Ranks = Sequence[Mapping[str, Any]]  # rows of the table `ranks`
 
 # Replicas sum the same numbers in the same order; what remains is the library's choice of order per rank.
-_SPREAD_LIMIT = {"float32": 1e-5, "float64": 1e-12}
+_SPREAD_LIMIT = {"float64": 1e-12, "float32": 1e-5, "fp16": 1e-5, "bf16": 1e-5}  # 16 bits: equal
 
 
 def trouble(case: Case, ranks: Ranks, losses: Sequence[float], columns: Mapping[str, Any]) -> str:
@@ -26,6 +26,11 @@ def trouble(case: Case, ranks: Ranks, losses: Sequence[float], columns: Mapping[
 def _troubles(case: Case, ranks: Ranks, losses: Sequence[float], columns: Mapping[str, Any]) -> Iterator[str]:
     if not all(math.isfinite(loss) for loss in losses):
         yield "the loss is not finite; lower train.lr or set train.clip"
+    if losses and len(columns.get("skipped_steps") or ()) == len(losses):
+        yield (
+            "every step was skipped: gradients overflowed down to a loss scale of "
+            f"{columns['loss_scales'][-1]:.10g}; lower precision.initial_scale or train.lr"
+        )
     limit = _SPREAD_LIMIT[case.model.dtype]
     for what, spread in (("replicas", columns["replica_spread"]), ("losses", columns["loss_spread"])):
         if not spread <= limit:

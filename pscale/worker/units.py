@@ -20,7 +20,7 @@ from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Param, constant, normal, share
 from pscale.nn.queue import Standing, Whole, capacity
 from pscale.nn.routing import Router, Tally, has_experts
-from pscale.parallel import context, expert, sequence, standing, tensor
+from pscale.parallel import context, expert, sequence, slices, standing, tensor
 from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.layout import layout_of, runs_of
 from pscale.parallel.part import Sliced, SlicedTargets
@@ -202,5 +202,6 @@ class Units:
 
     def _leave(self) -> Layer:
         """Return the way from partial products of tensor ranks to what they have in common."""
-        leave = sequence.Leave if self.sliced else tensor.Leave
-        return leave(self.tensor, buffers=self.buffers)
+        if self.sliced:
+            return slices.Leave(self.tensor, sequence.T_DIM, buffers=self.buffers)
+        return tensor.Leave(self.tensor, buffers=self.buffers)

@@ -16,6 +16,7 @@ from pscale.data import prepare
 from pscale.mesh.axis import Mesh
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.param import Cut, Param
+from pscale.number import narrow, tolerance
 from pscale.parallel.strategies import calls
 from pscale.results.events import VERBS, Kind
 from pscale.results.files import write_json
@@ -61,19 +62,21 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     whole = on_one_rank(case)
     serial = trained(whole, SoloMesh(), Recorder([]), order.folder)
     weights = [part for rank, _ in everyone for part in rank.weights]
-    compressed = case.plan.compression != "none"  # all goes its own way once the first step is done
-    compared = slice(1) if compressed else slice(None)
+    rounds = narrow(case.model.dtype)
+    departs = rounds or case.plan.compression != "none"  # all goes its own way once the first step is done
+    compared = slice(1) if departs else slice(None)
     errors = {
         "loss": [["every step", _error(everyone[0][0].losses[compared], serial.losses[compared])]],
         "gradient": _errors([part for rank, _ in everyone for part in rank.gradients], serial.gradients),
-        "weight": _disagreements(weights) if compressed else _errors(weights, serial.weights),
+        "weight": _disagreements(weights) if departs else _errors(weights, serial.weights),
     }
     found = sorted(count for _, counts in everyone for count in counts)
     predicted = sorted(_predicted(case))
+    limit = tolerance(case.model.dtype) if rounds else LIMIT
     worst = max(error for kind in errors.values() for _, error in kind)
     verified = {
-        "passed": worst <= LIMIT and found == predicted,
-        "limit": LIMIT,
+        "passed": worst <= limit and found == predicted,
+        "limit": limit,
         "errors": errors,
         "counted": found,
         "predicted": predicted,

@@ -10,7 +10,6 @@ import contextlib
 import faulthandler
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -74,7 +73,7 @@ class Watch:
     def _report(self, still_s: float) -> None:
         """Append this rank's evidence to the file of its host, as one line in one write."""
         line = json.dumps({**self.evidence(), "still_s": round(still_s, 1), "unix_s": time.time()}) + "\n"
-        path = self._folder / f"hang-{socket.gethostname()}.jsonl"
+        path = self._folder / f"hang-{os.uname().nodename}.jsonl"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(descriptor, line.encode())
@@ -94,7 +93,7 @@ class Watch:
         return {
             "rank": world.rank,
             "ranks": world.size,
-            "host": socket.gethostname(),
+            "host": os.uname().nodename,
             "pid": os.getpid(),
             "step": step,
             "phase": phase,

@@ -34,13 +34,16 @@ def test_each_case_gets_its_own_answer(tmp_path):
     assert found[1].ratio.value == pytest.approx(1.05, rel=0.01)
     assert found[1].text.startswith("slower by ")
     assert "would have been" in found[0].text
-    assert "repeat more" in found[3].text
+    assert "free the machine of other work" in found[3].text
 
 
 def test_what_is_relevant_decides_between_no_difference_and_too_noisy(tmp_path):
     pair = runs(tmp_path, [Point(ranks=1, launch_noise=0.02)], [Point(ranks=1, launch_noise=0.02)])
     assert compare(*pair, relevant=0.2).cases[0].answer == "same"
-    assert compare(*pair, relevant=0.01).cases[0].answer == "unclear"
+    (one,) = compare(*pair, relevant=0.01).cases
+    assert one.answer == "unclear"
+    assert f"one of 1% takes about {one.launches_needed} launches" in one.text
+    assert one.launches_needed == pytest.approx(10 * (one.detectable / 0.01) ** 2, rel=0.1)
 
 
 def test_a_run_against_itself_and_against_one_of_the_same_seed_is_not_different(tmp_path):

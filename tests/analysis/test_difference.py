@@ -12,9 +12,11 @@ def launches(random, count, *, slower=1.0, between=0.01):
     return list(slower * np.exp(logs))
 
 
-def compared(random, a, b, **of_b):
-    seeds = random.integers(0, 2**31, 2)
-    one = difference(sample(launches(random, a), [seeds[0]]), sample(launches(random, b, **of_b), [seeds[1]]))
+def compared(random, a, b, *, slower=1.0, between=0.01):
+    sides = launches(random, a, between=between), launches(random, b, between=between, slower=slower)
+    one = difference(
+        *(sample(side, [seed]) for side, seed in zip(sides, random.integers(0, 2**31, 2), strict=True))
+    )
     return one, one.answer(one.p, one.detectable(1), 0.05)
 
 
@@ -53,12 +55,13 @@ def test_equal_sets_are_called_different_less_often_than_1_in_20(a, b):
 
 
 @pytest.mark.parametrize(("slower", "answer"), [(1.05, "slower"), (1 / 1.05, "faster")])
-def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_one(slower, answer):
+def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_half_of_that(slower, answer):
     random = np.random.default_rng(8)
-    found = [compared(random, 10, 10, slower=slower) for _ in range(60)]
+    found = [compared(random, 10, 10, slower=slower, between=0.024) for _ in range(60)]
     assert sum(given == answer for _, given in found) >= 0.95 * 60
     assert np.mean([one.ratio.value for one, _ in found]) == pytest.approx(slower, rel=0.005)
-    assert np.mean([np.sign(slower - 1) * one.effect for one, _ in found]) > 0.9
+    # Of two normal distributions that are 1.4 of their joint deviations apart.
+    assert np.mean([one.effect for one, _ in found]) == pytest.approx(np.sign(slower - 1) * 0.84, abs=0.03)
 
 
 def test_a_difference_called_detectable_is_detected_most_of_the_time():

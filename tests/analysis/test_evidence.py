@@ -54,6 +54,16 @@ def test_a_healthy_run_has_no_warnings(tmp_path):
     assert summary_of(tmp_path / "run", [point]).remarks == ()
 
 
+def test_what_recording_costs_is_the_price_of_a_note_times_the_notes_of_the_busiest_rank(tmp_path):
+    costs = {"recording_ratio": 0.997, "recording_call_s": 1e-6}
+    points = [
+        Point(ranks=ranks, row=costs, rank_row={"notes": 500 * ranks, "wall_s": 2.0}) for ranks in (1, 2)
+    ]
+    (said,) = [note for note in summary_of(tmp_path / "run", points).notes if note.startswith("Recording")]
+    assert "take -0.3% to -0.3%, case by case" in said
+    assert said.endswith("; a note takes 1 µs, all of a rank 0.05% of its steps at most.")
+
+
 def test_launches_on_different_nodes_or_libraries_are_told_once_for_the_run(tmp_path):
     points = [Point(ranks=1, hosts=("a",)), Point(ranks=2, hosts=("b",), rank_row={"blas": "mkl"})]
     remarks = summary_of(tmp_path / "run", points).remarks

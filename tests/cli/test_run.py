@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 
 import pytest
 
@@ -131,10 +130,15 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
     lock = folder / "lock"
     lock.write_text(lock.read_text().replace(f"process {os.getpid()}", f"process {2**30}"))
     assert f"interrupted: {label} nobody is at work on it" in pscale("status")[1]
-    ending = threading.Timer(
-        0.2, Journal.open(folder).ended, [(last["case"], last["repeat"]), "failed", "why", 1.0]
-    )
-    ending.start()
+    draw, journal = status_module._page, Journal.open(folder)
+
+    def ends_once_it_is_drawn(document):
+        drawn = draw(document)
+        if not journal.is_finished():
+            journal.ended((last["case"], last["repeat"]), "failed", "why", 1.0)
+        return drawn
+
+    monkeypatch.setattr(status_module, "_page", ends_once_it_is_drawn)
     code, said = pscale("status", folder, "--watch")
     assert code == 0
     assert "3 of 3 launches have ended: 1 failed, 2 ok" in said

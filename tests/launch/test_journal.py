@@ -103,6 +103,22 @@ with Journal.open(pathlib.Path(sys.argv[1])).locked() as works:
         assert works
 
 
+def test_one_that_was_killed_while_it_started_a_program_leaves_its_lock_a_moment_later(journal):
+    code = """
+import os, pathlib, signal, sys, time
+from pscale.launch.journal import Journal
+with Journal.open(pathlib.Path(sys.argv[1])).locked():
+    if os.fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.5)  # and then it would become that program
+    os._exit(0)
+"""
+    killed = subprocess.run([sys.executable, "-c", code, journal.folder], check=False)
+    assert killed.returncode == -9
+    with journal.locked() as works:
+        assert works
+
+
 def test_a_file_system_without_locks_is_told(journal, monkeypatch):
     def refuse(*_):
         raise OSError(37, "No locks available")

@@ -79,6 +79,12 @@ def test_without_a_failure_file_the_last_lines_of_the_log_are_quoted(job):
     assert outcome.reason == f"exit code 7: two / three / four [{job.folder / 'stderr.log'}]"
 
 
+def test_of_a_stack_that_a_rank_left_its_innermost_calls_are_quoted(job):
+    stack = "Thread 0x7f (most recent call first):\\n" + "".join(f"  File {n}, in f\\n" for n in range(9))
+    outcome = job(f"printf 'said before\\n{stack}' >&2; exit 7")
+    assert "exit code 7: File 0, in f / File 1, in f / File 2, in f [" in outcome.reason
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

@@ -205,7 +205,9 @@ def test_the_default_partition_or_the_one_that_is_named_says_what_its_nodes_are_
     shape = scheduler.shape(Launch())
     assert (shape.machine.nodes, shape.machine.cores, shape.longest_s) == (4, 2, 86400)
     assert "main" in shape.machine.host
-    assert BY_NAME["flux"].name == "flux"
+    assert scheduler.shape(Launch(partition="small")).machine.nodes == 2
+    with pytest.raises(LaunchError, match="no partition batch; it has: small, main"):
+        scheduler.shape(Launch(partition="batch"))
     scheduler, _ = fake("flux")
     assert (scheduler.shape(Launch()).machine.nodes, scheduler.shape(Launch()).machine.cores) == (4, 2)
 

@@ -53,6 +53,26 @@ def test_without_a_scheduler_that_answers_launches_happen_here_and_it_is_said_wh
         decide("pbs", {})
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "slurm",
+            "Slurmctld(primary) at head is DOWN\n****\n** RESTORE SLURMCTLD DAEMON TO SERVICE **\n****",
+        ),
+        ("pbs", "Connection refused\nqstat: cannot connect to server head (errno=111)"),
+        ("lsf", "lsid: ls_getentitlementinfo() failed: LIM is down; try later"),
+    ],
+)
+def test_while_the_scheduler_cannot_be_reached_nothing_is_launched_on_its_login_node(commands, name, said):
+    alive = {"slurm": "scontrol", "pbs": "qstat", "lsf": "lsid"}
+    (commands(name) / alive[name]).write_text(f"#!/bin/sh\necho '{said}'; exit 1\n")
+    with pytest.raises(LaunchError, match=r"try again when it answers.*scheduler=none") as refused:
+        decide("auto", {})
+    assert "***" not in str(refused.value)
+    assert decide("none", {}).scheduler is None
+
+
 def test_inside_a_job_launches_happen_in_it_whatever_could_be_submitted(commands):
     commands("slurm")
     for choice in ("auto", "slurm", "pbs"):

@@ -12,7 +12,8 @@ import numpy as np
 from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.mesh import grid, mpi
-from pscale.parallel.strategies import GROUPS, check
+from pscale.parallel.ranks import GROUPS
+from pscale.parallel.strategies import check
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import VERBS, Kind, Recorder
 
@@ -28,6 +29,7 @@ PLANS = {
         for kind in ("fp16", "int8", "sign", "topk", "powersgd")
     },
     "zero 1": Plan(dp=2, zero=1),
+    "zero 1, offloaded": Plan(dp=2, zero=1, offload="both"),
     "zero 2": Plan(dp=2, zero=2),
     "zero 3": Plan(dp=2, zero=3),
     "zero 3, kept": Plan(dp=2, zero=3, reshard_after_forward=False),

@@ -71,6 +71,9 @@ def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
     row = next(iter(results.cases.values()))
     assert row["status"] == "timeout"
     assert "3 s" in row["reason"]
+    log = results.folder / row["reason"].rpartition("[")[2].rstrip("]")  # from the run's folder
+    assert log.name == "stderr.log"
+    assert log.exists()
 
 
 def test_ranks_that_wait_for_one_that_never_joins_are_called_hung_with_a_roll_call(cli, tiny, monkeypatch):

@@ -36,13 +36,14 @@ def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):
 def reductions(tmp_path_factory):
     cli = Cli(tmp_path_factory.mktemp("reductions"))
     sweep = "sweep: {ranks: [1, 2, 4], plan.reduction: [bucketed, all-reduce, gather-broadcast]}"
+    sweep += "\nexclude: [\"ranks == 1 and plan.reduction != 'bucketed'\"]"  # alone they are one
     text = TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep).replace("dp: ranks", "dp: ranks, bucket: 20KiB")
     return cli.run(cli.suite(text))
 
 
 def test_every_exchange_of_gradients_gives_the_losses_of_the_serial_run(reductions):
     rows = list(reductions.cases.values())
-    assert len(rows) == 9
+    assert len(rows) == 7
     serial = next(row for row in rows if row["ranks"] == 1)
     for row in rows:
         assert row["status"] == "ok", row["reason"]
@@ -91,8 +92,9 @@ def test_the_kinds_of_time_of_every_phase_add_up_to_its_wall_time(reductions):
 
 def test_every_loading_mode_trains_on_the_same_text(cli):
     sweep = "sweep: {ranks: [1, 2], data.loading: [memory, mpi-io, scatter, files]}"
+    sweep += "\nexclude: [\"ranks == 1 and data.loading != 'memory'\"]"
     rows = cli.run(cli.suite(TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep))).rows("cases")
-    assert len(rows) == 8
+    assert len(rows) == 5
     for row in rows:
         assert row["status"] == "ok", row["reason"]
         assert difference(row["losses"], rows[0]["losses"]) < 1e-12

@@ -36,7 +36,7 @@ inject={rank: 1, delay: 10ms, every: 2}
 LATE_STAGE = """
 model={kind: gpt, layers: 4, width: 8, heads: 2, sequence: 8}
 data={kind: synthetic}
-train={micro_batches: 2, steps: 24}
+train={steps: 24}
 plan={pp: ranks}
 inject={rank: 1, phase: forward, delay: 100ms, every: 2}
 """
@@ -61,11 +61,15 @@ def table(rows, value, phases=PHASES):
     return found
 
 
+def begins(steps):
+    """Return when each rank begins a step."""
+    ends = table(steps, "end_s", ["data"])  # of the whole step
+    return np.concatenate([np.zeros((4, 1)), ends[:, :-1]], axis=1)
+
+
 def ready(steps):
     """Return when each rank has done its own work of a step and comes to meet the others."""
-    ends = table(steps, "end_s", ["data"])  # of the whole step
-    begins = np.concatenate([np.zeros((4, 1)), ends[:, :-1]], axis=1)
-    return begins + table(steps, "compute_s", ["data", "forward", "backward"])
+    return begins(steps) + table(steps, "compute_s", ["data", "forward", "backward"])
 
 
 def test_ten_milliseconds_of_a_rank_are_ten_of_wait_on_the_others_and_the_rank_is_named(cli):
@@ -88,13 +92,16 @@ def test_ten_milliseconds_of_a_rank_are_ten_of_wait_on_the_others_and_the_rank_i
     assert "injected 10 ms in backward of rank 1" in results.output
 
 
-def test_a_late_stage_is_waited_for_by_those_that_receive_from_it(cli):
+def test_a_late_stage_is_waited_for_by_those_that_receive_from_it_and_for_no_longer(cli):
     delay_s, late, downstream = 0.1, slice(None, None, 2), [2, 3]
     results = cli.run(cli.suite(SUITE), *settings(LATE_STAGE))
+    steps = results.rows("steps")
     received = [row for row in results.rows("calls") if (row["verb"], row["phase"]) == ("receive", "forward")]
-    waits, burnt = table(received, "wait_s"), table(results.rows("steps"), "injected_s")[1]
-    beyond = np.median((waits - burnt)[downstream, late], axis=1)  # with what it took to come to the receive
-    assert beyond.min() >= -0.05 * delay_s
+    waits, burnt = table(received, "wait_s"), table(steps, "injected_s")[1]
+    sent, here = begins(steps) + table(steps, "wall_s", ["data", "forward"]), begins(steps)
+    kept = np.array([sent[rank - 1] - here[rank] for rank in downstream])  # until the stage before has sent
+    assert np.median(waits[downstream, late] - burnt[late], axis=1).min() >= -0.05 * delay_s
+    assert np.abs(np.median(waits[downstream, late] - kept[:, late], axis=1)).max() <= 0.05 * delay_s
     (found,) = summarise(load(results.folder)).late
     assert (found.rank, found.phase) == (1, "forward")
 

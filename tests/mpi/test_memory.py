@@ -1,5 +1,6 @@
 """Under a real MPI: what does not fit is predicted and not started, and what runs is measured."""
 
+import pytest
 from whole_runs import TINY
 
 from pscale.parallel.memory import KINDS
@@ -19,3 +20,22 @@ def test_a_case_that_needs_more_than_the_limit_is_skipped_and_its_memory_predict
     assert rank["peak_of_steps"]
     assert rank["peak_rss_bytes"] > rank["empty_rss_bytes"] > 20 << 20
     assert "predicted alone" in (results.folder / "report.md").read_text()
+
+
+LARGE = """
+name: large
+scaling: throughput
+model: {kind: gpt, layers: 2, width: 256, heads: 4, sequence: 512, vocabulary: 256}
+data: {kind: synthetic}
+train: {batch: 12, steps: 1, warmup: 1}
+timing: {gemm_peak: false, overhead_steps: 0}
+repeat: 1
+"""
+
+
+def test_the_system_measures_what_was_predicted(cli):
+    results = cli.run(cli.suite(LARGE))
+    (row,), (rank,) = results.cases.values(), results.rows("ranks")
+    predicted = sum(row[f"predicted_{kind}_bytes"] for kind in KINDS)
+    assert predicted > 200 << 20, "or Python's own objects would be seen"
+    assert rank["peak_rss_bytes"] - rank["empty_rss_bytes"] == pytest.approx(predicted, rel=0.05)

@@ -15,16 +15,13 @@ ranks: 4
 launch: {oversubscribe: true, time_limit: 2m}
 sweep:
   cases:
-  - {zero: 2}
   - {zero: 3, shard: 2}
-  - {tp: 4}
   - {tp: 2, sp: true, zero: 3, optimizer: lamb, checkpoint: full}
   - {cp: 4, context: ring}
   - {cp: 2, context: ulysses, tp: 2, optimizer: adafactor, checkpoint: selective}
   - {cp: 2, context: all-gather, placement: contiguous, zero: 1}
   - {pp: 4, schedule: 1f1b, micro_batches: 4}
   - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1}
-  - {pp: 2, schedule: zero-bubble, cp: 2}
   - {compression: topk, tp: 2, sp: true}
   - {compression: powersgd, pp: 2}
   - {pp: 2, schedule: zero-bubble, zero: 3, optimizer: adafactor, checkpoint: every-2}
@@ -63,8 +60,21 @@ sweep:
   - {ty: 2, tz: 2, algorithm: axonn}
 """
 
+BITS = """
+name: bits
+scaling: strong
+model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 257}
+train: {batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5}
+ranks: 4
+launch: {oversubscribe: true, time_limit: 2m}
+sweep:
+  cases:
+  - {precision: bf16, tp: 2, sp: true}
+  - {precision: fp16, zero: 2, cp: 2, reduce: float32}
+"""
 
-@pytest.mark.parametrize("text", [DENSE, MIXTURE, GRIDS], ids=["dense", "mixture", "grids"])
+
+@pytest.mark.parametrize("text", [DENSE, MIXTURE, GRIDS, BITS], ids=["dense", "mixture", "grids", "bits"])
 def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, text):
     command = cli.command("verify", cli.suite(text), "--reports", cli.reports, "--json")
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -1,18 +1,18 @@
 """Bare collectives make the calls that were predicted; their bandwidths are those of nccl-tests."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import pandas as pd
 import pytest
+from bare_runs import write_bare
 from plans import TEXT, counted_calls, each_rank, name, on_plan, predicted_calls
 
 from pscale.analysis.bandwidth import bandwidths
+from pscale.analysis.frames import load
 from pscale.analysis.headline import of_network
-from pscale.config import Data, Model, Plan, Train, to_dict
+from pscale.config import Data, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel import check
 from pscale.parallel.memory import memory_bytes
+from pscale.parallel.strategies import check
 
 MODEL = Model(
     kind="collectives", layers=1, width=1, heads=1, sequence=1, vocabulary=0, message_bytes=240, calls=3
@@ -59,20 +59,12 @@ def test_what_means_nothing_or_does_not_divide_is_refused(plan, message):
 
 
 def row(verb, rank, phase, **times):
-    known = {"transfer_s": 0.0, "wait_s": 0.0, "together_s": 0.0, "hidden_s": 0.0, "exposed_s": 0.0}
-    of_call = {
-        "case": "a",
-        "axis": "dp",
-        "verb": verb,
-        "rank": rank,
-        "phase": phase,
-        "count": 10,
-        "bytes": 60,
-    }
+    known = {"transfer_s": 0.0, "wait_s": 0.0, "hidden_s": 0.0, "exposed_s": 0.0}
+    of_call = {"axis": "dp", "verb": verb, "rank": rank, "phase": phase, "count": 10, "bytes": 60}
     return {**of_call, **known, **times}
 
 
-def test_bandwidths_are_of_the_algorithm_and_of_the_bus_as_nccl_tests_have_them():
+def test_bandwidths_are_of_the_algorithm_and_of_the_bus_as_nccl_tests_have_them(tmp_path):
     rows = [
         *(row("all_reduce", rank, "forward", transfer_s=0.2, wait_s=0.2 * rank) for rank in range(4)),
         *(row("all_reduce", rank, "backward", hidden_s=0.3, exposed_s=0.1) for rank in range(4)),
@@ -81,12 +73,11 @@ def test_bandwidths_are_of_the_algorithm_and_of_the_bus_as_nccl_tests_have_them(
         *(row("receive", rank, "forward", exposed_s=0.3, bytes=0) for rank in range(4)),
         row("barrier", 0, "forward", wait_s=1.0),
     ]
-    planned = to_dict(on_plan(BARE, Plan(dp=4)))
-    gather, reduce, send = bandwidths(SimpleNamespace(calls=pd.DataFrame(rows), planned={"a": planned}))
+    gather, reduce, send = bandwidths(load(write_bare(tmp_path / "run", 4, {240: rows})))
     (headline,) = of_network([gather, reduce, send])
     assert (headline.topic, headline.text) == (
         "dp, 4 ranks",
-        "An all-reduce of 0.234375 KiB takes 5e+04 µs, one of 0.234375 KiB gets 7.2e-06 GB/s on the bus.",
+        "An all-reduce of 240 B takes 50 ms, one of 240 B gets 7.2e-06 GB/s on the bus.",
     )
     assert (gather.verb, reduce.verb, send.verb) == ("all_gather", "all_reduce", "send")
     assert (reduce.call_s, reduce.least_s, reduce.most_s) == pytest.approx((0.05, 0.02, 0.08))

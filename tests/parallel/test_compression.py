@@ -9,11 +9,12 @@ from thread_mesh import run_ranks
 
 from pscale.config import Model, Plan
 from pscale.errors import PlanError
-from pscale.parallel import check, data
+from pscale.parallel import data
 from pscale.parallel.compression.blocks import BLOCK, ROUNDINGS, Blocks
 from pscale.parallel.compression.factors import LowRank
 from pscale.parallel.compression.largest import Largest
 from pscale.parallel.compression.make import make_compressed
+from pscale.parallel.strategies import check
 
 KINDS = ["fp16", "int8", "sign", "topk", "powersgd"]
 SHAPES = [(40, 60), (60,), (50, 90), (17,)]

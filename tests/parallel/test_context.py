@@ -10,10 +10,11 @@ from pscale.config import Plan
 from pscale.errors import PlanError
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
-from pscale.parallel import check, context
+from pscale.parallel import context
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.layout import Layout
 from pscale.parallel.memory import kept_bytes, memory_bytes
-from pscale.parallel.predict import executed_flops
+from pscale.parallel.strategies import check
 
 CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
 HEADS, WIDTH = 12, 48  # the scale of scores, 1/2, is exact

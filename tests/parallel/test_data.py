@@ -4,9 +4,9 @@ from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel import check
 from pscale.parallel.data import Replicated, calls
 from pscale.parallel.reduction import buckets, make_reduction
+from pscale.parallel.strategies import check
 from pscale.results.events import Kind
 from pscale.worker.build import build
 from pscale.worker.recorder import Recorder

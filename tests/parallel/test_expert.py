@@ -5,10 +5,10 @@ from plans import most_kept, multiplied, name
 
 from pscale.config import Case, Model, Plan, Timing, Train
 from pscale.errors import PlanError
-from pscale.parallel import check
 from pscale.parallel.expert import calls
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.memory import kept_bytes
-from pscale.parallel.predict import executed_flops
+from pscale.parallel.strategies import check
 
 MODEL = Model(
     kind="moe", layers=3, width=16, heads=2, sequence=12, experts=4, top_k=2, every=2, dtype="float64"

@@ -16,11 +16,12 @@ from pscale.nn.buffers import Buffers
 from pscale.nn.kernels import tile
 from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Arena, Param, constant, share
-from pscale.parallel import check, strategies
+from pscale.parallel import strategies
 from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut
 from pscale.parallel.matrix.linear import MatrixLinear, make_product
 from pscale.parallel.matrix.norm import ColumnNorm
+from pscale.parallel.strategies import check
 from pscale.results.events import VERBS, Kind
 from pscale.worker.recorder import Recorder
 

@@ -9,7 +9,8 @@ from pscale.mesh.solo import Solo
 from pscale.nn.buffers import Buffers
 from pscale.nn.loss import CrossEntropy
 from pscale.nn.param import share
-from pscale.parallel import check, tensor
+from pscale.parallel import tensor
+from pscale.parallel.strategies import check
 from pscale.parallel.vocabulary import ParallelCrossEntropy
 
 

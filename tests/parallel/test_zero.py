@@ -11,8 +11,8 @@ from pscale.data import prepare
 from pscale.errors import PlanError
 from pscale.mesh.axis import lies_in
 from pscale.mesh.solo import Done, Solo, SoloMesh
-from pscale.parallel import check
 from pscale.parallel.shards import Shards
+from pscale.parallel.strategies import check
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
 

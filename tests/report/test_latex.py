@@ -59,6 +59,8 @@ def test_a_paper_gets_the_numbers_of_the_report(summary):
         (r"\input{/etc/passwd}", r"\textbackslash{}input\{/etc/passwd\}"),
         ("ring -- 2×4 · 3 µs – 4", r"ring -{}- 2$\times$4 $\cdot$ 3 $\mu$s \textendash{} 4"),
         ("né 日本\x1b", "né ?? "),
+        ("Łódź, Ħal", "Łódź, ?al"),
+        ("✓ ✗ log₂ p²", r"$\surd$ $\times$ log$_2$ p$^2$"),
     ],
 )
 def test_text_is_shown_as_it_is(words, written):

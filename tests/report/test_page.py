@@ -94,6 +94,16 @@ def test_files_inside_the_page_are_those_that_csv_writes(page, summary):
         assert unquote(data) == tables[name.removesuffix(".csv")]
 
 
+def test_every_figure_has_its_data_and_every_section_of_tables_a_file(page, failed):
+    for figure in [each for each in page.all("figure") if each.attributes["class"] == "chart"]:
+        assert len(figure.all("svg")) == 1
+        assert figure.all("table"), figure.attributes["id"]
+        assert any("download" in link.attributes for link in figure.all("a")), figure.attributes["id"]
+    for whole in (page, read(page_of(failed))):
+        for each in [one for one in whole.all("section") if one.all("table")]:
+            assert any("download" in link.attributes for link in each.all("a")), each.attributes["id"]
+
+
 def test_no_text_of_a_suite_becomes_markup_or_leads_away(hostile, hostile_text):
     page = read(hostile_text)
     assert len(page.all("script")) == 1

@@ -76,7 +76,7 @@ def test_memory_is_shown_predicted_beside_counted_beside_measured(compared):
 
 def test_bubbles_and_experts_have_tables_of_their_own(compared):
     (bubbles,) = grids_plans.bubbles(compared)
-    assert [(row["case"], row["bubble predicted"]) for row in shown(bubbles)] == [("b", "25.0%")]
+    assert [(row["case"], row["predicted"]) for row in shown(bubbles)] == [("b", "25.0%")]
     (experts,) = grids_plans.mixtures(compared)
     assert shown(experts)[0]["dropped choices"] == "12.5%"
     assert shown(experts)[0]["busiest expert"] == "1.50 × mean"

@@ -7,6 +7,8 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
+from pscale.report.grid import Column, Grid
+from pscale.report.shown import show_grid
 from pscale.report.terminal import render_terminal
 
 
@@ -28,6 +30,14 @@ def test_a_wider_terminal_shows_more_columns(summary):
     assert "of peak  launches" in shown(summary, 160)
     assert re.search(r"of peak  launches.* GFLOP/s", shown(summary, 160))
     assert re.search(r"of peak  launches(?!.* GFLOP/s)", shown(summary, 100))
+
+
+def test_names_keep_some_letters_where_figures_fill_the_line():
+    columns = (Column("case", right=False, fold=True), *[Column("of a figure")] * 6)
+    grid = Grid(title="", columns=columns, rows=(("", ("interleaved", *["12.3 ms"] * 6)),))
+    console = Console(file=io.StringIO(), width=80)
+    show_grid(grid, console)
+    assert "interlea" in console.file.getvalue()
 
 
 def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 from matplotlib.transforms import Bbox
+from page_reader import read
 from pictures import boxes
 from synthetic import Point, write_run
 
@@ -12,6 +13,8 @@ from pscale.config import Plan
 from pscale.report import style
 from pscale.report.draw_timeline import timeline
 from pscale.report.exports import csv_tables
+from pscale.report.figures import inline_figures
+from pscale.report.page import render_page
 from pscale.results.store import write_part
 
 MS = 1e-3
@@ -171,6 +174,15 @@ def test_the_report_of_a_traced_run_says_that_there_is_more_to_see(summary):
 
 
 def test_the_data_of_the_picture_can_be_had_as_a_table(summary):
+    with style.styled():
+        drawn = {"timeline": style.place(timeline(summary))}
+    page = read(render_page(summary, inline_figures(drawn)))
+    (folded,) = [
+        each for each in page.all("details") if "What every rank did" in each.all("summary")[0].words
+    ]
+    ranks = sum(len(each.ranks) for each in summary.timelines)
+    assert len(folded.all("tbody")[0].all("tr")) == ranks
+    assert [link.attributes["download"] for link in folded.all("a")] == ["timeline.csv"]
     table = csv_tables(summary)["timeline"].splitlines()
     assert table[0] == "case,label,repeat,step,rank,kind,micro,part,start_s,stop_s"
     assert len(table) - 1 == sum(len(each.spans) for each in summary.timelines)

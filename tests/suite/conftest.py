@@ -10,7 +10,7 @@ VALID = """\
 name: weak
 title: Weak scaling
 scaling: weak
-model: {kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32, vocabulary: 256, dtype: float32}
+model: {kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32, vocabulary: 256}
 data: {kind: text, source: python-stdlib}
 train:
   batch: 4

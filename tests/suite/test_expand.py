@@ -131,6 +131,7 @@ def test_every_choice_of_a_plan_reaches_the_job(cases):
             "cases: [{zero: 1}, {tx: 2, ty: 2, algorithm: cannon}, {tz: 2}, {ty: 2, algorithm: agarwal}]",
             ["dp 4 · zero 1", "tx 2 · ty 2 · cannon", "dp 2 · tz 2 · axonn", "dp 2 · ty 2 · agarwal"],
         ),
+        ("cases: [{tp: 2}, {zero: 2, shard: 2}]", ["dp 2 · tp 2", "dp 4 · zero 2 · shard 2"]),
         # An option that an axis of one rank ignores, where nothing else tells two cases apart:
         ("tp: [1, 4], sp: [false, true]", ["dp 4 · tp 1 · no sp", "dp 4 · tp 1 · sp", "tp 4", "tp 4 · sp"]),
         (
@@ -387,7 +388,12 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
         ),
         (
             [("dp: ranks", "dp: rest, tp: 2"), ("[1, 2, 4]", "[2, 3]")],
-            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; degrees whose product is 3 would do",
+            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; degrees whose product is 3 would do, "
+            "each 1 or 3",
+        ),
+        (
+            [("dp: ranks", "dp: rest, shard: 3, zero: 1"), ("[1, 2, 4]", "[4]")],
+            "4 ranks: shard 3 does not divide dp 4 into sets of shards; shard 2 or 4 would",
         ),
         (
             [("dp: ranks", "tp: 2, cp: 2"), ("[1, 2, 4]", "[4, 2]")],
@@ -451,11 +457,33 @@ def test_a_model_with_experts_is_a_gpt_with_more_fields(cases):
 def test_the_models_that_have_fewer_fields_get_sizes_that_fit(write):
     machine = {"cores": 4.0, "memory_gib": 1.0, "nodes": 1.0}
     data = ("data: {kind: text, source: python-stdlib}\n", "")
-    model = "{kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32, vocabulary: 256, dtype: float32}"
+    model = "{kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32, vocabulary: 256}"
     block, *_ = expand(load_suite(write(data, (model, "{kind: block, width: 64}"))), machine).cases
     assert (block.model.layers, block.model.vocabulary, block.data.kind) == (1, 0, "synthetic")
     linear, *_ = expand(load_suite(write(data, (model, "{kind: linear}"))), machine).cases
     assert (linear.model.width, linear.model.dtype, linear.data.samples) == (5, "float64", 10_000)
+
+
+def test_the_precision_of_a_suite_is_a_type_that_can_vary_or_a_group(cases, write):
+    made = cases(("repeat: 2", "precision: float64"), (RANKS, "  ranks: [1, 2]"))
+    assert {case.model.dtype for case in made} == {"float64"}
+    swept = cases((SWEEP, "  precision: [float32, float64]"), ("repeat: 2", "base: precision == 'float64'"))
+    assert [(case.label, case.base) for case in swept] == [("float32", False), ("float64", True)]
+    assert swept[0].id == cases((SWEEP, "  ranks: [1]"))[0].id, "what needs no saying changes no id"
+    wide = (SWEEP, "  cases: [{precision: bf16}, {precision: bf16, reduce: float32}, {precision: fp16}]")
+    assert labels(cases(wide)) == ["bf16", "bf16 · reduce float32", "fp16"]
+    grouped = load_suite(write(("repeat: 2", "precision: {type: float64}")), ["precision=float32"])
+    assert {case.model.dtype for case in expand(grouped, MACHINE).cases} == {"float32"}
+
+
+def test_a_scale_of_the_loss_is_a_word_a_number_or_an_expression(cases):
+    made = cases(
+        ("repeat: 2", "precision: {type: fp16, initial_scale: 16777216}"),
+        (SWEEP, '  loss_scale: [auto, none, 1024, "=2 ** 4 * ranks"]'),
+    )
+    assert [case.loss_scale for case in made] == ["dynamic", "none", 1024.0, 16.0]
+    assert labels(made) == ["loss_scale auto", "loss_scale none", "loss_scale 1024", "loss_scale 16"]
+    assert {case.precision.initial_scale for case in made} == {2.0**24}
 
 
 def test_what_openmp_is_told_can_vary_and_what_is_required_is_no_part_of_the_work(cases):

@@ -151,7 +151,19 @@ def test_a_suite_is_read_with_its_defaults(suite):
         ("dp: ranks", "schedule: 1fb1", ["plan.schedule: '1fb1' is not possible; did you mean '1f1b'?"]),
         ("dp: ranks", "dp: rest, cp: rest", ["weak.yaml:11: plan: dp and cp cannot both be rest"]),
         ("repeat: 2", "repeat: true", ["repeat: expected a whole number from 1 to 1000, or auto, got true"]),
-        ("repeat: 2", "repeat: auto\nprecision: 2", ["precision: expected less than 1, got 2"]),
+        ("repeat: 2", "repeat: auto\nknown_to: 2", ["known_to: expected less than 1, got 2"]),
+        (
+            "repeat: 2",
+            "precision: 0.1",
+            ["weak.yaml:16: precision: expected a type of numbers", "`known_to`"],
+        ),
+        (
+            "repeat: 2",
+            "precision: {loss_scale: 1e9}",
+            ["weak.yaml:16: precision.loss_scale: expected auto, none, dynamic, or a number"],
+        ),
+        ("repeat: 2", "precision: bf61", ["weak.yaml:16: precision.type: 'bf61' is not possible"]),
+        ("heads: 4", "heads: 4, dtype: float64", ["weak.yaml:4: model.dtype", "`precision: float64`"]),
         (
             "repeat: 2",
             "repeat: 0",
@@ -239,7 +251,6 @@ def test_another_kind_of_model_starts_afresh(write, tmp_path):
         "width": 32,
         "heads": 4,
         "sequence": 256,
-        "dtype": "float32",
         "attention": "auto",
     }
 
@@ -354,6 +365,6 @@ def test_paths_with_spaces_and_shell_characters_are_plain_paths(write):
 def test_launches_until_precise_begin_with_five_unless_fewer_are_allowed(suite):
     usual = suite(("repeat: 2", "repeat: auto"))
     assert (usual.repeat, usual.auto) == (5, Auto(precision=0.02, most=30))
-    few = suite(("repeat: 2", "repeat: auto\nprecision: 0.1\nmax_repeats: 3"))
+    few = suite(("repeat: 2", "repeat: auto\nknown_to: 0.1\nmax_repeats: 3"))
     assert (few.repeat, few.auto) == (3, Auto(precision=0.1, most=3))
     assert suite().auto is None

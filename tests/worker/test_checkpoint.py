@@ -10,11 +10,13 @@ from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.routing import Tally
-from pscale.parallel import check, pipeline, sequence, tensor
+from pscale.parallel import pipeline, sequence, tensor
 from pscale.parallel.dry_run import pipeline_bubble
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.memory import kept_bytes, memory_bytes
-from pscale.parallel.predict import executed_flops, predict
+from pscale.parallel.predict import predict
 from pscale.parallel.recompute import segments
+from pscale.parallel.strategies import check
 from pscale.worker.verify import assembled, outcome
 
 GPT = replace(

@@ -20,10 +20,10 @@ from plans import (
 from thread_mesh import ThreadAxis
 
 from pscale.config import Data, Matrix, Model, Plan
+from pscale.parallel.flops import executed_flops
 from pscale.parallel.matrix.cannon import Traveller
 from pscale.parallel.matrix.depth import Depth
 from pscale.parallel.memory import fullest_rank, kept_bytes, memory_bytes
-from pscale.parallel.predict import executed_flops
 from pscale.worker.matrix_units import MatrixParameters
 
 # The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.

@@ -18,9 +18,9 @@ from plans import (
 
 from pscale.config import Data, Model, Plan
 from pscale.errors import PlanError
-from pscale.parallel import check
 from pscale.parallel.memory import kept_bytes
 from pscale.parallel.pipeline import calls, timetable
+from pscale.parallel.strategies import check
 
 DEEP = replace(
     TEXT,

@@ -15,7 +15,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
 from pscale.config import Case, Data, Inject, Jitter, Model, Plan, Timing, Train, to_dict
 from pscale.mesh import grid
-from pscale.parallel.strategies import GROUPS
+from pscale.parallel.ranks import GROUPS
 from pscale.results.events import PHASES
 from pscale.results.rows import launch_row
 from pscale.results.store import read_table, write_part

@@ -2,10 +2,13 @@ import subprocess
 import sys
 
 
-def test_a_job_writes_its_tables_without_importing_pandas(tmp_path):
+def test_ranks_start_without_arrow_and_the_one_that_writes_loads_it_without_pandas(tmp_path):
     program = (
         "import sys, pathlib, numpy\n"
         "import pscale.worker.__main__\n"
+        "planning = {'pscale.parallel.strategies', 'pscale.nn.rehearsal', 'pscale.worker.matrix_units'}\n"
+        "assert not planning & sys.modules.keys()\n"
+        "assert 'pyarrow' not in sys.modules\n"
         "from pscale.results.store import write_columns\n"
         "columns = {'rank': numpy.zeros(3, int), 'phase': ['data'] * 3, 'wall_s': numpy.ones(3)}\n"
         "write_columns(pathlib.Path(sys.argv[1]), 'steps', 'a', 0, columns)\n"

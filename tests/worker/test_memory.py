@@ -7,7 +7,7 @@ from plans import BLOCK, LINEAR, TEXT, each_rank, name
 
 from pscale.config import Data, Model, Plan
 from pscale.nn import counts
-from pscale.parallel import pipeline, sequence, tensor
+from pscale.parallel import pipeline, precision, sequence, strategies, tensor
 from pscale.parallel.memory import KINDS, fullest_rank, kept_bytes, memory_bytes
 
 
@@ -73,6 +73,7 @@ def predicted(case, rank):
     if case.plan.tp > 1:  # in MPI alone
         for strategy in (tensor, sequence):
             kinds["exchange"] -= strategy.buffer_bytes(case, rank)
+    kinds["exchange"] -= precision.sums_bytes(case, rank, strategies.calls(case, rank))
     return kinds
 
 

@@ -79,3 +79,11 @@ def test_cpus_of_the_same_number_on_two_nodes_are_two():
     ranks = ranks_of("0", "0")
     ranks[1] |= {"node": 1, "host": "i"}
     assert reason(ranks=ranks) == ""
+
+
+def test_a_launch_that_never_took_a_step_is_invalid():
+    columns = {"loss_scales": [2.0, 1.0], "skipped_steps": [0, 1]}
+    assert reason(**columns).startswith(
+        "every step was skipped: gradients overflowed down to a loss scale of 1;"
+    )
+    assert reason(**columns | {"skipped_steps": [0]}) == ""

@@ -13,7 +13,10 @@ from pscale.launch.whereabouts import decide
 
 def finding() -> Finding:
     """Look for a job around this process, and for schedulers that answer."""
-    where = decide("auto", os.environ)
+    try:
+        where = decide("auto", os.environ)
+    except LaunchError as error:
+        return Finding(topic="launches", level="fail", text=str(error))
     if where.scheduler is None:
         return Finding(topic="launches", level="ok", text=where.why)
     try:

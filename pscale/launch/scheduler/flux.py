@@ -32,6 +32,9 @@ class Flux:
     name = "flux"
     submits = "flux"
     alive: tuple[str, ...] = ("flux", "getattr", "size")
+    down = (
+        r"lost connection|Connection (reset|timed out)"  # outside of an instance it says that there is none
+    )
 
     def render(self, request: JobRequest) -> str:
         """Return the script; its first lines are options of `flux batch`."""

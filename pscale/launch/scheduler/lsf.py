@@ -34,6 +34,7 @@ class Lsf:
     name = "lsf"
     submits = "bsub"
     alive: tuple[str, ...] = ("lsid",)
+    down = r"LIM is down|Cannot contact LIM|LSF is down"
 
     def render(self, request: JobRequest) -> str:
         """Return the script."""

@@ -39,6 +39,7 @@ class Pbs:
     name = "pbs"
     submits = "qsub"
     alive: tuple[str, ...] = ("qstat", "-B")
+    down = r"Connection (refused|timed out)|No route to host"
 
     def render(self, request: JobRequest) -> str:
         """Return the script; chunks are spread, one on each node."""

@@ -84,6 +84,7 @@ class Scheduler(Protocol):
     name: str
     submits: str  # the program that submits
     alive: tuple[str, ...]  # a command that fails where the scheduler does not answer
+    down: str  # what it says where there is a scheduler, which cannot be reached now
 
     def render(self, request: JobRequest) -> str:
         """Return the job's script; pure."""

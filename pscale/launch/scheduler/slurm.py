@@ -33,6 +33,7 @@ _ENDINGS: Mapping[str, Ending] = {
 }
 _LIST = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j")  # last, what may be anything
 _NODES = ("sinfo", "--noheader", "--exact", "--format=%P|%F|%X|%Y|%m|%l|%f")
+_PARTITIONS = ("sinfo", "--noheader", "--format=%R")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 
 
@@ -42,6 +43,7 @@ class Slurm:
     name = "slurm"
     submits = "sbatch"
     alive: tuple[str, ...] = ("scontrol", "ping")
+    down = r"is DOWN|RESTORE SLURMCTLD"
 
     def render(self, request: JobRequest) -> str:
         """Return the script; nothing is left to defaults that a site or a shell may have changed."""
@@ -96,7 +98,8 @@ class Slurm:
         features = set(re.split(r"[&|,()\[\]]", launch.constraint)) - {""}
         groups = [group for group in groups if features <= set(group[6].split(","))] or groups
         if not groups:
-            raise LaunchError(f"Slurm has no partition {launch.partition or 'by default'}: see `sinfo`")
+            known = ", ".join(dict.fromkeys(ask(_PARTITIONS).out.split())) or "none that you may see"
+            raise LaunchError(f"Slurm has no partition {launch.partition or 'by default'}; it has: {known}")
         name, nodes, sockets, cores, memory_mb, longest, _ = max(groups, key=lambda group: _count(group[1]))
         machine = Machine(
             host=f"partition {name.rstrip('*')}",

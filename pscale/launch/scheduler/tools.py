@@ -13,6 +13,7 @@ from pscale.errors import LaunchError
 from pscale.launch.command import is_replaced
 from pscale.launch.scheduler.protocol import LimitError, UnsureError
 
+UNANSWERED = "did not answer"
 _LIMIT_S = 60
 _INHERITED = re.compile(r"(SLURM|PBS|LSB|LS|FLUX|PMI|PMIX|PMI2|OMPI|PRTE|HYDI?)_.*")
 _NEEDED = re.compile(  # where the scheduler is, not what it should do
@@ -31,8 +32,9 @@ class Answer:
 
     @property
     def last_words(self) -> str:
-        """The end of what it said, in one line."""
-        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
+        """The end of what it said, in one line, without lines of stars."""
+        said = map(str.strip, (self.err or self.out).splitlines())
+        lines = [line for line in said if re.search(r"\w", line)]
         return " / ".join(lines[-3:]) or f"nothing, exit code {self.code}"
 
 
@@ -50,7 +52,7 @@ def ask(argv: Sequence[str], stdin: Path | None = None) -> Answer:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise UnsureError(f"{argv[0]} did not answer in {_LIMIT_S} s") from error
+        raise UnsureError(f"{argv[0]} {UNANSWERED} in {_LIMIT_S} s") from error
     except OSError as error:
         raise LaunchError(f"cannot start {argv[0]}: {error.strerror or error}") from error
     return Answer(code=done.returncode, out=done.stdout, err=done.stderr)

@@ -11,6 +11,9 @@ import numpy as np
 from pscale.nn.buffers import Array
 from pscale.nn.kernels.meeting import address
 from pscale.nn.kernels.updates import Updates
+from pscale.nn.kernels.wide_pieces import wide_pieces
+
+_TYPES = ("float32", "float64")  # that the library has
 
 
 class FusedUpdates(Updates):
@@ -21,29 +24,27 @@ class FusedUpdates(Updates):
 
     def sgd(self, weight: Array, grad: Array, velocity: Array | None, **factors: float) -> None:
         """Touch each of the three once."""
-        self.function("sgd", weight)(
-            *data(weight, grad, velocity),
-            *sizes(weight.size),
-            *_reals(factors, "scale", "momentum", "rate"),
-        )
+        reals = _reals(factors, "scale", "momentum", "rate")
+        for part, wide in wide_pieces(grad, weight):
+            v = None if velocity is None else velocity[part]
+            self.function("sgd", weight)(*data(weight[part], wide, v), *sizes(wide.size), *reals)
 
     def adamw(self, weight: Array, grad: Array, m: Array, v: Array, **factors: float) -> None:
         """Touch each of the four once."""
-        self.function("adamw", weight)(
-            *data(weight, grad, m, v),
-            *sizes(weight.size),
-            *_reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "keep"),
-        )
+        reals = _reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "keep")
+        for part, wide in wide_pieces(grad, weight):
+            arrays = data(weight[part], wide, m[part], v[part])
+            self.function("adamw", weight)(*arrays, *sizes(wide.size), *reals)
 
     def lamb_moments(
         self, weight: Array, grad: Array, m: Array, v: Array, squares: Array, **factors: float
     ) -> None:
         """Add both sums by the way."""
-        self.function("lamb_moments", weight)(
-            *data(weight, grad, m, v, squares, np.empty((self.threads, 2))),
-            *sizes(weight.size),
-            *_reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "decay"),
-        )
+        reals = _reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "decay")
+        partial = np.empty((self.threads, 2))
+        for part, wide in wide_pieces(grad, weight):
+            arrays = data(weight[part], wide, m[part], v[part], squares, partial)
+            self.function("lamb_moments", weight)(*arrays, *sizes(wide.size), *reals)
 
     def lamb(self, weight: Array, m: Array, v: Array, **factors: float) -> None:
         """Compute updates again rather than keep them."""
@@ -53,29 +54,36 @@ class FusedUpdates(Updates):
 
     def square_norm(self, x: Array) -> float:
         """Sum on all threads."""
+        if x.dtype.name not in _TYPES:
+            return super().square_norm(x)
         partial = np.empty(self.threads)
         result: float = self.function("square_norm", x)(*data(x), *sizes(x.size), *data(partial))
         return result
 
     def square_sums(self, x: Array, row_sums: Array, column_sums: Array) -> None:
         """Do both sums on one reading."""
+        if x.dtype.name not in _TYPES:
+            super().square_sums(x, row_sums, column_sums)
+            return
         partial = np.empty((self.threads, x.shape[1]))
         self.function("square_sums", x)(*data(x, row_sums, column_sums, partial), *sizes(*x.shape))
 
     def factored_norm(self, x: Array, of_rows: Array, of_columns: Array) -> float:
         """Keep nothing of the products."""
-        partial = np.empty(self.threads)
-        function = self.function("factored_norm", x)
-        result: float = function(*data(x, of_rows, of_columns, partial), *sizes(*x.shape))
-        return result
+        partial, total = np.empty(self.threads), 0.0
+        for part, wide in wide_pieces(x, of_columns):
+            arrays = data(wide, of_rows[part], of_columns, partial)
+            total += self.function("factored_norm", wide)(*arrays, *sizes(*wide.shape))
+        return total
 
     def factored_step(
         self, weight: Array, x: Array, of_rows: Array, of_columns: Array, **factors: float
     ) -> None:
         """Touch weights and gradients once."""
-        self.function("factored_step", x)(
-            *data(weight, x, of_rows, of_columns), *sizes(*x.shape), *_reals(factors, "rate", "keep")
-        )
+        reals = _reals(factors, "rate", "keep")
+        for part, wide in wide_pieces(x, of_columns):
+            arrays = data(weight[part], wide, of_rows[part], of_columns)
+            self.function("factored_step", wide)(*arrays, *sizes(*wide.shape), *reals)
 
     def function(self, name: str, x: Array) -> Callable[..., Any]:
         """Return a function of the library for the type of `x`."""

@@ -24,6 +24,10 @@ class Kernels(Updates):
     name = "numpy"
     threads = 1
 
+    def multiply(self, a: Array, b: Array, out: Array) -> None:
+        """Write a @ b: matrices, stacks of them, or a vector and a matrix."""
+        np.matmul(a, b, out=out)
+
     def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
         """Write h s(2u) and its derivative s + y (1 - s) 2u' for h = x + bias, s the logistic function.
 

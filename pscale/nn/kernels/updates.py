@@ -1,4 +1,7 @@
-"""What optimizers do with flat memory, in NumPy, a chunk that fits in cache at a time."""
+"""What optimizers do with flat memory, in NumPy, a chunk that fits in cache at a time.
+
+Gradients may have 16 bits beside weights of 32: they are multiplied as the weights are.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Updates:
         pool = scratch()
         work = pool.take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
-            step = np.multiply(grad[part], scale, out=work[: part.stop - part.start])
+            step = np.multiply(grad[part], scale, out=work[: part.stop - part.start], dtype=work.dtype)
             if velocity is not None:
                 velocity[part] *= momentum
                 velocity[part] += step
@@ -59,7 +62,7 @@ class Updates:
         work = pool.take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             w, moment, square = weight[part], m[part], v[part]
-            g = np.multiply(grad[part], scale, out=work[: w.size])
+            g = np.multiply(grad[part], scale, out=work[: w.size], dtype=work.dtype)
             moment *= beta1
             moment += g
             g *= g
@@ -97,7 +100,7 @@ class Updates:
         work = pool.take((min(CHUNK, weight.size),), weight.dtype)
         for part in chunks(weight.size):
             moment, square = m[part], v[part]
-            g = np.multiply(grad[part], scale, out=work[: moment.size])
+            g = np.multiply(grad[part], scale, out=work[: moment.size], dtype=work.dtype)
             moment *= beta1
             moment += g
             g *= g
@@ -176,7 +179,7 @@ def _lamb(
 def _factored(x: Array, of_rows: Array, of_columns: Array) -> Iterator[tuple[slice, Array]]:
     """Yield tiles of rows with x of_rows[:, None] of_columns in scratch memory."""
     pool = scratch()
-    work = pool.take(tile_shape(x), x.dtype)
+    work = pool.take(tile_shape(x), of_columns.dtype)
     for tile in tiles(x):
         update = np.multiply(x[tile], of_columns, out=work[: len(x[tile])])
         update *= of_rows[tile, None]

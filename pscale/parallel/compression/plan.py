@@ -30,6 +30,12 @@ def check(case: Case) -> None:
             f"compression {kind} has an exchange of its own: reduction {plan.reduction} is for compression "
             "none; without it, or with bucketed, it works"
         )
+    if case.precision.loss_scale not in ("auto", "none"):
+        raise PlanError(
+            f"compression {kind} keeps what it does not send for later steps, which may have another scale "
+            f"of the loss, and keeps what overflowed for ever: loss_scale {case.loss_scale} is for "
+            "compression none; loss_scale none works with compression"
+        )
     if case.model.kind == "collectives":
         raise PlanError(f"model.kind collectives has no gradients for compression {kind}; none works")
     most = max(part.parameters for part in division.parts(case, 0))

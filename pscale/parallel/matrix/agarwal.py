@@ -7,15 +7,14 @@ is to tensor parallelism. Rows of A are cut over the output, rows of C over the 
 
 from __future__ import annotations
 
-import numpy as np
-
 from pscale.mesh.axis import Axis
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
 from pscale.parallel.matrix.depth import Depth
 from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
-from pscale.parallel.matrix.rows import gathered, scattered
+from pscale.parallel.slices import gathered, scattered
 
 
 class Agarwal:
@@ -27,24 +26,24 @@ class Agarwal:
 
     def multiply(self, a: Array, weight: Param) -> Array:
         """Return this rank's rows of a block of `a @ weight`."""
-        whole = gathered(a, self.output, self.buffers)
+        whole = gathered(a, self.output, buffers=self.buffers)
         b = self.depth.whole(weight)
         partial = self.buffers.take((*whole.shape[:-1], b.shape[1]), a.dtype)
-        np.matmul(rows_of(whole), b, out=rows_of(partial))
+        kernels.current().multiply(rows_of(whole), b, rows_of(partial))
         self.depth.free(b)
         self.buffers.give(whole)
-        return scattered(partial, self.contraction, self.buffers)
+        return scattered(partial, self.contraction, buffers=self.buffers)
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
         """Return the gradient of `a`; both products share the gathered `dc`."""
-        whole = gathered(dc, self.contraction, self.buffers)
+        whole = gathered(dc, self.contraction, buffers=self.buffers)
         self.buffers.give(dc)
         b = self.depth.whole(weight)
         partial = self.buffers.take((*whole.shape[:-1], len(b)), a.dtype)
-        np.matmul(rows_of(whole), b.T, out=rows_of(partial))
+        kernels.current().multiply(rows_of(whole), b.T, rows_of(partial))
         self.depth.free(b)
-        da = scattered(partial, self.output, self.buffers)
-        whole_a = gathered(a, self.output, self.buffers)
+        da = scattered(partial, self.output, buffers=self.buffers)
+        whole_a = gathered(a, self.output, buffers=self.buffers)
         self.depth.add_product(weight, rows_of(whole_a).T, rows_of(whole))
         for array in (whole, whole_a, a):
             self.buffers.give(array)

@@ -7,9 +7,8 @@ Megatron's tensor parallelism, with a depth alone ZeRO-3.
 
 from __future__ import annotations
 
-import numpy as np
-
 from pscale.mesh.axis import Axis
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
@@ -28,7 +27,7 @@ class Axonn:
         """Return this rank's block of `a @ weight`."""
         b = self.depth.whole(weight)
         c = self.buffers.take((*a.shape[:-1], b.shape[1]), a.dtype)
-        np.matmul(rows_of(a), b, out=rows_of(c))
+        kernels.current().multiply(rows_of(a), b, rows_of(c))
         self.depth.free(b)
         self.contraction.all_reduce(c)
         return c
@@ -37,7 +36,7 @@ class Axonn:
         """Return the gradient of `a`, whose sum is under way while that of the weight is computed."""
         b = self.depth.whole(weight)
         da = self.buffers.take(a.shape, a.dtype)
-        np.matmul(rows_of(dc), b.T, out=rows_of(da))
+        kernels.current().multiply(rows_of(dc), b.T, rows_of(da))
         self.depth.free(b)
         pending = self.output.start_all_reduce(da)
         self.depth.add_product(weight, rows_of(a).T, rows_of(dc))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from pscale.mesh.axis import Axis, Pending
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
@@ -71,7 +70,7 @@ class Cannon:
             if turn < self.across.size - 1:
                 for traveller in moving:
                     traveller.start()
-            np.matmul(first, second, out=product if turn else rows)
+            kernels.current().multiply(first, second, product if turn else rows)
             if turn:
                 rows += product
         self.buffers.give(product)
@@ -83,13 +82,13 @@ class Cannon:
         """Return the gradient of `a`."""
         rows = rows_of(dc)
         da = self._travelling_sum(
-            lambda b: np.matmul(rows, b.T, out=self._like(rows_of(a))),
+            lambda b: self._product(rows, b.T),
             self._of_b(weight.data),
             self.across,
             late=self.down.rank,
         )
         db = self._travelling_sum(
-            lambda block: np.matmul(block.T, rows, out=self._like(weight.data)),
+            lambda block: self._product(block.T, rows),
             self._of_a(rows_of(a)),
             self.down,
             late=self.across.rank,
@@ -110,8 +109,10 @@ class Cannon:
         traveller.move(self.across.rank)
         return traveller
 
-    def _like(self, block: Array) -> Array:
-        return self.buffers.take(block.shape, block.dtype)
+    def _product(self, a: Array, b: Array) -> Array:
+        c = self.buffers.take((len(a), b.shape[1]), a.dtype)
+        kernels.current().multiply(a, b, c)
+        return c
 
     def _travelling_sum(
         self, product: Callable[[Array], Array], factor: Traveller, axis: Axis, late: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pscale.mesh.axis import Axis
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.param import Param
 
@@ -35,7 +34,7 @@ class Depth:
             weight.add_product(a, b, self.buffers)
             return
         product = self.buffers.take_exchange((len(a), b.shape[1]), b.dtype)
-        np.matmul(a, b, out=product)
+        kernels.current().multiply(a, b, product)
         mine = self.buffers.take_exchange(weight.shape, b.dtype)
         self.axis.reduce_scatter(product, mine)
         weight.add_grad(mine)

@@ -37,3 +37,4 @@ class Exchanged(NamedTuple):
     verb: str
     elements: int  # handed to each call
     times: int = 1
+    wide: bool = False  # never numbers of 16 bits

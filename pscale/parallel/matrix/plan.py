@@ -9,6 +9,7 @@ from typing import Protocol
 from pscale.config import Case, MatrixAlgorithm
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
+from pscale.number import wide_bytes
 from pscale.parallel import division
 from pscale.parallel.matrix import agarwal, axonn, cannon, summa
 from pscale.parallel.matrix.grid import Spread, count, scheme_of
@@ -156,10 +157,17 @@ def forward_calls(case: Case, rank: int, *, stops: bool) -> list[Call]:
 
 def _made(case: Case, found: Iterable[Exchanged]) -> list[Call]:
     item, sizes = division.item_bytes(case), case.plan.sizes
+    of_wide = wide_bytes(case.model.dtype)
     return [
-        Call(axis=dim, verb=verb, sent_bytes=elements * item, count=times)
-        for dim, verb, elements, times in found
-        if sizes[dim] > 1
+        Call(
+            axis=one.dim,
+            verb=one.verb,
+            sent_bytes=one.elements * (of_wide if one.wide else item),
+            count=one.times,
+            wide=one.wide,
+        )
+        for one in found
+        if sizes[one.dim] > 1
     ]
 
 
@@ -194,7 +202,8 @@ def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
         yield from algorithm.backward(one)
     if name == "head":
         inside = scheme_of(case.plan).inside
-        yield Exchanged(inside.columns[0], "all_reduce", n // count(inside.rows, case.plan.sizes), 3)
+        tokens = n // count(inside.rows, case.plan.sizes)
+        yield Exchanged(inside.columns[0], "all_reduce", tokens, 3, wide=True)
 
 
 def _normalised(case: Case, norms: int) -> list[Exchanged]:
@@ -203,8 +212,8 @@ def _normalised(case: Case, norms: int) -> list[Exchanged]:
     statistics = 2 * n // count(outside.rows, case.plan.sizes)
     (columns,) = outside.columns
     return [
-        Exchanged(columns, "all_gather", statistics, norms),
-        Exchanged(columns, "all_reduce", statistics, norms),
+        Exchanged(columns, "all_gather", statistics, norms, wide=True),
+        Exchanged(columns, "all_reduce", statistics, norms, wide=True),
     ]
 
 

@@ -44,15 +44,16 @@ class ColumnNorm:
 
     def forward(self, x: Sheet) -> tuple[Sheet, tuple[Sheet, Sheet]]:
         """Keep the input and the numbers."""
-        y, statistics = self.paper.take(self.rows * self.width), self.paper.take(2 * self.rows)
-        self.paper.give(self.paper.take_exchange(2 * self.size * self.rows))
+        paper = self.paper
+        y, statistics = paper.take(self.rows * self.width), paper.take(2 * self.rows, paper.wide)
+        paper.give(paper.take_exchange(2 * self.size * self.rows, paper.wide))
         return y, (x, statistics)
 
     def backward(self, dy: Sheet, cache: tuple[Sheet, Sheet]) -> Sheet:
         """Put the gradient in the input's place."""
         x, statistics = cache
         dx = self.paper.reuse(x)
-        self.paper.give(self.paper.take_exchange(2 * self.rows), statistics, dy)
+        self.paper.give(self.paper.take_exchange(2 * self.rows, self.paper.wide), statistics, dy)
         return dx
 
 

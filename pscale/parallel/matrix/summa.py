@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from pscale.mesh.axis import Axis
+from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import rows_of
 from pscale.nn.param import Param
@@ -35,10 +34,11 @@ class Summa:
             first, second = self._of_a(number), self._of_b(number)
             panel, b = first.broadcast(rows_of(a)), second.broadcast(weight.data)
             if number == 0:
-                np.matmul(panel, b, out=total)
+                kernels.current().multiply(panel, b, total)
             else:
                 product = self.buffers.take(total.shape, c.dtype)
-                total += np.matmul(panel, b, out=product)
+                kernels.current().multiply(panel, b, product)
+                total += product
                 self.buffers.give(product)
             first.give(panel)
             second.give(b)
@@ -96,7 +96,7 @@ class Panel:
         """Sum `a @ b` over the axis, into the block of the rank that has the panel."""
         part = self._within(block)
         product = part if self.in_place else self.buffers.take_exchange(part.shape, part.dtype)
-        np.matmul(a, b, out=product)
+        kernels.current().multiply(a, b, product)
         self.axis.reduce(product, self.root)
         if self.mine and not self.in_place:
             self.axis.copy(product, part)

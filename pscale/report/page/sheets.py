@@ -17,7 +17,18 @@ from pscale.report.page.order import order
 MOST_ROWS = 400  # of a table that has several rows a case; the main table of cases has all of up to
 MOST_CASES = 2000
 _LARGEST_FILE = 300_000  # characters of a CSV file inside the page
-_PER_CASE = ("trees", "phase_trees", "axis_trees", "phases", "ranks", "calls", "memory", "bubbles", "threads")
+_PER_CASE = (
+    "trees",
+    "phase_trees",
+    "axis_trees",
+    "phases",
+    "ranks",
+    "calls",
+    "bares",
+    "memory",
+    "bubbles",
+    "threads",
+)
 _PLAIN = " ,;:/?=+$!*'()[]|~{}_.-@"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pscale.report import grids
+from pscale.report.grids_calls import calls
 from pscale.report.page.blocks import Section
 from pscale.report.page.context import Context
 from pscale.report.page.sheets import chosen, sheets
@@ -17,9 +17,9 @@ def communication(context: Context) -> Section | None:
         return None
     some, left_out = chosen(summary, len(summary.calls) / len({call.case for call in summary.calls}))
     tables = sheets(
-        grids.calls(some),
+        calls(some),
         "calls",
-        files=context.files("calls"),
+        files=context.files("calls", "bare"),
         left_out=left_out,
         folded=len(some.calls) > _OPEN,
     )
@@ -33,7 +33,8 @@ def communication(context: Context) -> Section | None:
     return Section(
         name="communication",
         title="Communication",
-        lead="By axis of the mesh and verb, per rank and step. The last column is the bandwidth that was "
-        "achieved: payload over the time under way.",
+        lead="By axis of the mesh and verb, per rank and step. B/s is the bandwidth that was "
+        "achieved: payload over the time under way."
+        + (" Beside it is what the network gives to the verb by itself." if summary.bares else ""),
         blocks=[*drawn] or tables,
     )

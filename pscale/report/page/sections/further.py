@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from pscale.report import grids_models, grids_network, grids_plans
 from pscale.report.grids_compression import compression
+from pscale.report.grids_offload import offload
+from pscale.report.grids_precision import ON_TIME, precisions
+from pscale.report.grids_skipped import loss_scales
 from pscale.report.grids_threads import threads
 from pscale.report.networks import what_ifs
 from pscale.report.page.blocks import Section
@@ -25,7 +28,9 @@ def further(context: Context) -> Iterator[Section]:
         "models": (
             "Model",
             "Laws fitted to the sizes that were measured, and what they foretell of larger ones.",
-            sheets(grids_models.models(summary), "models", files=context.files("models")),
+            sheets(
+                grids_models.models(summary), "models", files=context.files("models", "predictions", "laws")
+            ),
         ),
         "what-if": (
             "What if",
@@ -40,12 +45,27 @@ def further(context: Context) -> Iterator[Section]:
         "compression": (
             "Compressed gradients",
             "What compression saves and costs, beside those without it.",
-            sheets(compression(summary), "compression"),
+            sheets(compression(summary), "compression", files=context.files("compressed")),
+        ),
+        "precision": (
+            "Precision",
+            ON_TIME,
+            sheets(precisions(summary), "precision", files=context.files("precision")),
+        ),
+        "loss-scale": (
+            "Loss scaling",
+            "How many times larger the loss was made, and which steps overflowed at that.",
+            sheets(loss_scales(summary), "loss-scale", files=context.files("skipped")),
+        ),
+        "offload": (
+            "Offload",
+            "What lies in a file beside memory, what that saves, and what moving it costs.",
+            sheets(offload(summary), "offload", files=context.files("offloaded")),
         ),
         "experts": (
             "Experts",
             "How evenly experts are used, and how many choices found no place.",
-            sheets(grids_plans.mixtures(summary), "experts"),
+            sheets(grids_plans.mixtures(summary), "experts", files=context.files("cases")),
         ),
     }
     for name, (title, lead, tables) in made.items():

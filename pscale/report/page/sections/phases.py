@@ -10,7 +10,7 @@ from pscale.report.page.cells import line, seconds, words
 from pscale.report.page.context import Context
 from pscale.report.page.sheets import chosen
 
-_KINDS = ("compute", "transfer", "wait", "together", "copy", "hidden")
+_KINDS = ("compute", "transfer", "wait", "together", "copy", "offload", "hidden")
 
 
 def phases(context: Context) -> Section | None:
@@ -25,8 +25,8 @@ def phases(context: Context) -> Section | None:
         *context.pictures(
             "breakdown",
             "Shares of the step",
-            "One bar a case, from 0 to 100 percent of its mean step: compute, transfer, wait and copies, "
-            "each by phase. The table below has the times.",
+            "One bar a case, from 0 to 100 percent of its mean step: compute, transfer, wait, copies and "
+            "stalls of offload, each by phase. The table below has the times.",
             table,
         )
     ]
@@ -34,7 +34,8 @@ def phases(context: Context) -> Section | None:
         name="phases",
         title="Where a step goes",
         lead="Every moment of a step belongs to one kind: compute, transfer (in a call, once all ranks "
-        "have come), wait (before they have) or copy. Means over ranks and steps.",
+        "have come), wait (before they have), copy, or offload (a stall until a file is read or "
+        "written). Means over ranks and steps.",
         blocks=blocks or [table],
     )
 
@@ -63,7 +64,7 @@ def _table(summary: Summary, left_out: str, context: Context) -> Sheet:
 
 
 def _share(time: PhaseTime) -> Cell:
-    inside_s = time.compute_s + time.transfer_s + time.wait_s + time.together_s + time.copy_s
+    inside_s = time.compute_s + time.transfer_s + time.wait_s + time.together_s + time.copy_s + time.offload_s
     share = inside_s / time.step_s if time.step_s else 0.0
     return Cell(text=text.percent(share, 1), order=share, bar=min(share, 1.0))
 

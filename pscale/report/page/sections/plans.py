@@ -18,7 +18,7 @@ def plans(context: Context) -> Section | None:
         "plans",
         "Step time of every plan",
         "One bar a plan, fastest first, made of what its step goes to: compute, exchange, bubble, other "
-        "wait and copies.",
+        "wait, copies and stalls.",
         *tables,
     )
     return Section(

@@ -23,7 +23,7 @@ def problems(context: Context) -> Section | None:
     blocks: list[Block] = [*sheets(grids.failures(summary), "failures", files=context.files("failures"))]
     absent = [point for point in summary.points if point.status in ("pending", *FINE[1:])]
     if absent:
-        blocks.append(_absent(absent))
+        blocks.append(_absent(absent, context))
     blocks += sheets(expectations(summary), "expectations", files=context.files("expectations"))
     if summary.remarks:
         blocks.append(_warnings(summary.remarks, context))
@@ -40,14 +40,15 @@ def problems(context: Context) -> Section | None:
     )
 
 
-def _absent(points: Sequence[Point]) -> Sheet:
+def _absent(points: Sequence[Point], context: Context) -> Sheet:
     """Return cases that were left out by a rule, or are still to come."""
     heads = tuple(Head(text=name, right=False, words=True) for name in ("case", "status", "reason"))
     tone: Tone = "pending"
     rows = tuple(
         (tone, (words(point.label), words(point.status), words(point.reason))) for point in points[:MOST_ROWS]
     )
-    return Sheet(name="absent", title="Cases that were not started", heads=heads, rows=rows)
+    files = context.files("cases")
+    return Sheet(name="absent", title="Cases that were not started", heads=heads, rows=rows, files=files)
 
 
 def _warnings(remarks: Sequence[Remark], context: Context) -> Sheet:

@@ -11,6 +11,7 @@ from pscale.analysis.verdict import size
 from pscale.report import text
 from pscale.report.page.blocks import Cell, Head, Line, Sheet
 from pscale.report.page.cells import efficiency, line, seconds, share, words
+from pscale.report.page.context import Context
 from pscale.report.page.sheets import MOST_CASES, counted
 
 PARTS = {
@@ -21,6 +22,7 @@ PARTS = {
     "transfer": "transfer",
     "together": "serialisation or transfer",
     "copy": "copies",
+    "offload": "waiting for what is offloaded",
     "unaccounted": "unaccounted",
 }
 _CAUSES = {**PARTS, "threads": "idle threads", "": "none worth a name"}
@@ -53,8 +55,9 @@ def _loss(losses: Losses | None, cause: str) -> float | None:
     return getattr(losses, "scaling" if cause == "threads" else cause, None) if cause else None
 
 
-def table(summary: Summary) -> Sheet:
+def table(context: Context) -> Sheet:
     """Return a row a series: how far it was measured, how well it scales, what it loses most by."""
+    summary = context.summary
     heads = (
         *(Head(text="series", right=False, words=True), Head(text="largest case"), Head(text="step")),
         *(Head(text="efficiency"), Head(text="largest loss", right=False), Head(text="of the step")),
@@ -78,4 +81,11 @@ def table(summary: Summary) -> Sheet:
             )
         )
     left_out = counted(len(rows), len(summary.verdicts)) if len(rows) < len(summary.verdicts) else ""
-    return Sheet(name="series", title="Every series", heads=heads, rows=tuple(rows), left_out=left_out)
+    return Sheet(
+        name="series",
+        title="Every series",
+        heads=heads,
+        rows=tuple(rows),
+        left_out=left_out,
+        files=context.files("verdicts"),
+    )

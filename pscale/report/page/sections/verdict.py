@@ -26,6 +26,7 @@ COLOURS = {  # as in the figures, where they have the same meaning
     "transfer": "#e69f00",
     "together": "#cd7345",
     "copy": "#009e73",
+    "offload": "#8dd3c7",
     "unaccounted": "#999999",
 }
 _VISIBLE = 0.0005  # of a step
@@ -54,7 +55,7 @@ def verdict(context: Context) -> Section:
         if len(largest) <= _SPOKEN:
             blocks += _stacks(summary, largest)
         if len(largest) > 1:
-            blocks.append(table(summary))
+            blocks.append(table(context))
     return Section(name="verdict", title="In short", lead="", blocks=blocks)
 
 

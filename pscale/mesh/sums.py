@@ -1,0 +1,175 @@
+"""Sums of numbers of 16 bits, for which MPI has no type: over any MPI the same to the last bit.
+
+Every rank is sent its part of the numbers of all ranks, adds up in float32 in the order of the ranks, rounds
+once and sends the sum to whoever wants it. As in a ring, 2 (P - 1) / P of the numbers leave a rank.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pscale.mesh.axis import Array, Op
+from pscale.number import combine, is_narrow
+
+_FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+_TAGS = 8192  # of sums, in turn; tag 0 is that of other messages
+
+
+class Message(Protocol):
+    """A message under way, as mpi4py has it."""
+
+    def Test(self) -> bool:  # noqa: N802
+        """Move what can be moved; true once it was sent or received."""
+        ...
+
+    def Wait(self) -> object:  # noqa: N802
+        """Return when it was."""
+        ...
+
+
+class Messages(Protocol):
+    """What sums need of a communicator."""
+
+    size: int
+    rank: int
+
+    def Isend(self, buf: Any, dest: int, tag: int) -> Message:  # noqa: N802
+        """Begin to send."""
+        ...
+
+    def Irecv(self, buf: Any, source: int, tag: int) -> Message:  # noqa: N802
+        """Begin to receive."""
+        ...
+
+
+def sendable(x: Array) -> Array:
+    """Return `x` as MPI can move it: 16 bits as whole numbers."""
+    return x.view(np.uint16) if is_narrow(x.dtype) else x
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A sum of the flat `x` of all ranks, in `parts`: that of this rank's goes to `out`.
+
+    Those of all parts go to the ranks `to`, in place of `x`.
+    """
+
+    x: Array
+    out: Array
+    parts: Sequence[slice]
+    function: np.ufunc
+    to: Sequence[int]
+    tag: int
+
+
+class Sum:
+    """A sum under way; goes on when it is asked for."""
+
+    def __init__(self, wanted: Wanted, sums: Sums):
+        self._sums = sums
+        self.added = False  # nothing arrives any more in the memory that sums share
+        self._steps = self._messages(wanted)
+        self._under_way: Sequence[Message] | None = None
+        self.complete = False
+
+    def Test(self) -> bool:  # noqa: N802
+        """Let all sums of the axis go on; true once this one is there."""
+        self._sums.move()
+        return self.complete
+
+    def Wait(self) -> None:  # noqa: N802
+        """Return when the sum is there, and all that were asked for before it."""
+        self._sums.move(until=self)
+
+    def advance(self, *, waits: bool) -> None:
+        """Go as far as messages have come, or `waits` for them."""
+        while not self.complete:
+            for message in self._under_way or ():
+                if waits:
+                    message.Wait()
+                elif not message.Test():
+                    return
+            self._under_way = next(self._steps, None)
+            self.complete = self._under_way is None
+
+    def _messages(self, wanted: Wanted) -> Iterator[Sequence[Message]]:
+        comm, x, tag = self._sums.comm, sendable(wanted.x), wanted.tag
+        others = [rank for rank in range(comm.size) if rank != comm.rank]
+        arriving = self._sums.memory(len(others) * wanted.out.size).reshape(len(others), -1)
+        yield [
+            *(comm.Irecv(row, rank, tag) for row, rank in zip(arriving, others, strict=True)),
+            *(comm.Isend(x[wanted.parts[rank]], rank, tag) for rank in others),
+        ]
+        parts = [*arriving.view(wanted.x.dtype)]
+        parts.insert(comm.rank, wanted.x[wanted.parts[comm.rank]])
+        combine(parts, wanted.out, wanted.function)
+        self.added = True
+        mine = sendable(wanted.out)
+        sources = others if comm.rank in wanted.to else []
+        yield [
+            *(comm.Irecv(x[wanted.parts[rank]], rank, tag + 1) for rank in sources),
+            *(comm.Isend(mine, rank, tag + 1) for rank in others if rank in wanted.to),
+        ]
+
+
+class Sums:
+    """The sums over the ranks of a communicator, in the order in which all of them ask."""
+
+    def __init__(self, comm: Messages):
+        self.comm, self._count = comm, 0
+        self._queue: deque[Sum] = deque()
+        self._memory = np.empty(0, np.uint16)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory in which numbers arrive, kept from sum to sum."""
+        return self._memory.nbytes
+
+    def reduce(self, x: Array, op: Op = "sum", root: int | None = None) -> Sum:
+        """Begin to reduce `x` in place on every rank, or on `root`, where elsewhere `x` is undefined then."""
+        flat, size = x.reshape(-1), self.comm.size
+        bounds = [flat.size * part // size for part in range(size + 1)]
+        parts = [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+        to = range(size) if root is None else (root,)
+        return self._started(flat, flat[parts[self.comm.rank]], parts, op, to)
+
+    def scatter(self, x: Array, out: Array) -> Sum:
+        """Begin to write this rank's part of the sum of `x` to `out`; that may be the first part of `x`."""
+        parts = [slice(part * out.size, (part + 1) * out.size) for part in range(self.comm.size)]
+        return self._started(x.reshape(-1), out.reshape(-1), parts, "sum", ())
+
+    def move(self, until: Sum | None = None) -> None:
+        """Let sums go on, the oldest first, each when the one before needs the memory no more.
+
+        Wait for those up to `until`.
+        """
+        waits = until is not None
+        for one in list(self._queue):
+            one.advance(waits=waits)
+            waits = waits and one is not until
+            if not one.added:
+                break
+        while self._queue and self._queue[0].complete:
+            self._queue.popleft()
+
+    def memory(self, numbers: int) -> Array:
+        """Return memory in which so many numbers may arrive, until the next sum begins."""
+        if self._memory.size < numbers:
+            self._memory = np.empty(numbers, np.uint16)
+        return self._memory[:numbers]
+
+    def _started(self, x: Array, out: Array, parts: Sequence[slice], op: Op, to: Sequence[int]) -> Sum:
+        wanted = Wanted(
+            x=x, out=out, parts=parts, function=_FUNCTIONS[op], to=to, tag=1 + 2 * (self._count % _TAGS)
+        )
+        self._count += 1
+        made = Sum(wanted, self)
+        self._queue.append(made)
+        self.move()
+        return made

@@ -1,0 +1,47 @@
+"""How many times larger the loss is made, so that small gradients do not vanish in numbers of 16 bits."""
+
+from __future__ import annotations
+
+from pscale.config import Case
+
+GROWTH, BACK_OFF = 2.0, 0.5  # powers of two: no other factor leaves every digit of a gradient as it is
+LARGEST = 2.0**24  # a scale that kept growing would make its inverse vanish in float32
+SMALLEST = 2.0**-24  # one that kept shrinking would end as zero
+
+
+class LossScale:
+    """The scale of a step, by the rule of Micikevicius et al. (2018).
+
+    It grows after `interval` steps in a row whose gradients are numbers, and backs off at once when they are
+    not; without an interval it stays. Such a step is to be skipped either way.
+    """
+
+    def __init__(self, value: float, interval: int = 0):
+        self.value, self._interval = value, interval
+        self._good = 0  # steps in a row at this scale
+
+    def update(self, *, overflowed: bool) -> None:
+        """Choose the scale of the next step."""
+        if not self._interval:
+            return
+        if overflowed:
+            self.value = min(self.value, max(self.value * BACK_OFF, SMALLEST))
+            self._good = 0
+            return
+        self._good += 1
+        if self._good == self._interval:
+            self.value = max(self.value, min(self.value * GROWTH, LARGEST))
+            self._good = 0
+
+
+def make_loss_scale(case: Case) -> LossScale | None:
+    """Return the scale of the first step; None if the loss is taken as it is and nobody looks at overflow."""
+    asked, precision = case.loss_scale, case.precision
+    match asked:
+        case "none":
+            return None
+        case "dynamic":
+            return LossScale(precision.initial_scale, precision.growth_interval)
+        case _:
+            assert isinstance(asked, float | int), "a scale is a number, if it is no word"
+            return LossScale(float(asked))

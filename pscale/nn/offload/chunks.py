@@ -1,0 +1,98 @@
+"""How the state of an optimizer is cut into chunks, of which three are in memory: pure counting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SLOTS = 3  # chunks in memory: one is updated, one is read ahead, one is written behind
+_LEAST_CHUNKS = 8  # of a state; so that less than half of it is in memory
+_ALIGNED = 64  # elements
+_PAGE_BYTES = 4096  # what lies in the file begins on a page
+
+
+def longest(total: int, item_bytes: int, chunk_bytes: int) -> int:
+    """Return the elements of a chunk of each array of a state of `total` elements."""
+    wanted = min(chunk_bytes // item_bytes, -(-total // _LEAST_CHUNKS))
+    return max(aligned(wanted), _ALIGNED)
+
+
+def even(sizes: Sequence[int], most: int) -> list[list[slice]]:
+    """Cut flat memories of these sizes anywhere."""
+    return [[slice(at, min(at + most, size)) for at in range(0, size, most)] for size in sizes]
+
+
+def of_tensors(sizes: Sequence[Sequence[int]], most: int) -> list[list[slice]]:
+    """Cut flat memories, of tensors of these sizes, between tensors: slices of their numbers.
+
+    A tensor that is larger than a chunk makes one of its own.
+    """
+    found: list[list[slice]] = []
+    for tensors in sizes:
+        slices: list[slice] = []
+        held = 0
+        for number, size in enumerate(tensors):
+            if slices and held + size <= most:
+                slices[-1] = slice(slices[-1].start, number + 1)
+                held += size
+            else:
+                slices.append(slice(number, number + 1))
+                held = size
+        found.append(slices)
+    return found
+
+
+def whole_pages(size_bytes: int) -> int:
+    """Return the bytes that `size_bytes` take in the file."""
+    return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def aligned(elements: int) -> int:
+    """Return the elements that an array takes in a chunk."""
+    return -(-elements // _ALIGNED) * _ALIGNED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """What chunks of these `sizes` take, of each of `arrays` of `item_bytes`.
+
+    Where slots would take as much as all chunks, these stay in memory for good.
+    """
+
+    sizes: Sequence[int]
+    arrays: int
+    item_bytes: int
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is anything to move."""
+        return SLOTS * self.slot_bytes < self.total_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """What all chunks take."""
+        return sum(map(self.chunk_bytes, self.sizes))
+
+    @property
+    def slot_bytes(self) -> int:
+        """What the largest chunk takes."""
+        return max(map(self.chunk_bytes, self.sizes), default=0)
+
+    @property
+    def slots(self) -> list[int]:
+        """Memory for chunks, in bytes: number n lies in slot n, counted round and round."""
+        return [self.slot_bytes] * SLOTS if self.moves else [self.chunk_bytes(size) for size in self.sizes]
+
+    @property
+    def file_bytes(self) -> int:
+        """Room in the file."""
+        return sum(whole_pages(self.chunk_bytes(size)) for size in self.sizes) if self.moves else 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """What one pass over all chunks reads."""
+        return self.total_bytes if self.moves else 0
+
+    def chunk_bytes(self, size: int) -> int:
+        """Return what a chunk takes, each of its arrays on a boundary."""
+        return self.arrays * aligned(size) * self.item_bytes

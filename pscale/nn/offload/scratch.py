@@ -1,0 +1,123 @@
+"""A file without a name: what lies in it never outlives the process, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.errors import PscaleError
+
+Bytes = NDArray[np.uint8]
+
+_PIECES = 1024  # of one read or write: IOV_MAX of Linux
+_NOT_HERE = {
+    errno.EOPNOTSUPP,
+    errno.EISDIR,
+    errno.ENOENT,
+    errno.EINVAL,
+}  # a file without a name from the start
+_NOT_AHEAD = {errno.EOPNOTSUPP, errno.ENOSYS}  # room set aside before it is written to
+
+
+class OffloadError(PscaleError):
+    """A folder that cannot take what is to leave memory."""
+
+
+def folder_of(named: str) -> Path:
+    """Return the folder that is meant: the one that is named, else the system's for temporary files."""
+    return Path(named or tempfile.gettempdir())
+
+
+class Scratch:
+    """Room in a folder; reads and writes happen at a place, of arrays of bytes.
+
+    Room is set aside before it is used, so that a full disk shows at once. Pages that the system keeps of
+    what was read or written are given up: what lies here is not to come back into memory by that door.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.size_bytes = folder, 0
+        try:
+            self._descriptor = _unnamed(folder)
+        except OSError as error:
+            raise OffloadError(f"offload_folder {folder} takes no files: {error.strerror}") from error
+
+    def reserve(self, size_bytes: int) -> int:
+        """Set aside room that reads as zeros; return where it begins."""
+        start = self.size_bytes
+        if size_bytes:
+            try:
+                _allocate(self._descriptor, start, size_bytes)
+            except OSError as error:
+                raise self._full(start + size_bytes, error) from error
+        self.size_bytes += size_bytes
+        return start
+
+    def read(self, pieces: Sequence[Bytes], at: int) -> None:
+        """Fill all pieces, one after another."""
+        self._move(os.preadv, pieces, at)
+
+    def write(self, pieces: Sequence[Bytes], at: int) -> None:
+        """Put all pieces there, one after another."""
+        self._move(os.pwritev, pieces, at)
+
+    def explained(self, error: OSError) -> OffloadError:
+        """Return what a failed read or write means to a person."""
+        return self._full(self.size_bytes, error)
+
+    def close(self) -> None:
+        """Let the system take the room back."""
+        os.close(self._descriptor)
+
+    def _full(self, needed_bytes: int, error: OSError) -> OffloadError:
+        with contextlib.suppress(OSError):
+            free = f"; {shutil.disk_usage(self.folder).free:,} bytes are free there"
+            return OffloadError(
+                f"offload_folder {self.folder} cannot take the {needed_bytes:,} bytes of this rank: "
+                f"{error.strerror}{free}"
+            )
+        return OffloadError(f"offload_folder {self.folder}: {error.strerror}")
+
+    def _move(
+        self, act: Callable[[int, list[memoryview], int], int], pieces: Sequence[Bytes], at: int
+    ) -> None:
+        left, done = [piece.data for piece in pieces if piece.nbytes], 0
+        while left:
+            count = act(self._descriptor, left[:_PIECES], at + done)
+            if not count:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            done += count
+            while left and count >= left[0].nbytes:
+                count -= left.pop(0).nbytes
+            if count:
+                left[0] = left[0][count:]
+        os.posix_fadvise(self._descriptor, at, done, os.POSIX_FADV_DONTNEED)
+
+
+def _unnamed(folder: Path) -> int:
+    """Open a file that no folder lists: some file systems have them, others forget a name at once."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+    descriptor, name = tempfile.mkstemp(prefix="pscale-", dir=folder)
+    Path(name).unlink()
+    return descriptor
+
+
+def _allocate(descriptor: int, start: int, size_bytes: int) -> None:
+    try:
+        os.posix_fallocate(descriptor, start, size_bytes)
+    except OSError as error:
+        if error.errno not in _NOT_AHEAD:
+            raise
+        os.ftruncate(descriptor, start + size_bytes)

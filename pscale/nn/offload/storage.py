@@ -1,0 +1,131 @@
+"""One thread that reads and writes one file, so that the step goes on meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import Literal, NamedTuple, Protocol
+
+from pscale.nn.offload.chunks import whole_pages
+from pscale.nn.offload.scratch import Bytes, Scratch
+
+Verb = Literal["read", "write"]
+
+
+class Notes(Protocol):
+    """Whoever notes bytes when they are handed over, waits of the step, and what the thread did."""
+
+    def handed(self, verb: Verb, size_bytes: int) -> None:
+        """Note that the thread is to move so much."""
+        ...
+
+    def stalled(self, verb: Verb, enter: int, leave: int) -> None:
+        """Note that the step had to wait for it."""
+        ...
+
+    def moved(self, verb: Verb, size_bytes: int, enter: int, leave: int) -> None:
+        """Note when the thread did it, some time ago."""
+        ...
+
+
+class Transfer:
+    """A read or write that was handed over."""
+
+    __slots__ = ("at", "over", "pieces", "size_bytes", "verb")
+
+    def __init__(self, verb: Verb, pieces: Sequence[Bytes], at: int):
+        self.verb, self.pieces, self.at = verb, pieces, at
+        self.size_bytes = sum(piece.nbytes for piece in pieces)
+        self.over = threading.Event()
+
+
+class _Moved(NamedTuple):
+    verb: Verb
+    size_bytes: int
+    enter: int
+    leave: int
+
+
+class Storage:
+    """A file that is written behind the step and read ahead of it; `chunk_bytes` is the most at once.
+
+    What is handed over is done in that order, so that a read after a write of the same memory, or of the same
+    place in the file, needs no waiting in between.
+    """
+
+    def __init__(self, folder: Path, *, chunk_bytes: int, notes: Notes):
+        self.chunk_bytes = chunk_bytes
+        self._scratch, self._notes = Scratch(folder), notes
+        self._queue: SimpleQueue[Transfer | None] = SimpleQueue()
+        self._moved: deque[_Moved] = deque()
+        self._failed: list[OSError] = []
+        work = (self._queue, self._scratch, self._moved, self._failed)
+        self._thread = threading.Thread(target=_serve, args=work, name="offload", daemon=True)
+        self._thread.start()
+        self._end = weakref.finalize(self, self._queue.put, None)  # the thread does not know the storage
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the room that is set aside in the file."""
+        return self._scratch.size_bytes
+
+    def reserve(self, size_bytes: int) -> int:
+        """Set aside room that reads as zeros, whole pages; return where it begins."""
+        return self._scratch.reserve(whole_pages(size_bytes))
+
+    def read(self, pieces: Sequence[Bytes], at: int) -> Transfer:
+        """Begin to fill pieces of memory, which nobody may use until the transfer is waited for."""
+        return self._hand("read", pieces, at)
+
+    def write(self, pieces: Sequence[Bytes], at: int) -> Transfer:
+        """Begin to write pieces of memory, which nobody may change until this or a later transfer is over."""
+        return self._hand("write", pieces, at)
+
+    def wait(self, transfer: Transfer) -> None:
+        """Return when the transfer is over."""
+        if not transfer.over.is_set():
+            enter = perf_counter_ns()
+            transfer.over.wait()
+            self._notes.stalled(transfer.verb, enter, perf_counter_ns())
+        self._settle()
+
+    def close(self) -> None:
+        """End the thread, when all is done, and give the room back."""
+        self._end()
+        self._thread.join()
+
+    def _hand(self, verb: Verb, pieces: Sequence[Bytes], at: int) -> Transfer:
+        self._settle()
+        transfer = Transfer(verb, pieces, at)
+        self._notes.handed(verb, transfer.size_bytes)
+        self._queue.put(transfer)
+        return transfer
+
+    def _settle(self) -> None:
+        """Pass on what the thread has noted; raise what it has met."""
+        while self._moved:
+            self._notes.moved(*self._moved.popleft())
+        if self._failed:
+            raise self._scratch.explained(self._failed[0]) from self._failed[0]
+
+
+def _serve(
+    queue: SimpleQueue[Transfer | None], scratch: Scratch, moved: deque[_Moved], failed: list[OSError]
+) -> None:
+    """Do what is handed over until there is nothing more to come; after a failure, nothing."""
+    while (transfer := queue.get()) is not None:
+        enter = perf_counter_ns()
+        try:
+            if not failed:
+                act = scratch.read if transfer.verb == "read" else scratch.write
+                act(transfer.pieces, transfer.at)
+        except OSError as error:
+            failed.append(error)
+        moved.append(_Moved(transfer.verb, transfer.size_bytes, enter, perf_counter_ns()))
+        transfer.over.set()
+    scratch.close()

@@ -1,0 +1,64 @@
+"""What a report says of real runs: of a healthy one, and of one on a slow network, which replay can price.
+
+Computing and the network are made of sleep, so that cores that others use too change little.
+"""
+
+import os
+
+import pytest
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.suite.network import read_network
+
+COMPUTE_S, SLOW_S = 0.25, 0.25
+NOISE = 0.2  # of a step, on cores that others use too
+SLEEPING = f"""
+import time
+import pscale.mesh.mpi as mpi
+import pscale.nn.loss as loss
+compute, note = loss.CrossEntropy.forward, mpi.MpiAxis._note
+def slow_to_compute(self, *arguments):
+    time.sleep({COMPUTE_S})
+    return compute(self, *arguments)
+def slow_to_reduce(self, verb, *arguments, **more):
+    if verb == "all_reduce":  # of one of the two cases
+        time.sleep({SLOW_S})
+    note(self, verb, *arguments, **more)
+loss.CrossEntropy.forward, mpi.MpiAxis._note = slow_to_compute, slow_to_reduce
+"""
+SUITE = """
+name: verdicts
+scaling: throughput
+ranks: 2
+model: {kind: gpt, layers: 1, width: 16, heads: 2, sequence: 8}
+data: {kind: synthetic}
+train: {batch: 4, steps: 4, warmup: 1, optimizer: sgd, clip: null}
+plan: {dp: ranks}
+sweep: {plan.reduction: [gather-broadcast, all-reduce]}
+timing: {gemm_peak: false, overhead_steps: 0, trace: true}
+repeat: 1
+launch: {oversubscribe: true, time_limit: 2m}
+"""
+
+
+def test_a_healthy_run_is_called_so_and_a_slow_network_is_named_and_priced(cli, monkeypatch):
+    (cli.folder / "sitecustomize.py").write_text(SLEEPING)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+    asked = ("dp: ideal", f"dp: {{latency: {SLOW_S}s}}")
+    networks = {text: read_network(text) for text in asked}
+    summary = summarise(load(cli.run(cli.suite(SUITE)).folder), networks)
+    healthy, slow = summary.points
+    of = {verdict.case: verdict for verdict in summary.verdicts}
+    lost = next(each for each in summary.losses if each.case == healthy.case)
+    assert max(lost.imbalance, lost.serialisation, lost.transfer) < NOISE
+    cause, said = of[healthy.case].cause, of[healthy.case].loss
+    assert f"{getattr(lost, cause):.0%} of the step" in said if cause else "No single loss reaches 1%" in said
+    lost = next(each for each in summary.losses if each.case == slow.case)
+    assert lost.transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
+    assert of[slow.case].cause == "transfer"
+    assert f"transfer in sync, {lost.transfer:.0%} of the step" in of[slow.case].loss
+    found = {(each.case, each.network): each for each in summary.what_ifs}
+    perfect, as_slow = (found[slow.case, network] for network in asked)
+    assert perfect.expected_s == pytest.approx(perfect.measured_s - SLOW_S, rel=NOISE)
+    assert as_slow.expected_s == pytest.approx(as_slow.measured_s, rel=NOISE)

@@ -1,0 +1,200 @@
+"""State in a file: the same bits, the bytes that are predicted, and nothing left behind."""
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from pscale.config import Train
+from pscale.nn.offload import scratch
+from pscale.nn.offload.chunks import SLOTS, Amounts, of_tensors
+from pscale.nn.offload.scratch import OffloadError, Scratch
+from pscale.nn.offload.storage import Storage
+from pscale.nn.optim import Flat, update
+from pscale.nn.optimizers import make_optimizer
+from pscale.nn.param import Arena, Param, normal
+
+SIZES = [(300, 40), (7,), (40, 120), (1,), (64, 64)]
+
+
+class Counted:
+    """Notes, counted; stalls and moves come at any time."""
+
+    def __init__(self):
+        self.bytes = {"read": 0, "write": 0}
+        self.moved_bytes = {"read": 0, "write": 0}
+        self.stalls = []
+
+    def handed(self, verb, size_bytes):
+        self.bytes[verb] += size_bytes
+
+    def stalled(self, verb, enter, leave):
+        self.stalls.append((verb, leave - enter))
+
+    def moved(self, verb, size_bytes, enter, leave):
+        assert enter <= leave
+        self.moved_bytes[verb] += size_bytes
+
+
+@contextlib.contextmanager
+def storage(folder, chunk_bytes=4096, notes=None):
+    made = Storage(folder, chunk_bytes=chunk_bytes, notes=notes or Counted())
+    yield made
+    made.close()
+
+
+def trained(train, steps, place=None):
+    """Return the weights after some steps, two flat memories of several tensors."""
+    arenas = []
+    for layer in range(2):
+        params = [
+            Param(str(number), shape, layer=layer, draw=normal(1.0), decay=len(shape) > 1)
+            for number, shape in enumerate(SIZES)
+        ]
+        arenas.append(Arena(params, "float32"))
+    flats = [Flat(arena.data, arena.grad, arena.params) for arena in arenas]
+    optimizer = make_optimizer(train, flats, storage=place)
+    random = np.random.default_rng(5)
+    for arena in arenas:
+        arena.fill(1)
+    for _ in range(steps):
+        for arena in arenas:
+            arena.grad[...] = random.normal(size=arena.grad.size)
+        update(optimizer, len(flats), 1e-2, 0.5)
+    return np.concatenate([arena.data for arena in arenas]), optimizer
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
+def test_state_in_chunks_gives_the_bits_of_state_in_memory_and_moves_what_it_takes(kind, tmp_path):
+    train, notes = Train(optimizer=kind, momentum=0.9), Counted()
+    expected, whole = trained(train, 3)
+    with storage(tmp_path, notes=notes) as place:
+        weights, optimizer = trained(train, 3, place)
+        room = place.size_bytes
+    assert np.array_equal(weights, expected)
+    moved = room - room % 1024  # chunks end on a page in the file, and on a boundary in memory
+    assert 0.5 * moved < notes.bytes["write"] / 3 <= moved
+    looks = 2 if kind == "lamb" else 1
+    assert notes.bytes["read"] - notes.bytes["write"] * looks <= 2 * max(map(len, optimizer.state))
+    slots, all_ = (sum(array.nbytes for array in each.state) for each in (optimizer, whole))
+    assert slots < (0.95 if kind == "lamb" else 0.4) * all_
+
+
+def test_slots_that_would_take_more_than_the_state_are_not_made(tmp_path):
+    amounts = Amounts(sizes=[10_000, 10, 10, 10, 10], arrays=2, item_bytes=4)
+    assert not amounts.moves
+    assert amounts.file_bytes == amounts.moved_bytes == 0
+    assert sum(amounts.slots) == amounts.total_bytes
+    assert len(Amounts(sizes=[64] * 9, arrays=2, item_bytes=4).slots) == SLOTS
+    with storage(tmp_path) as place:
+        params = [Param("w", (40,), layer=0, draw=normal(1.0))]
+        arena = Arena(params, "float64")
+        make_optimizer(Train(), [Flat(arena.data, arena.grad, params)], storage=place)
+        assert place.size_bytes == 0
+
+
+def test_tensors_stay_whole_and_keep_their_order():
+    cuts = of_tensors([[5, 5, 30, 0, 2, 9]], 12)
+    assert cuts == [[slice(0, 2), slice(2, 3), slice(3, 6)]]
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["file system with nameless files", "one without"])
+def test_no_folder_lists_the_file(nameless, tmp_path, monkeypatch):
+    if not nameless:
+        monkeypatch.setattr(scratch.os, "O_TMPFILE", os.O_DIRECTORY | os.O_CREAT)  # refused with EINVAL
+    made = Scratch(tmp_path)
+    at = made.reserve(100)
+    made.write(np.split(np.arange(100, dtype=np.uint8), [10, 10, 70]), at)
+    back = np.zeros(100, np.uint8)
+    made.read([back[:50], back[50:]], at)
+    assert back.tolist() == list(range(100))
+    assert list(tmp_path.iterdir()) == []
+    made.close()
+
+
+def test_a_folder_without_room_is_named_with_the_bytes_that_are_missing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with storage(tmp_path) as place:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+        try:
+            with pytest.raises(OffloadError) as error:
+                place.reserve(1 << 20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(error.value).startswith(
+        f"offload_folder {tmp_path} cannot take the 1,048,576 bytes of this rank"
+    )
+    with pytest.raises(OffloadError, match="takes no files"):
+        Scratch(tmp_path / "missing")
+
+
+def test_what_the_thread_cannot_write_is_said_to_the_step(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    made = Storage(tmp_path, chunk_bytes=4096, notes=Counted())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))
+    try:
+        transfer = made.write([np.zeros(1 << 13, np.uint8)], 0)
+        with pytest.raises(OffloadError, match=f"offload_folder {tmp_path}"):
+            made.wait(transfer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    made.close()
+
+
+def test_the_thread_ends_with_its_storage(tmp_path):
+    before = threading.active_count()
+    made = Storage(tmp_path, chunk_bytes=4096, notes=Counted())
+    thread = made._thread
+    assert threading.active_count() == before + 1
+    del made
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import numpy as np
+from pscale.config import Train
+from pscale.nn.offload.storage import Storage
+from pscale.nn.optim import Flat, update
+from pscale.nn.optimizers import make_optimizer
+from pscale.nn.param import Arena, Param, constant
+
+class Silent:
+    handed = stalled = moved = lambda self, *_: None
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+params = [Param("w", (4 << 20,), layer=0, draw=constant(1.0))]
+arena = Arena(params, "float32")
+flat = Flat(arena.data, arena.grad, params)
+place = Storage(Path(sys.argv[1]), chunk_bytes=1 << 20, notes=Silent()) if sys.argv[1:] else None
+before = anonymous()
+optimizer = make_optimizer(Train(), [flat], storage=place)
+update(optimizer, 1, 1e-3)
+print(anonymous() - before, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_memory_falls_by_the_state_and_nothing_is_left_of_a_process_that_is_killed(tmp_path):
+    program = [sys.executable, "-c", PROGRAM]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([*program, *where], **pipes) for where in ([str(tmp_path)], [])]
+    offloaded, in_memory = (int(process.stdout.readline()) for process in processes)
+    state, slots = 2 * 4 * (4 << 20), SLOTS * 2 * (1 << 20)
+    assert in_memory == pytest.approx(state, rel=0.05)
+    assert in_memory - offloaded == pytest.approx(state - slots, rel=0.05)
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert list(tmp_path.iterdir()) == []

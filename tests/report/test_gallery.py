@@ -1,0 +1,40 @@
+"""The reports that README teaches to read show what it says of them, however they were measured last."""
+
+from pathlib import Path
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+
+GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
+FACTORS = ("load_balance", "serialisation", "transfer")
+
+
+def shown(suite):
+    """Return the summary of a run, and the factors of its cases on two ranks."""
+    summary = summarise(load(GALLERY / suite))
+    trees = {tree.case: tree for tree in summary.trees}
+    two = [trees[point.case] for point in summary.points if point.ranks == 2]
+    return summary, [{name: getattr(tree, name).value for name in FACTORS} for tree in two]
+
+
+def test_the_healthy_report_has_no_factor_that_stands_out_and_hides_most_of_its_exchange():
+    summary, (factors,) = shown("weak")
+    assert min(factors.values()) > 0.9
+    (call,) = [call for call in summary.calls if call.verb == "all_reduce"]
+    assert call.hidden_s > call.exposed_s
+
+
+def test_the_imbalanced_report_names_the_late_rank_and_loses_balance_alone():
+    summary, (healthy, injected) = shown("imbalanced")
+    (verdict,) = [verdict for verdict in summary.verdicts if "injected" in verdict.series]
+    assert verdict.cause == "imbalance"
+    assert "rank 1" in verdict.loss
+    assert "most of it in backward" in verdict.loss
+    assert min(injected, key=injected.__getitem__) == "load_balance"
+    assert healthy["load_balance"] > injected["load_balance"] + 0.08
+
+
+def test_the_communication_bound_report_loses_transfer_most():
+    _, (factors,) = shown("communication")
+    assert min(factors, key=factors.__getitem__) == "transfer"
+    assert factors["transfer"] < factors["load_balance"] - 0.05
