@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 from figures import Figure, blas, figure, finish, parser
 
-from pscale.config import BLOCKS_FROM
+from pscale.config.model import BLOCKS_FROM
 from pscale.nn import kernels
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers

@@ -35,8 +35,8 @@ def test_names_in_the_page_are_those_of_the_code():
         "parallel/strategies.py": ["STRATEGIES", "BUFFERED"],
         "parallel/ranks.py": ["GROUPS", "make_replicas"],
         "worker/units.py": ["_columns", "_leave"],
-        "config.py": ["sizes", "product"],
-        "suite/schema.py": ["AXES", "class Plan"],
+        "config/plan.py": ["sizes", "product"],
+        "suite/schema/plan.py": ["AXES", "class Plan"],
         "parallel/schedule.py": ["class Timetable", "def actions"],
     }
     for file, words in named.items():

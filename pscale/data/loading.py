@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pscale.config import Loading
+from pscale.config.choices import Loading
 from pscale.data.corpus import Corpus
 from pscale.data.placement import Placement
 from pscale.errors import PscaleError

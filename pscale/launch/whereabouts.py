@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pscale.config import SchedulerChoice
+from pscale.config.choices import SchedulerChoice
 from pscale.errors import LaunchError
 from pscale.launch.allocation import Allocation, allocation
 from pscale.launch.scheduler import SCHEDULERS, Scheduler

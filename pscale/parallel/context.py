@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pscale.config import Case, Context
+from pscale.config import Case
+from pscale.config.choices import Context
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.mesh.grid import coordinates

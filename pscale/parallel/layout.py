@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pscale.config import Model, Placement, Plan
+from pscale.config import Model, Plan
+from pscale.config.choices import Placement
 from pscale.nn.buffers import Array
 from pscale.nn.kernels.piece import Piece
 from pscale.nn.param import share

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pscale.config import Case
 from pscale.nn.paper import Paper
 from pscale.parallel import division
-from pscale.parallel.matrix.rehearsal import MatrixRank
-from pscale.parallel.rehearsal import Rank
+from pscale.parallel.matrix.rehearsal import MatrixUnits
+from pscale.parallel.rehearsal.rank import Rank
+from pscale.parallel.rehearsal.units import Units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,8 @@ class OfStep:
 def on_paper(case: Case, rank: int) -> OfStep:
     """Rehearse a step of `rank`."""
     paper = Paper(division.item_bytes(case))
-    kind = MatrixRank if case.plan.matrix.ranks > 1 else Rank
-    made = kind(case, rank, paper)
+    units = (MatrixUnits if case.plan.matrix.ranks > 1 else Units)(case, rank, paper)
+    made = Rank(units)
     made.step()
     return OfStep(
         total_bytes=paper.total_bytes,

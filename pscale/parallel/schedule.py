@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from pscale.config import Schedule
+from pscale.config.choices import Schedule
 
 Kind = Literal["forward", "backward", "input", "weight"]
 

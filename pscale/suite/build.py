@@ -10,19 +10,11 @@ from pathlib import Path
 from typing import cast
 
 from pscale import config, lateness
-from pscale.suite.schema import (
-    Block,
-    Collectives,
-    File,
-    Gpt,
-    Inject,
-    Jitter,
-    Linear,
-    LinearData,
-    Moe,
-    Plan,
-    Text,
-)
+from pscale.config import choices
+from pscale.suite.schema.file import File
+from pscale.suite.schema.launch import Inject, Jitter
+from pscale.suite.schema.plan import Plan
+from pscale.suite.schema.work import Block, Collectives, Gpt, Linear, LinearData, Moe, Text
 
 _STDLIB = config.Data.source
 _LINEAR_WEIGHTS = 5
@@ -47,7 +39,7 @@ def build(file: File, folder: Path) -> config.Case:
         scaling=file.scaling,
         ranks=file.ranks,
         threads=file.threads,
-        model=replace(_model(file.model), dtype=cast(config.Dtype, file.precision.type)),
+        model=replace(_model(file.model), dtype=cast(choices.Dtype, file.precision.type)),
         data=_data(file, folder),
         train=_train(file),
         plan=_plan(file.plan),

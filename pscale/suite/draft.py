@@ -17,7 +17,7 @@ from pscale.suite.document import Path_
 from pscale.suite.fields import VARIABLE
 from pscale.suite.names import names_of, resolve
 from pscale.suite.problems import Problem, found_by_pydantic, place_of, suite_error
-from pscale.suite.schema import File
+from pscale.suite.schema.file import File
 from pscale.suite.suite import Suite
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pscale.suite.fields import BY_MEMBER, LEAVES, SHORT
-from pscale.suite.schema import File
+from pscale.suite.schema.file import File
 
 
 def editor_schema() -> dict[str, Any]:

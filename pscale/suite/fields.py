@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from pscale.suite.schema import File, Group
+from pscale.suite.schema.file import File
+from pscale.suite.schema.group import Group
 
 VARIABLE = (
     *("ranks", "threads", "model", "data", "train", "plan", "precision", "timing", "launch"),

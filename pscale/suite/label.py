@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pscale import config
-from pscale.suite.schema import AXES, GRID, Matrix, Plan, Precision
+from pscale.suite.schema.plan import AXES, GRID, Matrix, Plan, Precision
 
 Values = Mapping[str, Any]  # of one case, by the dotted names of the fields that a sweep sets
 

@@ -13,7 +13,7 @@ from pscale.suite.document import Document, read_document
 from pscale.suite.fields import BY_MEMBER
 from pscale.suite.override import merged, overridden
 from pscale.suite.problems import found_by_pydantic, suite_error
-from pscale.suite.schema import File
+from pscale.suite.schema.file import File
 from pscale.suite.site import Site
 from pscale.suite.suite import Auto, Suite
 

@@ -9,7 +9,7 @@ import yaml
 
 from pscale.errors import UsageError
 from pscale.replay.network import IDEAL, Link
-from pscale.suite.schema import AXES, GRID
+from pscale.suite.schema.plan import AXES, GRID
 
 ALL = "all"
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

@@ -9,7 +9,8 @@ from pscale.errors import SuiteError
 from pscale.suite.document import Document, Path_, Place, dotted, read_value
 from pscale.suite.fields import full_name
 from pscale.suite.problems import nearest_field
-from pscale.suite.schema import DATA_OF, MODEL, File
+from pscale.suite.schema.file import File
+from pscale.suite.schema.work import DATA_OF, MODEL
 
 _FIXED = ("name", "extends")
 

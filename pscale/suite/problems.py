@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from pscale.errors import SuiteError
 from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.fields import LEAVES, SHORT, groups
-from pscale.suite.schema import Expect, File, Group
+from pscale.suite.schema.file import Expect, File
+from pscale.suite.schema.group import Group
 
 
 @dataclass(frozen=True)

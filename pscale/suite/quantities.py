@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from pscale import config
+from pscale.config import choices
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -164,7 +164,7 @@ _SCALE_SCHEMA = {
     ]
 }
 LossScale = Annotated[
-    config.LossScaling | float,
+    choices.LossScaling | float,
     PlainValidator(loss_scale),
     PlainSerializer(lambda value: value, return_type=Any),
     WithJsonSchema(_SCALE_SCHEMA),

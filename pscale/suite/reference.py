@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pscale.suite.document import Path_, Place, read_document
 from pscale.suite.problems import found_by_pydantic, place_of, suite_error
-from pscale.suite.schema import References
+from pscale.suite.schema.file import References
 
 
 @dataclass(frozen=True, kw_only=True)

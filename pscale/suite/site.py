@@ -16,7 +16,8 @@ from pscale.errors import SuiteError, UsageError
 from pscale.suite.document import Document, Path_, Place, dotted, read_document
 from pscale.suite.override import merged
 from pscale.suite.quantities import duration_s
-from pscale.suite.schema import Group, Launch
+from pscale.suite.schema.group import Group
+from pscale.suite.schema.launch import Launch
 
 FILE = "sites.yaml"
 _POLL_S = 30.0

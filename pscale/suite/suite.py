@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pscale.config import Case, Scaling
+from pscale.config import Case
+from pscale.config.choices import Scaling
 from pscale.suite.document import Path_, Place
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pscale.config import KernelsChoice
+from pscale.config.choices import KernelsChoice
 from pscale.errors import PscaleError
 from pscale.nn import kernels
 from pscale.nn.kernels import fused

@@ -16,7 +16,9 @@ from pscale.errors import PscaleError
 from pscale.metrics import Metric, units
 from pscale.suite import expand, load_suite, quantities
 from pscale.suite.document import read_value
-from pscale.suite.schema import File, Matrix, Omp, Option, Word, WordOrNothing
+from pscale.suite.schema.file import File
+from pscale.suite.schema.launch import Omp, Option, Word, WordOrNothing
+from pscale.suite.schema.plan import Matrix
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pscale.config import Inject, Jitter
 from pscale.errors import SuiteError
-from pscale.lateness import words_of
+from pscale.lateness import Inject, Jitter, words_of
 from pscale.suite import expand
 
 SWEEP = "sweep:\n  ranks: [1, 2, 4]\n  threads: [1]"

@@ -13,7 +13,8 @@ from thread_mesh import Simulated, run_ranks
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
-from pscale.config import Case, Data, Inject, Jitter, Model, Plan, Timing, Train, to_dict
+from pscale.config import Case, Data, Model, Plan, Timing, Train, to_dict
+from pscale.lateness import Inject, Jitter
 from pscale.mesh import grid
 from pscale.parallel.ranks import GROUPS
 from pscale.results.events import PHASES

@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pscale.config import MatrixAlgorithm, Plan
+from pscale.config import Plan
+from pscale.config.choices import MatrixAlgorithm
 from pscale.mesh.axis import Mesh
 from pscale.nn.param import Cut, share
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from pscale.config import Case, MatrixAlgorithm
+from pscale.config import Case
+from pscale.config.choices import MatrixAlgorithm
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
 from pscale.number import wide_bytes

@@ -11,7 +11,8 @@ from pscale.nn.rehearsal import Chain, Step, Weight
 from pscale.parallel.matrix.grid import Spread, count, scheme_of
 from pscale.parallel.matrix.plan import multiplication
 from pscale.parallel.matrix.rehearsal_products import PRODUCTS, Product
-from pscale.parallel.rehearsal import Moved, Rank
+from pscale.parallel.rehearsal.exchanges import Moved
+from pscale.parallel.rehearsal.units import Units
 from pscale.parallel.replicas import TOKENS
 
 
@@ -57,7 +58,7 @@ class ColumnNorm:
         return dx
 
 
-class MatrixRank(Rank):
+class MatrixUnits(Units):
     """The units of a rank of the grid, as `worker.matrix_units` has them."""
 
     def __init__(self, case: Case, rank: int, paper: Paper):

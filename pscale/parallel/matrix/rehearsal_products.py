@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pscale.config import MatrixAlgorithm
+from pscale.config.choices import MatrixAlgorithm
 from pscale.nn.paper import Paper, Sheet
 from pscale.nn.rehearsal import Weight
 from pscale.parallel.matrix.multiplication import Multiplication

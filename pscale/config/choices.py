@@ -1,0 +1,36 @@
+"""What may be chosen, word by word."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Scaling = Literal["weak", "strong", "throughput"]
+ModelKind = Literal["gpt", "moe", "block", "linear", "collectives"]
+DataKind = Literal["text", "synthetic", "linear"]
+Loading = Literal["memory", "mpi-io", "scatter", "files"]
+Split = Literal["partition", "sample"]
+Reduction = Literal["bucketed", "all-reduce", "gather-broadcast"]
+Compression = Literal["none", "fp16", "int8", "sign", "topk", "powersgd"]
+Offload = Literal["none", "optimizer", "activations", "both"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+Context = Literal["ring", "ulysses", "all-gather"]
+Placement = Literal["zigzag", "contiguous"]
+Attention = Literal["auto", "plain", "block"]
+Embedding = Literal["row", "column"]
+ZeroStage = Literal[0, 1, 2, 3]
+MatrixAlgorithm = Literal["axonn", "agarwal", "summa", "cannon"]
+Optimizer = Literal["sgd", "adam", "adamw", "lamb", "adafactor"]
+LrSchedule = Literal["constant", "cosine"]
+LrScaling = Literal["none", "linear", "sqrt"]
+Dtype = Literal["float32", "float64", "fp16", "bf16"]
+Reduce = Literal["wire", "float32"]
+LossScaling = Literal["auto", "none", "dynamic"]
+Bind = Literal["core", "socket", "numa", "none"]
+ProcBind = Literal["close", "spread"]
+Places = Literal["threads", "cores", "ll_caches", "numa_domains", "sockets"]
+WaitPolicy = Literal["active", "passive"]
+SchedulerChoice = Literal["auto", "none", "slurm", "pbs", "lsf", "flux"]
+Packing = Literal["nodes", "case", "all"]
+Blas = Literal["openblas", "mkl", "blis"]
+KernelsChoice = Literal["auto", "fused", "numpy"]
+BlasThreading = Literal["openmp", "pthreads"]

@@ -1,0 +1,1 @@
+"""What a suite file may say: its fields, their types, ranges and defaults."""
