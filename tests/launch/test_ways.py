@@ -10,6 +10,7 @@ from pscale.errors import LaunchError
 from pscale.launch import mpi, ways
 from pscale.launch.allocation import Allocation
 from pscale.launch.machine import Machine
+from pscale.launch.outcome import Outcome
 
 INSIDE = Allocation(scheduler="slurm", job="17", nodes=2)
 NODES = Machine(host="n1 and 1 more", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=2)
@@ -18,7 +19,10 @@ SRUN = """#!/bin/sh
 "exec" "{python}" "-S" "$0" "$@"
 import json, pathlib, sys
 here = pathlib.Path(sys.argv[0]).parent
-if "--version" in sys.argv:
+stumble = json.loads((here / "stumble").read_text())
+if set(sys.argv[1:]) & stumble.keys():
+    sys.exit(stumble[sys.argv[1]])
+elif "--version" in sys.argv:
     print("slurm 23.02.1")
 elif "--mpi=list" in sys.argv:
     print("MPI plugin types are...\\n\\tnone\\n\\tpmi2\\n\\tpmix", file=sys.stderr)
@@ -46,7 +50,8 @@ def srun(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(mpi, "_prefixes", list)
 
-    def answers(**sizes):
+    def answers(stumble=(), **sizes):
+        (program.parent / "stumble").write_text(json.dumps(dict(stumble)))
         (program.parent / "sizes").write_text(
             json.dumps({f"--mpi={pmi}": found for pmi, found in sizes.items()})
         )
@@ -76,6 +81,39 @@ def test_singletons_are_an_error_that_says_how_each_launcher_failed_and_what_to_
     assert "--mpi=pmix: exit code 1: PMI server not found" in text
     assert "mpiexec: exit code 9: no ssh" in text
     assert "launch: {launcher: ...}" in text
+
+
+STUMBLES = [
+    ("--version", "srun: fatal: Could not establish a configuration source"),
+    ("--mpi=list", "srun: error: Unable to contact slurm controller (connect failure)"),
+    ("--mpi=pmi2", "srun: error: Unable to create step for job 17: Job/step already completing or completed"),
+    ("--mpi=pmi2", "srun: error: PMI2: send failed: Connection timed out"),
+    ("--mpi=pmi2", "something that nobody has heard of"),
+]
+
+
+@pytest.mark.parametrize("stumble", STUMBLES, ids=[text for _, text in STUMBLES])
+def test_what_a_scheduler_says_that_stumbles_is_not_remembered_of_its_launcher(srun, stumble):
+    mpi.identify.cache_clear()
+    srun([stumble], pmi2=[2], pmix=[2])
+    found = ways.find(Launch(), INSIDE, NODES)
+    assert (found.flavour, found.pmi) == ("srun", "pmix" if stumble[0] == "--mpi=pmi2" else "pmi2")
+    mpi.identify.cache_clear()
+    srun(pmi2=[2], pmix=[2])
+    assert ways.find(Launch(), INSIDE, NODES).pmi == "pmi2"
+
+
+def test_a_launcher_that_is_out_of_time_may_work_another_day(srun, monkeypatch):
+    ended_late = Outcome(
+        status="timeout", reason="no end after 60 s: PMI", wall_s=60.0, exit_code=1, started_unix_s=0.0
+    )
+    worlds = ways.worlds
+    with monkeypatch.context() as patch:
+        late = lambda order, folder: worlds(order, folder) if folder.name != "0" else ([], ended_late)  # noqa: E731
+        patch.setattr(ways, "worlds", late)
+        srun(pmi2=[2], pmix=[2])
+        assert ways.find(Launch(), INSIDE, NODES).pmi == "pmix"
+    assert ways.find(Launch(), INSIDE, NODES).pmi == "pmi2"
 
 
 def test_a_damaged_memory_is_no_memory(srun, tmp_path):
