@@ -1,14 +1,16 @@
 import os
 import shutil
+import socket
 import subprocess
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from login_node import LoginNode
 
 SCRIPT = Path(__file__).parent / "cluster"
-PORT = "18000"
+PORTS, EACH = range(18000, 28000, 10), 5  # below those that systems hand out
 
 
 def missing():
@@ -18,6 +20,20 @@ def missing():
     return "" if os.geteuid() == 0 else "a virtual Slurm cluster needs root"
 
 
+def free_port():
+    """Return the first of so many free ports as a cluster takes, as far from others' who ask as can be."""
+    first = os.getpid() % len(PORTS)
+    for port in (*PORTS[first:], *PORTS[:first]):
+        with ExitStack() as taken:
+            try:
+                for number in range(EACH):
+                    taken.enter_context(socket.create_server(("", port + number)))
+            except OSError:
+                continue
+            return str(port)
+    pytest.fail("no ports are free")
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """Start a virtual cluster of four nodes, where this is the login node."""
@@ -25,7 +41,9 @@ def cluster(tmp_path_factory):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
     folder = tmp_path_factory.mktemp("slurm")
     try:
-        started = subprocess.run([SCRIPT, "start", folder, PORT], capture_output=True, text=True, check=False)
+        started = subprocess.run(
+            [SCRIPT, "start", folder, free_port()], capture_output=True, text=True, check=False
+        )
         assert started.returncode == 0, started.stdout + started.stderr
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLURM_CONF", f"{folder}/slurm.conf")

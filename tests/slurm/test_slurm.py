@@ -8,24 +8,39 @@ from pathlib import Path
 
 import pytest
 from login_node import wait_for
-from whole_runs import LIMIT_S
+from whole_runs import LIMIT_S, NEVER_JOINS
 
 from pscale.launch import mpi
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
 ONE_NODE = ("--only", "ranks == 1")
-NEVER_JOINS = """
+# Launches of four ranks, or the very first launch, stay at work until there is a certain file, or for ever.
+HELD = """
 import os
-if os.environ.get("PMI_RANK") == "1":
+if "PMI_RANK" in os.environ:
     import time
-    import pscale.worker.trainer as trainer
-    update = trainer.Trainer.update
-    def late(self, *arguments):
-        if self.losses[3]:
-            time.sleep(1000)
-        update(self, *arguments)
-    trainer.Trainer.update = late
+    import pscale.worker.job as job
+    run = job.run
+    def held(order, *arguments):
+        while order.case.ranks == 4 and not os.path.exists(__file__ + ".free"):
+            time.sleep(0.01)
+        return run(order, *arguments)
+    job.run = held
+"""
+FIRST_STAYS = """
+import os
+if "PMI_RANK" in os.environ:
+    import time
+    import pscale.worker.job as job
+    run = job.run
+    def stays(*arguments):
+        try:
+            os.mkdir(__file__ + ".first")
+        except FileExistsError:
+            return run(*arguments)
+        time.sleep(1000)
+    job.run = stays
 """
 
 
@@ -33,11 +48,26 @@ def slurm(*words):
     subprocess.run(words, capture_output=True, text=True, check=True)
 
 
-def test_a_weak_suite_over_1_2_and_4_nodes_survives_the_death_of_pscale(login):
+@pytest.fixture
+def sabotage(login, monkeypatch):
+    """Let every Python of the jobs begin with a program; return a path of a file beside it."""
+
+    def begin(program, beside=""):
+        path = login.folder / "sitecustomize.py"
+        path.write_text(program)
+        monkeypatch.setenv("PYTHONPATH", str(login.folder), prepend=os.pathsep)
+        return path.with_name(path.name + beside)
+
+    return begin
+
+
+def test_a_weak_suite_over_1_2_and_4_nodes_survives_the_death_of_pscale(login, sabotage):
+    free = sabotage(HELD, ".free")
     first = login.start()
     wait_for(lambda: login.events("ended"))
     first.kill()
     first.communicate()
+    free.touch()
     results = login.run(login.weak)
     assert "going on with" in results.output
     ended = Counter((record["case"], record["repeat"]) for record in login.events("ended"))
@@ -85,9 +115,11 @@ def test_a_job_that_somebody_cancels_is_told_and_the_others_go_on(login):
     assert "was cancelled" in output
 
 
-def test_a_launch_whose_node_goes_down_is_done_again_on_another(login):
+def test_a_launch_whose_node_goes_down_is_done_again_on_another(login, sabotage):
+    first = sabotage(FIRST_STAYS, ".first")
     alone = ("--set", "launch.directives=[--exclusive]")
-    waiting = login.start(*ONE_NODE, *alone, "--set", "train.steps=100")
+    waiting = login.start(*ONE_NODE, *alone)
+    wait_for(first.exists)
     job = login.job_at_work()
     node = subprocess.run(
         ("squeue", "-h", "-j", job, "-o", "%N"), capture_output=True, text=True, check=True
@@ -103,9 +135,8 @@ def test_a_launch_whose_node_goes_down_is_done_again_on_another(login):
     assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
 
 
-def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_called_to_the_roll(login, monkeypatch):
-    (login.folder / "sitecustomize.py").write_text(NEVER_JOINS)
-    monkeypatch.setenv("PYTHONPATH", str(login.folder), prepend=os.pathsep)
+def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_called_to_the_roll(login, sabotage):
+    sabotage(NEVER_JOINS)
     options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=2s")
     options += ("--set", f"launch.launcher={mpi.find().path}")
     results = login.run(login.weak, "--only", "ranks == 2", *options, code=1)
