@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -119,6 +120,16 @@ def test_a_result_does_not_make_up_for_an_error(job):
 
 def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeypatch):
     monkeypatch.setattr(processes, "_GRACE_S", 0.2)
+
+    begin = [0.0]
+
+    def stands_until_it_is_stuck():
+        return begin.pop() if begin else 1e9 * bool((job.folder / "stderr.log").read_text())
+
+    clock = SimpleNamespace(
+        monotonic=stands_until_it_is_stuck, time=time.time, perf_counter=time.perf_counter
+    )
+    monkeypatch.setattr(local, "time", clock)
     stubborn = "trap '' TERM; echo stuck >&2; setsid sh -c 'sleep 60 & sleep 60' & sleep 60"
     outcome = job(stubborn, limit_s=0.3)  # what is ignored in a shell is ignored by what it starts
     assert outcome.status == "timeout"

@@ -73,9 +73,9 @@ def test_ranks_that_find_another_blas_than_is_required_make_the_launch_invalid(c
 
 @needs_openblas
 @needs_cores
-def test_two_threads_on_one_core_are_invalid_however_the_blas_counts_them(cli):
+def test_two_threads_on_one_cpu_are_invalid_however_the_blas_counts_them(cli):
     bound = THREADS.replace("threads: [1, 2]", "threads: [2]").replace(
-        "launch: {", "launch: {extra: [--bind-to, core], "
+        "launch: {", "launch: {extra: [--bind-to, hwthread], "
     )
     (row,) = cli.run(cli.suite(bound), code=1).cases.values()
     assert row["status"] == "invalid"
@@ -90,7 +90,7 @@ def test_openmp_threads_are_bound_to_a_core_each_and_all_to_one_is_invalid(cli):
     bound = bound.replace("launch: {", "launch: {omp: {places: cores, wait_policy: passive}, ")
     results = cli.run(cli.suite(bound))
     assert set(results.cases) == {"close", "spread"}
-    assert all(len(cpus(row["cpus"])) == 2 for row in results.rows("ranks"))
+    assert all(len(cpus(row["cpus"])) >= 2 for row in results.rows("ranks"))
     crowded = cli.suite(bound.replace("launch: {", "launch: {env: {OMP_PROC_BIND: master}, "))
     for row in cli.run(crowded, code=1).cases.values():
         assert row["status"] == "invalid"

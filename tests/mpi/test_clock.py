@@ -16,19 +16,22 @@ from pscale.launch.command import command
 PROGRAM = Path(__file__).parent / "shifted_waits.py"
 
 # Two ranks say that each is on a node of its own, and the clock of rank 1 is 5 s behind and slow. Of four
-# ranks, it goes wrong now and then.
+# ranks, it falls now and then: at once by 3 s from the reading before, however long that is ago.
 CLOCKS = """
 import itertools, os, time
 rank, size = (
     int(os.environ.get(mpich, os.environ.get(openmpi, -1)))
     for mpich, openmpi in (("PMI_RANK", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
 )
-readings = itertools.count()
+readings, last = itertools.count(), 0
 def behind():
     now = time.perf_counter_ns()
     return now - 5_000_000_000 - now // 10_000
 def falls():
-    return time.perf_counter_ns() - (3_000_000_000 if next(readings) % 50 == 49 else 0)
+    global last
+    wrong = next(readings) % 50 == 49
+    last, now = time.perf_counter_ns(), last - 3_000_000_000
+    return now if wrong else last
 if rank >= 0:
     import pscale.mesh.mpi as mpi
     from pscale.worker.recorder import Recorder
@@ -73,7 +76,7 @@ def test_a_job_over_two_nodes_is_measured_on_one_clock_whose_bound_is_stored(res
     assert (first["node"], first["clock_bound_s"], first["clock_drift"]) == (0, 0.0, 0.0)
     assert second["node"] == 1
     assert 0 < second["clock_bound_s"] < 1
-    assert abs(first["wall_s"] - second["wall_s"]) < 1
+    assert abs(first["wall_s"] - second["wall_s"]) < 2.5, "nearer to 0 than to the 5 s by which it is behind"
     calls = [row for row in results.rows("calls") if row["case"] == case["case"]]
     assert {row["clock_bound_s"] for row in calls if row["rank"] == 1} == {2 * second["clock_bound_s"]}
 

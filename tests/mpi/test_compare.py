@@ -1,12 +1,23 @@
 """Two real runs, of which one has more to do."""
 
 import json
+import os
 import subprocess
 
 from whole_runs import LIMIT_S
 
 ONE = ("--set", "sweep={ranks: [1]}", "--set", "repeat=4", "--set", "train.steps=8")
 LARGER = ("--set", "train.batch=64")  # of the same label
+# Computing is sleep for the most part, so that cores that others use too change little.
+SLEEPING = """
+import time
+import pscale.nn.loss as loss
+compute = loss.CrossEntropy.forward
+def slow_to_compute(self, logits, *arguments):
+    time.sleep(2e-3 * len(logits))
+    return compute(self, logits, *arguments)
+loss.CrossEntropy.forward = slow_to_compute
+"""
 
 
 def compare(cli, *arguments):
@@ -17,7 +28,9 @@ def compare(cli, *arguments):
     return done
 
 
-def test_a_run_with_more_work_is_found_slower_and_what_changed_is_named(cli, tiny):
+def test_a_run_with_more_work_is_found_slower_and_what_changed_is_named(cli, tiny, monkeypatch):
+    (cli.folder / "sitecustomize.py").write_text(SLEEPING)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
     before = cli.run(tiny, *ONE)
     after = cli.run(tiny, *ONE, *LARGER)
     done = compare(cli, before.folder, after.folder, "--format", "json", "--fail-if", "slower:3%")

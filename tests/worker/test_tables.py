@@ -113,4 +113,4 @@ def test_phases_hold_their_calls_and_steps_their_phases_and_nothing_overlaps(tmp
         inside = sum(table[name].sum() for name in ("compute_s", "transfer_s", "copy_s"))
         between = table["unaccounted_s"][:: len(table["step"]) // 3].sum()
         assert inside + between == pytest.approx((whole[-1, 1] - start_ns) * 1e-9, abs=1e-9)
-        assert table["unaccounted_s"].min() > 0
+        assert table["unaccounted_s"].min() >= -1e-12, "0 where the clock has not moved between two steps"
