@@ -80,8 +80,8 @@ def free_bytes(case: Case) -> int | None:
 
 def resident_bytes(case: Case, rank: int) -> int:
     """Predict the memory of the chunks of state in use, or on their way, and of copies of weights."""
-    slots_bytes = sum(sum(amounts.slots) for amounts in _groups(case, rank))
-    return slots_bytes + optimizer.copies_bytes(case, rank)
+    at_hand_bytes = sum(amounts.resident_bytes for amounts in _groups(case, rank))
+    return at_hand_bytes + optimizer.copies_bytes(case, rank)
 
 
 def _groups(case: Case, rank: int) -> list[Amounts]:

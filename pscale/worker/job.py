@@ -18,7 +18,8 @@ from pscale.nn import counts
 from pscale.nn.loss_scale import make_loss_scale
 from pscale.nn.offload.activations import Activations
 from pscale.nn.offload.keeping import Keeping
-from pscale.nn.offload.scratch import Bytes, folder_of
+from pscale.nn.offload.pages import Bytes
+from pscale.nn.offload.scratch import folder_of
 from pscale.nn.offload.storage import Storage
 from pscale.nn.param import Param
 from pscale.number import number, wide

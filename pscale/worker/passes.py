@@ -10,7 +10,7 @@ from typing import Any
 from pscale.nn.buffers import Array
 from pscale.nn.layer import remember
 from pscale.nn.offload.keeping import Keeping
-from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.pages import Bytes
 from pscale.nn.routing import Tally
 from pscale.parallel.recompute import Segment
 from pscale.parallel.replicas import Replicas

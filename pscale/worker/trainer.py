@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pscale.config import Train
 from pscale.data import Batches
 from pscale.nn.offload.keeping import Keeping
-from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.pages import Bytes
 from pscale.nn.offload.storage import Storage
 from pscale.nn.rate import learning_rate
 from pscale.parallel.pipeline import Boundary

@@ -97,15 +97,23 @@ def test_what_is_in_a_file_changes_no_bit_and_takes_and_moves_what_is_predicted(
         assert offload == "optimizer" or plan.checkpoint == "full" or held[0] < plain
 
 
-def test_stalls_are_a_kind_of_time_of_their_own_to_the_nanosecond(folder, monkeypatch):
-    case = on_plan(GPT, Plan(offload="both"))
-    at_once = Scratch.read
+SLOW = [
+    ("optimizer", "fetch", {"update"}),
+    ("activations", "read", {"forward", "backward"}),
+    ("both", "read", {"forward", "backward", "update"}),
+]
 
-    def slowly(scratch, pieces, at):
+
+@pytest.mark.parametrize(("offload", "verb", "phases"), SLOW, ids=[each[0] for each in SLOW])
+def test_stalls_are_a_kind_of_time_of_their_own_to_the_nanosecond(offload, verb, phases, folder, monkeypatch):
+    case = on_plan(GPT, Plan(offload=offload))
+    at_once = getattr(Scratch, verb)
+
+    def slowly(*given, **named):
         sleep(1e-3)
-        at_once(scratch, pieces, at)
+        at_once(*given, **named)
 
-    monkeypatch.setattr(Scratch, "read", slowly)  # a fast file may be read before anybody waits for it
+    monkeypatch.setattr(Scratch, verb, slowly)  # what is fast may be there before anybody waits for it
 
     def table(trainer, _):
         for index in range(STEPS):
@@ -116,7 +124,7 @@ def test_stalls_are_a_kind_of_time_of_their_own_to_the_nanosecond(folder, monkey
 
     ((rows, sums),) = each_rank(case, case.plan, folder, table, record=True)
     stalls = rows["kind"] == Kind.STALLED
-    assert {PHASES[phase] for phase in rows["phase"][stalls]} <= {"forward", "backward", "update"}
+    assert {PHASES[phase] for phase in rows["phase"][stalls]} <= phases
     length = rows["leave"] - rows["enter"]
     assert round(sums["offload_s"].sum() * 1e9) == length[stalls].sum() > 0
     parts = sum(sums[f"{kind}_s"] for kind in ("compute", "transfer", "wait", "copy", "offload"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.offload.keeping import Parcel, Room
-from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.pages import Bytes
 from pscale.nn.offload.storage import Storage, Transfer
 
 

@@ -1,14 +1,14 @@
-"""How the state of an optimizer is cut into chunks, of which three are in memory: pure counting."""
+"""How the state of an optimizer is cut into chunks, of which two are in memory: pure counting."""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-SLOTS = 3  # chunks in memory: one is updated, one is read ahead, one is written behind
 _LEAST_CHUNKS = 8  # of a state; so that less than half of it is in memory
 _ALIGNED = 64  # elements
-_PAGE_BYTES = 4096  # what lies in the file begins on a page
 
 
 def longest(total: int, item_bytes: int, chunk_bytes: int) -> int:
@@ -44,7 +44,7 @@ def of_tensors(sizes: Sequence[Sequence[int]], most: int) -> list[list[slice]]:
 
 def whole_pages(size_bytes: int) -> int:
     """Return the bytes that `size_bytes` take in the file."""
-    return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+    return -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def aligned(elements: int) -> int:
@@ -56,7 +56,8 @@ def aligned(elements: int) -> int:
 class Amounts:
     """What chunks of these `sizes` take, of each of `arrays` of `item_bytes`.
 
-    Where slots would take as much as all chunks, these stay in memory for good.
+    One chunk is in use while the last goes, and then the next comes. Where two would take as much as all, all
+    stay in memory for good.
     """
 
     sizes: Sequence[int]
@@ -66,7 +67,7 @@ class Amounts:
     @property
     def moves(self) -> bool:
         """Whether there is anything to move."""
-        return SLOTS * self.slot_bytes < self.total_bytes
+        return self._pair_bytes(self._fullest) < self.total_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -74,19 +75,25 @@ class Amounts:
         return sum(map(self.chunk_bytes, self.sizes))
 
     @property
-    def slot_bytes(self) -> int:
-        """What the largest chunk takes."""
-        return max(map(self.chunk_bytes, self.sizes), default=0)
+    def fullest(self) -> Sequence[int]:
+        """The numbers of the chunks that are in memory at once, when most is."""
+        count = len(self.sizes)
+        return (self._fullest, (self._fullest + 1) % count) if self.moves else range(count)
 
     @property
-    def slots(self) -> list[int]:
-        """Memory for chunks, in bytes: number n lies in slot n, counted round and round."""
-        return [self.slot_bytes] * SLOTS if self.moves else [self.chunk_bytes(size) for size in self.sizes]
+    def resident_bytes(self) -> int:
+        """Memory for those."""
+        return sum(self.chunk_bytes(self.sizes[number]) for number in self.fullest)
+
+    @property
+    def rooms(self) -> list[int]:
+        """What each chunk takes in the file."""
+        return [whole_pages(self.chunk_bytes(size)) for size in self.sizes]
 
     @property
     def file_bytes(self) -> int:
         """Room in the file."""
-        return sum(whole_pages(self.chunk_bytes(size)) for size in self.sizes) if self.moves else 0
+        return sum(self.rooms) if self.moves else 0
 
     @property
     def moved_bytes(self) -> int:
@@ -96,3 +103,12 @@ class Amounts:
     def chunk_bytes(self, size: int) -> int:
         """Return what a chunk takes, each of its arrays on a boundary."""
         return self.arrays * aligned(size) * self.item_bytes
+
+    @cached_property
+    def _fullest(self) -> int:
+        return max(range(len(self.sizes)), key=self._pair_bytes, default=0)
+
+    def _pair_bytes(self, first: int) -> int:
+        """Return what a chunk and the next take together; the first follows the last."""
+        pair = {number % len(self.sizes) for number in (first, first + 1)} if self.sizes else ()
+        return sum(self.chunk_bytes(self.sizes[number]) for number in pair)

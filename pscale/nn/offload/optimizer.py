@@ -15,7 +15,7 @@ class Chunked:
 
     def __init__(self, inner: Optimizer, state: InChunks, chunks: Sequence[int]):
         self._inner = inner
-        self.state: Sequence[Array] = state.slots
+        self.state: Sequence[Array] = state.at_hand
         self._chunks: list[range] = []
         first = 0
         for count in chunks:

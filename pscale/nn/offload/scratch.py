@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pscale.errors import PscaleError
-
-Bytes = NDArray[np.uint8]
+from pscale.nn.offload import pages
+from pscale.nn.offload.pages import Bytes
 
 _PIECES = 1024  # of one read or write: IOV_MAX of Linux
 _NOT_HERE = {
@@ -36,11 +37,24 @@ def folder_of(named: str) -> Path:
     return Path(named or tempfile.gettempdir())
 
 
+@dataclass(frozen=True)
+class Window:
+    """A part of the file, from byte `at` on, that is used where it lies."""
+
+    memory: Bytes
+    at: int
+
+    def part(self, start: int, size_bytes: int) -> Window:
+        """Return a part of it."""
+        return Window(self.memory[start : start + size_bytes], self.at + start)
+
+
 class Scratch:
-    """Room in a folder; reads and writes happen at a place, of arrays of bytes.
+    """Room in a folder: windows of it are memory, and arrays of bytes are read and written at a place.
 
     Room is set aside before it is used, so that a full disk shows at once. Pages that the system keeps of
-    what was read or written are given up: what lies here is not to come back into memory by that door.
+    what was used, read or written are given up, changed ones once they are on the disk: what lies here is not
+    to come back into memory by that door.
     """
 
     def __init__(self, folder: Path):
@@ -60,6 +74,21 @@ class Scratch:
                 raise self._full(start + size_bytes, error) from error
         self.size_bytes += size_bytes
         return start
+
+    def mapped(self, size_bytes: int) -> Window:
+        """Set aside whole pages that read as zeros; return them as memory, none of it here yet."""
+        start = self.reserve(size_bytes)
+        whole = mmap.mmap(self._descriptor, size_bytes, offset=start)
+        return Window(np.frombuffer(whole, np.uint8), start)
+
+    def fetch(self, window: Window, *, writable: bool) -> None:
+        """Have the pages of a window come; it may be used where they are not there, which takes longer."""
+        pages.populate(window.memory, writable=writable)
+
+    def release(self, window: Window) -> None:
+        """Take the pages of a window from this process, and let what changed go to the disk."""
+        pages.give_up(window.memory)
+        self._let_go(window.at, window.memory.nbytes)
 
     def read(self, pieces: Sequence[Bytes], at: int) -> None:
         """Fill all pieces, one after another."""
@@ -99,7 +128,11 @@ class Scratch:
                 count -= left.pop(0).nbytes
             if count:
                 left[0] = left[0][count:]
-        os.posix_fadvise(self._descriptor, at, done, os.POSIX_FADV_DONTNEED)
+        self._let_go(at, done)
+
+    def _let_go(self, at: int, size_bytes: int) -> None:
+        """Let what changed go to the disk, and give up what is there already."""
+        os.posix_fadvise(self._descriptor, at, size_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def _unnamed(folder: Path) -> int:

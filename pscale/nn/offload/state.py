@@ -1,4 +1,4 @@
-"""The state of an optimizer in a file, chunk by chunk: one is updated, the next read, the last written."""
+"""The state of an optimizer in a mapped file, chunk by chunk: each is updated where it lies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Protocol
 
 from pscale.nn.buffers import Array, zeros_like
 from pscale.nn.buffers import aligned as aligned_bytes
-from pscale.nn.offload.chunks import Amounts, aligned, whole_pages
-from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.chunks import Amounts, aligned
+from pscale.nn.offload.pages import Bytes
+from pscale.nn.offload.scratch import Window
 from pscale.nn.offload.storage import Storage, Transfer
 
 
@@ -41,41 +42,30 @@ IN_MEMORY: StateMemory = InMemory()
 
 
 class InChunks:
-    """State of which a few chunks are in memory, in slots in turn; parts are chunks, used in their order.
+    """State of which two chunks are in memory, in turn; parts are chunks, used in their order.
 
-    While one is used the next is read. What was used before may still be on its way out: the thread does
-    one thing after another, so the slot is free when the thread comes to read into it.
+    While one is used the thread has the next come; before, it gave up the one that was used last.
     """
 
     def __init__(self, storage: Storage):
         self._storage = storage
-        self.slots: Sequence[Bytes] = ()
-        self._chunks: list[Bytes] = []  # the memory of each, in its slot
-        self._places: list[int] = []  # in the file
+        self.at_hand: Sequence[Bytes] = ()  # what is in memory at once, at most
+        self._windows: list[Window] = []
         self._coming: Transfer | None = None  # the chunk that is used next
 
     def zeros(self, like: Sequence[Array], arrays: int) -> list[list[Array]]:
-        """Return arrays in the slots, which are of the chunk in use alone; begin to read the first."""
+        """Return arrays in the chunks, which are there for the chunk in use alone; let the first come."""
         found: list[list[Array]] = [[] for _ in range(arrays)]
         if not like:
             return found
         sizes, kind = [array.size for array in like], like[0].dtype
         amounts = Amounts(sizes=sizes, arrays=arrays, item_bytes=kind.itemsize)
-        self.slots = [aligned_bytes(size) for size in amounts.slots]
-        for slot in self.slots:
-            slot.fill(0)
-        for number, size in enumerate(sizes):
-            memory = self.slots[number % len(self.slots)][: amounts.chunk_bytes(size)]
-            self._chunks.append(memory)
-            numbers = memory.view(kind).reshape(arrays, aligned(size))
+        chunks = self._mapped(amounts) if amounts.moves else _in_memory(amounts)
+        for chunk, size in zip(chunks, sizes, strict=True):
+            numbers = chunk.view(kind).reshape(arrays, aligned(size))
             for array in range(arrays):
                 found[array].append(numbers[array, :size])
-        if amounts.moves:
-            start = self._storage.reserve(sum(whole_pages(chunk.nbytes) for chunk in self._chunks))
-            for chunk in self._chunks:
-                self._places.append(start)
-                start += whole_pages(chunk.nbytes)
-            self._read(0)
+        self.at_hand = [chunks[number] for number in amounts.fullest]
         return found
 
     @contextmanager
@@ -84,17 +74,27 @@ class InChunks:
         if self._coming is None:
             yield
             return
-        assert self._coming.at == self._places[part], "chunks are used in their order"
+        window = self._windows[part]
+        assert self._coming.at == window.at, "chunks are used in their order"
         self._storage.wait(self._coming)
-        following = (part + 1) % len(self._chunks)
-        apart = following % len(self.slots) != part % len(self.slots)
-        if apart:
-            self._read(following)
+        following = (part + 1) % len(self._windows)
+        changing = changes or not following  # who begins anew may go about it differently
+        self._coming = self._storage.fetch(self._windows[following], writable=changing)
         yield
-        if changes:
-            self._storage.write([self._chunks[part]], self._places[part])
-        if not apart:
-            self._read(following)
+        self._storage.release(window, changed=changes)
 
-    def _read(self, part: int) -> None:
-        self._coming = self._storage.read([self._chunks[part]], self._places[part])
+    def _mapped(self, amounts: Amounts) -> list[Bytes]:
+        whole = self._storage.mapped(amounts.file_bytes)
+        start = 0
+        for size, room in zip(amounts.sizes, amounts.rooms, strict=True):
+            self._windows.append(whole.part(start, amounts.chunk_bytes(size)))
+            start += room
+        self._coming = self._storage.fetch(self._windows[0], writable=True)
+        return [window.memory for window in self._windows]
+
+
+def _in_memory(amounts: Amounts) -> list[Bytes]:
+    chunks = [aligned_bytes(amounts.chunk_bytes(size)) for size in amounts.sizes]
+    for chunk in chunks:
+        chunk.fill(0)
+    return chunks

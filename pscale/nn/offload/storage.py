@@ -1,18 +1,20 @@
-"""One thread that reads and writes one file, so that the step goes on meanwhile."""
+"""One thread that has a file come and go, mapped or copied, so that the step goes on meanwhile."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Literal, NamedTuple, Protocol
 
 from pscale.nn.offload.chunks import whole_pages
-from pscale.nn.offload.scratch import Bytes, Scratch
+from pscale.nn.offload.pages import Bytes
+from pscale.nn.offload.scratch import Scratch, Window
 
 Verb = Literal["read", "write"]
 
@@ -34,13 +36,12 @@ class Notes(Protocol):
 
 
 class Transfer:
-    """A read or write that was handed over."""
+    """Work of the thread that was handed over: of so many bytes of the file, from `at` on."""
 
-    __slots__ = ("at", "over", "pieces", "size_bytes", "verb")
+    __slots__ = ("at", "over", "size_bytes", "verb", "work")
 
-    def __init__(self, verb: Verb, pieces: Sequence[Bytes], at: int):
-        self.verb, self.pieces, self.at = verb, pieces, at
-        self.size_bytes = sum(piece.nbytes for piece in pieces)
+    def __init__(self, verb: Verb, at: int, size_bytes: int, work: Callable[[], None]):
+        self.verb, self.at, self.size_bytes, self.work = verb, at, size_bytes, work
         self.over = threading.Event()
 
 
@@ -55,7 +56,8 @@ class Storage:
     """A file that is written behind the step and read ahead of it; `chunk_bytes` is the most at once.
 
     What is handed over is done in that order, so that a read after a write of the same memory, or of the same
-    place in the file, needs no waiting in between.
+    place in the file, needs no waiting in between. A window counts as read when it is fetched, and as written
+    when what changed there is released.
     """
 
     def __init__(self, folder: Path, *, chunk_bytes: int, notes: Notes):
@@ -78,13 +80,27 @@ class Storage:
         """Set aside room that reads as zeros, whole pages; return where it begins."""
         return self._scratch.reserve(whole_pages(size_bytes))
 
+    def mapped(self, size_bytes: int) -> Window:
+        """Set aside room, of whole pages, that reads as zeros; return it as memory."""
+        return self._scratch.mapped(size_bytes)
+
+    def fetch(self, window: Window, *, writable: bool) -> Transfer:
+        """Begin to have a window come, of which nobody may use anything until the transfer is waited for."""
+        work = partial(self._scratch.fetch, window, writable=writable)
+        return self._hand("read", window.at, window.memory.nbytes, work)
+
+    def release(self, window: Window, *, changed: bool) -> Transfer:
+        """Begin to let a window go, which nobody uses until it is fetched again."""
+        work = partial(self._scratch.release, window)
+        return self._hand("write", window.at, window.memory.nbytes if changed else 0, work)
+
     def read(self, pieces: Sequence[Bytes], at: int) -> Transfer:
         """Begin to fill pieces of memory, which nobody may use until the transfer is waited for."""
-        return self._hand("read", pieces, at)
+        return self._hand("read", at, _total(pieces), partial(self._scratch.read, pieces, at))
 
     def write(self, pieces: Sequence[Bytes], at: int) -> Transfer:
         """Begin to write pieces of memory, which nobody may change until this or a later transfer is over."""
-        return self._hand("write", pieces, at)
+        return self._hand("write", at, _total(pieces), partial(self._scratch.write, pieces, at))
 
     def wait(self, transfer: Transfer) -> None:
         """Return when the transfer is over."""
@@ -99,10 +115,10 @@ class Storage:
         self._end()
         self._thread.join()
 
-    def _hand(self, verb: Verb, pieces: Sequence[Bytes], at: int) -> Transfer:
+    def _hand(self, verb: Verb, at: int, size_bytes: int, work: Callable[[], None]) -> Transfer:
         self._settle()
-        transfer = Transfer(verb, pieces, at)
-        self._notes.handed(verb, transfer.size_bytes)
+        transfer = Transfer(verb, at, size_bytes, work)
+        self._notes.handed(verb, size_bytes)
         self._queue.put(transfer)
         return transfer
 
@@ -114,6 +130,10 @@ class Storage:
             raise self._scratch.explained(self._failed[0]) from self._failed[0]
 
 
+def _total(pieces: Sequence[Bytes]) -> int:
+    return sum(piece.nbytes for piece in pieces)
+
+
 def _serve(
     queue: SimpleQueue[Transfer | None], scratch: Scratch, moved: deque[_Moved], failed: list[OSError]
 ) -> None:
@@ -122,8 +142,7 @@ def _serve(
         enter = perf_counter_ns()
         try:
             if not failed:
-                act = scratch.read if transfer.verb == "read" else scratch.write
-                act(transfer.pieces, transfer.at)
+                transfer.work()
         except OSError as error:
             failed.append(error)
         moved.append(_Moved(transfer.verb, transfer.size_bytes, enter, perf_counter_ns()))
