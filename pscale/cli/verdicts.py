@@ -13,16 +13,21 @@ from pscale.report.text import size_of
 
 Verdict = Mapping[str, Any]
 _KINDS = ("gradient", "weight")
+_COUNTED = ("calls", "bytes", "messages", "file")
 
 
 def totals(verdict: Verdict) -> dict[str, dict[str, int]]:
-    """Return calls, bytes and messages of all ranks and a step, each as it was predicted and counted."""
-    found: dict[str, dict[str, int]] = {name: {} for name in ("calls", "bytes", "messages")}
+    """Return what all ranks do in a step, each as it was predicted and counted.
+
+    Calls, bytes and messages; and where anything is offloaded, bytes between memory and files.
+    """
+    found: dict[str, dict[str, int]] = {name: {} for name in _COUNTED}
     for side in ("predicted", "counted"):
         rows = verdict.get(side, ())
         found["calls"][side] = sum(calls for *_, calls, _ in rows)
         found["bytes"][side] = sum(size for *_, size in rows)
         found["messages"][side] = sum(calls for _, _, verb, calls, _ in rows if verb == "send")
+        found["file"][side] = sum(size for *_, size in verdict.get("files", {}).get(side, ()))
     return found
 
 
@@ -30,13 +35,14 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
     """Return a table of all cases with the largest error of each kind; counts as predicted, or both."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("case", overflow="fold")
-    for name in ("ranks", "loss", *_KINDS, "calls", "bytes", "messages"):
+    counted = [name for name in _COUNTED if name != "file" or any(map(_moves, verdicts))]
+    for name in ("ranks", "loss", *_KINDS, *counted):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for verdict in verdicts:
         worst = [f"{rows[0][1]:.0e}" if rows else "" for rows in verdict["errors"].values()] or [""] * 3
-        counts = [_brief(name, **each) for name, each in totals(verdict).items()]
-        counts = counts if verdict["errors"] else [""] * 3
+        sums = totals(verdict)
+        counts = [_brief(name, **sums[name]) if verdict["errors"] else "" for name in counted]
         label, ranks = escape(verdict["label"]), str(verdict["ranks"])
         table.add_row(label, ranks, *worst, *counts, _word(passed=verdict["passed"]))
     return table
@@ -62,21 +68,35 @@ def details(verdict: Verdict) -> Iterator[Table | str]:
         pairs = zip(predicted, counted, strict=True)
         calls.add_row(axis, verb, *(_compared(predicted=one, counted=other) for one, other in pairs))
     yield calls
+    if _moves(verdict):
+        files = Table("file", "bytes", box=None, header_style="bold", pad_edge=False)
+        moved = {side: _of_verbs(verdict["files"][side]) for side in ("predicted", "counted")}
+        for verb in sorted(moved["predicted"].keys() | moved["counted"].keys()):
+            files.add_row(verb, _compared(**{side: sizes[verb] for side, sizes in moved.items()}))
+        yield files
 
 
 def reason(result: Verdict) -> str:
-    """Say what differs most, or which calls were not predicted."""
-    if result["counted"] != result["predicted"]:
-        counted, predicted = ({tuple(row) for row in result[name]} for name in ("counted", "predicted"))
-        differing = sorted(counted ^ predicted)[0]
-        side = "made" if differing in counted else "predicted"
-        rank, axis, verb, calls, size = differing
+    """Say what differs most, or which calls or bytes of files were not predicted."""
+    if differing := _differing(result):
+        side, (rank, axis, verb, calls, size) = differing
+        side = "made" if side == "counted" else side
         return f"calls differ: {side} on rank {rank}: {calls} × {verb} over {axis}, {size} bytes"
+    if differing := _differing(result["files"]):
+        side, (rank, verb, size) = differing
+        return f"bytes of files differ: {side} on rank {rank}: {verb} {size} bytes"
     kind, (name, error) = max(
         ((kind, rows[0]) for kind, rows in result["errors"].items() if rows), key=lambda worst: worst[1][1]
     )
     limit = f"over the limit of {result['limit']:.0e}"
     return f"{kind} {name} differs by {error:.1e} of its largest value, {limit}"
+
+
+def _differing(sides: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
+    """Return the first row that one side alone has, and which; None if both have the same."""
+    counted, predicted = ({tuple(row) for row in sides[name]} for name in ("counted", "predicted"))
+    alone = sorted(counted ^ predicted)
+    return ("counted" if alone[0] in counted else "predicted", alone[0]) if alone else None
 
 
 def _by_verb(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, str], tuple[int, int]]:
@@ -89,6 +109,19 @@ def _by_verb(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, str], tuple[int, 
     return {key: (calls[key], sizes[key]) for key in calls}
 
 
+def _moves(verdict: Verdict) -> bool:
+    """Tell whether anything goes to files or comes from them, or should."""
+    return any(totals(verdict)["file"].values())
+
+
+def _of_verbs(rows: Sequence[Sequence[Any]]) -> Counter[str]:
+    """Return bytes of all ranks between memory and files by verb."""
+    sizes: Counter[str] = Counter()
+    for _, verb, size in rows:
+        sizes[verb] += size
+    return sizes
+
+
 def _compared(*, predicted: int, counted: int) -> str:
     """Write what was counted, and what was predicted if that differs."""
     return f"= {counted:,}" if counted == predicted else f"{counted:,} ≠ {predicted:,}"
@@ -98,7 +131,7 @@ def _brief(name: str, *, predicted: int, counted: int) -> str:
     """Write a count as shortly as it may be: in full if it was not predicted so."""
     if counted != predicted:
         return f"{counted:,} ≠ {predicted:,}"
-    return size_of(counted) if name == "bytes" else str(counted)
+    return size_of(counted) if name in {"bytes", "file"} else str(counted)
 
 
 def _word(*, passed: bool) -> str:

@@ -26,6 +26,7 @@ _HEADING = (
     f"steps, gradients of the first, weights after {STEPS}. Calls, bytes, and messages from rank to rank are "
     "those of all ranks in a step, as predicted or counted ≠ predicted."
 )
+_OFFLOADED = "file: bytes of all ranks in a step, from files or to them, of what is offloaded."
 _ROUNDED = (
     f"With numbers of 16 bits: the loss of the first step, and its gradients, within {ROUNDINGS} roundings; "
     "and how far the weights of ranks are from each other."
@@ -70,6 +71,8 @@ def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_
             console.print(_COMPRESSED, style="dim")
         if any(narrow(case.model.dtype) for case in work.cases):
             console.print(_ROUNDED, style="dim")
+        if any(case.plan.offload != "none" for case in work.cases):
+            console.print(_OFFLOADED, style="dim")
         for verdict in verdicts:
             if not verdict["passed"]:
                 console.print(f"[red]{escape(verdict['label'])}[/red]: {escape(verdict['reason'])}")

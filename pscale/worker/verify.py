@@ -1,4 +1,4 @@
-"""Prove a plan on this machine: train with it and with the serial program, compare all, count calls."""
+"""Prove a plan on this machine: train with it and with the serial program, compare all, count what moves."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pscale.mesh.axis import Mesh
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.param import Cut, Param
 from pscale.number import narrow, tolerance
+from pscale.parallel.offload import offloaded
 from pscale.parallel.strategies import calls
 from pscale.results.events import VERBS, Kind
 from pscale.results.files import write_json
@@ -30,6 +31,7 @@ LIMIT = 1e-12  # of a tensor's largest value
 Array = NDArray[np.floating]
 Name = tuple[int, str]  # layer, and name within it
 Count = tuple[int, str, str, int, int]  # rank, axis, verb, calls and payload bytes of a step
+Moved = tuple[int, str, int]  # rank, verb, bytes of a step from its file or to it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,30 +58,36 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     case = order.case
     parallel = trained(case, mesh, recorder, order.folder)
     counted = _counted(recorder, mesh, case.train.steps)
-    everyone = mesh.world.gather_objects((parallel, counted))
+    moved = _moved(recorder, mesh, case.train.steps)
+    everyone = mesh.world.gather_objects((parallel, counted, moved))
     if not everyone:
         return
     whole = on_one_rank(case)
     serial = trained(whole, SoloMesh(), Recorder([]), order.folder)
-    weights = [part for rank, _ in everyone for part in rank.weights]
+    weights = [part for rank, *_ in everyone for part in rank.weights]
     rounds = narrow(case.model.dtype)
     departs = rounds or case.plan.compression != "none"  # all goes its own way once the first step is done
     compared = slice(1) if departs else slice(None)
     errors = {
         "loss": [["every step", _error(everyone[0][0].losses[compared], serial.losses[compared])]],
-        "gradient": _errors([part for rank, _ in everyone for part in rank.gradients], serial.gradients),
+        "gradient": _errors([part for rank, *_ in everyone for part in rank.gradients], serial.gradients),
         "weight": _disagreements(weights) if departs else _errors(weights, serial.weights),
     }
-    found = sorted(count for _, counts in everyone for count in counts)
+    found = sorted(count for _, counts, _ in everyone for count in counts)
     predicted = sorted(_predicted(case))
+    files = {
+        "counted": sorted(each for *_, moves in everyone for each in moves),
+        "predicted": sorted(_predicted_moves(case)),
+    }
     limit = tolerance(case.model.dtype) if rounds else LIMIT
     worst = max(error for kind in errors.values() for _, error in kind)
     verified = {
-        "passed": worst <= limit and found == predicted,
+        "passed": worst <= limit and found == predicted and files["counted"] == files["predicted"],
         "limit": limit,
         "errors": errors,
         "counted": found,
         "predicted": predicted,
+        "files": files,
     }
     document = {"status": "ok", "reason": "", "columns": {}, "verified": verified}
     write_json(order.folder / "result.json", document)
@@ -193,3 +201,20 @@ def _predicted(case: Case) -> Iterable[Count]:
             counts[call.axis, call.verb] += call.count
             sent[call.axis, call.verb] += call.step_bytes
         yield from ((rank, *key, counts[key], sent[key]) for key in counts)
+
+
+def _moved(recorder: Recorder, mesh: Mesh, steps: int) -> list[Moved]:
+    """Count what this rank moved between memory and its file in a step, from its notes of all steps."""
+    rows = recorder.rows()
+    moved: Counter[str] = Counter()
+    handed = rows["kind"] == Kind.HANDED
+    for verb, size in zip(*(rows[name][handed] for name in ("verb", "bytes")), strict=True):
+        moved[VERBS[verb]] += int(size)
+    return [(mesh.world.rank, verb, size // steps) for verb, size in moved.items()]
+
+
+def _predicted_moves(case: Case) -> Iterable[Moved]:
+    for rank in range(case.ranks):
+        moved = offloaded(case, rank)
+        sizes = {"read": moved.read_bytes, "write": moved.written_bytes}
+        yield from ((rank, verb, size) for verb, size in sizes.items() if size)

@@ -19,9 +19,13 @@ EQUAL = {
     },
     "counted": ROWS,
     "predicted": ROWS,
+    "files": {"counted": [], "predicted": []},
 }
 WRONG = {**EQUAL, "passed": False, "errors": {**EQUAL["errors"], "gradient": [["2/qkv.weight", 0.5]]}}
 UNFORESEEN = {**EQUAL, "passed": False, "predicted": ROWS[:-1]}
+MOVES = [[0, "read", 4096], [0, "write", 2048], [1, "read", 4096], [1, "write", 2048]]
+OFFLOADED = {**EQUAL, "files": {"counted": MOVES, "predicted": MOVES}}
+UNREAD = {**OFFLOADED, "passed": False, "files": {"counted": MOVES[1:], "predicted": MOVES}}
 FAILED = {"label": "dp 4", "ranks": 4, "passed": False, "reason": "rank 1 died", "errors": {}}
 
 
@@ -39,6 +43,16 @@ def test_a_line_of_the_summary_has_the_worst_of_each_kind_and_all_that_was_count
     assert " ".join(equal) == "dp 2 [red] 2 1e-16 3e-14 5e-14 8 2.41 KiB 2 equal"
     assert " ".join(unforeseen).endswith("8 ≠ 5 2,464 ≠ 1,264 2 differs")
     assert failed == ["dp", "4", "4", "differs"]
+
+
+def test_bytes_of_files_stand_beside_those_that_are_sent_where_a_case_has_any(printed):
+    heading, equal, *_, unread = printed(verdicts.summary([EQUAL, OFFLOADED, UNREAD]))
+    assert heading[-3:] == ["bytes", "messages", "file"]
+    assert " ".join(equal).endswith("2.41 KiB 2 0 B equal")
+    assert " ".join(unread).endswith("8,192 ≠ 12,288 differs")
+    lines = [" ".join(line) for line in printed(*verdicts.details(UNREAD))]
+    assert lines[-2:] == ["read 4,096 ≠ 8,192", "write = 4,096"]
+    assert verdicts.reason(UNREAD) == "bytes of files differ: predicted on rank 0: read 4096 bytes"
 
 
 def test_details_have_every_tensor_in_the_order_of_the_model_and_every_call(printed):

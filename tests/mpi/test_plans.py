@@ -21,7 +21,7 @@ sweep:
   - {cp: 2, context: ulysses, tp: 2, optimizer: adafactor, checkpoint: selective}
   - {cp: 2, context: all-gather, placement: contiguous, zero: 1}
   - {pp: 4, schedule: 1f1b, micro_batches: 4}
-  - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1}
+  - {pp: 2, schedule: interleaved, virtual_stages: 2, zero: 1, offload: both}
   - {compression: topk, tp: 2, sp: true}
   - {compression: powersgd, pp: 2}
   - {pp: 2, schedule: zero-bubble, zero: 3, optimizer: adafactor, checkpoint: every-2}
@@ -83,3 +83,6 @@ def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cl
     assert {verdict["label"]: verdict["reason"] for verdict in verdicts if not verdict["passed"]} == {}
     assert len(verdicts) == text.count("  - {")
     assert all(verdict["counted"] == verdict["predicted"] for verdict in verdicts)
+    files = {verdict["label"]: verdict["files"] for verdict in verdicts}
+    assert all(each["counted"] == each["predicted"] for each in files.values())
+    assert all(bool(each["counted"]) == ("offload" in label) for label, each in files.items())
