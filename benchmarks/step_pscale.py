@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from pscale.config import Model, Plan, Train
+from pscale.config import Case, Model, Plan, Train
 from pscale.mesh.solo import SoloMesh
 from pscale.nn import kernels
 from pscale.parallel.data import Replicated
@@ -29,7 +29,8 @@ class Runner:
         self.train, mesh = train, SoloMesh()
         self.stage: Stage = build(model, Plan(), mesh)
         params = [unit.layer.params for unit in self.stage.units]
-        self.replicas = Replicated(params, mesh, Plan(), train, model.dtype)
+        case = Case(suite="step", label="plain", model=model, train=train)
+        self.replicas = Replicated(params, mesh, case)
         random = np.random.default_rng(2)
         self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))
 

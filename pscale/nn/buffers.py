@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,26 @@ def aligned(size_bytes: int) -> NDArray[np.uint8]:
     return raw[start : start + size_bytes]
 
 
+def zeros(sizes: Sequence[int], dtype: DTypeLike) -> list[Array]:
+    """Return flat zeros of each size, in one piece of memory, each from a cache line on.
+
+    A piece of many megabytes gets large pages, and a pass over it looks fewer of them up; pieces of a few
+    megabytes each do not.
+    """
+    kind = np.dtype(dtype)
+    lines = [-(-size * kind.itemsize // ALIGNMENT_BYTES) for size in sizes]
+    memory = aligned(sum(lines) * ALIGNMENT_BYTES)
+    memory.fill(0)
+    starts = (line * ALIGNMENT_BYTES for line in accumulate(lines, initial=0))
+    return [
+        memory[start : start + size * kind.itemsize].view(kind)
+        for size, start in zip(sizes, starts, strict=False)
+    ]
+
+
 def zeros_like(array: Array) -> Array:
-    """Return zeros of the type of `array`, flat, that start on a cache line."""
-    zeros: Array = aligned(array.nbytes).view(array.dtype)
-    zeros.fill(0)
-    return zeros
+    """Return zeros of the type and size of `array`, flat, that start on a cache line."""
+    return zeros([array.size], array.dtype)[0]
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pscale.nn.buffers import Array, aligned
+from pscale.nn.buffers import Array, zeros
 from pscale.nn.optim import Flat, Optimizer
 
 MASTER = np.dtype(np.float32)
@@ -26,9 +26,8 @@ class Masters:
 
     def __init__(self, flats: Sequence[Flat], make: Callable[[Sequence[Flat]], Optimizer]):
         self._flats = flats
-        self._copies = [
-            replace(flat, data=aligned(flat.data.size * MASTER.itemsize).view(MASTER)) for flat in flats
-        ]
+        copies = zeros([flat.data.size for flat in flats], MASTER)
+        self._copies = [replace(flat, data=copy) for flat, copy in zip(flats, copies, strict=True)]
         self._optimizer = make(self._copies)
         self.state: Sequence[Array] = [*(copy.data for copy in self._copies), *self._optimizer.state]
         self._copied = False

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, Buffers, aligned
+from pscale.nn.buffers import Array, Buffers, zeros
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
@@ -164,12 +164,8 @@ class Arena:
 
     def __init__(self, params: Sequence[Param], dtype: DTypeLike):
         self.params = tuple(params)
-        kind = np.dtype(dtype)
         size = sum(param.size for param in self.params)
-        self.data: Array = aligned(size * kind.itemsize).view(kind)
-        self.grad: Array = aligned(size * kind.itemsize).view(kind)
-        self.data.fill(0)
-        self.grad.fill(0)
+        [self.data], [self.grad] = zeros([size], dtype), zeros([size], dtype)
         start = 0
         for param in self.params:
             stop = start + param.size

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from pscale.config import Case, Plan, Precision, Train
+from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, coordinates, spanned
@@ -18,11 +18,12 @@ from pscale.nn.optim import Elsewhere, Flat, update
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.paper import WIDE_BYTES
 from pscale.nn.param import Arena, Param
+from pscale.number import number
 from pscale.parallel import division
 from pscale.parallel.compression.make import make_compressed
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import CUTTING, Call, Group, grouped
-from pscale.parallel.widening import AS_STORED, Summing
+from pscale.parallel.widening import Summing
 
 Array = NDArray[np.floating]
 
@@ -30,27 +31,18 @@ Array = NDArray[np.floating]
 class _Held:
     """The memory of one group of parameters, its reduction and its optimizer."""
 
-    def __init__(
-        self,
-        group: Group,
-        mesh: Mesh,
-        plan: Plan,
-        train: Train,
-        dtype: DTypeLike,
-        *,
-        precision: Precision,
-        storage: Storage | None,
-    ):
+    def __init__(self, group: Group, mesh: Mesh, case: Case, storage: Storage | None):
+        plan, dtype = case.plan, number(case.model.dtype)
         self.arena = Arena(group.params, dtype)
         grad, axis = self.arena.grad, mesh.axis(*group.sync)
         shapes = [param.shape for param in group.params]
         self.sync, self.compressed = axis, make_compressed(plan, grad, shapes, axis)
-        self.summing = Summing(dtype, precision)
+        self.summing = Summing(dtype, case.precision)
         over = self.summing.over(axis)
         self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), over)
         flat = Flat(self.arena.data, self.arena.grad, self.arena.params)
         elsewhere = Elsewhere(cuts=mesh.axis(*group.cut).all_reduce)
-        self.optimizer = make_optimizer(train, [flat], elsewhere, storage)
+        self.optimizer = make_optimizer(case.train, [flat], elsewhere, storage)
         different = {"pp", *group.cut}
         self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in CUTTING if dim not in different)
 
@@ -68,23 +60,12 @@ class Replicated:
     """Every replica holds all; implements `Replicas`."""
 
     def __init__(
-        self,
-        units: Sequence[Sequence[Param]],
-        mesh: Mesh,
-        plan: Plan,
-        train: Train,
-        dtype: DTypeLike,
-        *,
-        precision: Precision = AS_STORED,
-        storage: Storage | None = None,
+        self, units: Sequence[Sequence[Param]], mesh: Mesh, case: Case, storage: Storage | None = None
     ):
-        self._held = [
-            _Held(group, mesh, plan, train, dtype, precision=precision, storage=storage)
-            for group in grouped(units, mesh)
-        ]
+        self._held = [_Held(group, mesh, case, storage) for group in grouped(units, mesh)]
         self._cutting = mesh.axis(*CUTTING)
         for held in self._held:
-            held.arena.fill(train.seed)
+            held.arena.fill(case.train.seed)
 
     def gather(self, unit: int) -> None:
         """Find the weights whole as they are."""

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from numpy.typing import DTypeLike
-
 from pscale.mesh.axis import Axis, Pending
 from pscale.nn.param import Param
-from pscale.parallel.shards import Array, Pool, Shards, hide, show, zeros
+from pscale.parallel.shards import Array, Pool, ShardedUnit, Shards, hide, show
 
 
 class Gradients(Protocol):
@@ -63,15 +61,15 @@ class _Sum:
 class WholeGradients:
     """Gradients of the whole unit stay, summed once a step; the shard of the sum lies at their start."""
 
-    def __init__(self, params: Sequence[Param], layout: Shards, axis: Axis, dtype: DTypeLike, *, sets: Axis):
-        self._params, self._layout, self._axis = params, layout, axis
-        self._whole = zeros(layout.padded, dtype)
+    def __init__(self, unit: ShardedUnit, memory: Array, *, over: Axis, sets: Axis):
+        layout = unit.layout
+        self._params, self._layout, self._axis, self._whole = unit.params, layout, over, memory
         self._shard = self._whole[: layout.shard]
-        self.own = self._shard[: layout.count(axis.rank)]
+        self.own = self._shard[: unit.count]
         self.held, self.padding = layout.size, layout.padded - layout.size
         self._pending: Pending | None = None
         self._sum = _Sum(sets)
-        show(params, "grad", self._whole)
+        show(unit.params, "grad", self._whole)
 
     def start_step(self) -> None:
         """Let the first contribution to each gradient replace what is there."""
@@ -113,26 +111,17 @@ class _Reduction:
 class ShardedGradients:
     """Only the shard stays; the gradients of a micro-batch lie in memory of the pool until summed."""
 
-    def __init__(
-        self,
-        params: Sequence[Param],
-        layout: Shards,
-        axis: Axis,
-        dtype: DTypeLike,
-        *,
-        sets: Axis,
-        pool: Pool,
-    ):
-        self._params, self._layout, self._axis, self._pool = params, layout, axis, pool
-        self._shard = zeros(layout.shard, dtype)
-        self.own = self._shard[: layout.count(axis.rank)]
-        self.held, self.padding = self.own.size, layout.shard - self.own.size
+    def __init__(self, unit: ShardedUnit, memory: Array, *, over: Axis, sets: Axis, pool: Pool):
+        self._params, self._layout, self._axis, self._pool = unit.params, unit.layout, over, pool
+        self._shard = memory
+        self.own = memory[: unit.count]
+        self.held, self.padding = unit.count, memory.size - unit.count
         self._first = True
         self._filling: Array | None = None
         self._reduction: _Reduction | None = None
         self._sum = _Sum(sets)
-        hide(params, "grad")
-        for param in params:
+        hide(unit.params, "grad")
+        for param in unit.params:
             param.claim = self._claim
 
     def start_step(self) -> None:

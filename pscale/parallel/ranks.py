@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from numpy.typing import DTypeLike
-
-from pscale.config import Plan, Precision, Train
+from pscale.config import Case
 from pscale.mesh.axis import Mesh
 from pscale.nn.offload.storage import Storage
 from pscale.nn.param import Param
@@ -47,18 +45,11 @@ GROUPS = (
 
 
 def make_replicas(
-    units: Sequence[Sequence[Param]],
-    mesh: Mesh,
-    plan: Plan,
-    train: Train,
-    dtype: DTypeLike,
-    *,
-    precision: Precision,
-    storage: Storage | None = None,
+    units: Sequence[Sequence[Param]], mesh: Mesh, case: Case, storage: Storage | None = None
 ) -> Replicas:
     """Return who holds the parameters of this rank's units: every replica all of them, or a share.
 
-    The state of their optimizer is in memory, or in `storage`.
+    The state of their optimizer is in memory, or in `storage` if the plan offloads it.
     """
-    made = Sharded if plan.zero else Replicated
-    return made(units, mesh, plan, train, dtype, precision=precision, storage=storage)
+    made = Sharded if case.plan.zero else Replicated
+    return made(units, mesh, case, storage if case.plan.offloads_state else None)

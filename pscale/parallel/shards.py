@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pscale.nn.buffers import Buffers, aligned
+from pscale.mesh.axis import Axis
+from pscale.nn.buffers import Buffers
 from pscale.nn.param import Param
 
 Array = NDArray[np.floating]
@@ -44,6 +46,29 @@ class Shards:
         return slice(start, start + self.count(part))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShardedUnit:
+    """The parameters of a unit, dealt out over an axis."""
+
+    params: Sequence[Param]
+    axis: Axis
+
+    @cached_property
+    def layout(self) -> Shards:
+        """Return how they are dealt out."""
+        return Shards(size=sum(param.size for param in self.params), parts=self.axis.size)
+
+    @property
+    def owned(self) -> slice:
+        """Return where in the unit is what this rank updates."""
+        return self.layout.owned(self.axis.rank)
+
+    @property
+    def count(self) -> int:
+        """Return how many elements these are."""
+        return self.layout.count(self.axis.rank)
+
+
 class Pool:
     """Memory for units that are here for a while: all slots of one size, or without `slot` of the unit's."""
 
@@ -76,11 +101,3 @@ def hide(params: Sequence[Param], kind: Literal["data", "grad"]) -> None:
     """Let nobody use `data` or `grad` of the parameters."""
     for param in params:
         setattr(param, kind, _ELSEWHERE)
-
-
-def zeros(size: int, dtype: DTypeLike) -> Array:
-    """Return zeros that start on a cache line."""
-    kind = np.dtype(dtype)
-    made: Array = aligned(size * kind.itemsize).view(kind)
-    made.fill(0)
-    return made

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from pscale.mesh.axis import Axis, Pending
-from pscale.nn.param import Param
-from pscale.parallel.shards import Array, Pool, Shards, hide, show, zeros
+from pscale.mesh.axis import Pending
+from pscale.parallel.shards import Array, Pool, ShardedUnit, hide, show
 
 
 class Weights(Protocol):
@@ -54,16 +51,16 @@ class Weights(Protocol):
 
 
 class WholeWeights:
-    """Whole on every rank; after an update every rank sends its shard to all, in place."""
+    """Whole on every rank, in `memory`; after an update every rank sends its shard to all, in place."""
 
-    def __init__(self, params: Sequence[Param], layout: Shards, axis: Axis, dtype: DTypeLike):
-        self._params, self._axis = params, axis
-        self._whole = zeros(layout.padded, dtype)
-        self._shard = self._whole[axis.rank * layout.shard :][: layout.shard]
-        self.own = self._whole[layout.owned(axis.rank)]
+    def __init__(self, unit: ShardedUnit, memory: Array):
+        self._params, self._axis, self._whole = unit.params, unit.axis, memory
+        layout = unit.layout
+        self._shard = self._whole[unit.axis.rank * layout.shard :][: layout.shard]
+        self.own = self._whole[unit.owned]
         self.held, self.padding = layout.size, layout.padded - layout.size
         self._pending: Pending | None = None
-        show(params, "data", self._whole)
+        show(unit.params, "data", self._whole)
 
     def start(self) -> None:
         """Find them whole."""
@@ -98,36 +95,25 @@ class WholeWeights:
 
 
 class ShardedWeights:
-    """Only this rank's shard stays; the whole is gathered into memory of the pool for each use.
+    """Only this rank's shard stays, in `memory`; the whole is gathered into that of the pool for each use.
 
     With `keep` it stays from forward to backward, for as long as any micro-batch is between the two.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Param],
-        layout: Shards,
-        axis: Axis,
-        dtype: DTypeLike,
-        *,
-        pool: Pool,
-        keep: bool,
-    ):
-        self._params, self._layout, self._axis, self._pool, self._keep = params, layout, axis, pool, keep
-        self._owned = layout.owned(axis.rank)
-        self._shard = zeros(layout.shard, dtype)
-        self.own = self._shard[: layout.count(axis.rank)]
-        self.held, self.padding = self.own.size, layout.shard - self.own.size
+    def __init__(self, unit: ShardedUnit, memory: Array, *, pool: Pool, keep: bool):
+        self._unit, self._params, self._shard, self._pool, self._keep = unit, unit.params, memory, pool, keep
+        self.own = memory[: unit.count]
+        self.held, self.padding = unit.count, memory.size - unit.count
         self._whole: Array | None = None
         self._pending: Pending | None = None
         self._between = 0  # micro-batches between their forward and their backward
-        hide(params, "data")
+        hide(unit.params, "data")
 
     def start(self) -> None:
         """Begin to gather the shards, unless that was done."""
         if self._whole is None:
-            self._whole = self._pool.take(self._layout)
-            self._pending = self._axis.start_all_gather(self._shard, self._whole)
+            self._whole = self._pool.take(self._unit.layout)
+            self._pending = self._unit.axis.start_all_gather(self._shard, self._whole)
 
     def gather(self) -> None:
         """Gather the shards, unless they are here."""
@@ -172,10 +158,10 @@ class ShardedWeights:
 
     def fill(self, seed: int) -> None:
         """Draw the whole into memory of the pool and keep the shard."""
-        whole = self._pool.take(self._layout)
+        whole = self._pool.take(self._unit.layout)
         show(self._params, "data", whole)
         for param in self._params:
             param.data[...] = param.initial(seed)
-        np.copyto(self.own, whole[self._owned])
+        np.copyto(self.own, whole[self._unit.owned])
         hide(self._params, "data")
         self._pool.give(whole)

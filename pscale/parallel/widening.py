@@ -12,8 +12,6 @@ from pscale.mesh.axis import Array, Axis, Op, Pending
 from pscale.nn.buffers import Buffers
 from pscale.number import is_narrow, wide
 
-AS_STORED = Precision()
-
 
 class Widened:
     """An axis for sums, which travel as float32 in memory of `pool`; other numbers go as they are."""

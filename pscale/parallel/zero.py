@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
-from pscale.config import Plan, Precision, Train
-from pscale.mesh.axis import Axis, Mesh
+from pscale.config import Case
+from pscale.mesh.axis import Mesh
 from pscale.nn import kernels
+from pscale.nn.buffers import Array, zeros
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optim import Elsewhere, Flat, Optimizer
-from pscale.nn.optimizers import make_optimizer
 from pscale.nn.param import Param
-from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
-from pscale.parallel.replicas import EVERYWHERE, SETS, Group, grouped
-from pscale.parallel.shards import Pool, Shards, zeros
-from pscale.parallel.weights import ShardedWeights, Weights, WholeWeights
-from pscale.parallel.widening import AS_STORED, Summing
-
-Array = NDArray[np.floating]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Piece:
-    """The parameters of one unit in one group."""
-
-    params: Sequence[Param]
-    weights: Weights
-    gradients: Gradients
-    shards: Shards
-    axis: Axis
-    copies: int  # ranks that own the same
-
-    @property
-    def owned(self) -> Flat:
-        """What this rank updates."""
-        return Flat(
-            self.weights.own, self.gradients.own, self.params, self.shards.owned(self.axis.rank).start
-        )
+from pscale.parallel.gradients import Gradients
+from pscale.parallel.replicas import EVERYWHERE, grouped
+from pscale.parallel.weights import Weights
+from pscale.parallel.zero_group import ShardedGroup
 
 
 class Sharded:
@@ -56,66 +29,21 @@ class Sharded:
     """
 
     def __init__(
-        self,
-        units: Sequence[Sequence[Param]],
-        mesh: Mesh,
-        plan: Plan,
-        train: Train,
-        dtype: DTypeLike,
-        *,
-        precision: Precision = AS_STORED,
-        storage: Storage | None = None,
+        self, units: Sequence[Sequence[Param]], mesh: Mesh, case: Case, storage: Storage | None = None
     ):
-        self._units: list[list[_Piece]] = [[] for _ in units]
-        self._pools: list[_Pools] = []
-        self._updates: list[tuple[Optimizer, list[_Piece]]] = []  # of the groups
-        self._everywhere = mesh.axis(*EVERYWHERE)
-        for group in grouped(units, mesh):
-            make_pools = partial(_Pools, plan=plan, dtype=dtype, precision=precision)
-            make = partial(make_optimizer, train, storage=storage)
-            self._add(group, mesh, make_pools, make)
+        self._groups = [ShardedGroup(group, mesh, case, storage) for group in grouped(units, mesh)]
+        self._units = [
+            [group.pieces[number] for group in self._groups if number in group.pieces]
+            for number in range(len(units))
+        ]
         self._pieces = [piece for unit in self._units for piece in unit]
+        self._everywhere = mesh.axis(*EVERYWHERE)
         self._reducing: list[Gradients] = []  # of the unit that ran backward last
         self._moving: list[Weights | Gradients] = []
         self._order: list[int] = []  # units in the order of their gathers in a step
         self._place = 0  # in that order
         for piece in self._pieces:
-            piece.weights.fill(train.seed)
-
-    def _add(
-        self,
-        group: Group,
-        mesh: Mesh,
-        make_pools: Callable[..., _Pools],
-        make: Callable[[Sequence[Flat], Elsewhere], Optimizer],
-    ) -> None:
-        """Make the pieces of a group."""
-        shared = tuple(dim for dim in group.sync if dim != SETS)
-        axis, sets = mesh.axis(*shared), mesh.axis(*(dim for dim in group.sync if dim == SETS))
-        layouts = {
-            number: Shards(size=sum(param.size for param in params), parts=axis.size)
-            for number, params in group.units.items()
-        }
-        pools = make_pools(layouts.values())
-        self._pools.append(pools)
-        different = {"pp", *group.cut, *shared}
-        copies = math.prod(size for dim, size in mesh.sizes.items() if dim not in different)
-        pieces = [
-            _Piece(
-                params=params,
-                weights=pools.weights(params, layouts[number], axis),
-                gradients=pools.gradients(params, layouts[number], axis, sets),
-                shards=layouts[number],
-                axis=axis,
-                copies=copies,
-            )
-            for number, params in group.units.items()
-        ]
-        for number, piece in zip(group.units, pieces, strict=True):
-            self._units[number].append(piece)
-        elsewhere = Elsewhere(shards=axis.all_reduce, cuts=mesh.axis(*group.cut).all_reduce)
-        optimizer = make([piece.owned for piece in pieces], elsewhere)
-        self._updates.append((optimizer, pieces))
+            piece.weights.fill(case.train.seed)
 
     def gather(self, unit: int) -> None:
         """Return when the weights of unit `unit` are whole; begin to gather the next unit's."""
@@ -178,11 +106,11 @@ class Sharded:
 
     def update(self, lr: float, scale: float) -> None:
         """Update this rank's shards; those that others hold whole travel while the next are updated."""
-        for optimizer, _ in self._updates:
-            optimizer.begin(lr, scale)
-        for optimizer, pieces in self._updates:
-            for number, piece in enumerate(pieces):
-                optimizer.apply(number)
+        for group in self._groups:
+            group.optimizer.begin(lr, scale)
+        for group in self._groups:
+            for number, piece in enumerate(group.pieces.values()):
+                group.optimizer.apply(number)
                 piece.weights.publish()
                 self._moving.append(piece.weights)
                 self._progress()
@@ -193,11 +121,11 @@ class Sharded:
         """Yield every parameter with its summed gradient, gathered by unit; between finish and update."""
         for piece in self._pieces:
             own = piece.gradients.own
-            shard, whole = zeros(piece.shards.shard, own.dtype), zeros(piece.shards.padded, own.dtype)
+            shard, whole = zeros([piece.unit.layout.shard, piece.unit.layout.padded], own.dtype)
             shard[: own.size] = own
-            piece.axis.all_gather(shard, whole)
+            piece.unit.axis.all_gather(shard, whole)
             start = 0
-            for param in piece.params:
+            for param in piece.unit.params:
                 yield param, whole[start : start + param.size].reshape(param.shape)
                 start += param.size
 
@@ -205,7 +133,7 @@ class Sharded:
         """Yield every parameter with its value, whole until the next is asked for; outside steps."""
         for piece in self._pieces:
             piece.weights.gather()
-            for param in piece.params:
+            for param in piece.unit.params:
                 yield param, param.data
             piece.weights.settle()
 
@@ -217,8 +145,8 @@ class Sharded:
             kinds["parameters"] += weights.held * itemsize
             kinds["gradients"] += gradients.held * itemsize
             kinds["exchange"] += (weights.padding + gradients.padding) * itemsize
-        kinds["optimizer"] = sum(state.nbytes for optimizer, _ in self._updates for state in optimizer.state)
-        kinds["exchange"] += sum(pools.total_bytes for pools in self._pools)
+        kinds["optimizer"] = sum(state.nbytes for group in self._groups for state in group.optimizer.state)
+        kinds["exchange"] += sum(group.exchange_bytes for group in self._groups)
         return kinds
 
     def _prefetch(self) -> None:
@@ -231,32 +159,3 @@ class Sharded:
     def _progress(self) -> None:
         """Give the library a chance to move what is under way."""
         self._moving = [moving for moving in self._moving if moving.poll()]
-
-
-class _Pools:
-    """The memory of a group's units that are here for a while, and the choice of what stays."""
-
-    def __init__(self, layouts: Iterable[Shards], plan: Plan, dtype: DTypeLike, precision: Precision):
-        self._plan, self._dtype = plan, dtype
-        self._summing = Summing(dtype, precision)
-        self._keep = not plan.reshard_after_forward
-        slot = max(layout.padded for layout in layouts)
-        self._gathered, self._contributed = Pool(dtype, 0 if self._keep else slot), Pool(dtype, slot)
-
-    @property
-    def total_bytes(self) -> int:
-        """Return what was ever allocated."""
-        return self._gathered.total_bytes + self._contributed.total_bytes + self._summing.total_bytes
-
-    def weights(self, params: Sequence[Param], layout: Shards, axis: Axis) -> Weights:
-        """Return the weights of a unit as the plan wants them; a group of one rank holds all."""
-        if self._plan.zero < 3 or axis.size == 1:
-            return WholeWeights(params, layout, axis, self._dtype)
-        return ShardedWeights(params, layout, axis, self._dtype, pool=self._gathered, keep=self._keep)
-
-    def gradients(self, params: Sequence[Param], layout: Shards, axis: Axis, sets: Axis) -> Gradients:
-        """Return the gradients of a unit as the plan wants them."""
-        axis, sets = self._summing.over(axis), self._summing.over(sets)
-        if self._plan.zero < 2 or axis.size == 1:
-            return WholeGradients(params, layout, axis, self._dtype, sets=sets)
-        return ShardedGradients(params, layout, axis, self._dtype, sets=sets, pool=self._contributed)

@@ -115,15 +115,7 @@ def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -
     layout = layout_of(case.model, case.plan)
     params = [unit.layer.params for unit in stage.units]
     storage = make_storage(case, recorder)
-    replicas = make_replicas(
-        params,
-        mesh,
-        case.plan,
-        train,
-        number(case.model.dtype),
-        precision=case.precision,
-        storage=storage if case.plan.offloads_state else None,
-    )
+    replicas = make_replicas(params, mesh, case, storage)
     for param, value in replicas.weights():
         mesh.axis(*param.sync).broadcast(value)
     steps = train.warmup + train.steps + 2 * case.timing.overhead_steps

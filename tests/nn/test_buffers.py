@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pscale.nn.buffers import Buffers
+from pscale.nn.buffers import Buffers, zeros
 
 
 def test_an_array_given_back_is_handed_out_again_and_nothing_new_is_allocated():
@@ -21,6 +21,16 @@ def test_arrays_held_at_the_same_time_do_not_overlap_and_start_on_a_cache_line()
         array[:] = number
         assert array.ctypes.data % 64 == 0
     assert [array.tolist() for array in arrays] == [[number] * 5 for number in range(4)]
+
+
+def test_zeros_side_by_side_share_a_piece_of_memory_do_not_overlap_and_start_on_a_cache_line():
+    arrays = zeros([3, 0, 17, 1], np.float32)
+    assert [array.tolist() for array in arrays] == [[0] * size for size in (3, 0, 17, 1)]
+    assert len({id(array.base) for array in arrays}) == 1
+    for number, array in enumerate(arrays):
+        assert array.ctypes.data % 64 == 0
+        array[:] = number
+    assert [array.tolist() for array in arrays] == [[0] * 3, [], [2] * 17, [3]]
 
 
 def test_a_shared_array_lives_until_its_last_holder_gives_it_back():

@@ -123,6 +123,18 @@ def test_between_steps_only_shards_stay(stage, tmp_path):
         trainer.step(index)
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_what_stays_of_all_units_lies_in_one_piece_of_memory_for_each_purpose(stage, tmp_path):
+    trainer, _ = trainer_of(tmp_path, zero=stage)
+    [group] = trainer.replicas._groups
+    pieces = group.pieces.values()
+    assert len(pieces) == len(trainer.stage.units)
+    weights, gradients = ([getattr(each, kind).own for each in pieces] for kind in ("weights", "gradients"))
+    moments = group.optimizer.state
+    for arrays in (weights, gradients, moments[: len(pieces)], moments[len(pieces) :]):
+        assert len({id(array.base) for array in arrays}) == 1
+
+
 def logged(trainer, log):
     """Return what starts, ends and runs in the second step, by number of the unit."""
     sizes = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
-from pscale.nn.buffers import Array, zeros_like
+from pscale.nn.buffers import Array, zeros
 from pscale.nn.buffers import aligned as aligned_bytes
 from pscale.nn.offload.chunks import Amounts, aligned
 from pscale.nn.offload.pages import Bytes
@@ -30,8 +30,8 @@ class InMemory:
     """State that stays where it is."""
 
     def zeros(self, like: Sequence[Array], arrays: int) -> list[list[Array]]:
-        """Return arrays of their own."""
-        return [[zeros_like(array) for array in like] for _ in range(arrays)]
+        """Return arrays of their own, each list in one piece of memory."""
+        return [zeros([array.size for array in like], like[0].dtype) for _ in range(arrays)]
 
     def here(self, part: int, *, changes: bool = True) -> AbstractContextManager[None]:  # noqa: ARG002
         """Find it here."""
