@@ -2,8 +2,9 @@
 
 A contestant is a case with where it runs: "job" on all ranks together, "copies" as one independent program a
 rank, "alone" on rank 0 while the others sleep, "plain" as the loop of step_pscale.py with nothing around it.
-`order` names who has a turn when in a round; every second round goes backwards. The answer has what each turn
-took, by round, place in the order and rank.
+`order` names who has a turn when in a round; every second round goes backwards. A turn is `lead` steps that
+are not timed, after which caches hold what is the contestant's own and not what others left, and `steps` that
+are. The answer has what each turn took, by round, place in the order and rank.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ KINDS = ("compute_s", "transfer_s", "wait_s", "copy_s", "hidden_s")
 
 
 class Contestant(Protocol):
-    def turn(self) -> dict[str, float]:
-        """Run a few steps and say how long they took."""
+    def run(self, steps: int) -> dict[str, float]:
+        """Run so many steps and say how long they took."""
         ...
 
 
 class Plain:
     """The serial program: layers one after another, and the optimizer."""
 
-    def __init__(self, case: Case, steps: int):
-        self.runner, self.steps = Runner(case.model, case.train.batch, case.train), steps
+    def __init__(self, case: Case):
+        self.runner = Runner(case.model, case.train.batch, case.train)
 
-    def turn(self) -> dict[str, float]:
+    def run(self, steps: int) -> dict[str, float]:
         start = perf_counter()
-        for _ in range(self.steps):
+        for _ in range(steps):
             self.runner.step()
         return {"wall_s": perf_counter() - start}
 
@@ -59,21 +60,21 @@ class Plain:
 class Trained:
     """What a launch of pscale runs, recording included."""
 
-    def __init__(self, case: Case, mesh: Mesh, folder: Path, steps: int):
+    def __init__(self, case: Case, mesh: Mesh, folder: Path):
         spans = grid.groups(case.plan.sizes, GROUPS) if case.plan.ranks > 1 else []
         self.recorder = Recorder([grid.axis_name(span) for span in spans])
-        self.steps, self.index = steps, 0
+        self.index = 0
         if spans:
             mesh = mpi.MpiMesh(WORLD, case.plan.sizes, spans, self.recorder, mpi.nodes(WORLD))
         self.axes = [mesh.axis(*span) for span in spans]
         batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
         self.trainer = make_trainer(case, mesh, batches, self.recorder)
 
-    def turn(self) -> dict[str, float]:
+    def run(self, steps: int) -> dict[str, float]:
         self.recorder.clear()
         self.recorder.enabled = True
         start = perf_counter()
-        for _ in range(self.steps):
+        for _ in range(steps):
             self.trainer.step(self.index)
             self.index += 1
         wall_s = perf_counter() - start
@@ -91,22 +92,22 @@ class Alone:
     def __init__(self, make: Callable[[], Contestant]):
         self.contestant = make() if WORLD.rank == 0 else None
 
-    def turn(self) -> dict[str, float]:
-        times = self.contestant.turn() if self.contestant else {}
+    def run(self, steps: int) -> dict[str, float]:
+        times = self.contestant.run(steps) if self.contestant else {}
         over = WORLD.Ibarrier()
         while not over.Test():
             time.sleep(0.001)
         return times
 
 
-def make(entry: Mapping[str, Any], folder: Path, steps: int, turns: int) -> Contestant:
+def make(entry: Mapping[str, Any], folder: Path, steps: int) -> Contestant:
     case = from_dict(Case, entry["case"])
-    case = replace(case, train=replace(case.train, steps=steps * turns))
+    case = replace(case, train=replace(case.train, steps=steps))
     if entry["where"] == "plain":
-        return Plain(case, steps)
+        return Plain(case)
     if entry["where"] == "alone":
-        return Alone(lambda: Trained(case, SoloMesh(), folder, steps))
-    return Trained(case, SoloMesh(), folder, steps)
+        return Alone(lambda: Trained(case, SoloMesh(), folder))
+    return Trained(case, SoloMesh(), folder)
 
 
 def pin() -> None:
@@ -119,10 +120,11 @@ def main(question: Path, answer: Path) -> None:
     request = json.loads(question.read_text())
     if request.get("pin"):
         pin()
-    steps = request["steps"]
+    lead, steps = request.get("lead", 0), request["steps"]
     rounds = request["warmup"] + request["rounds"]
     contestants = {
-        entry["name"]: make(entry, question.parent, steps, rounds) for entry in request["contestants"]
+        entry["name"]: make(entry, question.parent, (lead + steps) * rounds)
+        for entry in request["contestants"]
     }
     order = request["order"]
     mine: list[list[dict[str, float]]] = []
@@ -132,8 +134,9 @@ def main(question: Path, answer: Path) -> None:
         )  # neither of a pair is always first
         times: list[dict[str, float]] = [{}] * len(order)
         for place in places:
-            WORLD.Barrier()
-            times[place] = contestants[order[place]].turn()
+            for part in filter(None, (lead, steps)):
+                WORLD.Barrier()
+                times[place] = contestants[order[place]].run(part)
         mine.append(times)
     everyone = WORLD.gather(mine[request["warmup"] :])
     if everyone is not None:
