@@ -8,9 +8,9 @@ import numpy as np
 
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.lookup import take_rows
 from pscale.nn.kernels.tile import ones, rows_of
 from pscale.nn.param import Param
-from pscale.number import wide
 
 
 class Tokens:
@@ -29,28 +29,14 @@ class Tokens:
         rows = self.buffers.take(x.shape, np.intp)
         np.subtract(x, self.first, out=rows, dtype=np.intp, casting="unsafe")
         y = self.buffers.take((*x.shape, self.table.shape[1]), self.table.data.dtype)
-        _take_rows(self.table.data, rows, y)
+        take_rows(self.table.data, rows, y)
         y[(rows < 0) | (rows >= len(self.table.data))] = 0
         return y, rows
 
     def backward(self, dy: Array, rows: Array) -> None:
-        """Add each vector's gradient to its row: sort, sum the runs, add; far faster than `np.add.at`."""
-        grad, take = self.table.accumulator(), self.buffers.take
-        dy_rows, flat = rows_of(dy), rows.ravel()
-        by_row, before = (take(like.shape, dy.dtype) for like in (dy_rows, grad))
-        sums = take(grad.shape, wide(dy.dtype))
-        order = np.argsort(flat, kind="stable")
-        here = slice(*np.searchsorted(flat, (0, len(grad)), sorter=order))
-        order = order[here]
-        if len(order):
-            _take_rows(dy_rows, order, by_row[: len(order)])
-            present, starts = np.unique(flat[order], return_index=True)
-            sums_here, before_here = sums[: len(present)], before[: len(present)]
-            np.add.reduceat(by_row[: len(order)], starts, axis=0, dtype=sums.dtype, out=sums_here)
-            _take_rows(grad, present, before_here)
-            sums_here += before_here
-            grad[present] = sums_here
-        for array in (by_row, sums, before, rows, dy):
+        """Add each vector's gradient to its row."""
+        kernels.current().add_to_rows(self.table.accumulator(), rows.ravel(), rows_of(dy))
+        for array in (rows, dy):
             self.buffers.give(array)
 
 
@@ -86,9 +72,3 @@ class Positions:
             stop = start + run.stop - run.start
             yield run, slice(start, stop)
             start = stop
-
-
-def _take_rows(table: Array, rows: Array, out: Array) -> None:
-    np.take(
-        table, rows, axis=0, out=out, mode="clip"
-    )  # with its default mode `take` would copy through a buffer

@@ -119,6 +119,18 @@ def test_fused_sums_are_those_of_numpy(kernels, dtype, with_skip, with_bias):
     both(kernels, compute, dtype)
 
 
+@pytest.mark.parametrize("tokens", [1, 300])
+def test_rows_are_added_to_those_of_a_table_that_are_there(kernels, dtype, tokens, monkeypatch):
+    monkeypatch.setattr(tile, "TILE_BYTES", 100 * WIDTH * 8)  # equal tokens in several tiles
+    rows, x = np.random.default_rng(3).integers(-2, 9, tokens), values(dtype, tokens, WIDTH)
+    expected, here = np.ones((7, WIDTH)), (rows >= 0) & (rows < 7)
+    np.add.at(expected, rows[here], x[here])
+    for each in (kernels, Kernels()):
+        table = np.ones((7, WIDTH), dtype)
+        each.add_to_rows(table, rows, x)
+        np.testing.assert_allclose(table, expected, **close(dtype))
+
+
 @pytest.mark.parametrize("keep", [1.0, 0.9])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_fused_step_of_adamw_is_that_of_numpy(kernels, dtype, keep, size):

@@ -19,7 +19,7 @@ from pscale.nn.kernels.piece import Piece, Progress, Softmax
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.scratch import scratch
 
-INTERFACE = 3  # as in fused.c
+INTERFACE = 5  # as in fused.c
 PREFIXES, SUFFIXES = (
     ("cblas_", "scipy_cblas_"),
     ("64_", ""),
@@ -119,6 +119,10 @@ class FusedKernels(FusedUpdates, Kernels):
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
         """Add in one pass."""
         self.function("add", x)(*data(x, skip, bias, y), *sizes(*x.shape))
+
+    def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
+        """Add row after row, without sorting."""
+        self.function("add_to_rows", x)(*data(table, rows, x), *sizes(len(table), *x.shape))
 
     def attend(
         self,

@@ -179,3 +179,23 @@ void NAME(add)(const REAL *x, const REAL *skip, const REAL *bias, REAL *y, int64
         NAME(add_rows)(x + start, skip ? skip + start : 0, bias, y + start, stop - first, width);
     }
 }
+
+/* Columns `first` to `stop` of rows. */
+VECTORISED static void NAME(add_columns)(REAL *table, const int64_t *rows, const REAL *x, int64_t size, int64_t count,
+                                         int64_t width, int64_t first, int64_t stop) {
+    for (int64_t n = 0; n < count; n++) {
+        const REAL *xs = x + n * width;
+        REAL *sums = table + rows[n] * width;
+        if (rows[n] < 0 || rows[n] >= size) continue;
+#pragma omp simd
+        for (int64_t i = first; i < stop; i++) sums[i] += xs[i];
+    }
+}
+
+/* To the rows of a table of `size` that are named; others are left out. Rows meet: threads share the columns. */
+void NAME(add_to_rows)(REAL *table, const int64_t *rows, const REAL *x, int64_t size, int64_t count, int64_t width) {
+    PARALLEL {
+        NAME(add_columns)(table, rows, x, size, count, width, first_row(width, THREAD, THREADS),
+                          first_row(width, THREAD + 1, THREADS));
+    }
+}

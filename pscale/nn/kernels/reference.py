@@ -9,6 +9,7 @@ import numpy as np
 
 from pscale.nn.buffers import Array
 from pscale.nn.kernels import tiled
+from pscale.nn.kernels.lookup import Lookups
 from pscale.nn.kernels.piece import Piece, Progress, Softmax, future
 from pscale.nn.kernels.scratch import scratch
 from pscale.nn.kernels.tile import ones, tile_shape, tiles
@@ -18,7 +19,7 @@ LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
 
-class Kernels(Updates):
+class Kernels(Lookups, Updates):
     """What the layers compute with."""
 
     name = "numpy"

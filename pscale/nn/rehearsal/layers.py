@@ -68,10 +68,10 @@ class BiasGelu:
 
 
 class Tokens:
-    """The rows of `tokens`, of a table of `rows` and `width`."""
+    """The rows of `tokens`, of a table of `width`."""
 
-    def __init__(self, paper: Paper, tokens: int, rows: int, width: int):
-        self.paper, self.tokens, self.rows, self.width = paper, tokens, rows, width
+    def __init__(self, paper: Paper, tokens: int, width: int):
+        self.paper, self.tokens, self.width = paper, tokens, width
 
     def forward(self, x: None) -> tuple[Sheet, Sheet]:  # noqa: ARG002
         """Keep which rows."""
@@ -79,10 +79,8 @@ class Tokens:
         return self.paper.take(self.tokens * self.width), rows
 
     def backward(self, dy: Sheet, rows: Sheet) -> None:
-        """Sum up in arrays of the table's size."""
-        table, take = self.rows * self.width, self.paper.take
-        by_row, before, sums = take(self.tokens * self.width), take(table), take(table, self.paper.wide)
-        self.paper.give(by_row, sums, before, rows, dy)
+        """Add to the table's gradient."""
+        self.paper.give(rows, dy)
 
 
 class Positions:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.narrow import Copies
+from pscale.nn.kernels.copies import Copies
 from pscale.nn.kernels.scratch import scratch
 from pscale.nn.kernels.tile import ones, rows_of, tile_shape, tiles
 from pscale.nn.norm import EPSILON

@@ -74,10 +74,9 @@ class MatrixUnits(Units):
     def _embedding(self) -> Step:
         scheme, paper, features = self.scheme, self.paper, self.features
         looked_up = self.all_rows // self._ranks(scheme.looked_up)
-        table = self.case.model.vocabulary // self._ranks(scheme.table.rows)
         mine = self.rows_outside * features
         leave = [Moved(paper, mine, looked_up * features)] if looked_up > self.rows_outside else []
-        tokens = nn.Tokens(paper, looked_up, table, features)
+        tokens = nn.Tokens(paper, looked_up, features)
         return Chain(tokens, *leave, nn.Positions(paper, self.case.model.sequence, features))
 
     def _norm(self) -> Step:

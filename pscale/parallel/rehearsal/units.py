@@ -67,9 +67,9 @@ class Units:
         positions = nn.Positions(paper, self.outside, C)
         whole, mine = self.rows * C, self.rows * C // self.cut
         if self.case.plan.embedding == "row" or self.cut == 1:
-            tokens = nn.Tokens(paper, self.rows, self.vocabulary, C)
+            tokens = nn.Tokens(paper, self.rows, C)
             return Chain(tokens, *self._leave(), positions)
-        tokens = nn.Tokens(paper, self.rows, self.case.model.vocabulary, C // self.cut)
+        tokens = nn.Tokens(paper, self.rows, C // self.cut)
         join = Moved(paper, mine, mine, (mine, mine)) if self.sliced else Moved(paper, whole, mine)
         return Chain(tokens, join, positions)
 
