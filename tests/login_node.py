@@ -22,7 +22,7 @@ plan: {dp: ranks}
 sweep: {ranks: [1, 2, 4]}
 repeat: 1
 timing: {gemm_peak: false, overhead_steps: 0}
-launch: {oversubscribe: true, ranks_per_node: 1, time_limit: 2m}
+launch: {oversubscribe: true, ranks_per_node: 1, time_limit: 10m}
 """
 
 

@@ -28,7 +28,7 @@ data: {kind: linear, samples: 400}
 train: {batch: 8, warmup: 2}
 repeat: 1
 timing: {gemm_peak: false, overhead_steps: 0}
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 """
 LATE = """
 train.steps=300
@@ -38,14 +38,14 @@ inject={rank: 1, delay: 10ms, every: 2}
 LATE_STAGE = """
 model={kind: gpt, layers: 4, width: 8, heads: 2, sequence: 8}
 data={kind: synthetic}
-train={steps: 24}
+train={steps: 40}
 plan={pp: ranks}
 inject={rank: 1, phase: forward, delay: 100ms, every: 2}
 """
 STOPPED = """
 model={kind: gpt, layers: 2, width: 64, heads: 4, sequence: 64}
 data={kind: synthetic}
-train.steps=150
+train.steps=100
 plan={dp: ranks}
 ranks=2
 """

@@ -7,7 +7,7 @@ from pscale.parallel.memory import KINDS
 
 
 def test_a_case_that_needs_more_than_the_limit_is_skipped_and_its_memory_predicted(cli):
-    suite = cli.suite(TINY.replace("time_limit: 2m", "time_limit: 2m, memory_limit: 200MiB"))
+    suite = cli.suite(TINY.replace("time_limit: 10m", "time_limit: 10m, memory_limit: 200MiB"))
     results = cli.run(suite, report=True)
     rows = results.cases
     assert {row["ranks"]: row["status"] for row in rows.values()} == {1: "ok", 2: "skipped", 4: "skipped"}

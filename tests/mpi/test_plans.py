@@ -12,7 +12,7 @@ scaling: strong
 model: {kind: gpt, layers: 4, width: 32, heads: 4, sequence: 32, vocabulary: 257}
 train: {batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5}
 ranks: 4
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 sweep:
   cases:
   - {zero: 3, shard: 2}
@@ -34,7 +34,7 @@ scaling: strong
 model: {kind: moe, layers: 2, width: 32, heads: 4, sequence: 32, experts: 4, top_k: 2, capacity_factor: 0.75}
 train: {batch: 8, lr: 1.0e-2, clip: 0.5}
 ranks: 4
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 sweep:
   cases:
   - {ep: 4}
@@ -51,7 +51,7 @@ scaling: strong
 model: {kind: gpt, layers: 1, width: 32, heads: 4, sequence: 16, vocabulary: 256}
 train: {batch: 8, lr: 1.0e-2, clip: 0.5}
 ranks: 4
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 sweep:
   cases:
   - {tx: 2, ty: 2, algorithm: summa}
@@ -66,7 +66,7 @@ scaling: strong
 model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 257}
 train: {batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5}
 ranks: 4
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 sweep:
   cases:
   - {precision: bf16, tp: 2, sp: true}

@@ -30,7 +30,7 @@ train: {batch: 8, micro_batches: 2, steps: 4, warmup: 1}
 ranks: 4
 repeat: 1
 timing: {gemm_peak: false, overhead_steps: 0, trace: true}
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 sweep:
   cases:
   - {reduction: gather-broadcast}

@@ -39,7 +39,7 @@ plan: {dp: ranks}
 sweep: {plan.reduction: [gather-broadcast, all-reduce]}
 timing: {gemm_peak: false, overhead_steps: 0, trace: true}
 repeat: 1
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 """
 
 
