@@ -34,7 +34,10 @@ def test_names_in_the_page_are_those_of_the_code():
     named = {
         "parallel/strategies.py": ["STRATEGIES", "BUFFERED"],
         "parallel/ranks.py": ["GROUPS", "make_replicas"],
-        "worker/units.py": ["_columns", "_leave"],
+        "parallel/replicas.py": ["TOKENS", "CUTTING"],
+        "parallel/memory.py": ["_UNLIKE"],
+        "parallel/tensor.py": ["Shared"],
+        "worker/units.py": ["_columns", "_leave", "loss"],
         "config/plan.py": ["sizes", "product"],
         "suite/schema/plan.py": ["AXES", "class Plan"],
         "parallel/schedule.py": ["class Timetable", "def actions"],

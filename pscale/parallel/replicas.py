@@ -9,14 +9,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.config import Plan
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import spanned
 from pscale.nn.param import Param
 
-TOKENS = ("dp", "ep", "cp")  # dims that split the tokens of the batch
 GRID = ("tz", "tx", "ty")  # dims of the grid of matrix parallelism
-CUTTING = ("pp", "ep", "tp", *GRID)  # dims whose ranks hold different parameters
-EVERYWHERE = ("pp", "dp", "ep", "cp", "tp", *GRID)
+EVERYWHERE = (*Plan().sizes, *GRID)  # all dims
+TOKENS = ("dp", "ep", "cp")  # dims that split the tokens of the batch
+ALIKE = tuple(dim for dim in EVERYWHERE if dim not in ("pp", *TOKENS))  # whose ranks see the same tokens
+CUTTING = tuple(dim for dim in EVERYWHERE if dim not in ("dp", "cp"))  # whose ranks hold other parameters
 SETS = "replica"  # the dim of the sets that each have all shards: hybrid sharding
 
 

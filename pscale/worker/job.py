@@ -28,7 +28,7 @@ from pscale.parallel.flops import executed_flops
 from pscale.parallel.layout import layout_of
 from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.ranks import GROUPS, make_replicas
-from pscale.parallel.replicas import GRID, Replicas
+from pscale.parallel.replicas import ALIKE, Replicas
 from pscale.parallel.tensor import Shared
 from pscale.worker.build import Stage, build
 from pscale.worker.gemm import measure_gemm
@@ -207,7 +207,7 @@ def loss_spread(trainer: Trainer, stop: int, mesh: Mesh) -> float:
 def _holders(param: Param) -> tuple[str, ...]:
     """Return the dims whose ranks hold the same: also those that see the same tokens."""
     cut = param.cut.dims if param.cut else ()
-    return tuple(dict.fromkeys((*param.sync, *({"tp", *GRID} - set(cut)))))
+    return tuple(dict.fromkeys((*param.sync, *({*ALIKE} - {*cut}))))
 
 
 def _used(measured: Measured) -> dict[str, Any]:
