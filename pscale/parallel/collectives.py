@@ -17,6 +17,7 @@ from pscale.mesh.axis import Array, Axis, Mesh, Pending
 from pscale.mesh.grid import axis_name, coordinates
 from pscale.nn.buffers import Buffers
 from pscale.nn.param import Param
+from pscale.parallel.fitting import multiples
 from pscale.parallel.replicas import Call
 
 AXES = ("dp", "tp")
@@ -173,10 +174,9 @@ def check(case: Case) -> None:
     for axis, size in _sizes(plan):
         step = size * ITEM.itemsize
         if message % step:
-            near = [str(each) for each in (message - message % step, message - message % step + step) if each]
             raise PlanError(
                 f"message {message} does not divide into numbers of {ITEM.itemsize} bytes for each rank of "
-                f"{axis} {size}; message {' or '.join(near)} would"
+                f"{axis} {size}; message {multiples(message, step)} would"
             )
 
 

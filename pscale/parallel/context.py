@@ -15,9 +15,9 @@ from pscale.nn.checkpoint import Recomputed
 from pscale.nn.counts import Kept
 from pscale.nn.kernels.piece import scores_per_head
 from pscale.nn.layer import Layer
-from pscale.parallel import division
+from pscale.parallel import division, fitting
 from pscale.parallel.gathered import GatheredAttention
-from pscale.parallel.layout import Layout, layout_of
+from pscale.parallel.layout import Layout, equal_parts, layout_of
 from pscale.parallel.replicas import Call
 from pscale.parallel.ring import RingAttention
 from pscale.parallel.ulysses import UlyssesAttention
@@ -67,14 +67,14 @@ def check(case: Case) -> None:
         hint = "; placement contiguous would do" if model.sequence % plan.cp == 0 else ""
         raise PlanError(
             f"sequence {model.sequence} does not divide by {split}; "
-            f"sequence {_multiples(model.sequence, chunks)} would{hint}"
+            f"sequence {fitting.multiples(model.sequence, equal_parts(plan))} would{hint}"
         )
     if plan.context == "ulysses" and model.heads // plan.tp % plan.cp:
         parts = plan.tp * plan.cp
         split = f"cp {plan.cp}" if plan.tp == 1 else f"tp {plan.tp} × cp {plan.cp} = {parts}"
         raise PlanError(
             f"context ulysses deals out heads: heads {model.heads} does not divide by {split}; "
-            f"heads {_multiples(model.heads, parts)} would, as would context ring or all-gather"
+            f"{fitting.heads(model, parts)} would, as would context ring or all-gather"
         )
 
 
@@ -147,9 +147,3 @@ def computed_scores(case: Case) -> int:
 def _rank_bytes(case: Case) -> int:
     """Return the bytes of q, or k, or v, of this rank's tokens and heads, in a micro-batch."""
     return division.activation_bytes(case) // case.plan.tp
-
-
-def _multiples(value: int, divisor: int) -> str:
-    """Return the nearest multiples of `divisor` below and above `value`."""
-    below = value - value % divisor
-    return " or ".join(str(multiple) for multiple in (below, below + divisor) if multiple)

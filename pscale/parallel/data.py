@@ -21,6 +21,7 @@ from pscale.nn.param import Arena, Param
 from pscale.number import number
 from pscale.parallel import division
 from pscale.parallel.compression.make import make_compressed
+from pscale.parallel.fitting import multiples
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import CUTTING, Call, Group, grouped
 from pscale.parallel.widening import Summing
@@ -149,11 +150,9 @@ def check(case: Case) -> None:
         batch, factors = batch // case.plan.batch_parts, {"micro_batches": micro}
     parts = math.prod(factors.values())
     if batch % parts:
-        below, above = batch - batch % parts, batch - batch % parts + parts
-        fits = " or ".join(str(value) for value in (below, above) if value)
         named = [f"{name} {size}" for name, size in factors.items() if size > 1]
         split = " × ".join(named) + (f" = {parts}" if len(named) > 1 else "")
-        raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
+        raise PlanError(f"batch {batch} does not divide by {split}; batch {multiples(batch, parts)} would")
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -20,6 +20,7 @@ from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
 from pscale.nn.queue import room
 from pscale.parallel import division, standing
+from pscale.parallel.fitting import alternatives, divisors
 from pscale.parallel.replicas import TOKENS, Call
 
 SYNC = tuple(dim for dim in TOKENS if dim != "ep")  # over which the gradients of experts are partial sums
@@ -96,9 +97,9 @@ def check(case: Case) -> None:
             )
         return
     if model.experts % plan.ep:
-        degrees = [str(ep) for ep in range(1, model.experts + 1) if model.experts % ep == 0]
+        degrees = alternatives(divisors(model.experts))
         raise PlanError(
-            f"experts {model.experts} do not divide by ep {plan.ep}; ep {' or '.join(degrees)} would, or "
+            f"experts {model.experts} do not divide by ep {plan.ep}; ep {degrees} would, or "
             f"experts {model.experts + -model.experts % plan.ep}"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,12 @@ class Layout:
 def layout_of(model: Model, plan: Plan) -> Layout:
     """Return how the plan cuts the sequences of the model."""
     return Layout(sequence=model.sequence, parts=plan.cp, placement=plan.placement)
+
+
+def equal_parts(plan: Plan) -> int:
+    """Return what a sequence has to divide by, so that every rank has as much of it between all layers."""
+    chunks = plan.cp * (2 if plan.placement == "zigzag" and plan.cp > 1 else 1)
+    return math.lcm(chunks, plan.sequence_parts)
 
 
 def runs_of(runs: Sequence[slice], parts: int, part: int) -> list[slice]:

@@ -16,6 +16,7 @@ from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
 from pscale.number import BYTES
+from pscale.parallel.fitting import multiples
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
@@ -187,10 +188,9 @@ def check(case: Case) -> None:
         parts = f"pp {pp} × virtual_stages {chunks} = {pp * chunks} parts" if chunks > 1 else f"pp {pp}"
         raise PlanError(f"{parts} are more than layers {model.layers}; {_fitting(model, plan)}")
     if plan.schedule == "interleaved" and micro % pp:
-        fits = " or ".join(str(value) for value in (micro - micro % pp, micro - micro % pp + pp) if value)
         raise PlanError(
             f"schedule interleaved: micro_batches {micro} does not divide by pp {pp}; "
-            f"micro_batches {fits} would"
+            f"micro_batches {multiples(micro, pp)} would"
         )
 
 

@@ -16,9 +16,11 @@ from pscale.nn.buffers import Array, Buffers
 from pscale.nn.linear import Linear
 from pscale.nn.param import Param, share
 from pscale.parallel import division
+from pscale.parallel.fitting import multiples
+from pscale.parallel.layout import equal_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.slices import gathered, scattered
-from pscale.parallel.tensor import DIM, alternatives
+from pscale.parallel.tensor import DIM
 
 T_DIM = 1  # of activations (B, T, C)
 
@@ -57,10 +59,11 @@ def check(case: Case) -> None:
         return
     parts = plan.tp * plan.cp
     if model.sequence % parts:
-        below = model.sequence - model.sequence % parts
-        fits = alternatives([length for length in (below, below + parts) if length])
         split = f"tp {plan.tp}" if plan.cp == 1 else f"tp {plan.tp} × cp {plan.cp}"
-        raise PlanError(f"sp cuts sequence {model.sequence}, which does not divide by {split}; {fits} would")
+        fits = multiples(model.sequence, equal_parts(plan))
+        raise PlanError(
+            f"sp cuts sequence {model.sequence}, which does not divide by {split}; sequence {fits} would"
+        )
 
 
 def calls(case: Case, rank: int) -> list[Call]:

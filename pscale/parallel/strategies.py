@@ -21,6 +21,7 @@ from pscale.parallel import (
     zero_plan,
 )
 from pscale.parallel.compression import plan as compression
+from pscale.parallel.fitting import alternatives, divisors
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import Call
 
@@ -48,7 +49,6 @@ class Buffered(Protocol):
 STRATEGIES: dict[str, Strategy] = {
     "collectives": collectives,
     "data": data,
-    "compression": compression,
     "zero": zero_plan,
     "tensor": tensor,
     "sequence": sequence,
@@ -56,6 +56,7 @@ STRATEGIES: dict[str, Strategy] = {
     "expert": expert,
     "pipeline": pipeline,
     "matrix": matrix,
+    "compression": compression,  # asks how a rank's part is made up, so the plan has to fit the model by then
     "recompute": recompute,
     "precision": precision,
     "optimizer": optimizer,
@@ -69,10 +70,10 @@ def check(case: Case) -> None:
     plan = case.plan
     if plan.ranks != case.ranks:
         needed = f"{plan.ranks} rank" + ("s" if plan.ranks > 1 else "")
-        fits = [degree for degree in range(1, case.ranks + 1) if case.ranks % degree == 0]
+        fits = alternatives(divisors(case.ranks))
         raise PlanError(
             f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; "
-            f"degrees whose product is {case.ranks} would do, each {tensor.alternatives(fits)}"
+            f"degrees whose product is {case.ranks} would do, each {fits}"
         )
     for strategy in STRATEGIES.values():
         strategy.check(case)

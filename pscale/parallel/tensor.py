@@ -20,6 +20,7 @@ from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
 from pscale.number import wide_bytes
 from pscale.parallel import division
+from pscale.parallel.fitting import alternatives, divisors, heads
 from pscale.parallel.replicas import Call
 
 DIM = "tp"
@@ -105,22 +106,15 @@ def check(case: Case) -> None:
     if model.kind == "linear":
         raise PlanError(f"tp {tp} cuts the layers of a transformer; kind linear has none, tp 1 would work")
     if model.heads % tp:
-        fits = [size for size in range(1, model.heads + 1) if model.heads % size == 0]
-        near = f"heads {model.heads + tp - model.heads % tp}"
+        fits = alternatives(divisors(model.heads))
         raise PlanError(
-            f"heads {model.heads} do not divide by tp {tp}; tp {alternatives(fits)} would, or {near}"
+            f"heads {model.heads} do not divide by tp {tp}; tp {fits} would, or {heads(model, tp)}"
         )
     if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
             f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "
             f"tp {model.vocabulary} or less would work"
         )
-
-
-def alternatives(values: Sequence[int]) -> str:
-    """Write a list of values as a choice: "1, 2 or 4"."""
-    *most, last = (str(value) for value in values)
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def calls(case: Case, rank: int) -> list[Call]:

@@ -11,6 +11,7 @@ from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name, coordinates, spanned
 from pscale.nn.paper import WIDE_BYTES
 from pscale.parallel import division, zero_walk
+from pscale.parallel.fitting import alternatives, divisors
 from pscale.parallel.replicas import EVERYWHERE, SETS, Call
 from pscale.parallel.shards import Shards
 from pscale.parallel.zero_walk import Event
@@ -22,7 +23,7 @@ def check(case: Case) -> None:
     if plan.zero and plan.reduction != "bucketed":
         raise PlanError(
             f"zero {plan.zero} sums gradients by reduce-scatter, unit by unit: reduction {plan.reduction} "
-            "is for zero 0"
+            "is for zero 0; bucketed works with every zero"
         )
     if not plan.reshard_after_forward and plan.zero != 3:
         raise PlanError(
@@ -32,8 +33,12 @@ def check(case: Case) -> None:
         return
     if not plan.zero:
         raise PlanError(f"shard {plan.shard} needs zero 1, 2 or 3; the plan has zero 0")
+    if plan.dp == 1:
+        raise PlanError(
+            f"shard {plan.shard} needs replicas to share, and there is dp 1; zero without it works"
+        )
     if plan.shard < 2 or plan.dp % plan.shard:
-        fits = " or ".join(str(part) for part in range(2, plan.dp + 1) if plan.dp % part == 0)
+        fits = alternatives(divisors(plan.dp, 2))
         raise PlanError(
             f"shard {plan.shard} does not divide dp {plan.dp} into sets of shards; shard {fits} would"
         )

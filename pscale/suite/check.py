@@ -69,8 +69,9 @@ def _expert_problems(model: Model) -> list[Problem]:
         message = f"{model.top_k} experts of a token are more than experts {model.experts}"
         problems.append(Problem(("model", "top_k"), f"{message}; top_k {model.experts} would do"))
     if model.every > model.layers:
+        fits = "1" if model.layers == 1 else f"1 to {model.layers}"
         message = f"every {model.every} leaves no block of layers {model.layers} with experts"
-        problems.append(Problem(("model", "every"), f"{message}; every 1 to {model.layers} would"))
+        problems.append(Problem(("model", "every"), f"{message}; every {fits} would"))
     return problems
 
 

@@ -219,11 +219,12 @@ def test_one_replica_sends_nothing_and_loses_nothing(tmp_path):
         (Plan(dp=2, compression="topk", reduction="all-reduce"), ["reduction all-reduce", "bucketed"]),
         (Plan(dp=2, compression="fp16"), ["collectives has no gradients", "none works"]),
         (Plan(dp=2, compression="topk"), ["2,147,483,647", "tp or pp", "powersgd"]),
+        (Plan(dp=2, compression="int8", pp=3), ["pp 3 are more than layers 2"]),
     ],
 )
 def test_compression_is_refused_where_it_means_nothing(plan, words):
     kinds = {"fp16": Model(kind="collectives", layers=1, width=1), "topk": Model(width=8192, layers=6)}
     model = kinds.get(plan.compression, TEXT.model)
     with pytest.raises(PlanError) as caught:
-        check(replace(TEXT, ranks=2, plan=plan, model=model))
+        check(replace(TEXT, ranks=plan.ranks, plan=plan, model=model))
     assert all(word in str(caught.value) for word in words)

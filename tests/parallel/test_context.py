@@ -180,7 +180,10 @@ def test_the_ranks_together_multiply_what_is_counted(kind, placement, attention,
         (planned("ring", "zigzag", cp=5), ["sequence 144", "10 chunks of cp 5", "140 or 150"]),
         (planned("ring", "zigzag", cp=16), ["sequence 144", "32 chunks of cp 16", "placement contiguous"]),
         (planned("ring", "contiguous", cp=5), ["sequence 144", "cp 5", "140 or 145"]),
-        (planned("ulysses", "zigzag", cp=3), ["heads 4", "cp 3", "3 or 6", "ring or all-gather"]),
+        (
+            planned("ulysses", "zigzag", cp=3),
+            ["heads 4", "cp 3", "heads 6 with width 36", "ring or all-gather"],
+        ),
         (
             replace(planned("ring", "zigzag", cp=2), model=replace(TEXT.model, kind="linear")),
             ["cp 2", "linear"],

@@ -11,7 +11,8 @@ from pscale.config.choices import MatrixAlgorithm
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
 from pscale.number import wide_bytes
-from pscale.parallel import division
+from pscale.parallel import division, fitting
+from pscale.parallel.fitting import multiples
 from pscale.parallel.matrix import agarwal, axonn, cannon, summa
 from pscale.parallel.matrix.grid import Spread, count, scheme_of
 from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
@@ -60,10 +61,9 @@ def _check_plan(case: Case) -> None:
         )
     for dim, degree in (("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep)):
         if degree > 1:
-            instead = f"tx {degree}" if dim == "tp" else f"dp {degree}"
             raise PlanError(
                 f"{dim} {degree} and {grid} would both cut the same layers; "
-                f"{dim} 1 would work, with {instead}"
+                f"{dim} 1 would work, with dp {plan.dp * degree}"
             )
     if plan.sp:
         raise PlanError(
@@ -91,10 +91,12 @@ def _check_grid(case: Case) -> None:
             f"algorithm cannon needs a square, and tx {grid.tx} is not ty {grid.ty}; "
             f"{' or '.join(fits)} would work, or algorithm summa"
         )
-    if grid.algorithm == "summa" and case.model.width % (panels := math.lcm(grid.tx, grid.ty)):
+    width, panels = case.model.width, math.lcm(grid.tx, grid.ty)
+    if grid.algorithm == "summa" and width % panels:
+        near = multiples(width, math.lcm(panels, case.model.heads))
         raise PlanError(
-            f"width {case.model.width} does not divide by the {panels} panels of summa on tx {grid.tx} and "
-            f"ty {grid.ty}; width {_multiples(case.model.width, panels)} would"
+            f"width {width} does not divide by the {panels} panels of summa on tx {grid.tx} and "
+            f"ty {grid.ty}; width {near} would"
         )
 
 
@@ -110,14 +112,14 @@ def _check_sizes(case: Case) -> None:
         ]
     for name, value, dims in wanted:
         if value % count(dims, case.plan.sizes):
-            raise PlanError(f"{name} {value} {_split(case, dims)}; {name} {_near(case, value, dims)} would")
+            raise PlanError(f"{name} {value} {_split(case, dims)}; {_fitting(case, name, dims)} would")
     sequences = division.sequences(case)
     for dims in (scheme.outside.rows, scheme.inside.rows):
         if sequences % count(dims, case.plan.sizes):
             of_one = case.train.batch // sequences // (case.plan.batch_parts if case.scaling == "weak" else 1)
             raise PlanError(
                 f"the {sequences} sequences of a micro-batch {_split(case, dims, verb='do')}; "
-                f"batch {_near(case, sequences, dims, of_one)} would"
+                f"batch {multiples(sequences, count(dims, case.plan.sizes), of_one)} would"
             )
 
 
@@ -129,14 +131,13 @@ def _split(case: Case, dims: Sequence[str], verb: str = "does") -> str:
     return f"{verb} not divide by {' × '.join(by)}{total} of matrix {case.plan.matrix.product}"
 
 
-def _near(case: Case, value: int, dims: Sequence[str], times: int = 1) -> str:
-    """Return the nearest values that divide, as a choice."""
-    return _multiples(value, count(dims, case.plan.sizes), times)
-
-
-def _multiples(value: int, parts: int, times: int = 1) -> str:
-    below = value - value % parts
-    return " or ".join(str(fit * times) for fit in (below, below + parts) if fit)
+def _fitting(case: Case, name: str, dims: Sequence[str]) -> str:
+    """Return the nearest sizes of the model that divide, as a choice; heads still divide the width."""
+    model, parts = case.model, count(dims, case.plan.sizes)
+    if name == "heads":
+        return fitting.heads(model, parts)
+    divisor = math.lcm(parts, model.heads) if name == "width" else parts
+    return f"{name} {multiples(getattr(model, name), divisor)}"
 
 
 def calls(case: Case, rank: int) -> list[Call]:
