@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 BYTES = {"float64": 8, "float32": 4, "fp16": 2, "bf16": 2}
 ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the most by which rounding changes a number, relative to it
 ROUNDINGS = 16  # of the largest value of a tensor: see docs/precision.md
+NARROW = 2  # bytes of such a number
 _WIDE = np.dtype(np.float32)
 _CHUNK = 8 << 10  # numbers that are added up at once: they stay in cache
 
@@ -39,7 +40,7 @@ def narrow(name: str) -> bool:
 
 def is_narrow(dtype: DTypeLike) -> bool:
     """Tell whether numbers have 16 bits: they are stored and sent so, and computed with in float32."""
-    return np.dtype(dtype).itemsize == 2
+    return np.dtype(dtype).itemsize == NARROW
 
 
 def wide(dtype: DTypeLike) -> np.dtype[Any]:

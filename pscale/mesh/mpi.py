@@ -5,7 +5,7 @@ Every call is timed here and told to the recorder, so no layer or strategy conta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -13,16 +13,17 @@ import numpy as np
 from mpi4py import MPI
 
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, lies_in
+from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
 from pscale.mesh.silent import Silent
 from pscale.mesh.solo import Solo
-from pscale.mesh.started import Request, Started, UnderWay
+from pscale.mesh.started import Request, Started, UnderWay, progress
 from pscale.mesh.sums import Sums, sendable
-from pscale.number import is_narrow
+from pscale.number import NARROW
 
 T = TypeVar("T")
 
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+_SUM, _IN_PLACE = MPI.SUM, MPI.IN_PLACE
 
 
 class MpiMesh:
@@ -42,7 +43,7 @@ class MpiMesh:
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self._under_way = UnderWay()
+        self._under_way: UnderWay = {}
         self.world: Axis = MpiAxis("world", comm.Dup(), Silent(), self._under_way)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
@@ -63,11 +64,15 @@ class MpiMesh:
 
     def progress(self) -> None:
         """Let exchanges that were started move on."""
-        self._under_way.progress()
+        progress(self._under_way)
 
 
 class MpiAxis:
-    """A communicator as an axis; `under_way` knows what was started on any axis of the mesh."""
+    """A communicator as an axis; `under_way` knows what was started on any axis of the mesh.
+
+    Before and after a call of MPI little is done, and by few functions: the data that it moves have taken the
+    caches, and every line of code or memory that is touched comes from far away.
+    """
 
     def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, under_way: UnderWay):
         self.name = name
@@ -82,88 +87,91 @@ class MpiAxis:
         """Memory for arranging data."""
         return sum(scratch.nbytes for scratch in self._scratches.values()) + self._sums.scratch_bytes
 
-    def _note(self, verb: str, sent_bytes: int, enter: int, *, root: bool = False) -> None:
-        self._recorder.call(self.name, verb, sent_bytes, enter, self._now(), root=root)
-
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Replace `x` on every rank by the reduction over all ranks."""
         enter = self._now()
-        if is_narrow(x.dtype):
+        if x.itemsize == NARROW:
             self._sums.reduce(x, op).Wait()
         else:
-            self._comm.Allreduce(MPI.IN_PLACE, x, _OPS[op])
-        self._note("all_reduce", x.nbytes, enter)
+            self._comm.Allreduce(_IN_PLACE, x, _OPS[op])
+        self._recorder.call(self.name, "all_reduce", x.nbytes, enter, self._now())
 
     def start_all_reduce(self, x: Array, op: Op = "sum") -> Pending:
         """Begin replacing `x` by the reduction over all ranks; leave `x` alone until complete."""
-        if is_narrow(x.dtype):
-            return self._started("all_reduce", x.nbytes, self._sums.reduce, x, op)
-        return self._started("all_reduce", x.nbytes, self._comm.Iallreduce, MPI.IN_PLACE, x, _OPS[op])
+        enter = self._now()
+        if x.itemsize == NARROW:
+            request: Request = self._sums.reduce(x, op)
+        else:
+            request = self._comm.Iallreduce(_IN_PLACE, x, _OPS[op])
+        number = self._recorder.posted(self.name, "all_reduce", x.nbytes, enter, self._now())
+        return Started(request, number, self._recorder, self._under_way)
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         """Put `x` of every rank side by side along `dim` of `out`."""
-        whole = out if _leads(out, dim) else self._scratch((self.size, *x.shape), x)
+        whole = out if dim == 0 or _leads(out, dim) else self._scratch((self.size, *x.shape), x)
         enter = self._now()
         self._comm.Allgather(sendable(x), sendable(whole))
-        self._note("all_gather", x.nbytes, enter)
+        self._recorder.call(self.name, "all_gather", x.nbytes, enter, self._now())
         if whole is not out:
             self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
 
     def start_all_gather(self, x: Array, out: Array) -> Pending:
         """Begin putting `x` of every rank side by side along the first dim of `out`."""
-        mine = MPI.IN_PLACE if lies_in(x, out, self.rank) else sendable(x)
-        return self._started("all_gather", x.nbytes, self._comm.Iallgather, mine, sendable(out))
+        mine = _IN_PLACE if x.base is not None and _lies_in(x, out, self.rank) else sendable(x)
+        enter = self._now()
+        request = self._comm.Iallgather(mine, sendable(out))
+        number = self._recorder.posted(self.name, "all_gather", x.nbytes, enter, self._now())
+        return Started(request, number, self._recorder, self._under_way)
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
         parts = x
-        if not _leads(x, dim):
+        if dim and not _leads(x, dim):
             parts = self._scratch((self.size, *out.shape), x)
             self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
         enter = self._now()
-        if is_narrow(x.dtype):
+        if x.itemsize == NARROW:
             self._sums.scatter(parts, out).Wait()
         else:
-            self._comm.Reduce_scatter_block(parts, out, MPI.SUM)
-        self._note("reduce_scatter", x.nbytes, enter)
+            self._comm.Reduce_scatter_block(parts, out, _SUM)
+        self._recorder.call(self.name, "reduce_scatter", x.nbytes, enter, self._now())
 
     def start_reduce_scatter(self, x: Array, out: Array) -> Pending:
         """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
-        if is_narrow(x.dtype):
-            return self._started("reduce_scatter", x.nbytes, self._sums.scatter, x, out)
-        arguments = (MPI.IN_PLACE, x) if lies_in(out, x) else (x, out)
-        call = self._comm.Ireduce_scatter_block
-        return self._started("reduce_scatter", x.nbytes, call, *arguments, MPI.SUM)
+        given, taken = (_IN_PLACE, x) if out.base is not None and _lies_in(out, x) else (x, out)
+        enter = self._now()
+        if x.itemsize == NARROW:
+            request: Request = self._sums.scatter(x, out)
+        else:
+            request = self._comm.Ireduce_scatter_block(given, taken, _SUM)
+        number = self._recorder.posted(self.name, "reduce_scatter", x.nbytes, enter, self._now())
+        return Started(request, number, self._recorder, self._under_way)
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
         enter = self._now()
         self._comm.Alltoall(sendable(x), sendable(out))
-        self._note("all_to_all", x.nbytes, enter)
+        self._recorder.call(self.name, "all_to_all", x.nbytes, enter, self._now())
 
     def start_send(self, x: Array, to: int) -> Pending:
         """Begin sending `x` to rank `to`; leave `x` alone until complete."""
-        return self._started("send", x.nbytes, self._comm.Isend, sendable(x), to, partner=to)
+        enter = self._now()
+        request = self._comm.Isend(sendable(x), to)
+        number = self._recorder.posted(self.name, "send", x.nbytes, enter, self._now(), partner=to)
+        return Started(request, number, self._recorder, self._under_way)
 
     def start_receive(self, out: Array, source: int) -> Pending:
         """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
-        return self._started("receive", 0, self._comm.Irecv, sendable(out), source, partner=source)
+        enter = self._now()
+        request = self._comm.Irecv(sendable(out), source)
+        number = self._recorder.posted(self.name, "receive", 0, enter, self._now(), partner=source)
+        return Started(request, number, self._recorder, self._under_way)
 
     def copy(self, x: Array, out: Array) -> None:
         """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
         enter = self._now()
         np.copyto(out, x)
         self._recorder.copied(self.name, enter, self._now())
-
-    def _started(
-        self, verb: str, sent_bytes: int, call: Callable[..., Request], *arguments: Any, partner: int = -1
-    ) -> Pending:
-        enter = self._now()
-        request = call(*arguments)
-        number = self._recorder.posted(self.name, verb, sent_bytes, enter, self._now(), partner=partner)
-        pending = Started(request, number, self._recorder)
-        self._under_way.add(pending)
-        return pending
 
     def _scratch(self, shape: tuple[int, ...], like: Array) -> Array:
         """Return memory for arranging data, kept from call to call."""
@@ -177,35 +185,38 @@ class MpiAxis:
         enter = self._now()
         self._comm.Bcast(sendable(x), root)
         is_root = self.rank == root
-        self._note("broadcast", x.nbytes if is_root else 0, enter, root=is_root)
+        self._recorder.call(
+            self.name, "broadcast", x.nbytes if is_root else 0, enter, self._now(), root=is_root
+        )
 
     def reduce(self, x: Array, root: int = 0) -> None:
         """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
         is_root = self.rank == root
         enter = self._now()
-        if is_narrow(x.dtype):
+        if x.itemsize == NARROW:
             self._sums.reduce(x if is_root else x.copy(), root=root).Wait()
         else:
-            self._comm.Reduce(MPI.IN_PLACE if is_root else x, x if is_root else None, MPI.SUM, root)
-        self._note("reduce", x.nbytes, enter, root=is_root)
+            self._comm.Reduce(_IN_PLACE if is_root else x, x if is_root else None, _SUM, root)
+        self._recorder.call(self.name, "reduce", x.nbytes, enter, self._now(), root=is_root)
 
     def gather(self, x: Array, out: Array | None, root: int = 0) -> None:
         """Collect `x` of every rank in `out`, shape (size, *x.shape), on `root`; others pass None."""
         enter = self._now()
         self._comm.Gather(sendable(x), None if out is None else sendable(out), root)
-        self._note("gather", x.nbytes, enter, root=self.rank == root)
+        self._recorder.call(self.name, "gather", x.nbytes, enter, self._now(), root=self.rank == root)
 
     def scatter(self, parts: Array | None, out: Array, root: int = 0) -> None:
         """Give rank i `parts[i]` of `root`; others pass None."""
         enter = self._now()
         self._comm.Scatter(None if parts is None else sendable(parts), sendable(out), root)
-        self._note("scatter", 0 if parts is None else parts.nbytes, enter, root=self.rank == root)
+        sent = 0 if parts is None else parts.nbytes
+        self._recorder.call(self.name, "scatter", sent, enter, self._now(), root=self.rank == root)
 
     def barrier(self) -> None:
         """Return when every rank has come here."""
         enter = self._now()
         self._comm.Barrier()
-        self._note("barrier", 0, enter)
+        self._recorder.call(self.name, "barrier", 0, enter, self._now())
 
     def open(self, path: Path) -> MpiFile:
         """Open a file that every rank of the axis reads."""
@@ -214,6 +225,12 @@ class MpiAxis:
     def gather_objects(self, value: T) -> list[T]:
         """Collect any Python value of every rank on rank 0 (elsewhere: an empty list); never in a step."""
         return self._comm.gather(value) or []
+
+
+def _lies_in(part: Array, whole: Array, index: int = 0) -> bool:
+    """Tell whether `part`, a view of some array, is the memory of part `index` of `whole`."""
+    at: int = MPI.Get_address(part)
+    return at == MPI.Get_address(whole) + index * part.nbytes
 
 
 def _leads(x: Array, dim: int) -> bool:
@@ -251,7 +268,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, Silent(), UnderWay())
+    return MpiAxis("world", MPI.COMM_WORLD, Silent(), {})
 
 
 def nodes(comm: MPI.Intracomm) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from time import thread_time_ns
 from typing import Protocol
 
@@ -27,18 +26,19 @@ class Request(Protocol):
 
 
 class Started:
-    """A started call; the library may move nothing until it is asked."""
+    """A started call, `under_way` until it is complete; the library may move nothing until it is asked."""
 
-    __slots__ = ("_now", "_recorder", "_request", "complete", "number")
+    __slots__ = ("_recorder", "_request", "_under_way", "complete", "number")
 
-    def __init__(self, request: Request, number: int, recorder: Recorder):
+    def __init__(self, request: Request, number: int, recorder: Recorder, under_way: UnderWay):
         self._request, self.number, self._recorder = request, number, recorder
-        self._now, self.complete = recorder.now, False
+        self._under_way, self.complete = under_way, False
+        under_way[self] = None
 
     def poll(self) -> bool:
         """Give the library chances to make progress while it makes some; true once the result is there."""
         if not self.complete:
-            enter, asked = self._now(), thread_time_ns()
+            enter, asked = self._recorder.now(), thread_time_ns()
             for _ in range(_MOST_QUESTIONS):
                 self.complete = self._request.Test()
                 answered = thread_time_ns()
@@ -46,35 +46,31 @@ class Started:
                     break
                 asked = answered
             note = self._recorder.found if self.complete else self._recorder.polled
-            note(self.number, enter, self._now())
+            note(self.number, enter, self._recorder.now())
+            if self.complete:
+                del self._under_way[self]
         return self.complete
 
     def wait(self) -> None:
         """Return when the result is there."""
-        enter = leave = self._now()
+        recorder = self._recorder
+        enter = leave = recorder.now()
         if not self.complete:
             self._request.Wait()
-            self.complete, leave = True, self._now()
-        self._recorder.completed(self.number, enter, leave)
+            self.complete, leave = True, recorder.now()
+            del self._under_way[self]
+        recorder.completed(self.number, enter, leave)
 
 
-class UnderWay:
-    """What was started and is not known to be complete, oldest first.
+# What was started and is not known to be complete, oldest first: a set that keeps its order.
+UnderWay = dict[Started, None]
+
+
+def progress(calls: UnderWay) -> None:
+    """Ask for the oldest, and while that is complete, for the next.
 
     Asking for one lets the library move all of them, so the oldest is asked for until it is complete: one
     call between two layers, however many are under way.
     """
-
-    def __init__(self) -> None:
-        self._calls: deque[Started] = deque()
-
-    def add(self, call: Started) -> None:
-        """Note a call that was just started, and forget those that were waited for."""
-        while self._calls and self._calls[0].complete:
-            self._calls.popleft()
-        self._calls.append(call)
-
-    def progress(self) -> None:
-        """Ask for the oldest, and while that is complete, for the next."""
-        while self._calls and self._calls[0].poll():
-            self._calls.popleft()
+    while calls and next(iter(calls)).poll():
+        pass

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pscale.mesh.axis import Array, Op
-from pscale.number import combine, is_narrow
+from pscale.number import NARROW, combine
 
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _TAGS = 8192  # of sums, in turn; tag 0 is that of other messages
@@ -50,7 +50,7 @@ class Messages(Protocol):
 
 def sendable(x: Array) -> Array:
     """Return `x` as MPI can move it: 16 bits as whole numbers."""
-    return x.view(np.uint16) if is_narrow(x.dtype) else x
+    return x.view(np.uint16) if x.itemsize == NARROW else x
 
 
 @dataclass(frozen=True, kw_only=True)

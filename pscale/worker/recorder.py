@@ -38,6 +38,22 @@ class Recorder:
     `now` is the clock of the rank in ns; every time in the rows is what it said.
     """
 
+    # What a note touches is to lie together: the data of a call have taken the caches.
+    __slots__ = (
+        "_axis_numbers",
+        "_durations_ns",
+        "_end",
+        "_ended",
+        "_in_step",
+        "_phase",
+        "_requests",
+        "_rows",
+        "_step",
+        "axes",
+        "enabled",
+        "now",
+    )
+
     def __init__(self, axes: Sequence[str], *, now: Callable[[], int] = perf_counter_ns) -> None:
         self.enabled = False
         self.axes, self.now = axes, now

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from pscale.mesh import started
+from pscale.mesh.silent import Silent
 from pscale.mesh.solo import SoloMesh
 from pscale.mesh.started import Started
 from pscale.nn.layer import Chain
@@ -46,6 +47,33 @@ def test_exchanges_may_move_between_layers_in_both_directions_unless_a_rank_is_a
     assert log == ["a", *between, "b", *between, *between, "b", *between, "a"]
 
 
+def test_the_oldest_call_is_asked_till_it_is_complete_and_what_was_waited_for_is_not(monkeypatch):
+    monkeypatch.setattr(started, "thread_time_ns", lambda: 0)
+    asked, under_way = [], {}
+
+    class Answering:
+        def __init__(self, name, answers):
+            self.name, self.answers = name, answers
+
+        def Test(self):  # noqa: N802 - as mpi4py calls it
+            asked.append(self.name)
+            return self.answers.pop(0)
+
+        def Wait(self):  # noqa: N802
+            asked.append(f"{self.name} waits")
+
+    calls = [Answering("a", [False, True]), Answering("b", []), Answering("c", [True])]
+    _, second, third = (Started(call, 0, Silent(), under_way) for call in calls)
+    started.progress(under_way)
+    assert asked == ["a"]
+    second.wait()
+    started.progress(under_way)
+    assert asked == ["a", "b waits", "a", "c"]
+    assert not under_way
+    third.wait()
+    assert asked == ["a", "b waits", "a", "c"]
+
+
 class Request:
     """A started call of which every question moves a part, the last one what is left."""
 
@@ -77,7 +105,7 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
     clock = Clock()
     monkeypatch.setattr(started, "thread_time_ns", clock.now)
     request = Request(clock, [40_000, 30_000, 500, 20_000, 400])
-    pending = Started(request, 7, clock)
+    pending = Started(request, 7, clock, {})
     assert not pending.poll()
     assert clock.noted == [("polled", 7, 0, 70_500)]  # the short answer: nothing more has arrived
     assert pending.poll()
@@ -89,7 +117,7 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
 def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(started, "thread_time_ns", clock.now)
-    pending = Started(Request(clock, [50_000] * 10_000), 7, clock)
+    pending = Started(Request(clock, [50_000] * 10_000), 7, clock, {})
     assert not pending.poll()
     assert clock.ns < 10_000_000
 
@@ -97,5 +125,5 @@ def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
 def test_time_that_others_spend_on_the_core_is_not_taken_for_progress(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(started, "thread_time_ns", lambda: 0)
-    assert not Started(Request(clock, [3_000_000] * 10), 7, clock).poll()
+    assert not Started(Request(clock, [3_000_000] * 10), 7, clock, {}).poll()
     assert clock.ns == 3_000_000
