@@ -20,7 +20,7 @@ from pscale.parallel.ranks import GROUPS
 from pscale.results.events import VERBS, Kind
 from pscale.worker.job import loss_spread, make_trainer, replica_spread
 from pscale.worker.recorder import Recorder
-from pscale.worker.verify import assembled, on_one_rank, outcome
+from pscale.worker.verify import as_it_likes, assembled, on_one_rank, outcome
 
 STEPS = 10
 TEXT = Case(
@@ -64,11 +64,14 @@ def on_plan(case, plan, micro_batches=None):
     return replace(case, ranks=plan.ranks, plan=plan, train=train)
 
 
-def train(case, plan, folder, change=as_it_is):
-    """Run all steps on threads, with what `change` makes of every rank's trainer."""
+def train(case, plan, folder, change=as_it_is, routing=lambda *_: as_it_likes):
+    """Run all steps on threads, with what `change` makes of every rank's trainer.
+
+    `routing`, of case and mesh, watches or makes the choices of the first step's experts.
+    """
 
     def one(trainer, mesh):
-        result = outcome(trainer, mesh)
+        result = outcome(trainer, mesh, routing(on_plan(case, plan), mesh))
         calls = counted(trainer.recorder, case.train.steps)
         spread = replica_spread(trainer.replicas, mesh), loss_spread(trainer, case.train.steps, mesh)
         return result, calls, trainer.replicas.memory_bytes(), max(spread)

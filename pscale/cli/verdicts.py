@@ -14,6 +14,7 @@ from pscale.report.text import size_of
 Verdict = Mapping[str, Any]
 _KINDS = ("gradient", "weight")
 _COUNTED = ("calls", "bytes", "messages", "file")
+_CHOICE = "choice"  # of experts, where one is compared
 
 
 def totals(verdict: Verdict) -> dict[str, dict[str, int]]:
@@ -36,11 +37,14 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("case", overflow="fold")
     counted = [name for name in _COUNTED if name != "file" or any(map(_moves, verdicts))]
-    for name in ("ranks", "loss", *_KINDS, *counted):
+    routed = any(verdict["errors"].get(_CHOICE) for verdict in verdicts)
+    kinds = ("loss", *_KINDS, *([_CHOICE] if routed else []))
+    for name in ("ranks", *kinds, *counted):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for verdict in verdicts:
-        worst = [f"{rows[0][1]:.0e}" if rows else "" for rows in verdict["errors"].values()] or [""] * 3
+        found = [verdict["errors"].get(kind) for kind in kinds]
+        worst = [f"{rows[0][1]:.0e}" if rows else "" for rows in found]
         sums = totals(verdict)
         counts = [_brief(name, **sums[name]) if verdict["errors"] else "" for name in counted]
         label, ranks = escape(verdict["label"]), str(verdict["ranks"])
@@ -54,7 +58,8 @@ def details(verdict: Verdict) -> Iterator[Table | str]:
         return
     limit, errors = verdict["limit"], {kind: dict(verdict["errors"][kind]) for kind in _KINDS}
     ((_, loss),) = verdict["errors"]["loss"]
-    yield f"{escape(verdict['label'])}: loss {loss:.1e}, limit {limit:.0e} of the largest value"
+    choices = "".join(f", {_CHOICE} {name} {error:.1e}" for name, error in verdict["errors"].get(_CHOICE, ()))
+    yield f"{escape(verdict['label'])}: loss {loss:.1e}{choices}, limit {limit:.0e} of the largest value"
     tensors = Table("tensor", *_KINDS, "", box=None, header_style="bold", pad_edge=False)
     for name in sorted(errors["weight"], key=lambda name: (int(name.partition("/")[0]), name)):
         each = [errors[kind][name] for kind in _KINDS]

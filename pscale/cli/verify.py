@@ -31,6 +31,10 @@ _ROUNDED = (
     f"With numbers of 16 bits: the loss of the first step, and its gradients, within {ROUNDINGS} roundings; "
     "and how far the weights of ranks are from each other."
 )
+_ROUTED = (
+    "With experts too: as the serial program sends every token where the plan did; and by how much less "
+    "probable, relative to the largest probability, that was to it than its own choice in the first step."
+)
 _COMPRESSED = (
     "With compression, which changes what is learned: the loss of the first step; its gradients, as the sum "
     "of what was sent and of what ranks hold back; and how far the weights of ranks are from each other."
@@ -73,6 +77,8 @@ def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_
             console.print(_ROUNDED, style="dim")
         if any(case.plan.offload != "none" for case in work.cases):
             console.print(_OFFLOADED, style="dim")
+        if any(verdict["errors"].get("choice") for verdict in verdicts):
+            console.print(_ROUTED, style="dim")
         for verdict in verdicts:
             if not verdict["passed"]:
                 console.print(f"[red]{escape(verdict['label'])}[/red]: {escape(verdict['reason'])}")

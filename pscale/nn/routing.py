@@ -21,6 +21,7 @@ micro-batches or stages there are, with or without dropping.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,7 @@ class Tally:
     loss: float = 0.0  # weighted auxiliary loss
     paused: bool = False  # what is decided now was decided before
     scale: float = 1.0  # of the loss, by which its gradient is larger
+    review: Callable[[Array, Array], None] | None = None  # sees probabilities, may change what was chosen
 
     def add(self, loads: Array, dropped: int, loss: float) -> None:
         """Note what was decided for some tokens."""
@@ -177,6 +179,9 @@ class Router:
             chosen[:, choice], gates[:, choice] = best, p[everyone, best]
             p[everyone, best] = -1  # out of the next round
         np.put_along_axis(p, chosen, gates, axis=1)
+        if self.tally.review and not self.tally.paused:
+            self.tally.review(p, chosen)
+            gates[...] = np.take_along_axis(p, chosen, axis=1)
         if self.top_k > 1:
             gates /= np.add.reduce(gates, axis=1, keepdims=True)
         return chosen, gates

@@ -23,12 +23,6 @@ def check(case: Case) -> None:
         raise PlanError(f"precision {dtype} is of what a model computes; collectives send float32")
     if not narrow(dtype):
         return
-    cut = [f"{axis} {degree}" for axis, degree in (("tp", plan.tp), ("cp", plan.cp)) if degree > 1]
-    if case.model.kind == "moe" and cut:
-        raise PlanError(
-            f"precision {dtype} with experts is for dp, ep and pp: {' and '.join(cut)} rounds other sums, "
-            "and tokens choose other experts; tp 1 and cp 1 or precision float32 would do"
-        )
     if division.widens(case) and plan.reduction == "gather-broadcast":
         raise PlanError(
             "reduction gather-broadcast adds up in float32 whatever is sent; reduce float32 is for bucketed, "

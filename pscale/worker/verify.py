@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from pscale.data import prepare
 from pscale.mesh.axis import Mesh
 from pscale.mesh.solo import SoloMesh
 from pscale.nn.param import Cut, Param
+from pscale.nn.routing import Tally
 from pscale.number import narrow, tolerance
 from pscale.parallel.offload import offloaded
 from pscale.parallel.strategies import calls
 from pscale.results.events import VERBS, Kind
 from pscale.results.files import write_json
+from pscale.worker.choices import Following, Noting
 from pscale.worker.job import make_trainer
 from pscale.worker.order import Order
 from pscale.worker.recorder import Recorder
@@ -32,6 +35,7 @@ Array = NDArray[np.floating]
 Name = tuple[int, str]  # layer, and name within it
 Count = tuple[int, str, str, int, int]  # rank, axis, verb, calls and payload bytes of a step
 Moved = tuple[int, str, int]  # rank, verb, bytes of a step from its file or to it
+Routing = Callable[[Sequence[Tally]], AbstractContextManager[None]]  # watches, or makes, a step's choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,22 +60,25 @@ class Trained:
 def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
     """Run the ordered case both ways and leave what differs in `result.json`; collective."""
     case = order.case
-    parallel = trained(case, mesh, recorder, order.folder)
+    rounds = narrow(case.model.dtype)
+    noting = Noting(case, mesh) if rounds and case.model.kind == "moe" else None
+    parallel = trained(case, mesh, recorder, order.folder, noting or as_it_likes)
     counted = _counted(recorder, mesh, case.train.steps)
     moved = _moved(recorder, mesh, case.train.steps)
     everyone = mesh.world.gather_objects((parallel, counted, moved))
     if not everyone:
         return
     whole = on_one_rank(case)
-    serial = trained(whole, SoloMesh(), Recorder([]), order.folder)
+    following = Following(noting, whole, SoloMesh()) if noting else None
+    serial = trained(whole, SoloMesh(), Recorder([]), order.folder, following or as_it_likes)
     weights = [part for rank, *_ in everyone for part in rank.weights]
-    rounds = narrow(case.model.dtype)
     departs = rounds or case.plan.compression != "none"  # all goes its own way once the first step is done
     compared = slice(1) if departs else slice(None)
-    errors = {
+    errors: dict[str, Sequence[Sequence[Any]]] = {
         "loss": [["every step", _error(everyone[0][0].losses[compared], serial.losses[compared])]],
         "gradient": _errors([part for rank, *_ in everyone for part in rank.gradients], serial.gradients),
         "weight": _disagreements(weights) if departs else _errors(weights, serial.weights),
+        "choice": following.errors() if following else [],
     }
     found = sorted(count for _, counts, _ in everyone for count in counts)
     predicted = sorted(_predicted(case))
@@ -99,18 +106,25 @@ def on_one_rank(case: Case) -> Case:
     return replace(case, ranks=1, plan=Plan(), train=replace(case.train, lr_batch=lr_batch))
 
 
-def trained(case: Case, mesh: Mesh, recorder: Recorder, folder: Path) -> Trained:
-    """Train all steps of the case, with `recorder` noting all of them."""
+def as_it_likes(_: Sequence[Tally]) -> AbstractContextManager[None]:
+    """Let routers choose."""
+    return nullcontext()
+
+
+def trained(
+    case: Case, mesh: Mesh, recorder: Recorder, folder: Path, routing: Routing = as_it_likes
+) -> Trained:
+    """Train all steps of the case, with `recorder` noting all of them, and the first under `routing`."""
     batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
     trainer = make_trainer(case, mesh, batches, recorder)
     recorder.enabled = True
-    result = outcome(trainer, mesh)
+    result = outcome(trainer, mesh, routing)
     batches.close()
     return result
 
 
-def outcome(trainer: Trainer, mesh: Mesh) -> Trained:
-    """Run all steps of `trainer`.
+def outcome(trainer: Trainer, mesh: Mesh, routing: Routing = as_it_likes) -> Trained:
+    """Run all steps of `trainer`, the first under `routing`.
 
     Gradients are those of the first step, before clipping, with what compression holds back: both programs
     have the very same weights there, so that a gradient wrong by a factor, which Adam does not feel, shows at
@@ -118,7 +132,8 @@ def outcome(trainer: Trainer, mesh: Mesh) -> Trained:
     """
     record = trainer.recorder
     enabled = record.enabled
-    trainer.differentiate(0)
+    with routing(trainer.stage.tallies):
+        trainer.differentiate(0)
     record.enabled = False
     gradients = _parts(trainer.replicas.gradients())
     record.enabled = enabled

@@ -55,6 +55,16 @@ def test_bytes_of_files_stand_beside_those_that_are_sent_where_a_case_has_any(pr
     assert verdicts.reason(UNREAD) == "bytes of files differ: predicted on rank 0: read 4096 bytes"
 
 
+def test_what_was_compared_of_choices_is_a_column_where_there_is_any(printed):
+    routed = {**EQUAL, "errors": {**EQUAL["errors"], "choice": [["block.3", 2e-3], ["block.1", 0.0]]}}
+    heading, dense, mixture = printed(verdicts.summary([EQUAL, routed]))
+    assert heading[:6] == ["case", "ranks", "loss", "gradient", "weight", "choice"]
+    assert " ".join(dense).endswith("3e-14 5e-14 8 2.41 KiB 2 equal")
+    assert " ".join(mixture).endswith("3e-14 5e-14 2e-03 8 2.41 KiB 2 equal")
+    first, *_ = printed(*verdicts.details(routed))
+    assert "loss 1.0e-16, choice block.3 2.0e-03, choice block.1 0.0e+00, limit" in " ".join(first)
+
+
 def test_details_have_every_tensor_in_the_order_of_the_model_and_every_call(printed):
     lines = [" ".join(line) for line in printed(*verdicts.details(UNFORESEEN))]
     assert lines[0] == "dp 2 [red]: loss 1.0e-16, limit 1e-12 of the largest value"

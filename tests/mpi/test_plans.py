@@ -73,8 +73,26 @@ sweep:
   - {precision: fp16, zero: 2, cp: 2, reduce: float32}
 """
 
+ROUTED = """
+name: routed
+scaling: strong
+model: {kind: moe, layers: 2, width: 32, heads: 4, sequence: 32, experts: 4, top_k: 2, capacity_factor: 0.75}
+train: {batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5}
+ranks: 4
+launch: {oversubscribe: true, time_limit: 2m}
+sweep:
+  cases:
+  - {precision: bf16, tp: 2, ep: 2}
+  - {precision: fp16, tp: 2, sp: true, zero: 1}
+  - {precision: bf16, cp: 2, pp: 2}
+"""
 
-@pytest.mark.parametrize("text", [DENSE, MIXTURE, GRIDS, BITS], ids=["dense", "mixture", "grids", "bits"])
+
+@pytest.mark.parametrize(
+    "text",
+    [DENSE, MIXTURE, GRIDS, BITS, ROUTED],
+    ids=["dense", "mixture", "grids", "bits", "routed"],
+)
 def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, text):
     command = cli.command("verify", cli.suite(text), "--reports", cli.reports, "--json")
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

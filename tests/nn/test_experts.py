@@ -135,6 +135,26 @@ def test_the_auxiliary_loss_is_that_of_first_choices_dropped_or_not():
     assert layer.router.tally.loss == pytest.approx(expected, rel=1e-12)
 
 
+def test_what_a_review_chooses_counts_as_if_the_router_had():
+    layer = mixture(Buffers(), 4, 2, T, loss_weight=1.0)
+    randomize(Arena(layer.params, np.float64))
+    x, tally = tokens(B, T, C), layer.router.tally
+    own = layer.router.forward(x)
+
+    def swap(p: Array, chosen: Array) -> None:
+        np.testing.assert_array_equal(p, own.probabilities)
+        chosen[...] = chosen[:, ::-1].copy()
+
+    tally.review = swap
+    other = layer.router.forward(x)
+    np.testing.assert_array_equal(other.chosen, own.chosen[:, ::-1])
+    np.testing.assert_array_equal(other.gates, own.gates[:, ::-1])
+    firsts = [np.bincount(part[:, 0], minlength=4) for part in other.chosen.reshape(B, T, 2)]
+    np.testing.assert_allclose(other.pull, np.array(firsts) * 4 / T**2)
+    tally.paused = True
+    np.testing.assert_array_equal(layer.router.forward(x).chosen, own.chosen)
+
+
 @pytest.mark.parametrize(
     ("top_k", "factor", "sequence", "experts", "expected"),
     [

@@ -26,6 +26,8 @@ from pscale.nn.kernels.narrow import NarrowFusedKernels, NarrowKernels
 from pscale.number import ROUNDOFF, number, tolerance
 from pscale.parallel.strategies import check
 from pscale.worker import observe
+from pscale.worker.choices import Following, Noting
+from pscale.worker.verify import on_one_rank
 
 SMALL = replace(
     TEXT,
@@ -52,7 +54,6 @@ PLANS = [
     ("bf16", Plan(cp=2, tp=2, context="ulysses", checkpoint="selective")),
     ("bf16", Plan(dp=2, zero=2, pp=2, schedule="interleaved", virtual_stages=2)),
     ("fp16", Plan(dp=4, zero=3, shard=2, checkpoint="full")),
-    ("bf16", Plan(ep=2, pp=2, zero=1)),
     ("bf16", Plan(dp=2, zero=1, offload="activations")),
     ("bf16", Plan(matrix=Matrix(tx=2, ty=2, algorithm="summa"))),
     ("fp16", Plan(matrix=Matrix(tx=2, ty=2, algorithm="cannon"))),
@@ -71,14 +72,86 @@ def test_plans_compute_what_one_rank_does_but_for_some_roundings_and_call_and_ho
     dtype, plan, folder
 ):
     case = in_(dtype)
-    if plan.ep > 1:
-        case = replace(case, model=replace(case.model, kind="moe", experts=4, top_k=2))
     run, expected = train(case, plan, folder), serial(case, folder)
     assert largest_difference(run.tensors, expected.tensors) <= tolerance(dtype)
     assert run.losses == pytest.approx(expected.losses, rel=tolerance(dtype))
     assert run.spread == 0
     assert run.counted == predicted_calls(case, plan)
     assert run.memory == predicted_state(case, plan)
+
+
+ROUTED = [
+    ("bf16", 2, Plan(ep=2, pp=2, zero=1)),
+    ("fp16", 1, Plan(tp=2, dp=2)),
+    ("bf16", 2, Plan(tp=2, ep=2, checkpoint="full")),
+    ("fp16", 2, Plan(tp=2, sp=True, zero=2)),
+    ("bf16", 1, Plan(cp=2, ep=2, context="ulysses")),
+    ("bf16", 2, Plan(cp=2, pp=2, schedule="zero-bubble")),
+    ("fp16", 2, Plan(cp=2, tp=2, sp=True, dp=2, zero=3)),
+]
+
+
+def routed(dtype, top_k=2):
+    case = in_(dtype)
+    model = replace(case.model, kind="moe", experts=4, top_k=top_k, capacity_factor=0.75, every=1)
+    return replace(case, model=model)
+
+
+def noted(case, plan, folder):
+    """Return the run of a plan, and what the routers of its ranks have noted."""
+    notings = []
+
+    def note(case, mesh):
+        notings.append(Noting(case, mesh))
+        return notings[-1]
+
+    return train(case, plan, folder, routing=note), notings
+
+
+def followed(noting, case, folder):
+    """Return the serial run by the choices that were noted, and how far these are from its own."""
+    followings = []
+
+    def follow(case, mesh):
+        followings.append(Following(noting, case, mesh))
+        return followings[-1]
+
+    whole = on_plan(on_one_rank(case), Plan(), micro_batches=1)
+    return train(whole, whole.plan, folder, routing=follow), dict(followings[0].errors())
+
+
+def gradients(run):
+    """Return those of the first step: the choices of later ones are not followed."""
+    return {name: whole for name, whole in run.tensors.items() if name[0] == "gradients"}
+
+
+@pytest.mark.parametrize(("dtype", "top_k", "plan"), ROUTED, ids=name)
+def test_so_do_plans_with_experts_that_choose_the_same_and_no_choice_is_worse_than_rounding_makes_it(
+    dtype, top_k, plan, folder
+):
+    case = routed(dtype, top_k)
+    run, notings = noted(case, plan, folder)
+    assert all(np.array_equal(noting.experts, notings[0].experts) for noting in notings)
+    expected, errors = followed(notings[0], case, folder)
+    assert errors.keys() == {"block.0", "block.1"}
+    assert max(errors.values()) <= tolerance(dtype)
+    assert largest_difference(gradients(run), gradients(expected)) <= tolerance(dtype)
+    assert run.losses[0] == pytest.approx(expected.losses[0], rel=tolerance(dtype))
+    assert run.spread == 0
+    assert run.counted == predicted_calls(case, plan)
+    assert run.memory == predicted_state(case, plan)
+
+
+def test_tokens_that_a_plan_sends_to_other_experts_than_the_best_are_found(folder):
+    case = routed("bf16")
+    _, (noting,) = noted(case, Plan(), folder)
+    same, errors = followed(noting, case, folder)
+    assert set(errors.values()) == {0}
+    noting.experts[1, -1] ^= 1  # of the last sequence, in the last block
+    run, errors = followed(noting, case, folder)
+    assert errors["block.0"] == 0
+    assert errors["block.1"] > tolerance("bf16")
+    assert largest_difference(gradients(run), gradients(same)) > tolerance("bf16")
 
 
 @pytest.mark.parametrize("plan", [PLANS[0][1], PLANS[1][1]], ids=name)
@@ -172,7 +245,6 @@ def test_a_product_is_that_of_float32_rounded_once(dtype):
 @pytest.mark.parametrize(
     ("model", "plan", "precision", "words"),
     [
-        ({"kind": "moe"}, {"tp": 2}, {}, "tp 1 and cp 1 or precision float32 would do"),
         ({}, {"dp": 2, "compression": "int8"}, {}, "compression none or precision float32 would do"),
         ({}, {"dp": 2, "reduction": "gather-broadcast"}, {"reduce": "float32"}, "reduce wire for all"),
         ({"kind": "collectives"}, {"dp": 2}, {}, "collectives send float32"),
