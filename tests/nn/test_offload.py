@@ -1,6 +1,7 @@
 """State in a file: the same bits, the bytes that are predicted, and nothing left behind."""
 
 import contextlib
+import errno
 import mmap
 import os
 import resource
@@ -169,6 +170,15 @@ def resident_bytes(window):
     start = next(at for at, line in enumerate(lines) if line.startswith(f"{window.memory.ctypes.data:x}-"))
     size = next(line for line in lines[start:] if line.startswith("Rss:"))
     return int(size.split()[1]) * 1024
+
+
+def test_a_folder_whose_files_cannot_be_mapped_is_named(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))  # as some file systems of networks say
+
+    monkeypatch.setattr(scratch.mmap, "mmap", refused)
+    with storage(tmp_path) as place, pytest.raises(OffloadError, match=f"{tmp_path} maps no files: No such"):
+        place.mapped(mmap.PAGESIZE)
 
 
 def test_pages_that_cannot_be_had_are_an_error_of_the_step_and_not_its_end(tmp_path):

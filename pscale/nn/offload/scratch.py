@@ -78,7 +78,10 @@ class Scratch:
     def mapped(self, size_bytes: int) -> Window:
         """Set aside whole pages that read as zeros; return them as memory, none of it here yet."""
         start = self.reserve(size_bytes)
-        whole = mmap.mmap(self._descriptor, size_bytes, offset=start)
+        try:
+            whole = mmap.mmap(self._descriptor, size_bytes, offset=start)
+        except OSError as error:
+            raise OffloadError(f"offload_folder {self.folder} maps no files: {error.strerror}") from error
         return Window(np.frombuffer(whole, np.uint8), start)
 
     def fetch(self, window: Window, *, writable: bool) -> None:
