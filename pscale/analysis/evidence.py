@@ -19,6 +19,7 @@ from pscale.analysis.scaling import Point
 from pscale.analysis.skipped import Skipped, skipped
 from pscale.analysis.stats import Sample
 from pscale.analysis.suspicion import suspicious
+from pscale.analysis.wording import duration
 
 DEVIATION = 0.10  # of the mean
 EXTREME = 0.50  # away from the mean
@@ -128,8 +129,8 @@ def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:
     if extreme >= EXTREME * sample.mean:
         yield (
             "extreme",
-            f"Single steps are far off: fastest {sample.fastest * 1e3:.4g} ms, "
-            f"slowest {sample.slowest * 1e3:.4g} ms, mean {sample.mean * 1e3:.4g} ms. "
+            f"Single steps are far off: fastest {duration(sample.fastest)}, "
+            f"slowest {duration(sample.slowest)}, mean {duration(sample.mean)}. "
             "Look at the heat map for the rank that was late.",
         )
     if sample.unsteady > sample.launches / 2:
@@ -236,7 +237,7 @@ def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
     for call in unclear:
         yield (
             "clock",
-            f"An {call.verb.replace('_', '-')} on {call.axis} waits {call.wait_s * 1e3:.3g} ms on average, "
-            f"known to {call.bound_s * 1e3:.3g} ms by the clocks of the nodes. That is over {LIMIT:.0%} of "
+            f"An {call.verb.replace('_', '-')} on {call.axis} waits {duration(call.wait_s)} on average, "
+            f"known to {duration(call.bound_s)} by the clocks of the nodes. That is over {LIMIT:.0%} of "
             "it, so wait and transfer of these calls are shown as one.",
         )

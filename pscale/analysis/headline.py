@@ -10,6 +10,7 @@ from pscale.analysis.evidence import Remark
 from pscale.analysis.ranking import LOSSES, Place
 from pscale.analysis.scaling import Point
 from pscale.analysis.verdict import Verdict, size
+from pscale.analysis.wording import duration
 
 _NAMED = 3  # plans in a tie
 _SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -57,7 +58,7 @@ def of_network(bandwidths: Sequence[Bandwidth]) -> tuple[Headline, ...]:
 def _extremes(found: Sequence[Bandwidth]) -> str:
     least, most = found[0], found[-1]
     return (
-        f"An all-reduce of {_bytes(least.message_bytes)} takes {_time(least.call_s)}, one of "
+        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration(least.call_s)}, one of "
         f"{_bytes(most.message_bytes)} gets {most.bus_bytes_per_s * 1e-9:.3g} GB/s on the bus."
     )
 
@@ -65,10 +66,6 @@ def _extremes(found: Sequence[Bandwidth]) -> str:
 def _bytes(count: int) -> str:
     factor, unit = next(scale for scale in _SIZES if count >= scale[0])
     return f"{count / factor:.4g} {unit}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def sharing(remarks: Sequence[Remark]) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from pscale.analysis.frames import Run
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Sample, ratio
+from pscale.analysis.wording import duration
 
 NOTHING = "These are not figures of this machine"
 _UNLIKE = ("id", "label", "series", "base", "inject", "jitter")
@@ -40,18 +41,14 @@ def _cost(point: Point, late: Sample, healthy: Sample, burnt_s: float | None, *,
     if often and interval.stated:
         change += ", 95% interval {:+.0%} to {:+.0%}".format(*(bound - 1 for bound in interval.stated))
     shown = (
-        f"; of the {_ms(burnt_s)} that the latest rank burns a step, {extra_s / burnt_s:.0%} shows"
+        f"; of the {duration(burnt_s, 4)} that the latest rank burns a step, {extra_s / burnt_s:.0%} shows"
         if burnt_s
         else ""
     )
     return (
-        f"With {point.injected.removeprefix('injected ')}, a mean step takes {_ms(late.mean)} "
-        f"instead of {_ms(healthy.mean)} ({change}){shown}."
+        f"With {point.injected.removeprefix('injected ')}, a mean step takes {duration(late.mean, 4)} "
+        f"instead of {duration(healthy.mean, 4)} ({change}){shown}."
     )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g} ms"
 
 
 def _work(planned: Mapping[str, Any]) -> str:

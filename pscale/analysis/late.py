@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis.frames import Run, records, steps
+from pscale.analysis.wording import duration
 
 _NOTICED = 0.01  # of the step that the others wait for one rank: less is not worth a word
 _LATE = 0.1  # of the step: by so much a rank is late in a single step
@@ -106,9 +107,9 @@ def sentence(late: Late) -> str:
     """Say who keeps the others waiting, how often, and what that looks like."""
     where = f" on {late.host}" if late.host else ""
     who = f"The others wait for rank {late.rank}{where}, {late.step_share:.0%} of the step"
-    often = f"in {late.late_steps} of {late.steps} steps it is late by {late.late_s * 1e3:.3g} ms (median)"
+    often = f"in {late.late_steps} of {late.steps} steps it is late by {duration(late.late_s)} (median)"
     if not late.late_steps:
-        often = f"it is late by {late.late_s * 1e3:.3g} ms a step (median)"
+        often = f"it is late by {duration(late.late_s)} a step (median)"
     return f"{who}, {late.wait_share:.0%} of all waiting: {often}, most of it in {late.phase}"
 
 

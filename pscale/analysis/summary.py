@@ -36,6 +36,7 @@ from pscale.analysis.threads import ThreadTime, thread_times, with_threads
 from pscale.analysis.timeline import Timeline, timelines
 from pscale.analysis.verdict import Costs, Verdict, verdict
 from pscale.analysis.what_if import Network, WhatIf, what_if
+from pscale.analysis.wording import duration
 
 FORMAT = 1
 _TRACED = "Every phase and call was kept: `pscale trace` writes them as a timeline, for ui.perfetto.dev."
@@ -258,7 +259,7 @@ def _notes(
     if clock_bound_s > 0:
         notes.append(
             "The clocks of the nodes were brought together: the times of a rank are off by "
-            f"{clock_bound_s * 1e3:.3g} ms from those of rank 0 at most."
+            f"{duration(clock_bound_s)} from those of rank 0 at most."
         )
     good = [point for point in points if point.step_s]
     if auto and good:

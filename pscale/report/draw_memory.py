@@ -81,6 +81,9 @@ def _total(memory: Memory) -> int:
 
 
 def _label(memory: Memory) -> str:
+    """Return the size at the mark, if there is one, else at the end of the bar."""
+    if memory.measured_bytes is not None:
+        return text.size_of(memory.measured_bytes)
     total = text.size_of(sum((memory.expected or {}).values()))
     return total if memory.counted else f"{total}, predicted"
 

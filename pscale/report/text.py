@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pscale.analysis import wording
+from pscale.analysis.wording import digits, unit_of
+
 if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
     from pscale.analysis.scaling import Point
     from pscale.analysis.stats import Estimate
@@ -11,27 +14,13 @@ if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
 
 MISSING, VAGUE = "-", "too wide"
 KINDS = {"together": "wait + transfer"}  # kinds of time that are written otherwise than they are called
-_SECONDS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def digits(value: float, count: int = 4) -> str:
-    """Return a number with `count` significant digits, without an exponent where that stays short."""
-    text = f"{value:.{count}g}"
-    if "e" not in text:
-        return text
-    return f"{value:.0f}" if 1 <= abs(value) < 1e7 else text
-
-
 def duration(seconds: float | None, count: int = 4) -> str:
     """Return a time with the unit that suits it."""
-    if seconds is None:
-        return MISSING
-    if seconds == 0:
-        return "0"
-    _, factor, unit = next(scale for scale in _SECONDS if abs(seconds) >= scale[0])
-    return f"{digits(seconds * factor, count)} {unit}"
+    return MISSING if seconds is None else wording.duration(seconds, count)
 
 
 def duration_interval(value: Estimate | None, count: int = 4) -> str:
@@ -39,7 +28,7 @@ def duration_interval(value: Estimate | None, count: int = 4) -> str:
     bounds = value.stated if value else None
     if value is None or bounds is None:
         return _unstated(value)
-    _, factor, _ = next(scale for scale in _SECONDS if abs(value.value) >= scale[0])
+    factor, _ = unit_of(value.value)
     return f"{digits(bounds[0] * factor, count)}–{digits(bounds[1] * factor, count)}"
 
 

@@ -50,7 +50,7 @@ def test_a_bound_of_less_than_a_tenth_of_the_wait_leaves_them_apart(summary):
 
 def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_tell_apart(summary):
     text = render_markdown(summary)
-    assert "off by 0.7 ms" in text
+    assert "off by 700 µs" in text
     assert "An all-reduce on dp waits 15 ms on average, known to 2 ms" in text
     assert "| sync | wait + transfer | 0 | 25 ms |" in text
     header, _, *rows = text[text.index("## Communication") :].splitlines()[2:6]
