@@ -16,7 +16,7 @@ from pscale.analysis.frames import Run
 from pscale.analysis.injected import warning
 from pscale.analysis.late import Late, hint, sentence
 from pscale.analysis.scaling import Point
-from pscale.analysis.skipped import Skipped, skipped
+from pscale.analysis.skipped import Skipped
 from pscale.analysis.stats import Sample
 from pscale.analysis.suspicion import suspicious
 from pscale.analysis.wording import duration
@@ -41,7 +41,11 @@ class Remark:
 
 
 def remarks(
-    run: Run, points: tuple[Point, ...], times: Mapping[str, Sample], late: Iterable[Late] = ()
+    run: Run,
+    points: Sequence[Point],
+    times: Mapping[str, Sample],
+    late: Iterable[Late] = (),
+    skipped: Iterable[Skipped] = (),
 ) -> tuple[Remark, ...]:
     """Return all warnings: those about the whole run first, then case by case."""
     good = run.cases[run.cases["status"] == "ok"]
@@ -54,7 +58,7 @@ def remarks(
     for call in run.unclear:
         unclear.setdefault(call.case, []).append(call)
     found = [Remark(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
-    without_update = {each.case: each for each in skipped(run) if each.skipped_measured}
+    without_update = {each.case: each for each in skipped if each.skipped_measured}
     cores = max((point.cores for point in points if point.launches), default=0)
     for point in points:
         if not point.launches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,7 +81,7 @@ def models(
     phases: pd.DataFrame,
     *,
     asked: Sequence[int],
-    sharing: set[str],
+    sharing: Collection[str],
     seed: int,
 ) -> tuple[Model, ...]:
     """Return the laws of every series that compares sizes.
@@ -121,7 +121,7 @@ def _unfitted(series: str, scaling: str, measured: Sequence[Point], asked: Seque
     )
 
 
-def _refusal(measured: Sequence[Point], model: Model, sharing: set[str]) -> str:
+def _refusal(measured: Sequence[Point], model: Model, sharing: Collection[str]) -> str:
     """Say why no law can be fitted; empty if one can."""
     distinct = len(set(model.sizes))
     if distinct < FEWEST_SIZES:

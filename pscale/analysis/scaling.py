@@ -118,6 +118,14 @@ def failures(run: Run) -> tuple[Failure, ...]:
     )
 
 
+def by_series(found: Iterable[Point]) -> dict[str, list[Point]]:
+    """Return the cases of every series, in order."""
+    series: dict[str, list[Point]] = {}
+    for point in found:
+        series.setdefault(point.series, []).append(point)
+    return series
+
+
 def bases(found: Iterable[Point]) -> dict[str, str]:
     """Return, by case, the case that it is compared with."""
     base = {point.series: point.case for point in found if point.base}
@@ -207,10 +215,7 @@ class _Measured:
 
 def _with_bases(found: list[Point], times: Mapping[str, Sample]) -> list[Point]:
     """Mark the base of every series and set all its points against it."""
-    series: dict[str, list[Point]] = {}
-    for point in found:
-        series.setdefault(point.series, []).append(point)
-    base = {name: _base(members, times) for name, members in series.items()}
+    base = {name: _base(members, times) for name, members in by_series(found).items()}
     return [_related(point, base[point.series], times) for point in found]
 
 

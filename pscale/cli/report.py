@@ -19,10 +19,9 @@ from pscale.report.latex import render_latex
 from pscale.report.look import LOOKS
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
-from pscale.report.shortened import shortened
 from pscale.report.terminal import render_terminal
-from pscale.results.compact import compact
 
+_READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
 _LONGEST = 200  # characters of a folder's name
 
 
@@ -54,10 +53,11 @@ def report(
         raise UsageError("--what-if replays the calls of one run; name one")
     networks = _networks(what_if)
     run = _run(paths or [newest(reports)], reports)
-    summary = summarise(run, networks, predict, load(bare) if bare else None)
+    short = as_format in _READ
+    summary = summarise(run, networks, predict, load(bare) if bare else None, short=short)
     match as_format:
         case "md":
-            print(render_markdown(shortened(summary)))
+            print(render_markdown(summary))
         case "json":
             print(render_json(summary))
         case "latex":
@@ -67,11 +67,9 @@ def report(
                 _tell(write_csv(summary, Path(summary.path) / "csv"))
         case "html":
             with _writing(Path(summary.path)):
-                _tell(
-                    [write_page(shortened(summary), Path(summary.path), figures=pictures.formats is not None)]
-                )
+                _tell([write_page(summary, Path(summary.path), figures=pictures.formats is not None)])
         case _:
-            _present(summary, pictures)
+            present(summary, pictures)
 
 
 def _networks(texts: Sequence[str]) -> dict[str, Mapping[str, Link]]:
@@ -90,16 +88,8 @@ def _run(paths: Sequence[Path], reports: Path) -> Run:
     return overlay(runs, reports / "overlays" / name[:_LONGEST])
 
 
-def publish(folder: Path) -> bool:
-    """Report a run that has just ended; tell whether every case ran well. Expectations are for `check`."""
-    compact(folder / "data")
-    summary = summarise(load(folder))
-    _present(summary, Pictures())
-    return summary.complete
-
-
-def _present(summary: Summary, pictures: Pictures) -> None:
-    summary = shortened(summary)
+def present(summary: Summary, pictures: Pictures) -> None:
+    """Print the report, and write its files into the run's folder."""
     render_terminal(summary, Console(), plot=pictures.plot)
     folder = Path(summary.path)
     with _writing(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,14 @@ from pscale.cli.submit import detached, fleet, wait
 from pscale.cli.work import Chosen, Work, prepare
 from pscale.config import Case
 from pscale.errors import FAILED, INTERRUPTED, UsageError
-from pscale.launch import campaign
+from pscale.launch import apart, campaign
 from pscale.launch.campaign import Job
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
 
+REPORTER = "pscale.cli.publish"  # in a process of its own
 _STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
 _FINE = frozenset(_STATUS_STYLES)
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
@@ -76,6 +78,7 @@ def _run_here(work: Work, place: Place, console: Console) -> int:
     journal = _journal(work, place, console)
     try:
         _launch(journal, work, launcher, console)
+        return _published(journal, place, console)
     except KeyboardInterrupt:
         done, least = len(journal.finished()), len(work.cases) * work.repeats
         total = f"at least {least}" if work.auto else least
@@ -85,7 +88,6 @@ def _run_here(work: Work, place: Place, console: Console) -> int:
             f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
         )
         return INTERRUPTED
-    return 0 if _published(journal, place, console) else FAILED
 
 
 def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int:
@@ -99,8 +101,7 @@ def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int
             complete = wait(each, console)
             if not complete:
                 _say(console, "some launches were cancelled: the same command goes on with them")
-            if not _published(each.journal, place, console) or not complete:
-                code = FAILED
+            code = max(code, _published(each.journal, place, console), 0 if complete else FAILED)
     except KeyboardInterrupt:
         code = INTERRUPTED
     if code == INTERRUPTED or not place.wait:
@@ -126,15 +127,21 @@ def _journal(work: Work, place: Place, console: Console) -> Journal:
     return found
 
 
-def _published(journal: Journal, place: Place, console: Console) -> bool:
-    """Report a run, unless that is not wanted; tell whether every case ran well."""
+def _published(journal: Journal, place: Place, console: Console) -> int:
+    """Report a run, unless that is not wanted; return the exit code: whether every case ran well."""
     if not place.report:
         _say(console, f"report it with: pscale report '{journal.folder}'")
         journal.note("closed")
-        return journal.statuses() <= _FINE
-    from pscale.cli.report import publish  # 100 MB that nothing has needed until here
-
-    return publish(journal.folder)
+        return 0 if journal.statuses() <= _FINE else FAILED
+    code = apart.run(REPORTER, journal.folder)
+    if code >= 0:
+        return code
+    _say(
+        console,
+        f"pscale: the report was ended by {signal.Signals(-code).name}; all launches are kept\n"
+        f"report them with: pscale report '{journal.folder}'",
+    )
+    return FAILED
 
 
 def _say(console: Console, text: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -38,25 +38,34 @@ def show_list(title: str, lines: Sequence[str], console: Console) -> None:
 def _fitted(grid: Grid, console: Console) -> Table:
     """Return the table with as many of its wide columns as the console has room for."""
     shown = list(range(len(grid.columns)))
-    unbounded = console.options.update(width=10_000)
-    while True:
-        table = _table(grid, shown)
-        wide = [place for place in shown if grid.columns[place].wide]
-        if not wide or Measurement.get(console, unbounded, table).maximum <= console.width:
-            return table
-        shown.remove(wide[-1])
+    widths = [_width(grid, place) for place in shown]
+    wide = [place for place in shown if grid.columns[place].wide]
+    while wide and not _fits(widths, shown, console):
+        shown.remove(wide.pop())
+    return _table(grid, shown, widths if _fits(widths, shown, console) else None)
 
 
-def _table(grid: Grid, shown: list[int]) -> Table:
+def _width(grid: Grid, place: int) -> int:
+    """Return the cells of a terminal that the longest text of a column takes."""
+    return max(cell_len(grid.columns[place].name), _longest(grid, place))
+
+
+def _longest(grid: Grid, place: int) -> int:
+    return max((cell_len(cells[place]) for _, cells in grid.rows), default=0)
+
+
+def _fits(widths: Sequence[int], shown: Sequence[int], console: Console) -> bool:
+    """Tell whether columns fit side by side, each with a space behind it and one between any two."""
+    return sum(widths[place] for place in shown) + 2 * len(shown) - 1 <= console.width
+
+
+def _table(grid: Grid, shown: Sequence[int], widths: Sequence[int] | None) -> Table:
+    """Return the table of some columns; with `widths`, which rich would work out again and again, as wide."""
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
-
-    def longest(place: int) -> int:
-        return max((len(cells[place]) for _, cells in grid.rows), default=0)
-
     for place in shown:
         column = grid.columns[place]
         justify: JustifyMethod = "right" if column.right else "left"
@@ -64,7 +73,8 @@ def _table(grid: Grid, shown: list[int]) -> Table:
             Text(column.name),
             justify=justify,
             overflow="fold" if column.fold else "ellipsis",
-            min_width=min(_LEAST, longest(place)) if column.fold else None,
+            width=widths[place] if widths else None,
+            min_width=min(_LEAST, _longest(grid, place)) if column.fold else None,
             no_wrap=not column.fold,
         )
     for tone, cells in grid.rows:

@@ -9,7 +9,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
-from pscale.cli import report
+from pscale.cli import publish
 from pscale.report.exports import render_json
 from pscale.results.compact import LEAST
 
@@ -124,10 +124,10 @@ def test_runs_of_different_suites_say_so_and_one_network_is_asked_of_one_run(psc
 
 
 def test_the_files_of_a_run_of_many_launches_are_joined_when_it_has_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_present", lambda *_: None)
+    monkeypatch.setattr(publish, "present", lambda *_: None)
     run = write_run(tmp_path / "run", [Point(ranks=1)], repeats=LEAST, steps=2)
     before = render_json(summarise(load(run)))
-    assert report.publish(run)
+    assert publish.publish(run)
     assert {path.name for path in (run / "data").iterdir()} == {
         *("cases.parquet", "ranks.parquet", "steps.parquet")
     }

@@ -1,11 +1,11 @@
 """Which run `pscale run` goes on with, and what `pscale status` shows of it; the launcher does nothing."""
 
 import os
-import sys
 
 import pytest
 
 from pscale.cli import main
+from pscale.cli import run as run_module
 from pscale.cli import status as status_module
 from pscale.launch import mpi
 from pscale.launch.journal import Journal
@@ -86,19 +86,41 @@ def test_a_run_that_is_not_finished_is_gone_on_with_and_a_finished_one_is_left_a
     assert f"going on with {first}, where 2 launches have ended (--new begins anew)" in said
 
 
-def test_a_run_that_was_killed_before_its_report_is_reported_and_not_measured_again(run, pscale, monkeypatch):
-    def killed(_):
-        sys.exit(9)
+def reporter(tmp_path, monkeypatch, text):
+    """Have `text` for a program in place of what reports."""
+    (tmp_path / "reporter.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(run_module, "REPORTER", "reporter")
 
+
+def test_a_report_that_is_killed_is_told_and_the_run_is_reported_and_not_measured_again(
+    run, pscale, tmp_path, monkeypatch
+):
     with monkeypatch.context() as patch:
-        patch.setattr("pscale.cli.report.publish", killed)
-        assert pscale("run", "noop.yaml")[0] == 9
+        reporter(tmp_path, patch, "import os; os.kill(os.getpid(), 9)")
+        code, said = pscale("run", "noop.yaml")
+    assert code == 1
+    assert "the report was ended by SIGKILL; all launches are kept report them with: pscale report '" in said
     said, changed = run()
     assert "where 3 launches have ended" in said
     (folder,) = changed
     assert [record["event"] for record in Journal.open(folder).records()].count("launched") == 3
     _, (another,) = run()
     assert another != folder
+
+
+def test_the_exit_code_of_what_reports_is_that_of_the_run(pscale, tmp_path, monkeypatch):
+    reporter(tmp_path, monkeypatch, "import sys; sys.exit(5)")
+    assert pscale("run", "noop.yaml")[0] == 5
+
+
+def test_a_run_is_reported_when_it_has_ended_by_a_process_that_holds_no_lock_of_it(pscale, tmp_path):
+    code, said = pscale("run", "noop.yaml")
+    assert code == 0, said
+    (folder,) = tmp_path.glob("reports/noop/*")
+    assert (folder / "report.html").exists()
+    with Journal.open(folder).locked() as works:
+        assert works
 
 
 def test_new_and_run_choose_what_is_gone_on_with(run, pscale):
