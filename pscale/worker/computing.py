@@ -28,13 +28,11 @@ def use_kernels(choice: KernelsChoice, threads: int, *, narrow: bool = False) ->
     if choice == "numpy":
         kernels.use(plain)
         return
-    found = observe.blas()
-    library, products = fused.library(), fused.find_products(observe.blas_path())
-    if library is None or products is None:
+    library = fused.library()
+    if library is None:
         if choice == "fused":
-            missing = "they were not built" if library is None else "they do not know this BLAS"
-            raise KernelsError(f"launch.kernels asks for fused ones, but {missing}; {_REMEDY}")
+            raise KernelsError(f"launch.kernels asks for fused ones, but they were not built; {_REMEDY}")
         kernels.use(plain)
         return
     kind = NarrowFusedKernels if narrow else fused.FusedKernels
-    kernels.use(kind(library, products, threads if has_openmp(found) else 1))
+    kernels.use(kind(library, threads if has_openmp(observe.blas()) else 1))

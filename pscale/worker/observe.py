@@ -89,11 +89,6 @@ def blas() -> dict[str, Any]:
     }
 
 
-def blas_path() -> str | None:
-    """Return the file of the BLAS in use."""
-    return _blas_info().get("filepath")
-
-
 def _blas_info() -> dict[str, Any]:
     found = [info for info in threadpool_info() if info["user_api"] == "blas"]
     return found[0] if found else {}

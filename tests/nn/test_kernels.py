@@ -2,27 +2,24 @@
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pscale.nn.buffers import Array
 from pscale.nn.kernels import fused, tile
-from pscale.nn.kernels.piece import Piece, Softmax, whole
+from pscale.nn.kernels.piece import Piece, Progress, Softmax, whole
 from pscale.nn.kernels.reference import Kernels
-from pscale.worker import observe
 
 WIDTH = 19  # no multiple of a vector's length
 
 
 def fused_kernels(threads: int) -> Kernels:
-    library, products = fused.library(), fused.find_products(observe.blas_path())
+    library = fused.library()
     if library is None:
         assert not os.environ.get("CI"), "a compiler with OpenMP is there: the fused kernels must be too"
         pytest.skip("the fused kernels were not built: no C compiler with OpenMP when pscale was installed")
-    assert products is not None, "this BLAS names its products in an unknown way"
-    return fused.FusedKernels(library, products, threads)
+    return fused.FusedKernels(library, threads)
 
 
 @pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
@@ -190,59 +187,80 @@ def test_the_norm_of_float32_gradients_neither_overflows_nor_vanishes(make, scal
     assert make().square_norm(np.full(12, scale, np.float32)) == pytest.approx(12 * scale**2, rel=1e-6)
 
 
-@pytest.mark.parametrize("with_progress", [False, True])
+def meet_twice(
+    kernels: Kernels, dtype: str, *, tokens: int, width: int, kept: bool, progress: Progress | None = None
+) -> list[Array]:
+    """Return results of a causal piece, then one whose keys a later half of the queries sees whole.
+
+    Rows lie apart.
+    """
+    B, H, other = 2, 3, 70 if kept else 300
+    pieces = [whole(tokens), Piece(queries=slice(tokens // 2, tokens), keys=slice(0, other))]
+    apart = values(dtype, 8, B, tokens, H, 2 * width)[..., :width].transpose(0, 1, 3, 2, 4)
+    q, k, v, dy, y, dq, dk, dv = apart
+    more_k, more_v, more_dk, more_dv = values(dtype, 4, B, H, other, width)
+    maximum, total = np.full((B, H, tokens), -np.inf, dtype), np.zeros((B, H, tokens), dtype)
+    softmaxes = [
+        Softmax(
+            np.empty((B, H, piece.scores(kept=True)), dtype) if kept else None,
+            np.empty((B, H, piece.size[0]), dtype),
+            maximum[:, :, piece.queries],
+            total[:, :, piece.queries],
+        )
+        for piece in pieces
+    ]
+    keys, values_, key_grads, value_grads = (k, more_k), (v, more_v), (dk, more_dk), (dv, more_dv)
+    for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
+        rows = piece.queries
+        inputs = q[:, :, rows], keys[n], values_[n]
+        kernels.attend(piece, inputs, y[:, :, rows], softmax, first=n == 0, progress=progress)
+    level = maximum + np.log(total)
+    found = [y / total[..., None], level]
+    for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
+        rows = piece.queries
+        if kept:
+            softmax.factors[...] = np.exp(softmax.factors - maximum[:, :, rows]) / total[:, :, rows]
+        else:
+            softmax.factors[...] = level[:, :, rows]
+        kernels.attend_backward(
+            piece,
+            (q[:, :, rows], keys[n], values_[n]),
+            found[0][:, :, rows],
+            dy[:, :, rows],
+            (dq[:, :, rows], key_grads[n], value_grads[n]),
+            softmax,
+            first=n == 0,
+            progress=progress,
+        )
+    return [*found, dq, dk, dv, more_dk, more_dv]
+
+
 @pytest.mark.parametrize(
     ("tokens", "kept"), [(1, True), (64, True), (150, True), (1, False), (256, False), (600, False)]
 )
-def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, kept, with_progress):
-    """Of a causal piece and of one whose keys a later half of the queries sees whole, rows lying apart."""
-    B, H, width, other = 2, 3, 8, 70 if kept else 300
-    later = slice(tokens // 2, tokens)
-    pieces = [whole(tokens), Piece(queries=later, keys=slice(0, other))]
+def test_fused_attention_and_its_gradients_are_those_of_numpy(kernels, dtype, tokens, kept):
+    both(kernels, lambda each: meet_twice(each, dtype, tokens=tokens, width=8, kept=kept), dtype)
 
-    def compute(kernels: Kernels) -> list[Array]:
-        polls: list[int] = []
-        options: dict[str, Any] = {}
-        if with_progress:
-            options["progress"] = lambda: polls.append(1)
-        apart = values(dtype, 8, B, tokens, H, 2 * width)[..., ::1][..., :width].transpose(0, 1, 3, 2, 4)
-        q, k, v, dy, y, dq, dk, dv = apart
-        more_k, more_v, more_dk, more_dv = values(dtype, 4, B, H, other, width)
-        maximum, total = np.full((B, H, tokens), -np.inf, dtype), np.zeros((B, H, tokens), dtype)
-        softmaxes = [
-            Softmax(
-                np.empty((B, H, piece.scores(kept=True)), dtype) if kept else None,
-                np.empty((B, H, piece.size[0]), dtype),
-                maximum[:, :, piece.queries],
-                total[:, :, piece.queries],
-            )
-            for piece in pieces
-        ]
-        keys, values_, key_grads, value_grads = (k, more_k), (v, more_v), (dk, more_dk), (dv, more_dv)
-        for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
-            rows = piece.queries
-            kernels.attend(
-                piece, (q[:, :, rows], keys[n], values_[n]), y[:, :, rows], softmax, first=n == 0, **options
-            )
-        level = maximum + np.log(total)
-        found = [y / total[..., None], level]
-        for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
-            rows = piece.queries
-            if kept:
-                softmax.factors[...] = np.exp(softmax.factors - maximum[:, :, rows]) / total[:, :, rows]
-            else:
-                softmax.factors[...] = level[:, :, rows]
-            kernels.attend_backward(
-                piece,
-                (q[:, :, rows], keys[n], values_[n]),
-                found[0][:, :, rows],
-                dy[:, :, rows],
-                (dq[:, :, rows], key_grads[n], value_grads[n]),
-                softmax,
-                first=n == 0,
-                **options,
-            )
-        assert bool(polls) == with_progress
-        return [*found, dq, dk, dv, more_dk, more_dv]
 
-    both(kernels, compute, dtype)
+@pytest.mark.parametrize("generation", [2, 3, 4])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("width", [1, 19, 64, 200])
+def test_heads_of_every_width_are_right_on_every_generation_of_vector_units(dtype, width, kept, generation):
+    kernels = fused_kernels(1)
+    kernels.library.set_newest_unit(generation)
+    try:
+        both(kernels, lambda each: meet_twice(each, dtype, tokens=77, width=width, kept=kept), dtype)
+    finally:
+        kernels.library.set_newest_unit(4)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("make", [Kernels, lambda: fused_kernels(2)], ids=["numpy", "fused"])
+def test_attention_lets_exchanges_go_on_in_both_directions(make, kept):
+    polls: list[int] = []
+    expected = meet_twice(make(), "float64", tokens=70, width=8, kept=kept)
+    found = meet_twice(make(), "float64", tokens=70, width=8, kept=kept, progress=lambda: polls.append(1))
+    assert len(polls) >= 4
+    np.testing.assert_array_equal(
+        np.concatenate([x.ravel() for x in found]), np.concatenate([x.ravel() for x in expected])
+    )

@@ -21,11 +21,9 @@ from worker.test_memory import held, planned, predicted
 from pscale.config import Matrix, Model, Plan, Precision
 from pscale.errors import PlanError
 from pscale.nn import kernels
-from pscale.nn.kernels.fused import find_products
 from pscale.nn.kernels.narrow import NarrowFusedKernels, NarrowKernels
 from pscale.number import ROUNDOFF, number, tolerance
 from pscale.parallel.strategies import check
-from pscale.worker import observe
 from pscale.worker.choices import Following, Noting
 from pscale.worker.verify import on_one_rank
 
@@ -218,8 +216,7 @@ def test_so_is_what_a_rank_of_a_grid_holds(plan, folder):
 def test_one_rank_computes_what_float64_does_but_for_some_roundings(computing, attention, folder):
     if computing == "fused":
         fused = fused_kernels(1)
-        products = find_products(observe.blas_path())
-        kernels.use(NarrowFusedKernels(fused.library, products, 1))
+        kernels.use(NarrowFusedKernels(fused.library, 1))
     case = replace(
         SMALL, model=replace(SMALL.model, attention=attention), train=replace(SMALL.train, steps=1)
     )

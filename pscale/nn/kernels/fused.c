@@ -14,35 +14,24 @@
    built on a login node unlike the compute nodes. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), noinline))
+#define X86_UNITS 1
 #else
 #define VECTORISED __attribute__((noinline))
+#define X86_UNITS 0
 #endif
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
-
-enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; /* as in cblas.h */
+#define WHOLE(a, b) (((a) + (b) - 1) / (b) * (b)) /* at least a */
 
 /* Changes with the arguments of any function here: a library that was built from other sources is not called. */
-enum { INTERFACE = 5 };
+enum { INTERFACE = 6 };
 
 int interface(void) { return INTERFACE; }
 
 static int thread_count = 1;
 
 void set_threads(int count) { thread_count = count; }
-
-/* A matrix product of the BLAS that NumPy uses, whose integers may be of 32 or 64 bits. */
-static struct {
-    void *single, *twice;
-    int wide;
-} blas;
-
-void set_blas(void *sgemm, void *dgemm, int wide) {
-    blas.single = sgemm;
-    blas.twice = dgemm;
-    blas.wide = wide;
-}
 
 /* The part of `total` rows that thread `thread` of `threads` works on. */
 static inline int64_t first_row(int64_t total, int thread, int threads) { return total * thread / threads; }
@@ -69,12 +58,30 @@ struct tile {
     int64_t row, rows, key, keys, seen, offset, first_of_queries, last_of_queries, last_of_keys;
 };
 
+/* Whether rows of `packed` are those of `tile`. */
+static inline int holds(const struct tile *packed, const struct tile *tile) {
+    return packed && packed->row == tile->row && packed->rows >= tile->rows;
+}
+
 /* What meets. The first piece of a query writes, the next ones add. */
 struct piece {
-    int64_t sequences, heads, width, first, tile_count;
+    int64_t sequences, heads, queries, keys, width, first, tile_count;
     const struct tile *tiles;
     double scale;
 };
+
+enum { FORWARD, BACKWARD };
+
+enum {
+    BLOCK_ROWS = 6, /* of a product that is kept in registers: with four vectors of 32, or two of 16, of columns */
+    DEPTH = 128,    /* terms of its sums, before the next rows' turn: their share of a panel fits in the first cache */
+    SPAN = 256,     /* keys whose scores backward has at once */
+};
+
+/* The generation of vector units that products use, at most; none that is not here. */
+static int newest_unit = 4;
+
+void set_newest_unit(int generation) { newest_unit = generation; }
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -89,8 +96,9 @@ struct piece {
 #define MANTISSA_BITS 23
 #define EXPONENT_BIAS 127
 #define ROUNDER 12582912.0f /* 1.5 2^23: adding it rounds to an integer, which its last bits then hold */
-#define GEMM blas.single
 #include "fused_passes.h"
+#include "fused_products.h"
+#include "fused_softmax.h"
 #include "fused_attention.h"
 #include "fused_updates.h"
 #undef REAL
@@ -102,7 +110,6 @@ struct piece {
 #undef MANTISSA_BITS
 #undef EXPONENT_BIAS
 #undef ROUNDER
-#undef GEMM
 
 #define REAL double
 #define INTEGER uint64_t
@@ -113,7 +120,8 @@ struct piece {
 #define MANTISSA_BITS 52
 #define EXPONENT_BIAS 1023
 #define ROUNDER 6755399441055744.0 /* 1.5 2^52 */
-#define GEMM blas.twice
 #include "fused_passes.h"
+#include "fused_products.h"
+#include "fused_softmax.h"
 #include "fused_attention.h"
 #include "fused_updates.h"

@@ -5,53 +5,19 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pscale.nn.buffers import Array
 from pscale.nn.kernels.fused_updates import FusedUpdates, data, sizes
-from pscale.nn.kernels.meeting import meeting, room, view
+from pscale.nn.kernels.meeting import meeting, view
 from pscale.nn.kernels.piece import Piece, Progress, Softmax
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.scratch import scratch
 
-INTERFACE = 5  # as in fused.c
-PREFIXES, SUFFIXES = (
-    ("cblas_", "scipy_cblas_"),
-    ("64_", ""),
-)  # of names in builds of OpenBLAS; 64: wide integers
-
-
-@dataclass(frozen=True, kw_only=True)
-class Products:
-    """Addresses of the matrix products of a BLAS, and whether its integers have 64 bits."""
-
-    sgemm: int
-    dgemm: int
-    wide: bool
-
-
-def find_products(blas_path: str | None) -> Products | None:
-    """Return the products of the library at `blas_path`; None if it names them in no known way."""
-    if blas_path is None:
-        return None
-    library = ctypes.CDLL(blas_path)
-    for prefix in PREFIXES:
-        for suffix in SUFFIXES:
-            names = (f"{prefix}{name}{suffix}" for name in ("sgemm", "dgemm"))
-            found: list[Any] = [getattr(library, name, None) for name in names]
-            if None not in found:
-                sgemm, dgemm = (
-                    ctypes.cast(function, ctypes.c_void_p).value for function in found if function
-                )
-                assert sgemm
-                assert dgemm
-                return Products(sgemm=sgemm, dgemm=dgemm, wide=bool(suffix))
-    return None
+INTERFACE = 6  # as in fused.c
 
 
 @cache
@@ -70,15 +36,13 @@ class FusedKernels(FusedUpdates, Kernels):
 
     name = "fused"
 
-    def __init__(self, library: ctypes.CDLL, products: Products, threads: int):
+    def __init__(self, library: ctypes.CDLL, threads: int):
         self.threads, self.library = threads, library
         library.set_threads(threads)
-        library.set_blas(
-            ctypes.c_void_p(products.sgemm), ctypes.c_void_p(products.dgemm), ctypes.c_int(products.wide)
-        )
-        for name in ("square_norm", "factored_norm"):
-            for dtype in ("float32", "float64"):
+        for dtype in ("float32", "float64"):
+            for name in ("square_norm", "factored_norm"):
                 getattr(library, f"{name}_{dtype}").restype = ctypes.c_double
+            getattr(library, f"attention_room_{dtype}").restype = ctypes.c_int64
 
     def bias_gelu(self, x: Array, bias: Array, y: Array, slope: Array) -> None:
         """Read once, write twice."""
@@ -136,8 +100,7 @@ class FusedKernels(FusedUpdates, Kernels):
     ) -> None:
         """Keep a tile of scores in cache between its products."""
         views = (*inputs, y, softmax.maximum, softmax.total, softmax.factors, softmax.exponentials)
-        kept = softmax.exponentials is not None
-        self._attend("attend", piece, views, 0 if kept else room(piece, tiles=1, kept=False), first, progress)
+        self._attend("attend", piece, views, first, progress)
 
     def attend_backward(
         self,
@@ -153,22 +116,21 @@ class FusedKernels(FusedUpdates, Kernels):
     ) -> None:
         """Add to gradients in the products themselves."""
         views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
-        kept = softmax.exponentials is not None
-        numbers = room(piece, tiles=1 if kept else 2, rows_of=y.shape[-1], kept=kept)
-        self._attend("attend_backward", piece, views, numbers, first, progress)
+        self._attend("attend_backward", piece, views, first, progress)
 
     def _attend(
         self,
         name: str,
         piece: Piece,
         views: Sequence[Array | None],
-        numbers: int,
         first: bool,
         progress: Progress | None,
     ) -> None:
-        """Call a function with `numbers` of scratch memory for each thread."""
+        """Call a function with the scratch memory that it needs for each thread."""
         like, kept = views[0], views[-1] is not None
         assert like is not None
+        whole = meeting(piece, like, first=first, kept=kept)
+        numbers = self.function("attention_room", like)(ctypes.byref(whole), ctypes.c_int(kept))
         work = scratch().take((self.threads, numbers), like.dtype)
         for part in self._parts(views, progress):
             assert part[0] is not None

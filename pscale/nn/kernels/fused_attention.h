@@ -1,101 +1,88 @@
 /* Causal attention of queries to keys, for one type of number: included by fused.c once a type.
 
-   A task is one head of one sequence. Its tiles of scores stay in cache between the products of the BLAS, which runs
-   on one thread inside of a parallel region; rows of a head lie `stride` numbers apart. */
+   A task is one head of one sequence, on one thread. Its tiles of scores stay in cache from product to product; what
+   the products read and what they add up is packed beside them, as rows of a head lie a whole token apart. */
 
 #define AT(view, b, h) ((REAL *)(view)->data + (b) * (view)->sequence + (h) * (view)->head)
+#define LEFT(...) ((struct NAME(left)){__VA_ARGS__})
+#define RESULT(...) ((struct NAME(result)){__VA_ARGS__})
+#define ROWS_OF(packed, first) ((struct NAME(right)){(packed) + (first) * w.pitch, w.pitch, PANEL})
+#define COLUMNS_OF(packed, first) ((struct NAME(right)){(packed) + (first) * width, PANEL, PANEL * width})
 
-typedef void (*NAME(gemm32))(int, int, int, int32_t, int32_t, int32_t, REAL, const REAL *, int32_t, const REAL *,
-                             int32_t, REAL, REAL *, int32_t);
-typedef void (*NAME(gemm64))(int, int, int, int64_t, int64_t, int64_t, REAL, const REAL *, int64_t, const REAL *,
-                             int64_t, REAL, REAL *, int64_t);
+/* Memory for a head. Rows are `pitch` numbers apart, those of tiles `stride`: no power of two, which caches dislike. */
+struct NAME(work) {
+    REAL *k_columns, *v_columns, *k_rows, *v_rows, *y, *dq, *dk, *dv; /* of all queries or keys */
+    REAL *q_rows, *dy_rows, *along, *p, *ds;                          /* of a tile */
+    int64_t pitch, stride, numbers;
+};
 
-static void NAME(product)(int flip_a, int flip_b, int64_t m, int64_t n, int64_t k, REAL alpha, const REAL *a,
-                          int64_t lda, const REAL *b, int64_t ldb, REAL beta, REAL *c, int64_t ldc) {
-    if (blas.wide)
-        ((NAME(gemm64))GEMM)(ROW_MAJOR, flip_a, flip_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    else
-        ((NAME(gemm32))GEMM)(ROW_MAJOR, flip_a, flip_b, (int32_t)m, (int32_t)n, (int32_t)k, alpha, a, (int32_t)lda, b,
-                             (int32_t)ldb, beta, c, (int32_t)ldc);
-}
-
-/* Scores to exponentials below their rows' maxima, which go on from those of earlier keys. Returns by `shrink` what
-   turns earlier exponentials into ones below the new maximum. */
-VECTORISED static void NAME(softmax_rows)(REAL *scores, int64_t rows, int64_t keys, int64_t seen_by_first, REAL *maximum,
-                                          REAL *total, REAL *shrink) {
-    for (int64_t row = 0; row < rows; row++) {
-        REAL *s = scores + row * keys, highest = maximum[row], sum = 0;
-        int64_t seen = MIN(keys, seen_by_first + row);
-#pragma omp simd reduction(max : highest)
-        for (int64_t i = 0; i < seen; i++) highest = s[i] > highest ? s[i] : highest;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < seen; i++) {
-            s[i] = NAME(exponential)(s[i] - highest);
-            sum += s[i];
-        }
-        for (int64_t i = seen; i < keys; i++) s[i] = 0;
-        shrink[row] = NAME(exponential)(maximum[row] - highest);
-        maximum[row] = highest;
-        total[row] = total[row] * shrink[row] + sum;
+static struct NAME(work) NAME(divide)(const struct piece *piece, int direction, int kept, REAL *memory) {
+    int64_t rows = 0, widest = 0, keys = WHOLE(piece->keys, PANEL), width = piece->width;
+    int forward = direction == FORWARD, backward = direction == BACKWARD;
+    for (int64_t n = 0; n < piece->tile_count; n++) {
+        rows = MAX(rows, piece->tiles[n].rows);
+        widest = MAX(widest, forward ? piece->tiles[n].keys : MIN(piece->tiles[n].keys, SPAN));
     }
+    struct NAME(work) w = {.pitch = WHOLE(width, LINE), .stride = WHOLE(widest, LINE) + LINE};
+#define PART(name, count) w.name = memory ? memory + w.numbers : 0, w.numbers += (count)
+    PART(k_columns, (forward || !kept) * keys * width);
+    PART(v_columns, backward * keys * width);
+    PART(k_rows, backward * keys * w.pitch);
+    PART(v_rows, forward * keys * w.pitch);
+    PART(y, forward * piece->queries * w.pitch);
+    PART(dq, backward * piece->queries * w.pitch);
+    PART(dk, backward * keys * w.pitch);
+    PART(dv, backward * keys * w.pitch);
+    PART(q_rows, rows * w.pitch);
+    PART(dy_rows, backward * rows * w.pitch);
+    PART(along, WHOLE(rows, LINE));
+    PART(p, rows * w.stride);
+    PART(ds, backward * rows * w.stride);
+#undef PART
+    return w;
 }
 
-VECTORISED static void NAME(scale_rows)(const REAL *x, int64_t x_stride, const REAL *factor, REAL *y, int64_t y_stride,
-                                        int64_t rows, int64_t width) {
-    for (int64_t row = 0; row < rows; row++)
-#pragma omp simd
-        for (int64_t i = 0; i < width; i++) y[row * y_stride + i] = x[row * x_stride + i] * factor[row];
-}
-
-/* ds = (ds - scale g.y) e, row by row. */
-VECTORISED static void NAME(softmax_backward_rows)(REAL *ds, const REAL *exponentials, const REAL *g, const REAL *y,
-                                                   int64_t y_stride, int64_t rows, int64_t keys, int64_t width,
-                                                   REAL scale) {
-    for (int64_t row = 0; row < rows; row++) {
-        REAL level = 0;
-#pragma omp simd reduction(+ : level)
-        for (int64_t i = 0; i < width; i++) level += g[row * width + i] * y[row * y_stride + i];
-        level *= scale;
-#pragma omp simd
-        for (int64_t i = 0; i < keys; i++)
-            ds[row * keys + i] = (ds[row * keys + i] - level) * exponentials[row * keys + i];
-    }
-}
-
-/* Scores to probabilities, where `level` is the logarithm of the sum of a row's exponentials. */
-VECTORISED static void NAME(probability_rows)(REAL *scores, int64_t rows, int64_t keys, int64_t seen_by_first,
-                                              const REAL *level) {
-    for (int64_t row = 0; row < rows; row++) {
-        REAL *s = scores + row * keys, subtracted = level[row];
-        int64_t seen = MIN(keys, seen_by_first + row);
-#pragma omp simd
-        for (int64_t i = 0; i < seen; i++) s[i] = NAME(exponential)(s[i] - subtracted);
-        for (int64_t i = seen; i < keys; i++) s[i] = 0;
-    }
+/* Numbers of scratch memory that a thread needs. */
+int64_t NAME(attention_room)(const struct piece *piece, int kept) {
+    return MAX(NAME(divide)(piece, FORWARD, kept, 0).numbers, NAME(divide)(piece, BACKWARD, kept, 0).numbers);
 }
 
 static void NAME(attend_head)(const struct piece *piece, int64_t b, int64_t h, const struct view *q,
                               const struct view *k, const struct view *v, const struct view *y,
                               const struct view *maximum, const struct view *total, const struct view *factors,
                               const struct view *exponentials, REAL *scratch) {
+    int kept = exponentials->data != 0;
+    int64_t width = piece->width;
+    const struct tile *packed = 0;
+    struct NAME(work) w = NAME(divide)(piece, FORWARD, kept, scratch);
+    NAME(pack_columns)(AT(k, b, h), k->row, piece->keys, width, w.k_columns);
+    NAME(pack_rows)(AT(v, b, h), v->row, piece->keys, width, 1, w.v_rows, w.pitch);
+    if (!piece->first) NAME(pack_rows)(AT(y, b, h), y->row, piece->queries, width, 1, w.y, w.pitch);
     for (int64_t n = 0; n < piece->tile_count; n++) {
         const struct tile *tile = piece->tiles + n;
         int64_t rows = tile->rows, keys = tile->keys;
-        int kept = exponentials->data != 0, first = piece->first && tile->first_of_queries;
-        const REAL *q_rows = AT(q, b, h) + tile->row * q->row;
-        const REAL *ks = AT(k, b, h) + tile->key * k->row, *vs = AT(v, b, h) + tile->key * v->row;
-        REAL *y_rows = AT(y, b, h) + tile->row * y->row, *highest = AT(maximum, b, h) + tile->row;
-        REAL *scores = kept ? AT(exponentials, b, h) + tile->offset : scratch, shrink[rows];
-        NAME(product)(PLAIN, TRANSPOSED, rows, keys, piece->width, (REAL)piece->scale, q_rows, q->row, ks, k->row, 0,
-                      scores, keys);
-        NAME(softmax_rows)(scores, rows, keys, tile->seen, highest, AT(total, b, h) + tile->row, shrink);
-        if (kept) memcpy(AT(factors, b, h) + tile->row, highest, rows * sizeof(REAL));
-        if (!first) NAME(scale_rows)(y_rows, y->row, shrink, y_rows, y->row, rows, piece->width);
-        NAME(product)(PLAIN, PLAIN, rows, piece->width, keys, 1, scores, keys, vs, v->row, first ? 0 : 1, y_rows, y->row);
+        int first = piece->first && tile->first_of_queries;
+        REAL *ys = w.y + tile->row * w.pitch, *highest = AT(maximum, b, h) + tile->row, shrink[rows];
+        if (!holds(packed, tile)) {
+            const REAL *qs = AT(q, b, h) + tile->row * q->row;
+            NAME(pack_rows)(qs, q->row, rows, width, (REAL)piece->scale, w.q_rows, w.pitch);
+            packed = tile;
+        }
+        NAME(multiply)(rows, keys, width, LEFT(w.q_rows, w.pitch, 1), COLUMNS_OF(w.k_columns, tile->key),
+                       RESULT(w.p, w.stride), 0);
+        NAME(softmax_rows)(w.p, w.stride, rows, keys, tile->seen, highest, AT(total, b, h) + tile->row, shrink);
+        if (kept) {
+            memcpy(AT(factors, b, h) + tile->row, highest, rows * sizeof(REAL));
+            NAME(unpack_rows)(w.p, w.stride, rows, keys, 1, AT(exponentials, b, h) + tile->offset, keys, 0);
+        }
+        if (!first) NAME(scale_rows)(ys, w.pitch, shrink, ys, w.pitch, rows, width);
+        NAME(multiply)(rows, width, keys, LEFT(w.p, w.stride, 1), ROWS_OF(w.v_rows, tile->key), RESULT(ys, w.pitch),
+                       !first);
     }
+    NAME(unpack_rows)(w.y, w.pitch, piece->queries, width, 1, AT(y, b, h), y->row, 0);
 }
 
-/* `scratch` has room for `room` numbers a thread: a tile of scores, if none are kept. */
+/* `scratch` has `room` numbers a thread. */
 void NAME(attend)(const struct piece *piece, const struct view *q, const struct view *k, const struct view *v,
                   const struct view *y, const struct view *maximum, const struct view *total,
                   const struct view *factors, const struct view *exponentials, REAL *scratch, int64_t room) {
@@ -113,37 +100,54 @@ static void NAME(attend_backward_head)(const struct piece *piece, int64_t b, int
                                        const struct view *dy, const struct view *dq, const struct view *dk,
                                        const struct view *dv, const struct view *factors,
                                        const struct view *exponentials, REAL *scratch) {
+    int kept = exponentials->data != 0;
     int64_t width = piece->width;
     REAL scale = (REAL)piece->scale;
+    const struct tile *packed = 0;
+    struct NAME(work) w = NAME(divide)(piece, BACKWARD, kept, scratch);
+    NAME(pack_rows)(AT(k, b, h), k->row, piece->keys, width, 1, w.k_rows, w.pitch);
+    if (!kept) NAME(pack_columns)(w.k_rows, w.pitch, piece->keys, width, w.k_columns);
+    NAME(pack_columns)(AT(v, b, h), v->row, piece->keys, width, w.v_columns);
     /* Backwards: the last tile that has some keys writes their gradients, the others add. */
     for (int64_t n = piece->tile_count - 1; n >= 0; n--) {
         const struct tile *tile = piece->tiles + n;
-        int64_t rows = tile->rows, keys = tile->keys;
-        REAL *g = scratch, *ds = g + rows * width, *e = ds + rows * keys;
-        const REAL *q_rows = AT(q, b, h) + tile->row * q->row, *dy_rows = AT(dy, b, h) + tile->row * dy->row;
-        const REAL *ks = AT(k, b, h) + tile->key * k->row, *vs = AT(v, b, h) + tile->key * v->row;
+        int64_t rows = tile->rows;
         const REAL *factor = AT(factors, b, h) + tile->row;
-        REAL *dks = AT(dk, b, h) + tile->key * dk->row, *dvs = AT(dv, b, h) + tile->key * dv->row;
-        REAL add_to_q = piece->first && tile->last_of_queries ? 0 : 1, add_to_k = tile->last_of_keys ? 0 : 1;
-        if (exponentials->data) {
-            e = AT(exponentials, b, h) + tile->offset;
-            NAME(scale_rows)(dy_rows, dy->row, factor, g, width, rows, width);
-        } else {
-            NAME(product)(PLAIN, TRANSPOSED, rows, keys, width, scale, q_rows, q->row, ks, k->row, 0, e, keys);
-            NAME(probability_rows)(e, rows, keys, tile->seen, factor);
-            for (int64_t row = 0; row < rows; row++)
-                memcpy(g + row * width, dy_rows + row * dy->row, width * sizeof(REAL));
+        REAL *dqs = w.dq + tile->row * w.pitch;
+        int add_to_q = !tile->last_of_queries, add_to_k = !tile->last_of_keys;
+        if (!holds(packed, tile)) {
+            NAME(pack_rows)(AT(q, b, h) + tile->row * q->row, q->row, rows, width, scale, w.q_rows, w.pitch);
+            NAME(pack_rows)(AT(dy, b, h) + tile->row * dy->row, dy->row, rows, width, 1, w.dy_rows, w.pitch);
+            NAME(dot_rows)(w.dy_rows, w.pitch, AT(y, b, h) + tile->row * y->row, y->row, w.along, rows, width);
+            packed = tile;
         }
-        NAME(product)(TRANSPOSED, PLAIN, keys, width, rows, 1, e, keys, g, width, add_to_k, dvs, dv->row);
-        NAME(product)(PLAIN, TRANSPOSED, rows, keys, width, scale, g, width, vs, v->row, 0, ds, keys);
-        NAME(softmax_backward_rows)(ds, e, g, AT(y, b, h) + tile->row * y->row, y->row, rows, keys, width, scale);
-        NAME(product)(PLAIN, PLAIN, rows, width, keys, 1, ds, keys, ks, k->row, add_to_q,
-                      AT(dq, b, h) + tile->row * dq->row, dq->row);
-        NAME(product)(TRANSPOSED, PLAIN, keys, width, rows, 1, ds, keys, q_rows, q->row, add_to_k, dks, dk->row);
+        for (int64_t start = 0; start < tile->keys; start += SPAN, add_to_q = 1) {
+            int64_t keys = MIN(SPAN, tile->keys - start), key = tile->key + start;
+            if (kept) {
+                const REAL *e = AT(exponentials, b, h) + tile->offset + start;
+                NAME(scale_rows)(e, tile->keys, factor, w.p, w.stride, rows, keys);
+            } else {
+                NAME(multiply)(rows, keys, width, LEFT(w.q_rows, w.pitch, 1), COLUMNS_OF(w.k_columns, key),
+                               RESULT(w.p, w.stride), 0);
+                NAME(probability_rows)(w.p, w.stride, rows, keys, tile->seen, factor);
+            }
+            NAME(multiply)(keys, width, rows, LEFT(w.p, 1, w.stride), ROWS_OF(w.dy_rows, 0),
+                           RESULT(w.dv + key * w.pitch, w.pitch), add_to_k);
+            NAME(multiply)(rows, keys, width, LEFT(w.dy_rows, w.pitch, 1), COLUMNS_OF(w.v_columns, key),
+                           RESULT(w.ds, w.stride), 0);
+            NAME(softmax_backward_rows)(w.ds, w.p, w.stride, w.along, rows, keys);
+            NAME(multiply)(rows, width, keys, LEFT(w.ds, w.stride, 1), ROWS_OF(w.k_rows, key), RESULT(dqs, w.pitch),
+                           add_to_q);
+            NAME(multiply)(keys, width, rows, LEFT(w.ds, 1, w.stride), ROWS_OF(w.q_rows, 0),
+                           RESULT(w.dk + key * w.pitch, w.pitch), add_to_k);
+        }
     }
+    NAME(unpack_rows)(w.dq, w.pitch, piece->queries, width, scale, AT(dq, b, h), dq->row, !piece->first);
+    NAME(unpack_rows)(w.dk, w.pitch, piece->keys, width, 1, AT(dk, b, h), dk->row, 0);
+    NAME(unpack_rows)(w.dv, w.pitch, piece->keys, width, 1, AT(dv, b, h), dv->row, 0);
 }
 
-/* `scratch` has room for `room` numbers a thread: rows of queries and a tile of scores, two if none are kept. */
+/* `scratch` has `room` numbers a thread. */
 void NAME(attend_backward)(const struct piece *piece, const struct view *q, const struct view *k, const struct view *v,
                            const struct view *y, const struct view *dy, const struct view *dq, const struct view *dk,
                            const struct view *dv, const struct view *factors, const struct view *exponentials,
@@ -158,3 +162,7 @@ void NAME(attend_backward)(const struct piece *piece, const struct view *q, cons
 }
 
 #undef AT
+#undef LEFT
+#undef RESULT
+#undef ROWS_OF
+#undef COLUMNS_OF

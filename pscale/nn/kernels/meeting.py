@@ -23,7 +23,10 @@ class _View(ctypes.Structure):
 
 class _Piece(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("sequences", "heads", "width", "first", "tile_count")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("sequences", "heads", "queries", "keys", "width", "first", "tile_count")
+        ),
         ("tiles", ctypes.c_void_p),
         ("scale", ctypes.c_double),
     )
@@ -34,7 +37,9 @@ def meeting(piece: Piece, q: Array, *, first: bool, kept: bool) -> _Piece:
     """Describe queries, (B, H, queries, width), that meet the keys of a piece."""
     sequences, heads, _, width = q.shape
     table = _table(*piece.size, causal=piece.causal, kept=kept)
-    found = _Piece(sequences, heads, width, first, len(table), address(table), 1 / math.sqrt(width))
+    found = _Piece(
+        sequences, heads, *piece.size, width, first, len(table), address(table), 1 / math.sqrt(width)
+    )
     found.table = table  # as long as its address is known
     return found
 
@@ -46,13 +51,6 @@ def view(x: Array | None) -> _View:
     assert x.strides[-1] == x.itemsize, "columns lie side by side"
     sequence, head = x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
     return _View(address(x), sequence, head, x.strides[2] // x.itemsize)
-
-
-def room(piece: Piece, *, tiles: int, rows_of: int = 0, kept: bool) -> int:
-    """Return the numbers in `tiles` of the largest tiles, with as many rows of a width beside them."""
-    return max(
-        rows * (tiles * keys + rows_of) for rows, keys in (tile.size for tile in piece.tiles(kept=kept))
-    )
 
 
 def address(x: Array) -> int:
