@@ -10,6 +10,7 @@ import numpy as np
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tile import ones, rows_of
+from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Param
 
 
@@ -96,6 +97,7 @@ class Residual:
 
     def __init__(self, *layers: Layer, bias: Param | None = None, buffers: Buffers):
         self.branch, self.bias, self.buffers = Chain(*layers), bias, buffers
+        self._after_first = Chain(*layers[1:])
         self.params: Sequence[Param] = self.branch.params if bias is None else (*self.branch.params, bias)
 
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
@@ -118,10 +120,16 @@ class Residual:
             dy_rows = rows_of(dy)
             self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
         self.buffers.share(dy)
-        branch = self.branch.backward(dy, caches)
-        assert branch is not None
-        dx = self.buffers.reuse(branch)
-        kernels.current().add(rows_of(branch), rows_of(dy), None, rows_of(dx))
+        first = self.branch.layers[0]
+        if isinstance(first, LayerNorm):  # adds by the way
+            branch = self._after_first.backward(dy, caches)
+            assert branch is not None
+            dx = first.backward(branch, caches.pop(), skip=dy)
+        else:
+            branch = self.branch.backward(dy, caches)
+            assert branch is not None
+            dx = self.buffers.reuse(branch)
+            kernels.current().add(rows_of(branch), rows_of(dy), None, rows_of(dx))
         self.buffers.give(dy)
         return dx
 

@@ -33,13 +33,21 @@ class LayerNorm:
         kernels.current().layer_norm(rows, self.gain.data, self.bias.data, rows_of(y), mean, inverse, EPSILON)
         return y, (x, mean, inverse)
 
-    def backward(self, dy: Array, cache: Cache) -> Array:
-        """Add to the gradients of gain and bias."""
+    def backward(self, dy: Array, cache: Cache, skip: Array | None = None) -> Array:
+        """Add to the gradients of gain and bias, and `skip` to that of the input."""
         x, mean, inverse = cache
         dx = self.buffers.reuse(x)
         grads = np.zeros((2, x.shape[-1]), x.dtype)
         kernels.current().layer_norm_backward(
-            rows_of(x), mean, inverse, self.gain.data, rows_of(dy), rows_of(dx), grads[0], grads[1]
+            rows_of(x),
+            mean,
+            inverse,
+            self.gain.data,
+            rows_of(dy),
+            rows_of(dx),
+            grads[0],
+            grads[1],
+            None if skip is None else rows_of(skip),
         )
         self.gain.add_grad(grads[0])
         self.bias.add_grad(grads[1])

@@ -92,15 +92,17 @@ def test_fused_kernels_pass_on_what_is_not_a_number(kernels, dtype):
     assert np.isnan(kernels.square_norm(x.ravel()))
 
 
+@pytest.mark.parametrize("with_skip", [True, False])
 @pytest.mark.parametrize("rows", [1, 41])
-def test_fused_layer_norm_and_its_gradients_are_those_of_numpy(kernels, dtype, rows):
+def test_fused_layer_norm_and_its_gradients_are_those_of_numpy(kernels, dtype, rows, with_skip):
     def compute(kernels: Kernels) -> list[Array]:
         x, gain, bias = 5 + values(dtype, rows, WIDTH), values(dtype, WIDTH), values(dtype, WIDTH)
         y, mean, inverse = np.empty_like(x), np.empty(rows, dtype), np.empty(rows, dtype)
         kernels.layer_norm(x, gain, bias, y, mean, inverse, 1e-5)
         kept = [y, mean.copy(), inverse.copy()]
         grads, dy = np.ones((2, WIDTH), dtype), values(dtype, rows, WIDTH) / 2
-        kernels.layer_norm_backward(x, mean, inverse, gain, dy, x, grads[0], grads[1])
+        skip = values(dtype, rows, WIDTH) ** 2 if with_skip else None
+        kernels.layer_norm_backward(x, mean, inverse, gain, dy, x, *grads, skip)
         return [*kept, x, grads / rows]
 
     both(kernels, compute, dtype)

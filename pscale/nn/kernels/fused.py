@@ -17,7 +17,7 @@ from pscale.nn.kernels.piece import Piece, Progress, Softmax
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.scratch import scratch
 
-INTERFACE = 6  # as in fused.c
+INTERFACE = 7  # as in fused.c
 
 
 @cache
@@ -73,11 +73,12 @@ class FusedKernels(FusedUpdates, Kernels):
         dx: Array,
         gain_grad: Array,
         bias_grad: Array,
+        skip: Array | None = None,
     ) -> None:
         """Do all four sums on one reading."""
         partial = np.empty((self.threads, 2, x.shape[1]), x.dtype)
         self.function("layer_norm_backward", x)(
-            *data(x, mean, inverse, gain, dy, dx, gain_grad, bias_grad, partial), *sizes(*x.shape)
+            *data(x, mean, inverse, gain, dy, skip, dx, gain_grad, bias_grad, partial), *sizes(*x.shape)
         )
 
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:

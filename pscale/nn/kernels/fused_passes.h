@@ -112,8 +112,8 @@ void NAME(layer_norm)(const REAL *x, const REAL *gain, const REAL *bias, REAL *y
 }
 
 VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL *mean, const REAL *inverse,
-                                                      const REAL *gain, const REAL *dy, REAL *dx, REAL *gain_sums,
-                                                      REAL *bias_sums, int64_t rows, int64_t width) {
+                                                      const REAL *gain, const REAL *dy, const REAL *skip, REAL *dx,
+                                                      REAL *gain_sums, REAL *bias_sums, int64_t rows, int64_t width) {
     for (int64_t row = 0; row < rows; row++) {
         const REAL *xs = x + row * width, *dys = dy + row * width;
         REAL *dxs = dx + row * width, middle = mean[row], r = inverse[row], along = 0, level = 0;
@@ -132,19 +132,23 @@ VECTORISED static void NAME(layer_norm_backward_rows)(const REAL *x, const REAL 
             REAL normal = (xs[i] - middle) * r;
             dxs[i] = r * (dys[i] * gain[i] - level - normal * along);
         }
+        if (!skip) continue;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) dxs[i] += skip[row * width + i];
     }
 }
 
-/* `partial` has room for two rows of sums a thread. */
+/* `skip` may be missing; `partial` has room for two rows of sums a thread. */
 void NAME(layer_norm_backward)(const REAL *x, const REAL *mean, const REAL *inverse, const REAL *gain, const REAL *dy,
-                               REAL *dx, REAL *gain_grad, REAL *bias_grad, REAL *partial, int64_t rows,
-                               int64_t width) {
+                               const REAL *skip, REAL *dx, REAL *gain_grad, REAL *bias_grad, REAL *partial,
+                               int64_t rows, int64_t width) {
     memset(partial, 0, 2 * thread_count * width * sizeof(REAL));
     PARALLEL {
         int64_t first = first_row(rows, THREAD, THREADS), stop = first_row(rows, THREAD + 1, THREADS);
         REAL *sums = partial + 2 * THREAD * width;
         NAME(layer_norm_backward_rows)(x + first * width, mean + first, inverse + first, gain, dy + first * width,
-                                       dx + first * width, sums, sums + width, stop - first, width);
+                                       skip ? skip + first * width : 0, dx + first * width, sums, sums + width,
+                                       stop - first, width);
     }
     for (int thread = 0; thread < thread_count; thread++) {
         const REAL *sums = partial + 2 * thread * width;

@@ -89,6 +89,7 @@ class NarrowKernels(Kernels):
         dx: Array,
         gain_grad: Array,
         bias_grad: Array,
+        skip: Array | None = None,
     ) -> None:
         """Add up sums of all tiles before they are rounded."""
         with Copies() as whole:
@@ -103,6 +104,7 @@ class NarrowKernels(Kernels):
                         copies.read(dy[tile]),
                         copies.write(dx[tile]),
                         *sums,
+                        None if skip is None else copies.read(skip[tile]),
                     )
 
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:

@@ -77,8 +77,9 @@ class Kernels(Lookups, Updates):
         dx: Array,
         gain_grad: Array,
         bias_grad: Array,
+        skip: Array | None = None,
     ) -> None:
-        """Write r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation.
+        """Write r (g - mean(g) - n mean(g n)) + skip for g = dy gain, n the normal row, r = 1 / deviation.
 
         Adds the sums over rows of dy n and dy to the gradients of gain and bias; `dx` may be `x`.
         """
@@ -102,6 +103,8 @@ class Kernels(Lookups, Updates):
             np.multiply(dy[tile], gain, out=product)
             product -= normal
             np.multiply(product, inverse[tile, None], out=dx[tile])
+            if skip is not None:
+                dx[tile] += skip[tile]
         pool.give(work)
 
     def add(self, x: Array, skip: Array | None, bias: Array | None, y: Array) -> None:
