@@ -1,6 +1,6 @@
 """What a plan costs where there is nobody to exchange with: its step on one rank, over the plain loop.
 
-    python benchmarks/one_rank.py [--rounds 40] [--json FILE]
+    python benchmarks/one_rank.py [--rounds 24] [--json FILE]
 
 The plain loop calls one layer after another and the optimizer: no trainer, no plan, no recorder. It runs
 twice, so that the ratio of the two tells what the memory that a program happens to get does. Of each turn the
@@ -74,7 +74,7 @@ def measure(model: Model, plans: dict[str, Plan], rounds: int) -> tuple[dict[str
 
 
 def main() -> None:
-    args = parser(__doc__, rounds=40).parse_args()
+    args = parser(__doc__, rounds=24).parse_args()
     found, library = measure(MODEL, DENSE, args.rounds)
     routed, _ = measure(replace(MODEL, kind="moe", experts=4, top_k=1), ROUTED, args.rounds)
     found |= {name if "experts" in name else f"{name} with experts": each for name, each in routed.items()}
