@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from copy import copy
@@ -318,6 +319,8 @@ def _asked(words: Sequence[str]) -> typer.Typer:
     named = {info.name or info.callback.__name__: info for info in app.registered_commands if info.callback}
     only = copy(app)
     only.registered_commands = [named[word] for word in words[:1] if word in named] or app.registered_commands
+    if os.environ.get("NO_COLOR"):
+        only.rich_markup_mode = None  # of help and of mistakes: bold and dim are codes too
     return only
 
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from pscale.analysis.frames import Run, load, newest
 from pscale.analysis.reference import references, with_cases
 from pscale.analysis.summary import Summary, summarise
+from pscale.cli.console import new_console
 from pscale.errors import FAILED, ResultsError, UsageError
 from pscale.report.exports import finite, write_text
 from pscale.report.grids import failures
@@ -86,7 +85,7 @@ def _expected(run: Run, files: Sequence[Path]) -> Run:
 
 
 def _show(summary: Summary) -> None:
-    console = Console(highlight=False)
+    console = new_console(highlight=False)
     for grid in (*failures(summary), *expectations(summary)):
         show_grid(grid, console)
     if not summary.expectations:

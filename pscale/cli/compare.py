@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from pscale.analysis.compare import RELEVANT, Comparison, compare
 from pscale.analysis.frames import load
 from pscale.analysis.variants import variants
+from pscale.cli.console import new_console
 from pscale.errors import FAILED, UsageError
 from pscale.report import compare as report
 
@@ -52,7 +51,7 @@ def run(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], relevan
         case "csv":
             print(report.render_csv(comparison), end="")
         case _:
-            report.render_terminal(comparison, Console())
+            report.render_terminal(comparison, new_console())
     return FAILED if any(condition.holds(comparison) for condition in conditions) else 0
 
 

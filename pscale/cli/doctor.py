@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pscale.cli.console import new_console
 from pscale.errors import FAILED
 from pscale.launch.doctor import findings
 
@@ -27,5 +27,5 @@ def doctor(*, as_json: bool) -> int:
             if finding.remedy:
                 text += f"\n[bold]→[/bold] {escape(finding.remedy)}"
             table.add_row(_MARKS[finding.level], f"[bold]{escape(finding.topic)}[/bold]", text)
-        Console().print(table, highlight=False)
+        new_console().print(table, highlight=False)
     return FAILED if any(finding.level == "fail" for finding in found) else 0

@@ -30,8 +30,7 @@ def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bo
 
 
 def _show(shown: Sequence[Card], count: int) -> None:
-    from rich.console import Console
-
+    from pscale.cli.console import new_console
     from pscale.report.grid import Column, Grid
     from pscale.report.shown import show_grid
 
@@ -42,7 +41,7 @@ def _show(shown: Sequence[Card], count: int) -> None:
     )
     rows = tuple((_tone(card), _cells(card)) for card in shown)
     left = f"{count - len(shown)} older runs are not shown" if count > len(shown) else ""
-    show_grid(Grid(title="Runs", columns=columns, rows=rows, caption=left), Console(highlight=False))
+    show_grid(Grid(title="Runs", columns=columns, rows=rows, caption=left), new_console(highlight=False))
 
 
 def _tone(card: Card) -> Tone:

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from pscale.analysis.frames import Run, load, newest
 from pscale.analysis.overlay import overlay
 from pscale.analysis.summary import Summary, summarise
+from pscale.cli.console import new_console
 from pscale.errors import ResultsError, UsageError
 from pscale.replay.network import Link
 from pscale.report.exports import render_json, write_csv
@@ -90,7 +89,7 @@ def _run(paths: Sequence[Path], reports: Path) -> Run:
 
 def present(summary: Summary, pictures: Pictures) -> None:
     """Print the report, and write its files into the run's folder."""
-    render_terminal(summary, Console(), plot=pictures.plot)
+    render_terminal(summary, new_console(), plot=pictures.plot)
     folder = Path(summary.path)
     with _writing(folder):
         written = _written(summary, folder, pictures)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pscale.cli.auto import UntilPrecise
+from pscale.cli.console import new_console
 from pscale.cli.dry_run import dry_run
 from pscale.cli.keep import as_kept, keep
 from pscale.cli.room import Room
@@ -62,7 +63,7 @@ def run(paths: Sequence[Path], chosen: Chosen, place: Place) -> int:
         for text in (text for work in works for text in dry_run(work, place.reports)):
             print(text, end="\n\n")
         return 0
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     submitted = [work for work in works if work.ground.where.scheduler]
     code = _run_submitted(submitted, place, console) if submitted else 0
     for work in works:

@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from pscale.cli.console import new_console
 from pscale.cli.room import Room
 from pscale.cli.schedules import texts
 from pscale.cli.work import Chosen, settled
@@ -63,7 +64,7 @@ def show(
         often = {"repeat": suite.repeat, "auto": asdict(suite.auto) if suite.auto else None}
         print(json.dumps({"suite": suite.name, **often, "cases": rows}, indent=1))
         return
-    console = Console()
+    console = new_console()
     console.print(f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(path))}", highlight=False)
     console.print(_heading(suite, cases), highlight=False)
     console.print(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pscale.cli.console import changing, new_console
 from pscale.errors import LaunchError, ResultsError
 from pscale.launch import jobs
 from pscale.launch.fleet import POLL_S
@@ -86,14 +86,15 @@ def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> i
     if as_json:
         print(json.dumps(_state(journal).document(), indent=1))
         return 0
-    console = Console()
+    console = new_console()
     if not watch:
         console.print(_page(_state(journal).document()), highlight=False)
         return 0
     poll_s = max(_LOOK_S, float(journal.document.get("poll_s", POLL_S)))
     state, asked = _state(journal), time.monotonic()
     document = state.document()
-    with Live(_page(document), console=console, refresh_per_second=1) as live:
+    with changing(console) as show:
+        show(_page(document))
         while not document["finished"]:
             time.sleep(_LOOK_S)
             if time.monotonic() - asked >= poll_s:
@@ -105,8 +106,9 @@ def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> i
                     sightings=state.sightings,
                     trouble=state.trouble,
                 )
-            document = state.document()
-            live.update(_page(document))
+            before, document = document, state.document()
+            if document != before:
+                show(_page(document))
     return 0
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from pscale.cli import verdicts as tables
+from pscale.cli.console import new_console
 from pscale.cli.work import Chosen, prepare
 from pscale.config import Case, Timing
 from pscale.errors import FAILED
@@ -54,7 +54,7 @@ def verify(path: Path, chosen: Chosen, reports: Path, *, every_tensor: bool, as_
     launcher = work.launcher()
     journal = Journal.create(reports / "verify", work.suite.name, work.document())
     verdicts: list[Verdict] = []
-    console = Console(stderr=as_json, highlight=False)
+    console = new_console(stderr=as_json, highlight=False)
 
     def on_start(job: Job) -> None:
         console.print(f"[dim]verifying {escape(job.case.label)} …[/dim]")
