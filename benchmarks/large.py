@@ -205,6 +205,7 @@ def rows_run(folder: Path, rows: int, most: int) -> str:
     for case in cases:
         for repeat in range(repeats):
             write_launch(folder / "data", case, repeat, random)
+    compact(folder / "data")  # as when a run has ended
     return f"{ROWS_OF_RANK * sum(sizes) * repeats:,} rows, {sizes[-1]} ranks, {len(cases) * repeats} launches"
 
 

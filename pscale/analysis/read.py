@@ -25,6 +25,7 @@ _CATEGORIES: dict[Table, list[str]] = {
     "ranks": ["case", "host", "cpus", "blas", "blas_version", "blas_architecture", "blas_threading"],
 }
 _SMALL = ("repeat", "rank", "step")  # these keys are never null and fit in 32 bits
+_STEP_TEXTS, _CALL_TEXTS = ("case", "phase"), ("case", "axis", "verb")
 _TEXTS = ("case", "phase", "axis", "verb")
 _STEP_TABLES = ("phases", "seats", "ends", "blame", "waited", "broken")
 
@@ -53,14 +54,14 @@ class Reader:
 
     def calls(self) -> dict[str, pd.DataFrame]:
         """Return the tables of `reduce.CallSums`."""
-        batches = store.batches(self._data, "calls", reduce.CALL_COLUMNS, self._damaged)
+        batches = store.batches(self._data, "calls", reduce.CALL_COLUMNS, self._damaged, _CALL_TEXTS)
         sums = [reduce.calls(self._batch(rows)) for rows in _ahead(batches) if len(rows)]
         nothing = reduce.calls(_nothing(reduce.CALL_COLUMNS))
         return self._tables(("calls", "broken"), sums, nothing)
 
     def steps(self, unclear: Sequence[Unclear]) -> dict[str, pd.DataFrame]:
         """Return the tables of `reduce.StepSums`; wait and transfer of `unclear` calls are together."""
-        batches = store.batches(self._data, "steps", reduce.STEP_COLUMNS, self._damaged)
+        batches = store.batches(self._data, "steps", reduce.STEP_COLUMNS, self._damaged, _STEP_TEXTS)
         calls = frame(self._data, "calls", []) if unclear else None
         sums = []
         for rows in _ahead(batches):
@@ -76,21 +77,23 @@ class Reader:
         for name in rows.column_names:
             if name in _TEXTS:
                 columns[name] = self._numbered(name, rows[name])
-                continue
-            values = rows[name].to_numpy()
-            columns[name] = values
-            if values.dtype == np.float64 and not (finite := np.isfinite(values)).all():
-                broken[name] = ~(finite | rows[name].is_null().to_numpy())
+            elif name in reduce.OFFLOAD and rows[name].null_count == len(rows):
+                columns[name] = np.zeros(len(rows))
+            else:
+                columns[name], wrong = _numbers(rows[name])
+                if wrong is not None:
+                    broken[name] = wrong
         columns.setdefault("together_s", np.zeros(len(rows)))
-        columns |= {name: np.nan_to_num(columns[name]) for name in reduce.OFFLOAD if name in columns}
+        columns |= {name: np.nan_to_num(columns[name]) for name in reduce.OFFLOAD if name in broken}
         words = {name: list(known) for name, known in self._words.items()}
         return reduce.Batch(columns=columns, words=words, broken=broken)
 
     def _numbered(self, name: str, column: Any) -> NDArray[np.int64]:
-        known, coded = self._words[name], column.combine_chunks().dictionary_encode()
-        numbers = [known.setdefault(word or "", len(known)) for word in coded.dictionary.to_pylist()]
-        codes: NDArray[np.int64] = np.array(numbers, np.int64)[coded.indices.to_numpy()]
-        return codes
+        known, codes = self._words[name], [np.zeros(0, np.int64)]
+        for coded in column.chunks:
+            numbers = [known.setdefault(word or "", len(known)) for word in coded.dictionary.to_pylist()]
+            codes.append(np.array(numbers, np.int64)[coded.indices.to_numpy()])
+        return np.concatenate(codes)
 
     def _tables(self, names: Sequence[str], sums: Sequence[Any], nothing: Any) -> dict[str, pd.DataFrame]:
         return {
@@ -106,6 +109,15 @@ class Reader:
                 categories = pd.Index(list(self._words[name]), dtype=object)
                 whole[name] = pd.Categorical.from_codes(whole[name].to_numpy(np.int64), categories=categories)
         return whole.astype({name: "int32" for name in _SMALL if name in whole.columns})
+
+
+def _numbers(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return numbers, NaN where there are none, and which are NaN or infinite themselves; None: not one."""
+    values: NDArray[Any] = column.to_numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.dtype != np.float64 or np.isfinite(values.sum()):  # sooner known than of each by itself
+            return values, None
+    return values, ~(np.isfinite(values) | column.is_null().to_numpy())
 
 
 def _blurred(batch: reduce.Batch, rows: Any, calls: pd.DataFrame, unclear: Sequence[Unclear]) -> reduce.Batch:

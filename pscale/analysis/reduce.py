@@ -75,6 +75,8 @@ def _offsets(counts: Numbers) -> Numbers:
 
 def summed(cell: Numbers, count: int, values: Reals) -> Reals:
     """Return the sum of the values of each cell; NaN where none of them is known."""
+    if not values.any():  # of copies, say, or of what is offloaded
+        return np.zeros(count)
     missing = np.isnan(values)
     if not missing.any():
         return np.bincount(cell, values, count).astype(np.float64, copy=False)

@@ -25,6 +25,7 @@ _WORTH_THREADS = 100_000  # rows
 BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
 JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
 _VERSION = b"pscale_schema"
+_CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def read_part(
     path, schema = part_path(data, table, case, repeat), TABLES[table]
     if not path.exists() and joined_path(data, table).exists():
         return read_case(data, table, case, repeat)
-    return _conform(_filtered(path, chosen) if chosen else _read(path, schema.names), schema)
+    return _conform(_filtered(path, chosen) if chosen else _read(path, schema), schema)
 
 
 def read_table(
@@ -103,19 +104,23 @@ def read_table(
 
 
 def batches(
-    data: Path, table: Table, columns: Sequence[str] | None = None, damaged: list[Damaged] | None = None
+    data: Path,
+    table: Table,
+    columns: Sequence[str] | None = None,
+    damaged: list[Damaged] | None = None,
+    coded: Sequence[str] = (),
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a table batch by batch, each of whole launches.
+    """Yield the rows of a table batch by batch, each of whole launches; `coded` texts as dictionaries.
 
     Parts that cannot be read are put into `damaged`; without it they raise ResultsError, as does whatever
     was written by a newer pscale. Arrow keeps some kilobytes for each column of a part, however few rows it
     has: parts are joined as they come.
     """
-    schema, joined = schema_of(table, columns), joined_path(data, table)
+    schema, joined = schema_of(table, columns, coded), joined_path(data, table)
     parts, done = part_paths(data, table), frozenset[str]()
     if joined.exists():
         done = joined_parts(joined)
-        for rows in _row_groups(joined, schema.names):
+        for rows in _row_groups(joined, schema):
             yield _conform(rows, schema)
     waiting: list[pa.Table] = []
     for path in parts:
@@ -147,16 +152,21 @@ def read_case(
         if path.name not in done
     ]
     if done:
-        found += [_conform(rows, schema) for rows in _row_groups(joined, schema.names, case)]
+        found += [_conform(rows, schema) for rows in _row_groups(joined, schema, case)]
     rows = pa.concat_tables([part for part in found if part is not None] or [schema.empty_table()])
     chosen = pc.equal(rows["case"], case)
     return rows.filter(chosen if repeat is None else pc.and_(chosen, pc.equal(rows["repeat"], repeat)))
 
 
-def schema_of(table: Table, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of a table with these columns alone."""
+def schema_of(table: Table, columns: Sequence[str] | None, coded: Sequence[str] = ()) -> pa.Schema:
+    """Return the schema of a table with these columns alone, `coded` texts as dictionaries."""
     schema = TABLES[table]
-    return schema if columns is None else pa.schema([schema.field(name) for name in columns], schema.metadata)
+    if columns is None and not coded:
+        return schema
+    fields = [schema.field(name) for name in columns or schema.names]
+    return pa.schema(
+        [each.with_type(_CODED) if each.name in coded else each for each in fields], schema.metadata
+    )
 
 
 def joined_parts(path: Path) -> frozenset[str]:
@@ -168,7 +178,7 @@ def joined_parts(path: Path) -> frozenset[str]:
 def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | None) -> pa.Table | None:
     try:
         with _reading(path):
-            return _conform(_read(path, schema.names), schema)
+            return _conform(_read(path, schema), schema)
     except _NewerError:
         raise
     except ResultsError as error:
@@ -180,13 +190,19 @@ def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | 
         return None
 
 
-def _read(path: Path, names: Sequence[str]) -> pa.Table:
+def _read(path: Path, schema: pa.Schema) -> pa.Table:
     with _reading(path):
-        file = pq.ParquetFile(path)
-        _check_version(path, file.metadata.metadata or {})
-        present = set(file.schema_arrow.names)
-        threads = file.metadata.num_rows > _WORTH_THREADS
-        return file.read([name for name in names if name in present], use_threads=threads)
+        file, names = _opened(path, schema)
+        return file.read(names, use_threads=file.metadata.num_rows > _WORTH_THREADS)
+
+
+def _opened(path: Path, schema: pa.Schema) -> tuple[pq.ParquetFile, list[str]]:
+    """Return a file, which keeps texts coded that the schema wants so, and which of its columns it has."""
+    coded = [each.name for each in schema if each.type == _CODED]
+    file = pq.ParquetFile(path, read_dictionary=coded)
+    _check_version(path, file.metadata.metadata or {})
+    present = set(file.schema_arrow.names)
+    return file, [name for name in schema.names if name in present]
 
 
 def _filtered(path: Path, chosen: Mapping[str, Sequence[int]]) -> pa.Table:
@@ -197,17 +213,15 @@ def _filtered(path: Path, chosen: Mapping[str, Sequence[int]]) -> pa.Table:
         return pq.read_table(path, filters=filters, partitioning=None)
 
 
-def _row_groups(path: Path, names: Sequence[str], case: str | None = None) -> Iterator[pa.Table]:
+def _row_groups(path: Path, schema: pa.Schema, case: str | None = None) -> Iterator[pa.Table]:
     """Yield the row groups of a joined file, or those that may have rows of a case."""
     with _reading(path):
-        file = pq.ParquetFile(path)
-        _check_version(path, file.metadata.metadata or {})
-        present = set(file.schema_arrow.names)
+        file, names = _opened(path, schema)
         for group in range(file.num_row_groups):
             cases = file.metadata.row_group(group).column(0).statistics
             if case is not None and cases is not None and not cases.min <= case <= cases.max:
                 continue
-            yield file.read_row_group(group, [name for name in names if name in present])
+            yield file.read_row_group(group, names)
 
 
 def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
