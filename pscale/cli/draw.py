@@ -27,7 +27,7 @@ def draw(cases: Sequence[Case], path: Path, title: str) -> None:
     with style.styled():
         figure = schedules(pipelines, title)
         path.parent.mkdir(parents=True, exist_ok=True)
-        style.save(style.place(figure), path.parent, path.stem, [kind])
+        style.place(figure).save(path.parent, path.stem, [kind])
 
 
 def _pipeline(title: str, drawn: Timetable) -> Pipeline:

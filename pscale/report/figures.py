@@ -31,7 +31,7 @@ DRAWN: dict[str, Callable[[Summary], Figure | None]] = {
 }
 
 
-def draw_figures(summary: Summary, look: Look = SCREEN) -> dict[str, Figure]:
+def draw_figures(summary: Summary, look: Look = SCREEN) -> dict[str, style.Placed]:
     """Draw every figure that the run has data for."""
     with style.styled(look):
         drawn = {name: draw(summary) for name, draw in DRAWN.items()}
@@ -39,17 +39,15 @@ def draw_figures(summary: Summary, look: Look = SCREEN) -> dict[str, Figure]:
 
 
 def write_figures(
-    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str], look: Look = SCREEN
+    figures: Mapping[str, style.Placed], folder: Path, formats: Sequence[str], look: Look = SCREEN
 ) -> list[Path]:
     """Write figures into `folder`; returns the files, figure by figure."""
     folder.mkdir(parents=True, exist_ok=True)
     with style.styled(look):
-        return [
-            path for name, figure in figures.items() for path in style.save(figure, folder, name, formats)
-        ]
+        return [path for name, figure in figures.items() for path in figure.save(folder, name, formats)]
 
 
-def inline_figures(figures: Mapping[str, Figure]) -> dict[str, str]:
+def inline_figures(figures: Mapping[str, style.Placed]) -> dict[str, str]:
     """Return figures as SVG for a page."""
     with style.styled():
-        return {name: style.inline(figure) for name, figure in figures.items()}
+        return {name: figure.inline() for name, figure in figures.items()}

@@ -30,6 +30,7 @@ KINDS = {  # colours of the kinds of time, after Okabe and Ito
     "together": "#cd7345",  # between wait and transfer
 }
 ON_PALE = "on-pale"  # the group of a dark text on a pale colour, which is pale on dark paper too
+PAPER, TITLE = "paper", "title"  # groups of what is behind a figure and above it; a page has its own
 SCREEN = Look()
 _COLUMN = 3.5  # inches: IEEE, ACM and Nature have 3.3 to 3.5
 LOOKS = {

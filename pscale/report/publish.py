@@ -15,7 +15,7 @@ from pscale.report.page import render_page
 from pscale.without import without
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from pscale.report.style import Placed
 
 FORMATS = ("svg",)
 PRINTED = ("pdf",)
@@ -48,7 +48,7 @@ def write_page(summary: Summary, folder: Path, *, figures: bool) -> Path:
     return _write_page(summary, folder, _figures().draw_figures(summary) if figures else {})
 
 
-def _write_page(summary: Summary, folder: Path, drawn: Mapping[str, Figure]) -> Path:
+def _write_page(summary: Summary, folder: Path, drawn: Mapping[str, Placed]) -> Path:
     inline = _figures().inline_figures(drawn) if drawn else {}
     return write_text(folder / "report.html", render_page(summary, inline))
 

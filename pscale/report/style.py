@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from pscale.report.look import SCREEN, Look, current, looking, narrow, room
+from pscale.report import forms
+from pscale.report.look import PAPER, SCREEN, TITLE, Look, current, looking, narrow, room
 from pscale.report.text import clean
 
 INK, QUIET, GRID, BAD = "#222222", "#767676", "#e6e6e6", "#a11d33"
@@ -69,7 +71,8 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None},
 }
 _DPI = 160
-_MARGIN = 0.02  # inches around a figure of a page
+_W_PAD, _H_PAD = 0.11, 0.08  # inches that the layout keeps free around all
+_MARGIN = 0.02  # inches that are left of it on a page
 
 
 @contextmanager
@@ -88,10 +91,10 @@ def canvas(width: float, height: float, title: str) -> Figure:
     above = 0.2 * (1 + lines.count("\n")) if lines else 0.0
     size = look.width or width, look.scale * height + above
     figure = Figure(figsize=size, layout="constrained")
-    pads = {"wspace": 0.05, "w_pad": 0.11 * look.scale, "h_pad": 0.08 * look.scale}
+    pads = {"wspace": 0.05, "w_pad": _W_PAD * look.scale, "h_pad": _H_PAD * look.scale}
     figure.get_layout_engine().set(**pads)  # type: ignore[union-attr]
     if lines:
-        figure.suptitle(lines, x=0.012, ha="left")
+        figure.suptitle(lines, x=0.012, ha="left", gid=TITLE)
     return figure
 
 
@@ -156,41 +159,53 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
     return [place + shift for place in found]
 
 
-def place(figure: Figure) -> Figure:
-    """Lay a figure out, once for all formats; letters that its font lacks are drawn as boxes."""
+@dataclass(frozen=True)
+class Placed:
+    """A figure laid out, once for all formats; as SVG it is drawn once too, in the style that is applied."""
+
+    figure: Figure
+
+    def save(self, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+        """Write it in every format, each under a temporary name first; returns the paths."""
+        written = []
+        for kind in formats:
+            path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
+            if kind == "svg":
+                temporary.write_text(forms.for_file(self._svg), encoding="utf-8")
+            else:
+                with _any_letters():
+                    self.figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA[kind])
+            os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
+            written.append(path)
+        return written
+
+    def inline(self) -> str:
+        """Return it as SVG for a page, which says its title itself: text as text."""
+        width, height = self.figure.get_size_inches()
+        titles = [text.get_window_extent() for text in self.figure.texts if text.get_gid() == TITLE]
+        above = max((height - title.y0 / self.figure.dpi + _H_PAD for title in titles), default=0.0)
+        left, top, below = _W_PAD - _MARGIN, above + _H_PAD - _MARGIN, _H_PAD - _MARGIN
+        return forms.for_page(
+            self._svg, [72 * size for size in (left, top, width - 2 * left, height - top - below)]
+        )
+
+    @cached_property
+    def _svg(self) -> str:
+        with _any_letters():
+            return forms.drawn(self.figure, _DPI, _METADATA["svg"])
+
+
+def place(figure: Figure) -> Placed:
+    """Lay a figure out; letters that its font lacks are drawn as boxes."""
     with _any_letters():
         figure.get_layout_engine().execute(figure)  # type: ignore[union-attr]
     figure.set_layout_engine(None)  # with any other, even "none", saving draws once more
-    for axes in figure.axes:  # the last digits depend on where in memory things lie
+    for number, axes in enumerate(figure.axes):  # the last digits depend on where in memory things lie
         left, bottom, width, height = (round(float(part), 6) for part in axes.get_position().bounds)
         axes.set_position((left, bottom, width, height))
-    return figure
-
-
-def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    """Write a placed figure in every format, each under a temporary name first; returns the paths."""
-    written = []
-    with _any_letters():
-        for kind in formats:
-            path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
-            figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA.get(kind))
-            os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
-            written.append(path)
-    return written
-
-
-def inline(figure: Figure) -> str:
-    """Return a placed figure as SVG for a page, which says its title: text as text, nothing behind it."""
-    titles = [text for text in figure.texts if text.get_text() == figure.get_suptitle()]
-    file = io.StringIO()
-    for title in titles:
-        title.set_visible(False)
-    with _any_letters(), mpl.rc_context({"svg.fonttype": "none"}):
-        drawn = figure.get_tightbbox().padded(_MARGIN)  # asked for by name, it would draw once more
-        figure.savefig(file, format="svg", bbox_inches=drawn, transparent=True, metadata=_METADATA["svg"])
-    for title in titles:
-        title.set_visible(True)
-    return file.getvalue()
+        axes.patch.set_gid(f"{PAPER}-{number}")
+    figure.patch.set_gid(PAPER)
+    return Placed(figure)
 
 
 @contextmanager

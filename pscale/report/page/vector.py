@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pscale.report.look import ON_PALE
+from pscale.report.look import ON_PALE, PAPER, TITLE
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
@@ -17,6 +17,7 @@ _FONT = re.compile(r"\s*font-family:[^;]*;")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _REFERENCE = re.compile(r"url\(#(\w+)\)")
 _SPACE = re.compile(r"\s+")
+_BEHIND = re.compile(rf"{PAPER}(-\d+)?$|{TITLE}$")
 _DROPPED = {f"{_SVG}metadata", f"{_SVG}style"}
 
 
@@ -25,6 +26,8 @@ class Vector:
     """A figure for a page: what is inside its `<svg>`, its size in points, the colours that it names."""
 
     inside: str
+    left: float  # where it begins
+    top: float  # above is the title, which the page says
     width: float
     height: float
     colours: frozenset[str]
@@ -34,9 +37,9 @@ class Vector:
 def vector(svg: str, name: str) -> Vector:
     """Return a figure that matplotlib wrote for a page; `name` makes its ids unique there."""
     root = ET.fromstring(svg)
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
     for parent in list(root.iter()):
-        for part in [part for part in parent if part.tag in _DROPPED]:
+        for part in [part for part in parent if part.tag in _DROPPED or _BEHIND.match(part.get("id", ""))]:
             parent.remove(part)
     _mark(root)
     colours: dict[str, set[str]] = {"x": set(), "h": set()}
@@ -45,6 +48,8 @@ def vector(svg: str, name: str) -> Vector:
     inside = "".join(ET.tostring(part, encoding="unicode") for part in root)
     return Vector(
         inside=inside,
+        left=left,
+        top=top,
         width=width,
         height=height,
         colours=frozenset(colours["x"]),

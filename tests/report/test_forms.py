@@ -1,0 +1,53 @@
+import xml.etree.ElementTree as ET
+
+import pytest
+from matplotlib.figure import Figure
+from pictures import words
+
+from pscale.report import style
+from pscale.report.page.vector import vector
+
+LABEL = "<both/> <characters/> -- & name"  # the elements between the two forms are none of a suite's texts
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def placed():
+    with style.styled():
+        figure = style.canvas(6, 3, "The title")
+        axes = figure.subplots()
+        axes.plot([1, 2], [3, 4])
+        axes.set_xlabel(LABEL)
+        yield style.place(figure)
+
+
+def tags(svg):
+    return [part.tag.removeprefix(SVG) for part in ET.fromstring(svg).iter()]
+
+
+def test_a_file_has_the_outlines_of_letters_and_a_page_the_letters(placed, tmp_path):
+    (file,), page = placed.save(tmp_path, "figure", ["svg"]), placed.inline()
+    assert ('"#DejaVuSans' in file.read_text(), "text" in tags(file.read_text())) == (True, False)
+    assert ('"#DejaVuSans' in page, 'id="DejaVuSans' in page, "text" in tags(page)) == (False, False, True)
+    assert "&lt;both/&gt; &lt;characters/&gt; - - &amp; name" in words(file)
+    assert LABEL in [part.text for part in ET.fromstring(page).iter(f"{SVG}text")]
+    assert {"outlines", "characters", "both"}.isdisjoint(tags(file.read_text()) + tags(page))
+
+
+def test_a_page_leaves_out_the_title_and_the_paper_and_what_the_title_takes(placed, tmp_path):
+    (file,), shown = placed.save(tmp_path, "figure", ["svg"]), vector(placed.inline(), "c0")
+    assert "The title" in words(file)
+    assert "fill:#ffffff" in file.read_text().replace(" ", "")
+    assert "The title" not in shown.inside
+    assert "fill:#ffffff" not in shown.inside.replace(" ", "")
+    assert 0 < shown.left < 10 < shown.top < 40
+    assert shown.width == pytest.approx(72 * 6 - 2 * shown.left)
+    assert shown.top + shown.height < 72 * placed.figure.get_figheight()
+
+
+def test_a_figure_is_drawn_once_for_its_file_and_its_page(placed, tmp_path, monkeypatch):
+    drawings, draw = [], Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda *given: (drawings.append(given), draw(*given)))
+    placed.save(tmp_path, "figure", ["svg"])
+    placed.inline()
+    assert len(drawings) == 1
