@@ -29,7 +29,7 @@ def with_sequence(case, sequence, **train_fields):
     return replace(
         case,
         model=replace(case.model, sequence=sequence),
-        train=replace(case.train, batch=4, epsilon=1e-6, **train_fields),
+        train=replace(case.train, batch=4, **train_fields),
     )
 
 

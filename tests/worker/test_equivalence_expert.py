@@ -12,7 +12,6 @@ MOE = replace(
     model=Model(
         kind="moe", layers=2, width=16, heads=2, sequence=13, experts=4, top_k=2, every=2, dtype="float64"
     ),
-    train=replace(TEXT.train, epsilon=1e-6),
 )
 
 

@@ -26,12 +26,11 @@ from pscale.parallel.matrix.depth import Depth
 from pscale.parallel.memory import fullest_rank, kept_bytes, memory_bytes
 from pscale.worker.matrix_units import MatrixParameters
 
-# The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
 GPT = replace(
     TEXT,
     model=Model(layers=1, width=24, heads=6, sequence=6, vocabulary=18, dtype="float64"),
     data=Data(kind="synthetic"),
-    train=replace(TEXT.train, batch=12, epsilon=1e-6),
+    train=replace(TEXT.train, batch=12),
 )
 TWO = replace(GPT, model=replace(GPT.model, layers=2), train=replace(GPT.train, batch=24, steps=4))
 ONE = replace(BLOCK, train=replace(BLOCK.train, steps=4))

@@ -15,7 +15,7 @@ from pscale.parallel.memory import memory_bytes
 from pscale.parallel.strategies import check
 
 # The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
-TRAIN = Train(batch=8, steps=2, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-6)
+TRAIN = Train(batch=8, steps=2, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-5)
 GPT = replace(
     TEXT,
     model=Model(layers=3, width=12, heads=4, sequence=24, vocabulary=67, dtype="float64"),

@@ -22,8 +22,7 @@ from pscale.config import Model, Plan
 from pscale.nn import counts
 from pscale.parallel.weights import WholeWeights
 
-# The bias of the keys has no gradient but rounding, which a small epsilon would blow up to a weight.
-TRAIN = replace(TEXT.train, batch=48, epsilon=1e-6)
+TRAIN = replace(TEXT.train, batch=48)
 SIZES = Model(layers=3, width=18, heads=3, sequence=15, vocabulary=257, dtype="float64")
 MOMENTUM = {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1}
 CASES = {
