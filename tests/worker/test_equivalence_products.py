@@ -20,7 +20,7 @@ GPT = replace(
     TEXT,
     model=Model(layers=3, width=12, heads=4, sequence=24, vocabulary=257, dtype="float64"),
     data=Data(kind="synthetic"),
-    train=Train(batch=12, steps=4, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-5),
+    train=Train(batch=12, steps=4, warmup=0, lr=1e-2, clip=0.5, epsilon=1e-4),
 )
 # Experts refuse a third of the choices.
 MOE = replace(

@@ -13,6 +13,7 @@ from pscale.errors import PlanError
 from pscale.nn.offload.scratch import Scratch
 from pscale.parallel.offload import offloaded
 from pscale.parallel.on_paper import on_paper
+from pscale.parallel.pipeline import message_bytes
 from pscale.parallel.strategies import check
 from pscale.results.events import PHASES, VERBS, Kind
 from pscale.worker.tables import phase_table
@@ -91,10 +92,13 @@ def test_what_is_in_a_file_changes_no_bit_and_takes_and_moves_what_is_predicted(
         predicted, pool = offloaded(away, rank), on_paper(away, rank)
         assert steps == [(predicted.read_bytes, predicted.written_bytes)] * STEPS
         assert room == predicted.file_bytes > 0
-        assert plan.pp > 1 or held == (pool.total_bytes, pool.exchange_bytes)  # messages may come later
-        _, _, (plain, _), all_state = without[rank]
+        later = micro_batches * message_bytes(away) * (plan.pp > 1)  # messages come when they come
+        assert abs(held[0] - pool.total_bytes) <= later
+        assert plan.pp > 1 or held[1] == pool.exchange_bytes
+        *_, all_state = without[rank]
         assert offload == "activations" or state["optimizer"] < all_state["optimizer"]
-        assert offload == "optimizer" or plan.checkpoint == "full" or held[0] < plain
+        plain = on_paper(here, rank).total_bytes
+        assert offload == "optimizer" or plan.checkpoint == "full" or pool.total_bytes < plain
 
 
 SLOW = [
