@@ -107,7 +107,7 @@ def test_scores_that_are_computed_again_cost_a_seventh_product_and_save_their_me
 
 
 def test_scores_are_kept_where_that_is_asked_for_or_faster():
-    assert [Model(sequence=sequence).keeps_scores for sequence in (256, 2047, 2048, 8192)] == [
+    assert [Model(sequence=sequence).keeps_scores for sequence in (256, 1023, 1024, 8192)] == [
         True,
         True,
         False,

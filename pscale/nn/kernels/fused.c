@@ -91,7 +91,7 @@ void set_newest_unit(int generation) { newest_unit = generation; }
 #define INTEGER uint32_t
 #define SUFFIX float32
 #define EXP_TERMS 7       /* of the series: the error is below a rounding */
-#define EXP_LOWEST -87.0f /* smaller results are not normal numbers: taken as zero */
+#define EXP_LOWEST -88.0f /* of which the power of two is zero: so are all smaller results */
 #define EXP_HIGHEST 88.0f
 #define MANTISSA_BITS 23
 #define EXPONENT_BIAS 127
@@ -115,7 +115,7 @@ void set_newest_unit(int generation) { newest_unit = generation; }
 #define INTEGER uint64_t
 #define SUFFIX float64
 #define EXP_TERMS 13
-#define EXP_LOWEST -708.0
+#define EXP_LOWEST -709.0
 #define EXP_HIGHEST 709.0
 #define MANTISSA_BITS 52
 #define EXPONENT_BIAS 1023

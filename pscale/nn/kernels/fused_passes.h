@@ -20,8 +20,7 @@ static inline __attribute__((always_inline)) REAL NAME(exponential)(REAL x) {
     for (int term = EXP_TERMS - 1; term >= 0; term--) sum = sum * r + 1 / factorial[term];
     /* The bits of n are the last of `shifted`; what lies above is shifted out. */
     power.bits = (INTEGER)((shifted.bits + EXPONENT_BIAS) << MANTISSA_BITS);
-    REAL y = sum * power.real;
-    return x < (REAL)EXP_LOWEST ? 0 : y;
+    return sum * power.real;
 }
 
 VECTORISED static void NAME(bias_gelu_rows)(const REAL *x, const REAL *bias, REAL *y, REAL *slope, int64_t rows,
