@@ -89,7 +89,7 @@ class Forward:
     def finish(self) -> tuple[Array, Cache]:
         """Return the output and what backward needs, when the last keys have been met."""
         y = by_head(packed(self.y, 1), self.heads)[0]
-        y /= self._total[..., None]
+        kernels.current().normalise(y, self._total)
         kept = self._factors() if self._keeps_scores else self._levels()
         self.buffers.give(self._total)
         self.y = rounded(self.y, self.qkv.dtype, self.buffers)

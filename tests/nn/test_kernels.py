@@ -217,7 +217,8 @@ def meet_twice(
         inputs = q[:, :, rows], keys[n], values_[n]
         kernels.attend(piece, inputs, y[:, :, rows], softmax, first=n == 0, progress=progress)
     level = maximum + np.log(total)
-    found = [y / total[..., None], level]
+    kernels.normalise(y, total)
+    found = [y, level]
     for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
         rows = piece.queries
         if kept:

@@ -17,7 +17,7 @@ from pscale.nn.kernels.piece import Piece, Progress, Softmax
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.scratch import scratch
 
-INTERFACE = 7  # as in fused.c
+INTERFACE = 8  # as in fused.c
 
 
 @cache
@@ -118,6 +118,10 @@ class FusedKernels(FusedUpdates, Kernels):
         """Add to gradients in the products themselves."""
         views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
         self._attend("attend_backward", piece, views, first, progress)
+
+    def normalise(self, y: Array, total: Array) -> None:
+        """Take the heads of a row together."""
+        self.function("normalise", y)(*(ctypes.byref(view(x)) for x in (y, total)), *sizes(*y.shape))
 
     def _attend(
         self,

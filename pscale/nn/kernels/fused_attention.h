@@ -161,6 +161,25 @@ void NAME(attend_backward)(const struct piece *piece, const struct view *q, cons
     }
 }
 
+/* Rows `first` to `stop` of all sequences, the heads of each together: they lie side by side. */
+VECTORISED static void NAME(normalise_rows)(const struct view *y, const struct view *total, int64_t first,
+                                            int64_t stop, int64_t heads, int64_t rows, int64_t width) {
+    for (int64_t n = first; n < stop; n++)
+        for (int64_t b = n / rows, row = n % rows, h = 0; h < heads; h++) {
+            REAL *ys = AT(y, b, h) + row * y->row, factor = 1 / AT(total, b, h)[row];
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) ys[i] *= factor;
+        }
+}
+
+void NAME(normalise)(const struct view *y, const struct view *total, int64_t sequences, int64_t heads, int64_t rows,
+                  int64_t width) {
+    PARALLEL {
+        NAME(normalise_rows)(y, total, first_row(sequences * rows, THREAD, THREADS),
+                             first_row(sequences * rows, THREAD + 1, THREADS), heads, rows, width);
+    }
+}
+
 #undef AT
 #undef LEFT
 #undef RESULT

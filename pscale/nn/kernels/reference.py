@@ -186,6 +186,10 @@ class Kernels(Lookups, Updates):
                 if progress:
                     progress()
 
+    def normalise(self, y: Array, total: Array) -> None:
+        """Divide `y`, (B, H, rows, width), by the sums of exponentials `total`, (B, H, rows)."""
+        y /= total[..., None]
+
 
 def _gelu(h: Array, y: Array, a: Array, b: Array) -> None:
     """Write the activation to `y` and the derivative over `h`; `a` and `b` are scratch."""
