@@ -29,6 +29,7 @@ from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
 
 REPORTER = "pscale.cli.publish"  # in a process of its own
+_SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # keeps less of what it has given back
 _STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
 _FINE = frozenset(_STATUS_STYLES)
 _REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
@@ -134,7 +135,7 @@ def _published(journal: Journal, place: Place, console: Console) -> int:
         _say(console, f"report it with: pscale report '{journal.folder}'")
         journal.note("closed")
         return 0 if journal.statuses() <= _FINE else FAILED
-    code = apart.run(REPORTER, journal.folder)
+    code = apart.run(REPORTER, journal.folder, _SMALL)
     if code >= 0:
         return code
     _say(

@@ -26,7 +26,13 @@ def module(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 15)", -15)])
 def test_the_end_of_a_part_is_told(module, tmp_path, ending, code):
-    assert apart.run(module(f"import os, sys; {ending}"), tmp_path) == code
+    assert apart.run(module(f"import os, sys; {ending}"), tmp_path, {}) == code
+
+
+def test_the_environment_of_this_process_has_the_last_word(module, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINE", "3")
+    name = module("import os, sys; sys.exit(int(os.environ['MINE']) + int(os.environ['OTHER']))")
+    assert apart.run(name, tmp_path, {"MINE": "1", "OTHER": "10"}) == 13
 
 
 def test_a_part_ends_when_the_one_that_waits_for_it_is_killed(module, tmp_path):
@@ -37,7 +43,9 @@ def test_a_part_ends_when_the_one_that_waits_for_it_is_killed(module, tmp_path):
         "(Path(sys.argv[1]) / 'draft').rename(Path(sys.argv[1]) / 'pid')\n"
         "time.sleep(1000)"
     )
-    waits = f"from pathlib import Path; from pscale.launch import apart; apart.run({name!r}, Path.cwd())"
+    waits = (
+        f"from pathlib import Path; from pscale.launch import apart; apart.run({name!r}, Path.cwd(), {{}})"
+    )
     parent = subprocess.Popen([sys.executable, "-c", waits], cwd=tmp_path)
     told = tmp_path / "pid"
     part = psutil.Process(int(wait_for(lambda: told.exists() and told.read_text())))
