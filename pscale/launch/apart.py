@@ -13,7 +13,8 @@ from pathlib import Path
 def run(module: str, folder: Path, environ: Mapping[str, str]) -> int:
     """Run `python -m MODULE FOLDER` on this terminal; return its exit code, negative where a signal ended it.
 
-    Its environment is that of this process, and `environ` where that says nothing else. Its input is a pipe that closes when this process ends, however it does: see `end_with_parent`.
+    Its environment is that of this process, and `environ` where that says nothing else. Its input is a pipe
+    that closes when this process ends, however it does: see `end_with_parent`.
     """
     argv = [sys.executable, "-P", "-m", module, str(folder)]
     with subprocess.Popen(argv, env={**environ, **os.environ}, stdin=subprocess.PIPE) as process:
