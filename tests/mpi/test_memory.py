@@ -27,7 +27,7 @@ name: large
 scaling: throughput
 model: {kind: gpt, layers: 2, width: 256, heads: 4, sequence: 512, vocabulary: 256}
 data: {kind: synthetic}
-train: {batch: 12, steps: 1, warmup: 1}
+train: {batch: 24, steps: 1, warmup: 1}
 timing: {gemm_peak: false, overhead_steps: 0}
 repeat: 1
 """
@@ -37,5 +37,5 @@ def test_the_system_measures_what_was_predicted(cli):
     results = cli.run(cli.suite(LARGE))
     (row,), (rank,) = results.cases.values(), results.rows("ranks")
     predicted = sum(row[f"predicted_{kind}_bytes"] for kind in KINDS)
-    assert predicted > 200 << 20, "or Python's own objects would be seen"
+    assert predicted > 500 << 20, "or what libraries take, which differs between machines, would be seen"
     assert rank["peak_rss_bytes"] - rank["empty_rss_bytes"] == pytest.approx(predicted, rel=0.05)
