@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/attention.py --kernels numpy --json attention.json
 
 The two take turns, forward and backward, on a layer of its own. `attention: auto` follows what is found here:
-see BLOCKS_FROM in pscale/config/model.py. Memory is the pool that the layer needs, input and gradients included.
+see BLOCKS_FROM in pscale/config/model.py. Memory is the pool that the layer needs, with input and gradients.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pscale.config.choices import Attention, Dtype, ModelKind
 
-# Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 4 % with fused
-# kernels and by a quarter less in NumPy, and needs half of the memory or less (benchmarks/attention.py).
+# Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 4 % with
+# fused kernels and by a quarter less in NumPy, and needs half of the memory or less: benchmarks/attention.py.
 BLOCKS_FROM = 1024
 
 
