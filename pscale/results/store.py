@@ -146,16 +146,19 @@ def read_case(
 
     schema, joined = schema_of(table, columns), joined_path(data, table)
     done = joined_parts(joined) if joined.exists() else frozenset[str]()
+
+    def chosen(rows: pa.Table) -> pa.Table:
+        of_case = pc.equal(rows["case"], case)
+        return rows.filter(of_case if repeat is None else pc.and_(of_case, pc.equal(rows["repeat"], repeat)))
+
     found = [
-        _part(path, table, schema, [])
+        chosen(part)
         for path in sorted(data.glob(f"{table}-{case}-{'*' if repeat is None else repeat}.parquet"))
-        if path.name not in done
+        if path.name not in done and (part := _part(path, table, schema, [])) is not None
     ]
     if done:
-        found += [_conform(rows, schema) for rows in _row_groups(joined, schema, case)]
-    rows = pa.concat_tables([part for part in found if part is not None] or [schema.empty_table()])
-    chosen = pc.equal(rows["case"], case)
-    return rows.filter(chosen if repeat is None else pc.and_(chosen, pc.equal(rows["repeat"], repeat)))
+        found += [chosen(_conform(rows, schema)) for rows in _row_groups(joined, schema, case, repeat)]
+    return pa.concat_tables(found or [schema.empty_table()])
 
 
 def schema_of(table: Table, columns: Sequence[str] | None, coded: Sequence[str] = ()) -> pa.Schema:
@@ -213,15 +216,20 @@ def _filtered(path: Path, chosen: Mapping[str, Sequence[int]]) -> pa.Table:
         return pq.read_table(path, filters=filters, partitioning=None)
 
 
-def _row_groups(path: Path, schema: pa.Schema, case: str | None = None) -> Iterator[pa.Table]:
-    """Yield the row groups of a joined file, or those that may have rows of a case."""
+def _row_groups(
+    path: Path, schema: pa.Schema, case: str | None = None, repeat: int | None = None
+) -> Iterator[pa.Table]:
+    """Yield the row groups of a joined file, or those that may have rows of a case or of a launch."""
     with _reading(path):
         file, names = _opened(path, schema)
         for group in range(file.num_row_groups):
-            cases = file.metadata.row_group(group).column(0).statistics
-            if case is not None and cases is not None and not cases.min <= case <= cases.max:
-                continue
-            yield file.read_row_group(group, names)
+            keys = (file.metadata.row_group(group).column(place).statistics for place in (0, 1))
+            if all(_may_hold(key, wanted) for key, wanted in zip(keys, (case, repeat), strict=True)):
+                yield file.read_row_group(group, names)
+
+
+def _may_hold(key: pq.Statistics | None, wanted: str | int | None) -> bool:
+    return wanted is None or key is None or key.min <= wanted <= key.max
 
 
 def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -6,6 +6,7 @@ import pytest
 
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
+from pscale.results import compact as compact_module
 from pscale.results import store
 from pscale.results.compact import LEAST, compact
 from pscale.results.rows import launch_row, planned_columns
@@ -162,3 +163,34 @@ def test_rows_come_in_batches_of_whole_launches_with_the_columns_that_are_wanted
     found = list(store.batches(tmp_path, "steps", ["repeat", "rank"]))
     assert [batch["repeat"].to_pylist() for batch in found] == [[0, 0, 0, 1, 1, 1], [2, 2, 2, 3, 3, 3]]
     assert all(batch.column_names == ["repeat", "rank"] for batch in found)
+
+
+def test_a_launch_is_read_without_those_beside_it_in_the_joined_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(compact_module, "BATCH_ROWS", 1)  # a group of rows for every launch
+    monkeypatch.setattr(store, "BATCH_ROWS", 1)
+    for number in range(LEAST):
+        write_columns(tmp_path, "steps", "a", number, {"rank": [number, number]})
+    compact(tmp_path)
+    groups, read = [], pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda *given: (groups.append(given), read(*given))[1]
+    )
+    assert read_case(tmp_path, "steps", "a", 11)["rank"].to_pylist() == [11, 11]
+    assert len(groups) == 1
+    assert sorted(read_case(tmp_path, "steps", "a")["rank"].to_pylist()) == sorted([*range(LEAST)] * 2)
+
+
+def test_texts_that_are_coded_are_the_same_words_in_parts_and_joined(tmp_path):
+    for number in range(LEAST):
+        phases = ["forward", f"phase {number}", "forward"]
+        write_columns(tmp_path, "steps", f"c{number:02}", 0, {"rank": [0, 0, 0], "phase": phases})
+
+    def words():
+        found = list(store.batches(tmp_path, "steps", ["case", "phase", "rank"], coded=["case", "phase"]))
+        assert all(pa.types.is_dictionary(batch["phase"].type) for batch in found)
+        return [row for batch in found for row in batch.to_pylist()]
+
+    plain = read_table(tmp_path, "steps", ["case", "phase", "rank"]).to_pylist()
+    assert words() == plain
+    compact(tmp_path)
+    assert words() == plain
