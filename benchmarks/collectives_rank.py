@@ -1,11 +1,12 @@
 """One rank of collectives.py: `collectives_rank.py REQUEST ANSWER`, started by ranks.ask.
 
-Each exchange is done by pscale's mesh, recorded as in a step, and by mpi4py alone, in turns; the two share
-their arrays, so that neither has the better memory.
+Each exchange is done by pscale's mesh, recorded as in a step, by mpi4py alone, and by mpi4py alone once more
+as a control, in turns; all share their arrays, so that none has the better memory.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -73,15 +74,20 @@ def timed(exchange: Exchange) -> float:
     return perf_counter() - start
 
 
-def medians(sides: tuple[Exchange, Exchange], repeats: int) -> tuple[float, float]:
-    """Return the median times of both sides, in turns call by call; a call takes its slowest rank's."""
-    times = np.empty((repeats, 2))
-    for number in range(repeats):
-        for side in (0, 1) if number % 2 else (1, 0):
+def medians(sides: tuple[Exchange, ...], repeats: int) -> list[float]:
+    """Return the median times of the sides, in turns call by call; a call takes its slowest rank's.
+
+    The turns come in every order, so that no side has another before it more often than the rest do.
+    """
+    times, orders = (
+        np.empty((repeats, len(sides))),
+        itertools.cycle(itertools.permutations(range(len(sides)))),
+    )
+    for number, order in zip(range(repeats), orders, strict=False):
+        for side in order:
             times[number, side] = timed(sides[side])
     WORLD.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-    ours, bare = np.median(times, axis=0)
-    return float(ours), float(bare)
+    return [float(median) for median in np.median(times, axis=0)]
 
 
 def main(question: Path, answer: Path) -> None:
@@ -89,15 +95,15 @@ def main(question: Path, answer: Path) -> None:
     recorder = Recorder(["dp"])
     mesh = mpi.MpiMesh(WORLD, {"dp": WORLD.size}, [("dp",)], recorder, mpi.nodes(WORLD))
     axis, bare = mesh.axis("dp"), WORLD.Dup()
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[list[float]]] = {}
     for mib in request["mebibytes"]:
-        repeats = max(4, request["repeats"] // mib)
-        for verb, sides in pairs(axis, bare, mib << 20).items():
+        repeats = max(6, request["repeats"] // mib)
+        for verb, (ours, alone) in pairs(axis, bare, mib << 20).items():
             rounds = []
             for _ in range(request["rounds"] + 1):
                 recorder.clear()
                 recorder.enabled = True
-                rounds.append(medians(sides, repeats))
+                rounds.append(medians((ours, alone, alone), repeats))
                 recorder.enabled = False
             found[f"{verb} {mib} MiB"] = rounds[1:]
     if WORLD.rank == 0:
