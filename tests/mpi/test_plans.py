@@ -79,7 +79,7 @@ scaling: strong
 model: {kind: moe, layers: 2, width: 32, heads: 4, sequence: 32, experts: 4, top_k: 2, capacity_factor: 0.75}
 train: {batch: 8, micro_batches: 2, lr: 1.0e-2, clip: 0.5}
 ranks: 4
-launch: {oversubscribe: true, time_limit: 2m}
+launch: {oversubscribe: true, time_limit: 10m}
 sweep:
   cases:
   - {precision: bf16, tp: 2, ep: 2}
