@@ -9,7 +9,6 @@ import pandas as pd
 
 from pscale.analysis.frames import Run, calls, records
 
-_KIND = "collectives"  # of models
 _TEXTS = {"case": str, "axis": str, "verb": str, "phase": str}
 
 
@@ -51,10 +50,8 @@ def bandwidths(run: Run) -> tuple[Bandwidth, ...]:
 
 def bare_calls(run: Run) -> pd.DataFrame:
     """Return the rows of the calls of the cases of kind `collectives`, but for barriers; no rows if none."""
-    models = {case: planned.get("model", {}) for case, planned in run.planned.items()}
-    bare = [case for case, model in models.items() if model.get("kind") == _KIND]
-    measured = set(run.calls["case"].unique())
-    tables = [calls(run, case).astype(_TEXTS) for case in bare if case in measured]
+    measured = run.bare & set(run.calls["case"].unique())
+    tables = [calls(run, case).astype(_TEXTS) for case in run.planned if case in measured]
     rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     return rows if rows.empty else rows[rows["verb"] != "barrier"].copy()
 

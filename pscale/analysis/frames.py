@@ -59,6 +59,12 @@ class Run:
         return {case["id"]: case for case in self.document["cases"]}
 
     @cached_property
+    def bare(self) -> frozenset[str]:
+        """The cases of bare collectives, which train nothing."""
+        models = {case: planned.get("model", {}) for case, planned in self.planned.items()}
+        return frozenset(case for case, model in models.items() if model.get("kind") == "collectives")
+
+    @cached_property
     def pending_of(self) -> Counter[str]:
         """How many launches of each case are pending."""
         return Counter(case for case, _ in self.pending)

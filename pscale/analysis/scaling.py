@@ -172,6 +172,7 @@ class _Measured:
     """What the good launches of each case measured: medians over them, and the losses of the first."""
 
     def __init__(self, run: Run):
+        self._bare = run.bare
         good = run.cases[run.cases["status"] == "ok"]
         medians = good.groupby("case", sort=False)[list(_MEDIANS)].median()
         firsts = good.drop_duplicates("case")[["case", *_FIRSTS]]
@@ -194,7 +195,7 @@ class _Measured:
             dropped=sample.dropped if sample else 0,
             course_s=sample.course if sample else (),
             step_s=step_s,
-            samples_per_s=_rate(median["batch"], step_s),
+            samples_per_s=None if point.case in self._bare else _rate(median["batch"], step_s),
             tokens_per_s=_rate(median["tokens"], step_s),
             model_flops=flops,
             gflops=flops / seconds * 1e-9 if flops and seconds else None,

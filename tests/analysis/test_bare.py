@@ -8,6 +8,7 @@ from bare_runs import write_bare
 from synthetic import BYTES, Point, write_run
 
 from pscale.analysis.frames import load
+from pscale.analysis.scaling import points, step_samples
 from pscale.analysis.summary import summarise
 from pscale.errors import UsageError
 from pscale.report.exports import csv_tables
@@ -69,6 +70,13 @@ def test_without_the_option_there_is_no_column_and_a_run_of_something_else_is_re
     assert "of bare" not in render_markdown(summarise(trained))
     with pytest.raises(UsageError, match=re.escape("has no bare collectives; `pscale run suites/coll")):
         summarise(trained, bare=trained)
+
+
+def test_nothing_is_trained_at_a_rate_where_collectives_are_bare(trained, tmp_path):
+    bare = network(tmp_path / "bare", 2)
+    for run, trains in ((trained, True), (bare, False)):
+        found = points(run, step_samples(run, seed=0))
+        assert [point.samples_per_s is not None for point in found] == [trains] * 3
 
 
 def test_what_keeps_the_two_from_being_compared_is_said(trained, tmp_path):
