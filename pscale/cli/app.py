@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import copy
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -195,11 +196,16 @@ def report(
     The terminal's report also writes report.html, report.md and figures/ into the run's folder; html writes
     report.html there alone, csv a folder csv/; md and json are printed.
     """
-    from pscale.cli import report as command
+    from pscale.cli.drawer import Drawer, is_worthwhile
 
-    formats = [str(name) for name in figure_format or []] if figures else None
-    pictures = command.Pictures(formats=formats, style=style.value, plot=plot)
-    command.report(paths or [], reports, as_format.value, pictures, what_if or [], predict or [], bare)
+    draws = as_format == Format.terminal and style == FigureStyle.screen and figures and is_worthwhile()
+    with Drawer() if draws else nullcontext() as drawer:  # it gets ready while this process does
+        from pscale.cli import report as command
+
+        formats = [str(name) for name in figure_format or []] if figures else None
+        pictures = command.Pictures(formats=formats, style=style.value, plot=plot)
+        options = (what_if or [], predict or [], bare, drawer)
+        command.report(paths or [], reports, as_format.value, pictures, *options)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from pscale.analysis.frames import Run, load, newest
 from pscale.analysis.overlay import overlay
 from pscale.analysis.summary import Summary, summarise
 from pscale.cli.console import new_console
+from pscale.cli.drawer import Drawer
 from pscale.errors import ResultsError, UsageError
 from pscale.replay.network import Link
 from pscale.report.exports import render_json, write_csv
@@ -41,12 +42,13 @@ def report(
     what_if: Sequence[str] = (),
     predict: Sequence[int] = (),
     bare: Path | None = None,
+    drawer: Drawer | None = None,
 ) -> None:
     """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
 
     Several runs are laid over each other, and leave theirs in `reports`/overlays. `what_if` describes
     networks on which traced cases are replayed, `predict` sizes to foretell, `bare` a run of bare collectives
-    to set calls beside.
+    to set calls beside. A `drawer` draws what the terminal's report leaves.
     """
     if what_if and len(paths) > 1:
         raise UsageError("--what-if replays the calls of one run; name one")
@@ -66,9 +68,9 @@ def report(
                 _tell(write_csv(summary, Path(summary.path) / "csv"))
         case "html":
             with _writing(Path(summary.path)):
-                _tell([write_page(summary, Path(summary.path), figures=pictures.formats is not None)])
+                _tell([write_page(summary, Path(summary.path), drawn=pictures.formats is not None)])
         case _:
-            present(summary, pictures)
+            present(summary, pictures, drawer)
 
 
 def _networks(texts: Sequence[str]) -> dict[str, Mapping[str, Link]]:
@@ -87,22 +89,24 @@ def _run(paths: Sequence[Path], reports: Path) -> Run:
     return overlay(runs, reports / "overlays" / name[:_LONGEST])
 
 
-def present(summary: Summary, pictures: Pictures) -> None:
+def present(summary: Summary, pictures: Pictures, drawer: Drawer | None = None) -> None:
     """Print the report, and write its files into the run's folder."""
-    render_terminal(summary, new_console(), plot=pictures.plot)
     folder = Path(summary.path)
+    if drawer is not None:
+        drawer.ask(summary, folder / "figures", pictures.formats or FORMATS)
+    render_terminal(summary, new_console(), plot=pictures.plot)
     with _writing(folder):
-        written = _written(summary, folder, pictures)
+        written = _written(summary, folder, pictures, drawer)
     print()
     _tell(written)
 
 
-def _written(summary: Summary, folder: Path, pictures: Pictures) -> list[Path]:
+def _written(summary: Summary, folder: Path, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
     """Write the report with its figures; for publication the figures alone, into a folder of their own."""
     if pictures.formats is None:
         return write_all(summary, folder, ())
     if pictures.style == "screen":
-        return write_all(summary, folder, pictures.formats or FORMATS)
+        return write_all(summary, folder, pictures.formats or FORMATS, drawer.answer if drawer else None)
     formats, look = pictures.formats or PRINTED, LOOKS[pictures.style]
     return write_pictures(summary, folder / "figures" / pictures.style, formats, look)
 

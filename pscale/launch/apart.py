@@ -25,6 +25,12 @@ def run(module: str, folder: Path, environ: Mapping[str, str]) -> int:
             raise
 
 
+def start(module: str) -> subprocess.Popen[bytes]:
+    """Start `python -m MODULE`, whose input and output are pipes to this process."""
+    argv = [sys.executable, "-P", "-m", module]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 def end_with_parent() -> None:
     """End this process, which `run` has started, as soon as the one that waits for it is gone."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from pscale.analysis.summary import Summary
 from pscale.report.exports import write_text
@@ -14,47 +13,55 @@ from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page
 from pscale.without import without
 
-if TYPE_CHECKING:
-    from pscale.report.style import Placed
-
+Drawn = tuple[list[Path], dict[str, str]]  # files, and figures as SVG for the page by name
 FORMATS = ("svg",)
 PRINTED = ("pdf",)
 _SHOWN = ("svg", "png")  # in Markdown, the first of these that was drawn
 
 
-def write_all(summary: Summary, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_all(
+    summary: Summary, folder: Path, formats: Sequence[str] = FORMATS, drawn: Callable[[], Drawn] | None = None
+) -> list[Path]:
     """Write report.html, report.md and figures/ into `folder`; returns the files, the page first.
 
-    Without `formats` there is no figure, neither in a file nor on the page.
+    Without `formats` there is no figure, neither in a file nor on the page. `drawn` waits for the figures
+    where another process has been asked for them.
     """
-    drawn = _figures().draw_figures(summary) if formats else {}
-    pictures = _figures().write_figures(drawn, folder / "figures", formats) if drawn else []
+    pictures, inline = drawn() if drawn else draw_all(summary, folder / "figures", formats)
     shown = next((kind for kind in _SHOWN if kind in formats), None)
     linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{shown}"]
     markdown = write_text(folder / "report.md", render_markdown(summary, linked))
-    return [_write_page(summary, folder, drawn), markdown, *pictures]
+    return [_write_page(summary, folder, inline), markdown, *pictures]
+
+
+def draw_all(summary: Summary, folder: Path, formats: Sequence[str]) -> Drawn:
+    """Write every figure that the run has data for into `folder`; none without `formats`."""
+    if not formats:
+        return [], {}
+    drawn = figures().draw_figures(summary)
+    return figures().write_figures(drawn, folder, formats) if drawn else [], figures().inline_figures(drawn)
 
 
 def write_pictures(summary: Summary, folder: Path, formats: Sequence[str], look: Look) -> list[Path]:
     """Write figures alone into `folder`; returns the files."""
-    drawn: list[Path] = _figures().write_figures(
-        _figures().draw_figures(summary, look), folder, formats, look
-    )
+    drawn: list[Path] = figures().write_figures(figures().draw_figures(summary, look), folder, formats, look)
     return drawn
 
 
-def write_page(summary: Summary, folder: Path, *, figures: bool) -> Path:
-    """Write report.html alone into `folder`; returns the file."""
-    return _write_page(summary, folder, _figures().draw_figures(summary) if figures else {})
+def write_page(summary: Summary, folder: Path, *, drawn: bool) -> Path:
+    """Write report.html alone into `folder`, with figures or without; returns the file."""
+    return _write_page(
+        summary, folder, figures().inline_figures(figures().draw_figures(summary)) if drawn else {}
+    )
 
 
-def _write_page(summary: Summary, folder: Path, drawn: Mapping[str, Placed]) -> Path:
-    inline = _figures().inline_figures(drawn) if drawn else {}
+def _write_page(summary: Summary, folder: Path, inline: Mapping[str, str]) -> Path:
     return write_text(folder / "report.html", render_page(summary, inline))
 
 
-def _figures() -> ModuleType:
+def figures() -> ModuleType:
+    """Return the module that draws: importing it takes half a second."""
     with without("scipy"):  # seaborn would import it for densities, which no figure has: a second
-        from pscale.report import figures  # noqa: PLC0415 - matplotlib takes half a second
+        from pscale.report import figures as module  # noqa: PLC0415
 
-    return figures
+    return module

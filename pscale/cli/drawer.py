@@ -1,0 +1,79 @@
+"""What draws the figures of a report in a process of its own: `python -m pscale.cli.drawer`.
+
+It imports its libraries while the one that reports reads and counts, and draws while that one prints.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pscale.errors import ResultsError
+from pscale.launch import apart
+
+if TYPE_CHECKING:
+    from pscale.analysis.summary import Summary
+    from pscale.report.publish import Drawn
+
+
+class Drawer:
+    """A process that draws once, if it is asked to; nothing is left of it behind the block."""
+
+    def __enter__(self) -> Self:
+        self._process = apart.start(__name__)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError), self._process:  # what it has not read is for nobody
+            self._process.kill()
+
+    def ask(self, summary: Summary, folder: Path, formats: Sequence[str]) -> None:
+        """Let it draw a run's figures into `folder`."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError), self._process.stdin as pipe:
+            pickle.dump((summary, folder, formats), pipe)
+
+    def answer(self) -> Drawn:
+        """Return what it has drawn; raises what it has raised, and ResultsError where it has died."""
+        assert self._process.stdout is not None
+        try:
+            found: Drawn | Exception = pickle.load(self._process.stdout)
+        except EOFError:
+            raise ResultsError(
+                f"what draws has ended with status {self._process.wait()}; --no-figures reports without it"
+            ) from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def is_worthwhile() -> bool:
+    """Tell whether there is a core for it: what it imports is for the most part imported here too."""
+    return len(os.sched_getaffinity(0)) > 1
+
+
+def main() -> None:
+    """Draw what is asked for on standard input, and answer on standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that has started it ends it
+    from pscale.report.publish import draw_all, figures
+
+    figures()  # takes its time
+    try:
+        asked = pickle.load(sys.stdin.buffer)
+    except EOFError:  # nothing is to be drawn
+        return
+    try:
+        answer: Drawn | Exception = draw_all(*asked)
+    except Exception as error:  # raised again where it is waited for
+        answer = error
+    pickle.dump(answer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()
