@@ -26,11 +26,13 @@ import numpy as np
 
 from pscale.config import Case, Model, Plan, Train, to_dict
 from pscale.results.compact import compact
-from pscale.results.store import write_columns
+from pscale.results.schema import Table
+from pscale.results.store import part_paths, write_columns
 
 PHASES = np.array(["data", "forward", "backward", "sync", "update"])
 SHARES = np.array([0.02, 0.3, 0.55, 0.05, 0.08])
 STEPS = 20
+TOGETHER = 1000  # launches in a part
 VERBS = 3  # all-reduce, all-gather, reduce-scatter: rows of calls of a rank and step
 ROWS_OF_RANK = STEPS * (len(PHASES) + VERBS)
 
@@ -83,10 +85,10 @@ def write_document(folder: Path, cases: list[Case], repeats: int) -> None:
     (folder / "run.json").write_text(json.dumps(document))
 
 
-def write_launch(
-    data: Path, case: Case, repeat: int, random: np.random.Generator, steps: int = STEPS
-) -> None:
-    """Write a launch in which every rank computes about 0.1 s a step, and waits for the slowest."""
+def launch_tables(
+    case: Case, repeat: int, random: np.random.Generator, steps: int = STEPS
+) -> dict[Table, dict[str, Any]]:
+    """Return a launch in which every rank computes about 0.1 s a step, and waits for the slowest."""
     ranks, phases = case.ranks, len(PHASES)
     compute = 0.1 * SHARES * (1 + 0.02 * random.random((ranks, steps, phases)))
     busy = compute.sum(axis=2)
@@ -113,12 +115,25 @@ def write_launch(
         "end_s": np.broadcast_to(np.repeat(ends, phases), (ranks, steps * phases)),
         "ideal_end_s": np.broadcast_to(np.repeat(ends - 0.004, phases), (ranks, steps * phases)),
     }
-    write_columns(data, "steps", case.id, repeat, {name: flat(values) for name, values in columns.items()})
-    if ranks > 1:
-        write_columns(data, "calls", case.id, repeat, call_columns(ranks, steps, wait))
-    write_columns(data, "ranks", case.id, repeat, rank_columns(ranks, float(ends[-1])))
     step_s = float(np.median(np.diff(ends, prepend=0)))
-    write_columns(data, "cases", case.id, repeat, case_columns(case, repeat, step_s))
+    tables: dict[Table, dict[str, Any]] = {
+        "steps": {name: flat(values) for name, values in columns.items()},
+        "ranks": rank_columns(ranks, float(ends[-1])),
+        "cases": case_columns(case, repeat, step_s),
+    }
+    return tables | ({"calls": call_columns(ranks, steps, wait)} if ranks > 1 else {})
+
+
+def write_together(data: Path, cases: list[Case], random: np.random.Generator, steps: int) -> None:
+    """Write a launch of each case, all in one part a table: a file a launch would take minutes."""
+    parts: dict[Table, list[dict[str, Any]]] = {}
+    for case in cases:
+        for table, columns in launch_tables(case, 0, random, steps).items():
+            length = len(next(iter(columns.values())))
+            parts.setdefault(table, []).append({"case": [case.id] * length, **columns})
+    for table, launches in parts.items():
+        joined = {name: [row for launch in launches for row in launch[name]] for name in launches[0]}
+        write_columns(data, table, cases[0].id, 0, joined)
 
 
 def flat(values: Any) -> Any:
@@ -204,19 +219,19 @@ def rows_run(folder: Path, rows: int, most: int) -> str:
     random = np.random.default_rng(1)
     for case in cases:
         for repeat in range(repeats):
-            write_launch(folder / "data", case, repeat, random)
+            for table, columns in launch_tables(case, repeat, random).items():
+                write_columns(folder / "data", table, case.id, repeat, columns)
     compact(folder / "data")  # as when a run has ended
     return f"{ROWS_OF_RANK * sum(sizes) * repeats:,} rows, {sizes[-1]} ranks, {len(cases) * repeats} launches"
 
 
 def cases_run(folder: Path, count: int) -> str:
-    """Write so many cases of 1 and 2 ranks, a launch and five steps each, and join their parts."""
+    """Write so many cases of 1 and 2 ranks, a launch and five steps each."""
     cases = [case_of(1 + number % 2, number) for number in range(1, count + 1)]
     write_document(folder, cases, 1)
     random = np.random.default_rng(1)
-    for case in cases:
-        write_launch(folder / "data", case, 0, random, steps=5)
-    compact(folder / "data")
+    for first in range(0, count, TOGETHER):
+        write_together(folder / "data", cases[first : first + TOGETHER], random, steps=5)
     return f"{count:,} cases, a launch each"
 
 
@@ -226,12 +241,13 @@ def runs_folder(root: Path, launches: int, of_run: int = 1000) -> str:
     first = root / "large" / "run-0"
     cases_run(first, of_run)
     for table in ("steps", "calls", "ranks"):
-        (first / "data" / f"{table}.parquet").unlink(missing_ok=True)
+        for part in part_paths(first / "data", table):
+            part.unlink()
     for number in range(1, count):
         other = root / "large" / f"run-{number}"
         (other / "data").mkdir(parents=True)
-        for file in ("run.json", "data/cases.parquet"):
-            (other / file).write_bytes((first / file).read_bytes())
+        for file in (first / "run.json", *part_paths(first / "data", "cases")):
+            (other / file.relative_to(first)).write_bytes(file.read_bytes())
     return f"{count} runs, {count * of_run:,} launches"
 
 
