@@ -7,10 +7,12 @@ touched by what becomes of them, nor to hold what it has read while they work.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.cli.report import Pictures, present
 from pscale.errors import FAILED, INTERRUPTED, PscaleError
 from pscale.launch import apart
@@ -34,9 +36,10 @@ def publish(folder: Path) -> bool:
     """Report a run; tell whether every case ran well. Expectations are for `check`."""
     with Journal.open(folder).locked():  # two that join one table's parts would lose some
         compact(folder / "data")
-    run = load(folder)
-    summary = summarise(run, short=True)
-    present(summary, Pictures())
+    with Drawer() if is_worthwhile() else nullcontext() as drawer:
+        run = load(folder)
+        summary = summarise(run, short=True)
+        present(summary, Pictures(), drawer)
     return summary.complete and not run.pending
 
 
