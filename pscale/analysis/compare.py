@@ -78,7 +78,7 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     was, there is no difference to speak of; where it could not, the runs are too noisy to tell.
     """
     # Runs may have the same seed; draws of one side must not follow those of the other.
-    times = [scaling.step_samples(run, 2 * seed_of(run) + side) for side, run in enumerate((a, b))]
+    times = [scaling.step_samples(run, 2 * run.seed + side) for side, run in enumerate((a, b))]
     pairs = _pairs(a, b)
     labels = labels_of(a)
     found = [
@@ -216,12 +216,6 @@ def labels_of(run: Run) -> dict[str, str]:
     """Return the label of every case, in the suite's order; of those that the suite no longer has, too."""
     stored = dict(zip(run.cases["case"].astype(str), run.cases["label"].astype(str), strict=True))
     return {case: str(plan.get("label") or case) for case, plan in run.planned.items()} | stored
-
-
-def seed_of(run: Run) -> int:
-    """Return the seed of a run's draws."""
-    seed = run.document.get("seed")
-    return seed if isinstance(seed, int) and seed >= 0 else 0
 
 
 def name_of(run: Run) -> str:

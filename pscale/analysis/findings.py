@@ -30,13 +30,11 @@ class Findings:
 
     def __init__(self, run: Run):
         self.run = run
-        seed = run.document.get("seed")
-        self._seed = seed if isinstance(seed, int) and seed >= 0 else 0
 
     @cached_property
     def times(self) -> Mapping[str, Sample]:
         """The step times of every measured case."""
-        return scaling.step_samples(self.run, self._seed)
+        return scaling.step_samples(self.run, self.run.seed)
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -51,7 +49,7 @@ class Findings:
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
         """The efficiencies of every case."""
-        return with_threads(efficiency.trees(self._launches, self._bases, self._seed), self.threads)
+        return with_threads(efficiency.trees(self._launches, self._bases, self.run.seed), self.threads)
 
     @cached_property
     def phase_trees(self) -> tuple[Tree, ...]:
@@ -127,7 +125,7 @@ class Findings:
     def models(self, asked: Sequence[int]) -> tuple[Model, ...]:
         """Return a law for every series; `asked` are the sizes to foretell."""
         return models(
-            self.points, self.times, self._of_phases, asked=asked, sharing=self._sharing, seed=self._seed
+            self.points, self.times, self._of_phases, asked=asked, sharing=self._sharing, seed=self.run.seed
         )
 
     def largest_wait(self) -> WaitMap | None:

@@ -58,6 +58,12 @@ class Run:
         """The configuration of every case of the suite, by case id, in the suite's order."""
         return {case["id"]: case for case in self.document["cases"]}
 
+    @property
+    def seed(self) -> int:
+        """The seed of a run's draws; 0 where its document has none that is one."""
+        seed = self.document.get("seed")
+        return seed if isinstance(seed, int) and seed >= 0 else 0
+
     @cached_property
     def bare(self) -> frozenset[str]:
         """The cases of bare collectives, which train nothing."""

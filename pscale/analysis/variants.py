@@ -16,7 +16,6 @@ from pscale.analysis.compare import (
     name_of,
     notes,
     reason,
-    seed_of,
 )
 from pscale.analysis.frames import Run
 from pscale.analysis.pairs import paired
@@ -38,7 +37,7 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     series = list(dict.fromkeys(_series(run, case) for case in run.planned))
     if len(series) == 1:
         raise ResultsError(f"{run.path}: has no variants to compare; name a second run")
-    times = scaling.step_samples(run, seed_of(run))
+    times = scaling.step_samples(run, run.seed)
     pairs, labels = _pairs(run, series[0]), labels_of(run)
     found = [
         Matched(
