@@ -16,7 +16,7 @@ from pscale.mesh.grid import coordinates
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
 from pscale.number import BYTES
-from pscale.parallel.fitting import multiples
+from pscale.parallel.fitting import alternatives, divisors, multiples
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
@@ -190,8 +190,16 @@ def check(case: Case) -> None:
     if plan.schedule == "interleaved" and micro % pp:
         raise PlanError(
             f"schedule interleaved: micro_batches {micro} does not divide by pp {pp}; "
-            f"micro_batches {multiples(micro, pp)} would"
+            f"micro_batches {_rounds(case)} would"
         )
+
+
+def _rounds(case: Case) -> str:
+    """Write the nearest numbers of micro-batches that are whole rounds of stages, of this batch if any is."""
+    micro, pp = case.train.micro_batches, case.plan.pp
+    fits = [count for count in divisors(case.train.batch // case.plan.batch_parts) if count % pp == 0]
+    near = [count for count in fits if count < micro][-1:] + [count for count in fits if count > micro][:1]
+    return alternatives(near) if near else multiples(micro, pp)
 
 
 def _fitting(model: Model, plan: Plan) -> str:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from pscale.config import Case, Model
 from pscale.data import check as check_data
-from pscale.errors import PlanError, UsageError
+from pscale.errors import PlanError, SuiteError, UsageError
 from pscale.parallel.strategies import check as check_plan
-from pscale.suite.document import Path_, dotted
+from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.draft import Draft, written
+from pscale.suite.fields import GROUPS, full_name
 from pscale.suite.late import lateness_problems
 from pscale.suite.problems import Problem, suite_error
 from pscale.suite.suite import Suite
@@ -20,6 +21,7 @@ _WAYS_OUT = (
     'leave such cases out with `exclude: ["ranks * threads > cores"]`, or let ranks share cores with '
     "`launch: {oversubscribe: true}`"
 )
+_NAME = re.compile(r"\w+(?:\.\w+)*")
 _FIELD = re.compile(r"\b(model|data|train)\.(\w+)")
 
 
@@ -37,11 +39,28 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
             problems.setdefault(path, Problem(path, f"{draft.case.label}: {problem.message}"))
     if problems:
         raise suite_error(problems.values(), suite.places)
-    shortages = [text for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]
-    refusals = [text for draft in drafts if (text := _refusal(draft.case))]
+    shortages = [(draft, text) for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]
+    refusals = [(draft, text) for draft in drafts if (text := _refusal(draft.case))]
     if shortages or refusals:
-        lines = [f"{suite.file}: {text}" for text in shortages + refusals]
+        lines = [_placed(suite, draft, text) for draft, text in shortages + refusals]
         raise PlanError("\n".join([*lines, *([_WAYS_OUT] if shortages else [])]))
+
+
+def _placed(suite: Suite, draft: Draft, text: str) -> str:
+    """Put before why a case cannot be where a field that it names was written, in the sweep if it can be."""
+    fields = [field for name in _NAME.findall(text) if (field := full_name(name) or GROUPS.get(name))]
+    swept = [
+        setting.written
+        for field in fields
+        for setting in draft.point
+        if f"{setting.field}.".startswith(f"{field}.")
+    ]
+    paths = [*swept, *(tuple(field.split(".")) for field in fields)]
+    place = next((suite.places[path] for path in paths if path in suite.places), Place(file=suite.file))
+    option = f"{place.option}: " if place.option else ""
+    return str(
+        SuiteError(f"{option}{draft.case.label}: {text}", file=place.file or suite.file, line=place.line)
+    )
 
 
 def _model_problems(model: Model) -> list[Problem]:
@@ -90,12 +109,12 @@ def _shortage(case: Case, cores: float) -> str:
     if needed <= cores or case.launch.oversubscribe:
         return ""
     product = f"ranks {case.ranks} x threads {case.threads} = {needed} cores"
-    return f"{case.label}: {product}, this machine has {cores:g}"
+    return f"{product}, this machine has {cores:g}"
 
 
 def _refusal(case: Case) -> str:
     try:
         check_plan(case)
     except PlanError as error:
-        return f"{case.label}: {error}"
+        return str(error)
     return ""

@@ -51,6 +51,8 @@ INJECTED = ("inject.", "jitter.")  # goes by its full name alone, so that nobody
 _CALLED = [leaf for leaf in LEAVES if not leaf.startswith(INJECTED)]
 _LAST = Counter(leaf.rpartition(".")[2] for leaf in _CALLED)
 SHORT = {last: leaf for leaf in _CALLED if _LAST[last := leaf.rpartition(".")[2]] == 1}  # clear alone
+# Groups within groups, by their last part: a plan that cannot be speaks of a `matrix`.
+GROUPS = {leaf.split(".")[-2]: leaf.rpartition(".")[0] for leaf in _CALLED if leaf.count(".") == 2}
 BY_MEMBER = {"precision": "type"}  # groups that a single value may stand for: `precision: float64`
 for _group, _member in BY_MEMBER.items():
     SHORT[_group] = SHORT.pop(_member)

@@ -17,6 +17,8 @@ from pscale.suite.fields import LEAVES, SHORT, groups
 from pscale.suite.schema.file import Expect, File
 from pscale.suite.schema.group import Group
 
+_LISTED = 30  # names in a hint: as many as the largest group has fields, and no screenful
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -49,10 +51,13 @@ def found_by_pydantic(error: ValidationError, values: Any, top: type[Group] = Fi
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is meant, or at all of them."""
+    """Return a hint at the known word that is meant, or at those that are known."""
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
+    if near:
+        return f"did you mean '{near[0]}'?"
+    more = len(known) > _LISTED
+    return f"expected one of {', '.join(known[:_LISTED])}{', …: `pscale schema` has all' if more else ''}"
 
 
 def nearest_field(name: str, others: Iterable[str] = ()) -> str:
@@ -110,6 +115,11 @@ def _unknown_field(path: Path_, values: Any, top: type[Group]) -> str:
         kind = values[path[0]].get("kind", "")
         known = list(groups(group)[kind].model_fields)
         holder = f"'{group}'" + (f" of kind {kind}" if kind else "")
+        having = [other for other, fields in groups(group).items() if path[-1] in fields.model_fields]
+        if having:
+            holder += f", unlike that of kind {' or '.join(having)},"
+        elif leaf := SHORT.get(str(path[-1])):
+            return f"{holder} has no such field; did you mean '{leaf}'?"
     return f"{holder} has no such field; {nearest(str(path[-1]), known)}"
 
 

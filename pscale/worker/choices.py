@@ -93,6 +93,8 @@ def _reviewed(tallies: Sequence[Tally], review: Callable[[int, int, Array, Array
     for tally in tallies:
         micro_batches = count()
         tally.review = lambda p, chosen, b=tally.block, m=micro_batches: review(b, next(m), p, chosen)
-    yield
-    for tally in tallies:
-        tally.review = None
+    try:
+        yield
+    finally:
+        for tally in tallies:
+            tally.review = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from plans import TEXT, on_plan
 
-from pscale.config import Model, Plan
+from pscale.config import Matrix, Model, Plan
 from pscale.errors import PlanError
 from pscale.parallel import fitting
 from pscale.parallel.strategies import check
@@ -47,3 +47,25 @@ def test_a_sequence_that_is_named_suits_all_that_cut_it(tp, cp, placement):
             for fit in map(int, re.findall(r"\d+", named[1])):
                 check(case_of(fit))
     assert refusals > 10
+
+
+@pytest.mark.parametrize("batch", [4, 6, 12, 20])
+def test_micro_batches_that_are_named_are_whole_rounds_of_the_batch(batch):
+    plan = Plan(pp=2, schedule="interleaved", virtual_stages=2)
+
+    def case_of(micro_batches):
+        train = replace(TEXT.train, batch=batch, micro_batches=micro_batches)
+        return replace(on_plan(TEXT, plan), train=train, model=Model(layers=4, heads=2, width=8, sequence=8))
+
+    with pytest.raises(
+        PlanError, match=r"micro_batches 1 does not divide by pp 2; micro_batches [\d or]+ would"
+    ) as said:
+        check(case_of(1))
+    for fit in re.findall(r"\d+", str(said.value).rpartition("micro_batches")[2]):
+        check(case_of(int(fit)))
+
+
+def test_a_square_that_is_named_has_the_ranks_of_the_case():
+    plan = Plan(matrix=Matrix(tx=2, ty=4, algorithm="cannon"))
+    with pytest.raises(PlanError, match="tx 2 is not ty 4; tx 2 and ty 2 would work, or algorithm summa"):
+        check(on_plan(TEXT, plan))

@@ -55,8 +55,20 @@ def test_a_suite_is_read_with_its_defaults(suite):
         (
             "kind: gpt",
             "kind: gpt, experts: 8",
-            ["weak.yaml:4: model.experts: ", "of kind gpt has no such field"],
+            [
+                "weak.yaml:4: model.experts: ",
+                "'model' of kind gpt, unlike that of kind moe, has no such field",
+            ],
         ),
+        (
+            "bucket: 4MiB",
+            "micro_batches: 2",
+            [
+                "weak.yaml:11: plan.micro_batches: ",
+                "'plan' has no such field; did you mean 'train.micro_batches'?",
+            ],
+        ),
+        ("bucket: 4MiB", "algorithm: cannon", ["did you mean 'plan.matrix.algorithm'?"]),
         (
             "launch: {",
             "launch: {omp: {proc_bnd: close}, ",
@@ -67,7 +79,11 @@ def test_a_suite_is_read_with_its_defaults(suite):
             "require: {blas_threading: openm}",
             ["require.blas_threading: 'openm' is not possible; did you mean 'openmp'?"],
         ),
-        ("kind: gpt", "kind: block", ["weak.yaml:4: model.layers: ", "of kind block has no such field"]),
+        (
+            "kind: gpt",
+            "kind: block",
+            ["weak.yaml:4: model.layers: ", "of kind block, unlike that of kind gpt or moe, has"],
+        ),
         ("kind: text", "kind: linear", ["weak.yaml:5: data.source: ", "expected one of kind, samples"]),
         (
             "dp: ranks",
@@ -336,6 +352,10 @@ def test_an_override_of_a_group_keeps_the_rest_and_where_it_was_written(suite):
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
+        (
+            "foo=3",
+            ["--set foo=3: a suite has no such field; expected one of title, ", "`pscale schema` has all"],
+        ),
         ("wdith=3", ["--set wdith=3: a suite has no such field; did you mean 'width'?"]),
         ("repat=3", ["did you mean 'repeat'?"]),
         ("kind=block", ["did you mean 'model.kind' or 'data.kind'?"]),

@@ -20,8 +20,10 @@ from worker.test_memory import held, planned, predicted
 
 from pscale.config import Matrix, Model, Plan, Precision
 from pscale.errors import PlanError
+from pscale.mesh.solo import SoloMesh
 from pscale.nn import kernels
 from pscale.nn.kernels.narrow import NarrowFusedKernels, NarrowKernels
+from pscale.nn.routing import Tally
 from pscale.number import ROUNDOFF, number, tolerance
 from pscale.parallel.strategies import check
 from pscale.worker.choices import Following, Noting
@@ -121,6 +123,14 @@ def followed(noting, case, folder):
 def gradients(run):
     """Return those of the first step: the choices of later ones are not followed."""
     return {name: whole for name, whole in run.tensors.items() if name[0] == "gradients"}
+
+
+def test_routers_show_their_choices_no_more_after_a_step_that_failed():
+    tally = Tally(block=0, loads=np.zeros(4, np.int64))
+    noting = Noting(on_one_rank(routed("bf16")), SoloMesh())
+    with pytest.raises(ArithmeticError), noting([tally]):
+        raise ArithmeticError
+    assert tally.review is None
 
 
 @pytest.mark.parametrize(("dtype", "top_k", "plan"), ROUTED, ids=name)

@@ -86,7 +86,8 @@ def _check_grid(case: Case) -> None:
         )
     if grid.algorithm == "cannon" and grid.tx != grid.ty:
         sides = dict.fromkeys((max(min(grid.tx, grid.ty), 2), max(grid.tx, grid.ty)))
-        fits = [f"tx {size} and ty {size}" for size in sides]
+        held = [size for size in sides if case.ranks % size**2 == 0]  # dp takes the rest
+        fits = [f"tx {size} and ty {size}" for size in held or sides]
         raise PlanError(
             f"algorithm cannon needs a square, and tx {grid.tx} is not ty {grid.ty}; "
             f"{' or '.join(fits)} would work, or algorithm summa"
