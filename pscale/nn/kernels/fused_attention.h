@@ -4,7 +4,11 @@
    the products read and what they add up is packed beside them, as rows of a head lie a whole token apart. */
 
 #define AT(view, b, h) ((REAL *)(view)->data + (b) * (view)->sequence + (h) * (view)->head)
-#define LEFT(...) ((struct NAME(left)){__VA_ARGS__})
+/* Dense rows; those of queries that see ever more keys; those of keys that ever fewer queries see. */
+#define FAR (INT64_MAX / 2)
+#define LEFT(data, row) ((struct NAME(left)){data, row, 1, -FAR, FAR})
+#define SEEN(data, row, seen) ((struct NAME(left)){data, row, 1, -FAR, seen})
+#define SEEN_BY(data, column, seen) ((struct NAME(left)){data, 1, column, 1 - (seen), FAR})
 #define RESULT(...) ((struct NAME(result)){__VA_ARGS__})
 #define ROWS_OF(packed, first) ((struct NAME(right)){(packed) + (first) * w.pitch, w.pitch, PANEL})
 #define COLUMNS_OF(packed, first) ((struct NAME(right)){(packed) + (first) * width, PANEL, PANEL * width})
@@ -68,7 +72,7 @@ static void NAME(attend_head)(const struct piece *piece, int64_t b, int64_t h, c
             NAME(pack_rows)(qs, q->row, rows, width, (REAL)piece->scale, w.q_rows, w.pitch);
             packed = tile;
         }
-        NAME(multiply)(rows, keys, width, LEFT(w.q_rows, w.pitch, 1), COLUMNS_OF(w.k_columns, tile->key),
+        NAME(multiply)(rows, keys, width, LEFT(w.q_rows, w.pitch), COLUMNS_OF(w.k_columns, tile->key),
                        RESULT(w.p, w.stride), 0);
         NAME(softmax_rows)(w.p, w.stride, rows, keys, tile->seen, highest, AT(total, b, h) + tile->row, shrink);
         if (kept) {
@@ -76,8 +80,8 @@ static void NAME(attend_head)(const struct piece *piece, int64_t b, int64_t h, c
             NAME(unpack_rows)(w.p, w.stride, rows, keys, 1, AT(exponentials, b, h) + tile->offset, keys, 0);
         }
         if (!first) NAME(scale_rows)(ys, w.pitch, shrink, ys, w.pitch, rows, width);
-        NAME(multiply)(rows, width, keys, LEFT(w.p, w.stride, 1), ROWS_OF(w.v_rows, tile->key), RESULT(ys, w.pitch),
-                       !first);
+        NAME(multiply)(rows, width, keys, SEEN(w.p, w.stride, tile->seen), ROWS_OF(w.v_rows, tile->key),
+                       RESULT(ys, w.pitch), !first);
     }
     NAME(unpack_rows)(w.y, w.pitch, piece->queries, width, 1, AT(y, b, h), y->row, 0);
 }
@@ -122,23 +126,23 @@ static void NAME(attend_backward_head)(const struct piece *piece, int64_t b, int
             packed = tile;
         }
         for (int64_t start = 0; start < tile->keys; start += SPAN, add_to_q = 1) {
-            int64_t keys = MIN(SPAN, tile->keys - start), key = tile->key + start;
+            int64_t keys = MIN(SPAN, tile->keys - start), key = tile->key + start, seen = tile->seen - start;
             if (kept) {
                 const REAL *e = AT(exponentials, b, h) + tile->offset + start;
                 NAME(scale_rows)(e, tile->keys, factor, w.p, w.stride, rows, keys);
             } else {
-                NAME(multiply)(rows, keys, width, LEFT(w.q_rows, w.pitch, 1), COLUMNS_OF(w.k_columns, key),
+                NAME(multiply)(rows, keys, width, LEFT(w.q_rows, w.pitch), COLUMNS_OF(w.k_columns, key),
                                RESULT(w.p, w.stride), 0);
-                NAME(probability_rows)(w.p, w.stride, rows, keys, tile->seen, factor);
+                NAME(probability_rows)(w.p, w.stride, rows, keys, seen, factor);
             }
-            NAME(multiply)(keys, width, rows, LEFT(w.p, 1, w.stride), ROWS_OF(w.dy_rows, 0),
+            NAME(multiply)(keys, width, rows, SEEN_BY(w.p, w.stride, seen), ROWS_OF(w.dy_rows, 0),
                            RESULT(w.dv + key * w.pitch, w.pitch), add_to_k);
-            NAME(multiply)(rows, keys, width, LEFT(w.dy_rows, w.pitch, 1), COLUMNS_OF(w.v_columns, key),
+            NAME(multiply)(rows, keys, width, LEFT(w.dy_rows, w.pitch), COLUMNS_OF(w.v_columns, key),
                            RESULT(w.ds, w.stride), 0);
             NAME(softmax_backward_rows)(w.ds, w.p, w.stride, w.along, rows, keys);
-            NAME(multiply)(rows, width, keys, LEFT(w.ds, w.stride, 1), ROWS_OF(w.k_rows, key), RESULT(dqs, w.pitch),
+            NAME(multiply)(rows, width, keys, SEEN(w.ds, w.stride, seen), ROWS_OF(w.k_rows, key), RESULT(dqs, w.pitch),
                            add_to_q);
-            NAME(multiply)(keys, width, rows, LEFT(w.ds, 1, w.stride), ROWS_OF(w.q_rows, 0),
+            NAME(multiply)(keys, width, rows, SEEN_BY(w.ds, w.stride, seen), ROWS_OF(w.q_rows, 0),
                            RESULT(w.dk + key * w.pitch, w.pitch), add_to_k);
         }
     }
@@ -181,7 +185,10 @@ void NAME(normalise)(const struct view *y, const struct view *total, int64_t seq
 }
 
 #undef AT
+#undef FAR
 #undef LEFT
+#undef SEEN
+#undef SEEN_BY
 #undef RESULT
 #undef ROWS_OF
 #undef COLUMNS_OF

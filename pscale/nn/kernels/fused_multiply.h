@@ -30,13 +30,20 @@ UNIT_TARGET static inline __attribute__((always_inline)) void OF_UNIT(block)(
         for (int n = 0; n < vectors; n++) STORE(c + row * c_row, n) = sums[row][n];
 }
 
-/* All rows of so many vectors of columns. */
+/* All rows of so many vectors of columns; `first` and `stop` as those of a left operand. */
 UNIT_TARGET static inline __attribute__((always_inline)) void OF_UNIT(columns)(
-    int vectors, int64_t m, int64_t depth, const REAL *a, int64_t a_row, int64_t a_column, const REAL *b, int64_t b_row,
-    REAL *c, int64_t c_row, int add) {
-#define BLOCK(rows) OF_UNIT(block)(rows, vectors, depth, a, a_row, a_column, b, b_row, c, c_row, add)
-    for (; m >= BLOCK_ROWS; m -= BLOCK_ROWS, a += BLOCK_ROWS * a_row, c += BLOCK_ROWS * c_row) BLOCK(BLOCK_ROWS);
-    switch (m) {
+    int vectors, int64_t m, int64_t depth, const REAL *a, int64_t a_row, int64_t a_column, int64_t first, int64_t stop,
+    const REAL *b, int64_t b_row, REAL *c, int64_t c_row, int add) {
+    int64_t row = 0;
+#define BLOCK(rows)                                                                                  \
+    do {                                                                                             \
+        int64_t from = MAX(0, first + row), to = MIN(depth, stop + row + (rows) - 1);                \
+        OF_UNIT(block)(rows, vectors, to - from, a + from * a_column, a_row, a_column,               \
+                       b + from * b_row, b_row, c, c_row, add);                                      \
+    } while (0)
+    for (; row + BLOCK_ROWS <= m; row += BLOCK_ROWS, a += BLOCK_ROWS * a_row, c += BLOCK_ROWS * c_row)
+        BLOCK(BLOCK_ROWS);
+    switch (m - row) {
         case 5: BLOCK(5); break;
         case 4: BLOCK(4); break;
         case 3: BLOCK(3); break;
@@ -55,9 +62,10 @@ UNIT_TARGET static void OF_UNIT(multiply)(int64_t m, int64_t n, int64_t depth, s
             const REAL *bs = b.data + column / PANEL * b.panel + column % PANEL + start * b.row;
             REAL *cs = c.data + column;
             int64_t left = MIN(n - column, PANEL - column % PANEL);
-#define COLUMNS(vectors)                                                                                \
-    (step = (vectors) * LANES,                                                                          \
-     OF_UNIT(columns)((int)(vectors), m, deep, as, a.row, a.column, bs, b.row, cs, c.row, add))
+#define COLUMNS(vectors)                                                                             \
+    (step = (vectors) * LANES,                                                                       \
+     OF_UNIT(columns)((int)(vectors), m, deep, as, a.row, a.column, a.first - start, a.stop - start, \
+                      bs, b.row, cs, c.row, add))
             if (left > (UNIT_VECTORS - 1) * LANES)
                 COLUMNS(UNIT_VECTORS);
             else if (left > LANES)

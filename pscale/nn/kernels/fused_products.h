@@ -9,6 +9,7 @@
 struct NAME(left) {
     const REAL *data;
     int64_t row, column; /* from one to the next, in numbers */
+    int64_t first, stop; /* row r has zeros before column first + r and from stop + r on, left out */
 };
 
 struct NAME(right) { /* read up to whole lines */

@@ -23,14 +23,14 @@ VECTORISED static void NAME(softmax_rows)(REAL *scores, int64_t stride, int64_t 
     }
 #pragma omp simd
     for (int64_t row = 0; row < rows; row++) {
-        shrink[row] = NAME(exponential)(shrink[row]);
+        shrink[row] = NAME(exponential_below)(shrink[row]);
         total[row] *= shrink[row];
     }
     for (int64_t row = 0; row < rows; row++) {
         REAL *s = scores + row * stride, highest = maximum[row], sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < WHOLE(keys, LINE); i++) {
-            s[i] = NAME(exponential)(s[i] - highest);
+            s[i] = NAME(exponential_below)(s[i] - highest);
             sum += s[i];
         }
         total[row] += sum;
@@ -51,7 +51,7 @@ VECTORISED static void NAME(probability_rows)(REAL *scores, int64_t stride, int6
         REAL *s = scores + row * stride, subtracted = level[row];
         int64_t whole = NAME(hide)(s, keys, MIN(keys, seen_by_first + row));
 #pragma omp simd
-        for (int64_t i = 0; i < whole; i++) s[i] = NAME(exponential)(s[i] - subtracted);
+        for (int64_t i = 0; i < whole; i++) s[i] = NAME(exponential_below)(s[i] - subtracted);
     }
 }
 
