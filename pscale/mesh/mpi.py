@@ -110,7 +110,10 @@ class MpiAxis:
         """Put `x` of every rank side by side along `dim` of `out`."""
         whole = out if dim == 0 or _leads(out, dim) else self._scratch((self.size, *x.shape), x)
         enter = self._now()
-        self._comm.Allgather(sendable(x), sendable(whole))
+        if x.itemsize == NARROW:
+            self._comm.Allgather(sendable(x), sendable(whole))
+        else:
+            self._comm.Allgather(x, whole)
         self._recorder.call(self.name, "all_gather", x.nbytes, enter, self._now())
         if whole is not out:
             self.copy(np.moveaxis(whole, 0, dim), _parted(out, dim, self.size))
@@ -150,7 +153,10 @@ class MpiAxis:
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
         enter = self._now()
-        self._comm.Alltoall(sendable(x), sendable(out))
+        if x.itemsize == NARROW:
+            self._comm.Alltoall(sendable(x), sendable(out))
+        else:
+            self._comm.Alltoall(x, out)
         self._recorder.call(self.name, "all_to_all", x.nbytes, enter, self._now())
 
     def start_send(self, x: Array, to: int) -> Pending:

@@ -1,7 +1,7 @@
 """Notes of everything that happens in a step: phases and communication calls, as rows of integers.
 
-Recording writes one row into memory that was set aside before: no I/O, no message, no allocation. What the
-rows mean is worked out after the last step (`worker.waits`).
+Recording appends one note to a list: no I/O, no message. Between two steps the notes are packed as rows into
+memory that was set aside before. What the rows mean is worked out after the last step (`worker.waits`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from time import perf_counter_ns
 from typing import Any
 
@@ -38,13 +39,16 @@ class Recorder:
     `now` is the clock of the rank in ns; every time in the rows is what it said.
     """
 
-    # What a note touches is to lie together: the data of a call have taken the caches.
+    # The data of a call have taken the caches, and what a note touches comes from far away: so it is no more
+    # than a tuple, and packed when that is near again.
     __slots__ = (
         "_axis_numbers",
         "_durations_ns",
         "_end",
         "_ended",
         "_in_step",
+        "_note",
+        "_notes",
         "_phase",
         "_requests",
         "_rows",
@@ -60,6 +64,8 @@ class Recorder:
         self._axis_numbers = {name: number for number, name in enumerate(axes)}
         self._rows = bytearray(_ROW.size * 1024)
         self._end = 0
+        self._notes: list[tuple[int, ...]] = []  # since the last step
+        self._note = self._notes.append
         self._step = self._phase = _OUTSIDE
         self._ended = 0  # when the last phase of the step did; before the first, when the step began
         self._requests: list[tuple[int, int]] = []  # axis and verb of every started call
@@ -74,13 +80,15 @@ class Recorder:
     def clear(self) -> None:
         """Forget all rows."""
         self._end = 0
+        self._notes.clear()
         self._requests.clear()
 
     def __len__(self) -> int:
-        return self._end // _ROW.size
+        return self._end // _ROW.size + len(self._notes)
 
     def rows(self) -> dict[str, NDArray[np.int64]]:
         """Return the rows noted so far, a column for each of FIELDS."""
+        self.make_rows()
         table = np.frombuffer(self._rows[: self._end], np.int64).reshape(-1, len(FIELDS))
         return {name: table[:, i] for i, name in enumerate(FIELDS)}
 
@@ -95,10 +103,11 @@ class Recorder:
             self._write(_STEP, _OUTSIDE, 0, enter, leave)
         self._durations_ns.append(leave - enter)
         self._in_step = False
+        self.make_rows()
 
     def progress(self) -> tuple[int, ...]:
         """Return numbers that stay the same only while this rank gets nowhere."""
-        return self._step, self._phase, self._end, len(self._requests), self._in_step
+        return self._step, self._phase, len(self), len(self._requests), self._in_step
 
     def place(self) -> tuple[int | None, str]:
         """Return the step and phase that are under way; None outside the steps."""
@@ -117,8 +126,8 @@ class Recorder:
 
     def last_call(self) -> dict[str, int | str] | None:
         """Return step, axis and verb of the last call that was noted; None if there is none."""
-        for end in range(self._end, 0, -_ROW.size):
-            kind, step, _, axis, verb, *_ = _ROW.unpack_from(self._rows, end - _ROW.size)
+        packed = (_ROW.unpack_from(self._rows, end - _ROW.size) for end in range(self._end, 0, -_ROW.size))
+        for kind, step, _, axis, verb, *_ in chain(reversed(self._notes), packed):
             if kind in {_CALL, _ROOT, _POSTED, _FOUND, _COMPLETED}:
                 return {"step": step, "axis": self.axes[axis], "verb": VERBS[verb]}
         return None
@@ -132,8 +141,9 @@ class Recorder:
     ) -> None:
         """Note a blocking call; `root` marks the rank that the others depend on."""
         if self.enabled:
-            kind = _ROOT if root else _CALL
-            self._write(kind, self._axis_numbers[axis], _VERB[verb], enter, leave, sent_bytes)
+            kind, of, which = _ROOT if root else _CALL, self._axis_numbers[axis], _VERB[verb]
+            step, phase = self._step, self._phase
+            self._note((kind, step, phase, of, which, sent_bytes, _OUTSIDE, _OUTSIDE, enter, leave))
 
     def copied(self, axis: str, enter: int, leave: int) -> None:
         """Note that data were arranged for an exchange."""
@@ -199,11 +209,18 @@ class Recorder:
         request: int = _OUTSIDE,
         partner: int = _OUTSIDE,
     ) -> None:
-        if self._end == len(self._rows):  # more calls than the warm-up showed
-            self._rows.extend(bytes(len(self._rows)))
-        end, step, phase = self._end, self._step, self._phase
-        _pack(self._rows, end, kind, step, phase, axis, verb, sent_bytes, request, partner, enter, leave)
-        self._end = end + _ROW_BYTES
+        self._note((kind, self._step, self._phase, axis, verb, sent_bytes, request, partner, enter, leave))
+
+    def make_rows(self) -> None:
+        """Pack the notes as rows."""
+        end, needed = self._end, _ROW_BYTES * len(self)
+        if needed > len(self._rows):  # more calls than the warm-up showed
+            self._rows.extend(bytes(needed))
+        for note in self._notes:
+            _pack(self._rows, end, *note)
+            end += _ROW_BYTES
+        self._end = end
+        self._notes.clear()
 
 
 class Phase:

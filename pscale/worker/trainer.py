@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +45,14 @@ class Trainer:
     keeping: Keeping[Bytes] = field(default_factory=Keeping)  # of what blocks keep for backward
     under_way: dict[tuple[int, int], list[Any]] = field(default_factory=dict)  # by micro-batch and part
 
-    def step(self, index: int) -> None:
-        """Run one optimizer step on this rank's samples of global batch `index`."""
+    def step(self, index: int, meet: Callable[[], None] | None = None) -> None:
+        """Run one optimizer step on this rank's samples of global batch `index`; last of all, `meet`."""
         with self.recorder.step(index), self.scaled.tolerating():
             self.differentiate(index)
             self.update(index)
+            if meet is not None:
+                with self.recorder.phase("update"):
+                    meet()
 
     def differentiate(self, index: int) -> None:
         """Bring the gradients of global batch `index` together, at the scale of the loss."""

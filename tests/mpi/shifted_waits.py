@@ -33,7 +33,7 @@ class Program:
         self.recorder, self.axis = recorder, axis
         self.random = np.random.default_rng(axis.rank)
 
-    def step(self, index):
+    def step(self, index, _meet=None):
         axis, x, y = self.axis, np.zeros(1000), np.zeros(1000)
         with self.recorder.step(index), self.recorder.phase("sync"):
             self.sleep()

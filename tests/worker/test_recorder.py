@@ -56,3 +56,18 @@ def test_a_recorder_that_is_switched_off_notes_nothing_but_still_numbers_request
         record.completed(first, 3, 4)
     assert len(record) == 0
     assert (first, second) == (0, 1)
+
+
+def test_notes_of_steps_that_have_ended_and_of_one_that_has_not_keep_their_order_and_the_last_call_is_known():
+    record = Recorder(["dp"])
+    record.enabled = True
+    record.reserve(1)
+    with record.step(0):
+        record.call("dp", "all_reduce", 8, 0, 1)
+    record.call("dp", "broadcast", 8, 2, 3)
+    assert len(record) == 3
+    assert record.last_call() == {"step": 0, "axis": "dp", "verb": "broadcast"}
+    kinds = [Kind.CALL, Kind.STEP, Kind.CALL]
+    assert [list(record.rows()["kind"]) for _ in range(2)] == [kinds, kinds]
+    record.clear()
+    assert (len(record), record.last_call()) == (0, None)

@@ -7,9 +7,10 @@ from pscale.worker.recorder import Recorder
 from pscale.worker.waits import waits
 
 
-def waits_of(*notes):
+def waits_of(*notes, sizes=None):
     """Return the waits of all ranks, where `notes[rank](recorder)` makes that rank's notes."""
-    recorders = [Recorder(["dp"]) for _ in notes]
+    sizes = sizes or {"dp": len(notes)}
+    recorders = [Recorder([*sizes]) for _ in notes]
     for recorder, note in zip(recorders, notes, strict=True):
         recorder.enabled = True
         with recorder.step(0), recorder.phase("sync"):
@@ -18,9 +19,9 @@ def waits_of(*notes):
     def one(mesh):
         rows = recorders[mesh.world.rank].rows()
         communication = rows["axis"] >= 0
-        return waits(rows, [mesh.axis("dp")])[communication].tolist()
+        return waits(rows, [mesh.axis(name) for name in sizes])[communication].tolist()
 
-    return run_ranks(len(notes), one)
+    return run_ranks(sizes, one)
 
 
 def call(verb, enter, leave, root=False):
@@ -73,6 +74,18 @@ def test_each_of_several_calls_under_way_has_its_own_partners():
         return note
 
     assert waits_of(rank(0, 5), rank(85, 75)) == [[0, 0, 5, 5], [0, 0, 5, 5]]
+
+
+def test_ranks_wait_for_those_alone_that_they_meet_on_the_axis_of_the_call():
+    def rank(dp, tp):
+        def note(record):
+            record.call("dp", "all_reduce", 8, dp, 50)
+            record.call("tp", "all_reduce", 8, tp, 100)
+
+        return note
+
+    notes = rank(10, 60), rank(20, 75), rank(40, 90), rank(25, 80)
+    assert waits_of(*notes, sizes={"dp": 2, "tp": 2}) == [[30, 15], [5, 0], [0, 0], [0, 10]]
 
 
 def message(verb, partner, posted, enter, leave):
