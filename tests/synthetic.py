@@ -32,6 +32,7 @@ class Point:
     transfer_s: float = 0.0
     hidden_s: float = 0.0  # of the all-reduce, while the rank computed
     late_s: Mapping[int, float] = field(default_factory=dict)  # more compute in `backward`, by rank
+    injected: bool = False  # that lateness
     spikes_s: Mapping[int, float] = field(default_factory=dict)  # more compute of rank 0, by step
     noise: float = 0.0  # deviation of the compute of a rank and step, relative
     launch_noise: float = 0.0  # of all steps of a launch
@@ -146,9 +147,10 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
             cell = {"rank": rank, "step": step}
             for phase, times in compute.items():
                 rows.append(cell | {"phase": phase, "end_s": end} | _times(compute_s=float(times[rank])))
+                rows[-1]["injected_s"] = float(late[rank]) * (point.injected and phase == "backward")
             waited = float(wait[rank] + tail[rank])
             times = _times(wait_s=waited, transfer_s=point.transfer_s)
-            rows.append(cell | {"phase": "sync", "end_s": end} | times)
+            rows.append(cell | {"phase": "sync", "end_s": end, "injected_s": 0.0} | times)
             if point.ranks > 1:
                 call = {"phase": "sync", "axis": point.axis, "verb": "all_reduce", "count": 1, "bytes": BYTES}
                 moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": point.hidden_s}

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from pscale.analysis import scaling
 from pscale.analysis.circumstances import Change, changes
 from pscale.analysis.difference import ALPHA, Answer, Difference, difference, holm
+from pscale.analysis.footing import unlike
 from pscale.analysis.frames import Run
+from pscale.analysis.pace import Compare, Paced, at_same_pace, of_variants, paced
 from pscale.analysis.stats import Estimate, Sample
 
 RELEVANT = 0.05
 _MOST_LAUNCHES = 200  # that anybody would wait for
+
+Side = tuple[Run, str, Sample]  # a case of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,10 @@ class Compared:
     test: str
     p: float | None
     p_corrected: float | None  # for the number of cases, after Holm
+    scatter: float | None  # of launches about their side's mean, as they ran; None: their pace is not used
+    scatter_at_pace: float | None  # of these at the same pace of the machine, which is what was compared
+    pace_slope: float | None  # relative change of the step time over that of the pace
+    pace_ratio: float | None  # time of a fixed piece of work in B over that in A
     detectable: float | None  # difference that would have been seen 8 times in 10
     launches_needed: int | None  # of each, to see the least relevant difference 8 times in 10
     answer: Answer
@@ -56,6 +64,9 @@ class Matched:
     label: str
     by: str
     difference: Difference
+    paced: Paced | None = None
+    known_pace: bool = False  # of both, whether or not it could be used
+    apart: tuple[str, ...] = ()  # why it was not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +93,12 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     pairs = _pairs(a, b)
     labels = labels_of(a)
     found = [
-        Matched(
-            case=one,
-            other=other,
+        matched(
+            difference,
+            (a, one, times[0][one]),
+            (b, other, times[1][other]),
             label=labels[one],
             by="id" if one == other else "label",
-            difference=difference(times[0][one], times[1][other]),
         )
         for one, other in pairs.items()
         if one in times[0] and other in times[1]
@@ -100,6 +111,27 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
         missing=tuple(_missing(a, b, pairs, times)),
         changes=changes(a, b, [(one.case, one.other) for one in found]),
         notes=(*notes(a, b, found), *_apart(a, b)),
+    )
+
+
+def matched(compare: Compare, a: Side, b: Side, *, label: str, by: str) -> Matched:
+    """Set the launches of two cases against each other, at the same pace where that is known and tells."""
+    (run, case, ours), (other_run, other, theirs) = a, b
+    known = paced(ours, theirs)
+    apart = unlike(run, case, other_run, other) if known else ()
+    if known and run is other_run and not apart and of_variants(ours, theirs):
+        apart = ("pace, in all rounds",)
+    usable = known and not apart
+    found, pace = at_same_pace(compare, ours, theirs) if usable else (compare(ours, theirs), None)
+    return Matched(
+        case=case,
+        other=other,
+        label=label,
+        by=by,
+        difference=found,
+        paced=pace,
+        known_pace=known,
+        apart=apart,
     )
 
 
@@ -127,6 +159,7 @@ def _compared(matched: Matched, p: float | None, tests: int, relevant: float) ->
     detectable = one.detectable(tests)
     needed = one.launches_for(relevant, tests)
     answer = one.answer(p, detectable, relevant)
+    pace = matched.paced
     return Compared(
         case=matched.case,
         label=matched.label,
@@ -140,18 +173,32 @@ def _compared(matched: Matched, p: float | None, tests: int, relevant: float) ->
         test=one.test,
         p=one.p,
         p_corrected=p,
+        scatter=pace.scatter if pace else None,
+        scatter_at_pace=pace.left if pace else None,
+        pace_slope=pace.slope if pace else None,
+        pace_ratio=pace.ratio if pace else None,
         detectable=detectable,
         launches_needed=needed,
         answer=answer,
-        text=_sentence(answer, one, detectable, _repeats(needed, relevant)),
+        text=_sentence(answer, one, detectable, _repeats(needed, relevant, matched)) + _at_pace(pace),
     )
 
 
-def _repeats(needed: int | None, relevant: float) -> str:
+def _repeats(needed: int | None, relevant: float, matched: Matched) -> str:
     """Say what would tell."""
+    pace = "" if matched.known_pace else ", or measure its pace between the steps (`timing.pace: true`)"
     if needed is None or needed > _MOST_LAUNCHES:
-        return "free the machine of other work"
-    return f"one of {100 * relevant:.2g}% takes about {needed} launches"
+        return f"free the machine of other work{pace}"
+    return (
+        f"one of {100 * relevant:.2g}% takes about {needed} launches{pace and ', fewer with `timing.pace`'}"
+    )
+
+
+def _at_pace(pace: Paced | None) -> str:
+    """Say that launches were brought to the same pace, and what that leaves of their scatter."""
+    if pace is None:
+        return ""
+    return f" (at the same pace: launches scatter by {pace.left:.1%}, by {pace.scatter:.1%} as they ran)"
 
 
 def _sentence(answer: Answer, one: Difference, detectable: float | None, remedy: str) -> str:
@@ -192,9 +239,15 @@ def notes(a: Run, b: Run, found: Sequence[Matched]) -> Iterator[str]:
             f"{len(found)} cases were tested at once; p is corrected for that (Holm): the chance of any "
             f"false alarm is {ALPHA:.0%}."
         )
-    unlike = [one.label for one in found if _work(a, one.case) != _work(b, one.other)]
-    if unlike:
-        yield f"The work of a step differs, so that times say nothing of speed: {', '.join(unlike)}."
+    differing = [one.label for one in found if _work(a, one.case) != _work(b, one.other)]
+    if differing:
+        yield f"The work of a step differs, so that times say nothing of speed: {', '.join(differing)}."
+    apart = [f"{one.label} ({', '.join(one.apart)})" for one in found if one.apart]
+    if apart:
+        yield (
+            "The pace of the machine was measured and not used, since what differs between A and B may "
+            f"change it: {'; '.join(apart)}."
+        )
 
 
 def _apart(a: Run, b: Run) -> Iterator[str]:

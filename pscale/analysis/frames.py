@@ -71,6 +71,12 @@ class Run:
         return frozenset(case for case, model in models.items() if model.get("kind") == "collectives")
 
     @cached_property
+    def paces(self) -> Mapping[tuple[str, int], Sequence[float]]:
+        """How long a fixed piece of work took beside every measured step, by launch, where that was asked."""
+        found = self.cases.loc[self.cases["paces_s"].notna(), ["case", "repeat", "paces_s"]]
+        return {(str(case), int(repeat)): paces for case, repeat, paces in found.itertuples(index=False)}
+
+    @cached_property
     def pending_of(self) -> Counter[str]:
         """How many launches of each case are pending."""
         return Counter(case for case, _ in self.pending)

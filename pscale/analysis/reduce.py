@@ -20,6 +20,7 @@ Reals = NDArray[np.float64]
 OFFLOAD = ("offload_s", "offload_io_s", "offload_read_bytes", "offload_write_bytes")  # 0 in runs before them
 SPENT = (
     *("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "hidden_s", "ideal_wait_s", "wall_s"),
+    "injected_s",
     *OFFLOAD,
 )
 STEP_COLUMNS = (

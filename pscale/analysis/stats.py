@@ -8,7 +8,7 @@ between launches, so that it has no interval.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,8 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # S
 # these cover 95 % of medians of normally distributed launches, found by simulation.
 _CALIBRATED = {2: 12.7, 3: 4.25, 7: 1.6}
 _FEWEST_PARTED = 2
+
+Paces = Mapping[tuple[str, int], Sequence[float]]  # by case and repeat: one a measured step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,8 @@ class Sample:
     dropped: int  # measured, but before the series was steady
     medians: tuple[float, ...] = ()  # of each launch's steady steps
     repeats: tuple[int, ...] = ()  # which launches they are
+    levels: tuple[float, ...] = ()  # of each launch: mean logarithm of its steady steps, if there are paces
+    paces: tuple[float, ...] = ()  # likewise of a fixed piece of work beside them; empty if any has none
     unsteady: int = 0  # launches whose second half was still changing
     mean: float = float("nan")
     deviation: float = float("nan")
@@ -179,7 +183,7 @@ def ratio(above: Sample, below: Sample, factor: float = 1.0) -> Estimate:
     return estimate(value, factor * above.draws / below.draws)
 
 
-def samples(steps: pd.DataFrame, seed: int) -> dict[str, Sample]:
+def samples(steps: pd.DataFrame, seed: int, paces: Paces | None = None) -> dict[str, Sample]:
     """Return the step time of every case in the table of step times; reproducible case by case."""
     table = step_times(steps)
     times = table["step_s"].to_numpy(dtype=np.float64)
@@ -197,9 +201,22 @@ def samples(steps: pd.DataFrame, seed: int) -> dict[str, Sample]:
     def of_case(case: str, places: Sequence[int]) -> Sample:
         own = [launches[place] for place in places]
         known = sample(own, (seed, *case.encode()), [parts[place] for place in places])
-        return replace(known, repeats=tuple(repeats[places].tolist()))
+        beside = [(paces or {}).get((case, int(repeats[place])), ()) for place in places]
+        known = replace(known, repeats=tuple(repeats[places].tolist()))
+        if list(map(len, beside)) != list(map(len, own)):
+            return known
+        starts = [parts[place].start for place in places]
+        return replace(known, levels=_levels(own, starts), paces=_levels(beside, starts))
 
     return {case: of_case(case, places) for case, places in found.items()}
+
+
+def _levels(launches: Sequence[Sequence[float] | Vector], starts: Sequence[int]) -> tuple[float, ...]:
+    """Return the mean logarithm of each launch's steady values; nothing if any value has none."""
+    kept = [np.asarray(values)[start:] for values, start in zip(launches, starts, strict=True)]
+    if not all((values > 0).all() for values in kept):
+        return ()
+    return tuple(float(np.log(values).mean()) for values in kept)
 
 
 def _steady_parts(launches: Sequence[Vector]) -> dict[int, Steady]:

@@ -25,6 +25,7 @@ class Timing:
     gemm_peak: bool = True
     overhead_steps: int = 4  # steps with recording off, each beside one with it on
     trace: bool = False  # keep every note of every rank
+    pace: bool = False  # between the steps, a piece of work that tells how fast the machine is just then
 
 
 @dataclass(frozen=True, kw_only=True)

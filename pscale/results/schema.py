@@ -74,6 +74,7 @@ CASES = _schema(
     ("gemm_s", _real),
     ("warmup_s", _real),
     ("step_s", _real),  # median over the measured steps
+    ("paces_s", pa.list_(_real)),  # by measured step: a fixed piece of work beside it; null unless asked for
     ("model_flops", _real),  # of one step, all ranks; attention counted causal
     ("executed_flops", _real),  # of one step, all ranks; what is really multiplied
     ("recomputed_flops", _real),  # of these: done again in backward, to keep less

@@ -53,10 +53,11 @@ def main(folder: Path) -> None:
         (folder / "born").touch()  # the launcher has done its part: what goes wrong now is the case's fault
     case = order.case
     use_kernels(case.launch.kernels, case.threads, narrow=narrow(case.model.dtype))
-    spans = grid.groups(order.case.plan.sizes, GROUPS)
+    sizes = case.plan.sizes
+    spans = grid.groups(sizes, (*GROUPS, tuple(sizes)) if case.timing.pace else GROUPS)
     names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"
     recorder = late.recorder(order.case, names, comm.rank, order.repeat) if measures else Recorder(names)
-    mesh = mpi.MpiMesh(comm, order.case.plan.sizes, spans, recorder, mpi.nodes(comm))
+    mesh = mpi.MpiMesh(comm, sizes, spans, recorder, mpi.nodes(comm))
     with watching(recorder, mesh, order.folder, order.case.launch.hang_after_s):
         if not measures:
             from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs

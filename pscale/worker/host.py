@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,28 @@ def host_usage(cpus: Sequence[int], proc: Path = _PROC, system: Path = _CPUS) ->
     )
 
 
+def host_without(usage: HostUsage, before: HostUsage, after: HostUsage) -> HostUsage:
+    """Return `usage` less what was counted between two other readings."""
+    counted = {
+        name: None if spent is None or getattr(usage, name) is None else getattr(usage, name) - spent
+        for name, spent in _counted(before, after).items()
+    }
+    return replace(usage, **counted)
+
+
 def during(before: HostUsage, after: HostUsage) -> dict[str, Any]:
     """Return what happened between two readings, as columns of the `ranks` table."""
-    counted = {
+    return _counted(before, after) | {
+        name: getattr(after, name) for name in ("governor", "clock_mhz", "load_average")
+    }
+
+
+def _counted(before: HostUsage, after: HostUsage) -> dict[str, Any]:
+    return {
         name: None if first is None or last is None else last - first
         for name in ("busy_s", "steal_s", "throttled", "quota_s")
         for first, last in [(getattr(before, name), getattr(after, name))]
     }
-    return counted | {name: getattr(after, name) for name in ("governor", "clock_mhz", "load_average")}
 
 
 def _spent(cpus: Iterable[int], proc: Path) -> dict[str, float]:

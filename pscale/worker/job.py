@@ -80,7 +80,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
     startup_s = time.time() - order.launched_unix_s
     warm_up(trainer, case.train.warmup)
     timeline.mark("warmup_s")
-    measured = measure(trainer, mesh, case.train.warmup, case.train.steps)
+    measured = measure(trainer, mesh, case.train.warmup, case.train.steps, pace=case.timing.pace)
     memory = {
         "empty_rss_bytes": empty_rss_bytes,
         "peak_rss_bytes": measured.peak_rss_bytes,
@@ -94,6 +94,7 @@ def run(order: Order, mesh: Mesh, recorder: Recorder, timeline: Timeline) -> Job
         "loss_spread": loss_spread(trainer, stop, mesh),
         "recording_ratio": recording_ratio(trainer, stop, case.timing.overhead_steps),
         "recording_call_s": recording_call_s(),
+        "paces_s": measured.paces_s,
         "loss_unigram": batches.unigram_nats,
         "startup_s": startup_s,
         **trainer.routed.columns(mesh.world, range(case.train.warmup, stop)),

@@ -11,6 +11,7 @@ from pscale.mesh.axis import Mesh
 from pscale.worker import clock
 from pscale.worker.clock import Clock
 from pscale.worker.observe import Usage, usage
+from pscale.worker.pace import Pauses
 from pscale.worker.recorder import Recorder
 from pscale.worker.resident import peak_resident_bytes, reset_peak
 from pscale.worker.trainer import Trainer
@@ -35,6 +36,7 @@ class Measured:
     after: Usage
     peak_rss_bytes: int
     peak_of_steps: bool  # else of the process's life: the system keeps no other
+    paces_s: list[float] | None  # by step: what a fixed piece of work took beside it, on the slowest rank
 
 
 def warm_up(trainer: Trainer, steps: int) -> None:
@@ -46,19 +48,30 @@ def warm_up(trainer: Trainer, steps: int) -> None:
         trainer.step(index)
 
 
-def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int) -> Measured:
-    """Run and record `steps` steps from index `first`; steps are numbered from 0 in the rows."""
+def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int, *, pace: bool = False) -> Measured:
+    """Run and record `steps` steps from index `first`; steps are numbered from 0 in the rows.
+
+    With `pace` there are pauses before, between and after the steps, in which it is measured. No figure
+    includes them.
+    """
     record = trainer.recorder
     record.reserve(2 * max(len(record), 16) * steps)
+    pauses = Pauses(mesh, record) if pace else None
     mesh.world.barrier()
     opening = clock.meet(mesh, record.now)
     mesh.world.barrier()
     record.enabled = True
     of_steps = reset_peak()
+    if pauses:
+        pauses.take()
     before, start_ns = usage(), record.now()
     for index in range(first, first + steps):
-        trainer.step(index)
+        if pauses and index > first:
+            pauses.take()
+        trainer.step(index, pauses.meet if pauses else None)
     end_ns, after = record.now(), usage()
+    if pauses:
+        pauses.take()
     peak_bytes = peak_resident_bytes()  # before the notes are worked out, which takes memory as well
     record.enabled = False
     common = clock.agree(mesh, opening, clock.meet(mesh, record.now, last=True))
@@ -68,6 +81,12 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int) -> Measured:
     for times in (rows["enter"], rows["leave"]):
         times[:] = common(times)
     start_ns, end_ns = common.at(start_ns), common.at(end_ns)
+    if pauses:
+        seamless = pauses.seamless(common)
+        for times in (rows["enter"], rows["leave"]):
+            times[:] = seamless(times)
+        start_ns, end_ns = seamless.at(start_ns), seamless.at(end_ns)
+        after = pauses.less(after)
     return Measured(
         rows=rows,
         clock=common,
@@ -78,6 +97,7 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int) -> Measured:
         after=after,
         peak_rss_bytes=peak_bytes,
         peak_of_steps=of_steps,
+        paces_s=pauses.paces_s() if pauses else None,
     )
 
 
@@ -110,5 +130,6 @@ def recording_call_s() -> float:
         start = perf_counter_ns()
         for _ in range(_CALLS):
             record.call("axis", "all_reduce", 8, perf_counter_ns(), perf_counter_ns())
+        record.make_rows()
         batches_ns.append(perf_counter_ns() - start)
     return float(np.median(batches_ns)) * 1e-9 / _CALLS

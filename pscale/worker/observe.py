@@ -7,7 +7,7 @@ import os
 import platform
 import resource
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 
 from pscale.nn import kernels
 from pscale.ranges import as_ranges
-from pscale.worker.host import HostUsage, host_usage
+from pscale.worker.host import HostUsage, host_usage, host_without
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PREFIXES = (
@@ -62,6 +62,23 @@ def usage() -> Usage:
         main_thread=str(os.getpid()),
         involuntary_switches=spent.ru_nivcsw,
         host=host_usage(affinity()),
+    )
+
+
+def without(usage: Usage, before: Usage, after: Usage) -> Usage:
+    """Return `usage` less what was used between two other readings."""
+    spent_s = {
+        thread: cpu_s - before.thread_cpu_s.get(thread, 0.0) for thread, cpu_s in after.thread_cpu_s.items()
+    }
+    return replace(
+        usage,
+        cpu_s=usage.cpu_s - (after.cpu_s - before.cpu_s),
+        thread_cpu_s={
+            thread: cpu_s - spent_s.get(thread, 0.0) for thread, cpu_s in usage.thread_cpu_s.items()
+        },
+        involuntary_switches=usage.involuntary_switches
+        - (after.involuntary_switches - before.involuntary_switches),
+        host=host_without(usage.host, before.host, after.host),
     )
 
 

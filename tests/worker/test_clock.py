@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,17 @@ def test_between_two_offsets_drift_is_interpolated():
     assert clock.bound_ns == 10
 
 
+def test_a_clock_known_through_another_is_known_as_well_as_both_together():
+    def known_to(bound_ns):
+        offset = Offset(at_ns=0, ahead_ns=0, bound_ns=bound_ns)
+        return Clock(before=offset, after=replace(offset, at_ns=9))
+
+    found = composed([known_to(1000), known_to(10), known_to(5000)])  # the third by way of the first
+    assert DRIFT_LIMIT == 1e-3
+    assert [clock.bound_ns for clock in found[:2]] == [0, 1000 + 1 + 1], "what drifts, and a rounding"
+    assert found[3].before.bound_ns == 5000 + 5 + found[1].bound_ns
+
+
 CLOCKS = (
     Shifted(offset_ns=7),  # of the node that all times are brought to
     Shifted(offset_ns=-5 * S, drift_ppm=80),
@@ -105,14 +117,18 @@ def test_ranks_of_several_nodes_agree_on_the_time_by_messages():
         time.sleep(0.02)
         end = now()
         mesh.world.barrier()
-        clock = agree(mesh, before, meet(mesh, now, last=True))
+        after = meet(mesh, now, last=True)
+        clock = agree(mesh, before, after)
         errors = [clock.at(at) - CLOCKS[0].of(now.true_ns(at)) for at in (begin, end)]
-        return max(map(abs, errors)), clock.bound_ns, clock
+        asked = [now.true_ns(offset.at_ns) for offset in (before, after) if offset]
+        return max(map(abs, errors)), clock.bound_ns, clock, asked
 
     found = run_ranks(len(NODES), one, nodes=NODES)
-    assert all(error <= bound + 2 for error, bound, _ in found)
-    assert [bound == 0 for _, bound, _ in found] == [node == 0 for node in NODES]
+    assert all(error <= bound + 2 for error, bound, *_ in found)
+    assert [bound == 0 for _, bound, *_ in found] == [node == 0 for node in NODES]
     assert found[1][2] == found[2][2]  # of one node: one clock
+    (first, last), (first_of_child, last_of_child) = (found[NODES.index(node)][3] for node in (1, 3))
+    assert first < first_of_child < last_of_child < last, "a parent's offsets enclose those of its child"
 
 
 def test_waits_on_an_axis_within_a_node_are_exact_and_across_nodes_as_wrong_as_two_clocks():
@@ -150,5 +166,6 @@ def test_a_clock_that_never_falls_is_not_suspected():
             with recorder.phase("sync"):
                 number = recorder.posted("dp", "send", 8, recorder.now(), recorder.now(), partner=1)
                 recorder.completed(number, recorder.now(), recorder.now())
+                recorder.moved("read", 8, 0, 1)  # long ago, by a thread of its own
     assert backwards_ns(recorder.rows()) == 0
     assert backwards_ns(Recorder(["dp"]).rows()) == 0

@@ -41,6 +41,16 @@ def test_time_under_way_outside_its_calls_is_hidden():
     assert hidden(record.rows())[0] == 100 - 10 - 5 - 10
 
 
+def test_what_was_found_complete_is_hidden_no_longer_though_it_is_relied_on_later():
+    record = Recorder(["dp"])
+    record.enabled = True
+    with record.step(0), record.phase("backward"):
+        number = record.posted("dp", "all_reduce", 8, 100, 110)
+        record.found(number, 150, 155)
+        record.completed(number, 190, 190)
+    assert hidden(record.rows())[0] == 55 - 10 - 5
+
+
 def recorded_step():
     """Return the rows of one step: forward 10 ms, sync 6 ms of which 4 in a call."""
     record = Recorder(["dp"])

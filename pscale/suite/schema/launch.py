@@ -23,6 +23,7 @@ class Timing(Group):
     gemm_peak: bool = config.Timing.gemm_peak
     overhead_steps: CountOrNone = config.Timing.overhead_steps
     trace: bool = config.Timing.trace
+    pace: bool = config.Timing.pace
 
 
 def _variables(values: dict[str, str]) -> dict[str, str]:

