@@ -81,13 +81,13 @@ def phases(run: Run) -> pd.DataFrame:
 def _of_ranks(sums: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Describe the spread of the kinds of time over ranks; `sums` are those over steps."""
     named = sums[sums["phase"] != ""]
-    columns = [*KINDS, "ideal_wait_s", "wall_s"]
+    columns = [*KINDS, "injected_s", "ideal_wait_s", "wall_s"]
     per_rank = named.groupby([*by, "rank"], observed=True)[columns].sum(min_count=1)
     per_rank["t_ideal_s"] = per_rank[["compute_s", "copy_s", "offload_s", "ideal_wait_s"]].sum(
         axis=1, skipna=False
     )
     groups = per_rank.groupby(level=by, observed=True)
-    table = groups[list(KINDS)].mean().add_prefix("mean_")
+    table = groups[[*KINDS, "injected_s"]].mean().add_prefix("mean_")
     table["max_compute_s"] = groups["compute_s"].max()
     table["typical_compute_s"] = groups["compute_s"].quantile(0.5, interpolation="lower")
     table["sum_compute_s"] = groups["compute_s"].sum()

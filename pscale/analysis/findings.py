@@ -64,7 +64,7 @@ class Findings:
     @cached_property
     def losses(self) -> Mapping[str, Losses]:
         """Where the step of every case went."""
-        return losses.losses(self._launches, self.trees)
+        return losses.losses(self._launches, self.trees, self._bases, self.threads)
 
     @cached_property
     def phases(self) -> tuple[PhaseTime, ...]:

@@ -28,7 +28,10 @@ def of_series(verdicts: Sequence[Verdict]) -> tuple[Headline, ...]:
     """Return the verdict on every series."""
     several = len(verdicts) > 1
     return tuple(
-        Headline(topic=verdict.series if several else "", text=f"{verdict.efficiency} {verdict.loss}".strip())
+        Headline(
+            topic=verdict.series if several else "",
+            text=" ".join(filter(None, (verdict.efficiency, verdict.loss, verdict.remedy))),
+        )
         for verdict in verdicts
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pscale.analysis.bare import where
 from pscale.analysis.frames import Run
@@ -21,8 +23,19 @@ def notes(run: Run, points: Sequence[Point], *, bare: Run | None, traced: bool) 
     yield from _of_clocks(run.ranks["clock_bound_s"].max())
     yield from _of_launches([point for point in points if point.step_s], run.document.get("auto"))
     yield from filter(None, [recording_note(run), where(bare, elsewhere(run, bare)) if bare else ""])
+    yield from _of_pace(run.paces.values())
     if traced:
         yield _TRACED
+
+
+def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
+    if launches:
+        low, middle, high = np.quantile(np.concatenate([*launches]), [0.05, 0.5, 0.95])
+        yield (
+            f"A fixed piece of work between the steps took {duration(float(middle))}, and from "
+            f"{low / middle - 1:+.0%} to {high / middle - 1:+.0%} of that nine times in ten: so much the "
+            "machine's pace varied. `pscale compare` takes it into account."
+        )
 
 
 def _of_clocks(bound_s: float) -> Iterator[str]:

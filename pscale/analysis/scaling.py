@@ -99,7 +99,7 @@ def step_samples(run: Run, seed: int) -> dict[str, Sample]:
         str(case): Sample(value=float(value), draws=None, launches=1, steps=0, dropped=0)
         for case, value in stated.items()
     }
-    return plain | samples(run.ends, seed)
+    return plain | samples(run.ends, seed, run.paces)
 
 
 def failures(run: Run) -> tuple[Failure, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Sample, ratio
-from pscale.analysis.threads import ThreadTime, causes
+from pscale.analysis.threads import ThreadTime, lost
 
 _EQUAL = 1.005  # of the fastest step time: a difference that is not worth telling
 # Fields in which splits of the same cores differ:
@@ -44,13 +44,13 @@ def _sentence(
     for other in others:
         found = ratio(times[other.case], times[best.case])
         if found.value < _EQUAL or (found.low is not None and found.low <= 1):
-            tied.append(_name(other))
+            tied.append(f"{_name(other)}{_why(other, threads)}")
             continue
         interval = " (95% interval {:.3g} to {:.3g})".format(*found.stated) if found.stated else ""
         slower.append(f"{_name(other)} takes {found.value:.3g} times as long{interval}{_why(other, threads)}")
     text = f"Of the splits of {best.cores} cores, {_name(best)} is fastest here{_why(best, threads)}"
     if tied:
-        text += f"; it cannot be told apart from {', '.join(tied)}"
+        text += f". It cannot be told apart from {'; nor from '.join(tied)}"
     return ". ".join([text, *slower]) + "."
 
 
@@ -61,5 +61,5 @@ def _name(point: Point) -> str:
 
 def _why(point: Point, threads: Mapping[str, ThreadTime]) -> str:
     time = threads.get(point.case)
-    idle = list(causes(time)) if time else []
-    return f": its cores do not compute {', '.join(idle)}" if idle else ""
+    said = lost(time) if time else ""
+    return f" (its cores lose {said})" if said else ""

@@ -7,7 +7,7 @@ what the others lack of it is imbalance inside BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pscale.analysis.efficiency import Tree
 from pscale.analysis.frames import Run, records
 
 _LAUNCH = ["case", "repeat"]
+_TOLD = 0.01  # of the time of a rank's cores: less is not worth a word
 _SLEEPS_AT_ONCE = 10  # OPENBLAS_THREAD_TIMEOUT is a power of two of clock ticks: up to this, well below 1 us
 
 
@@ -135,15 +136,17 @@ def idle(time: ThreadTime) -> float:
     return time.single + time.imbalance
 
 
-def causes(time: ThreadTime) -> Iterator[str]:
-    """Yield what keeps cores of a rank from computing, the largest share first."""
+def lost(time: ThreadTime) -> str:
+    """Say where the cores of a rank lose time, most first; empty where that is nowhere."""
     words = {
         "in_mpi": "in communication",
         "single": "while NumPy runs on one thread",
         "imbalance": "by imbalance inside BLAS",
-        "off_core": "because it is kept off its core",
+        "off_core": "to other work",
     }
-    shares = sorted(words, key=lambda name: -getattr(time, name))
-    for name in shares:
-        if getattr(time, name) >= 0.01:
-            yield f"{getattr(time, name):.0%} {words[name]}"
+    shares = {name: getattr(time, name) for name in words}
+    told = sorted((name for name in words if shares[name] >= _TOLD), key=lambda name: -shares[name])
+    if not told:
+        return ""
+    first, *others = ((f"{shares[name]:.0%}", words[name]) for name in told)
+    return ", ".join([f"{first[0]} of their time {first[1]}", *map(" ".join, others)])

@@ -9,10 +9,10 @@ from pscale.analysis.circumstances import changes
 from pscale.analysis.compare import (
     RELEVANT,
     Comparison,
-    Matched,
     Missing,
     answers,
     labels_of,
+    matched,
     name_of,
     notes,
     reason,
@@ -40,9 +40,7 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     times = scaling.step_samples(run, run.seed)
     pairs, labels = _pairs(run, series[0]), labels_of(run)
     found = [
-        Matched(
-            case=one, other=other, label=labels[other], by="size", difference=paired(times[one], times[other])
-        )
+        matched(paired, (run, one, times[one]), (run, other, times[other]), label=labels[other], by="size")
         for other, one in pairs.items()
         if one in times and other in times
     ]

@@ -13,12 +13,10 @@ from pscale.analysis.late import Late, sentence
 from pscale.analysis.losses import Losses
 from pscale.analysis.phases import PhaseTime, RankTime
 from pscale.analysis.scaling import Point
-from pscale.analysis.threads import ThreadTime, causes, idle
+from pscale.analysis.threads import ThreadTime, lost
 
 _VAGUE = 0.30  # an interval of an efficiency wider than this
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
-_MOST = 0.5  # of what computing takes beyond the base case: as much is the threads' loss if they idle it
-
 
 _EVERYWHERE = {  # losses that are in no phase more than in others
     "scaling": (
@@ -32,6 +30,19 @@ _EVERYWHERE = {  # losses that are in no phase more than in others
 }
 
 
+_HELPS = {  # against a loss, most at hand first
+    "threads": "fewer threads and more ranks, or larger matrices",
+    "scaling": "fewer ranks on a memory bus, ranks bound to cores, or larger matrices",
+    "imbalance": "a look at what else runs where that rank does, or a fairer cut of the work",
+    "serialisation": "cores that nothing else uses, and ranks bound to them",
+    "bubble": "more micro-batches, or another schedule",
+    "transfer": "larger batches, fewer or larger messages, or a faster network",
+    "together": "larger batches, or fewer messages",
+    "offload": "a faster disk, or chunks of another size",
+    "unaccounted": "a timeline of what the ranks did, by pscale run --set trace=true and pscale trace",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What to read first about one series."""
@@ -41,6 +52,7 @@ class Verdict:
     efficiency: str
     loss: str
     cause: str  # threads scaling imbalance serialisation transfer together copy offload unaccounted, or empty
+    remedy: str = ""  # what helps against it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +90,14 @@ def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:
     if not good:
         return Verdict(series=series, case="", efficiency=_nothing(points), loss="", cause="")
     largest = max(good, key=lambda point: (point.cores, point.ranks))
-    bases = [point.case for point in points if point.base]
-    cause, text = _largest_loss(costs.of(largest.case), costs.of(bases[0]).threads if bases else ())
+    cause, text = _largest_loss(costs.of(largest.case))
     return Verdict(
         series=series,
         case=largest.case,
         efficiency=_injected(largest) + _efficiency(largest, points, good),
         loss=text,
         cause=cause,
+        remedy="" if largest.injected else _remedy(cause, costs.of(largest.case).axes),
     )
 
 
@@ -123,6 +135,8 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) 
         interval = f" (95% interval {bounds[0]:.0%} to {bounds[1]:.0%}){uncertain}"
     elif known.low is not None:
         interval = f" (its launches, {largest.launches} here, differ too much for an interval)"
+    else:
+        interval = " (no interval: a case has one launch only)"
     compared = (
         f"{largest.scaling} scaling keeps {known.value:.0%} of the efficiency of {size(base)}{interval}"
     )
@@ -135,30 +149,34 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) 
     return f"At {size(largest)}, {compared}{tail}."
 
 
-def _largest_loss(costs: Costs, of_base: Sequence[ThreadTime]) -> tuple[str, str]:
+def _largest_loss(costs: Costs) -> tuple[str, str]:
     if not costs.losses:
         return "", "The steps have no breakdown, so the cause is not known."
     (losses,) = costs.losses.values()
     shares = {
         name: getattr(losses, name)
         for name in (
-            *("scaling", "imbalance", "serialisation", "transfer", "together", "copy", "offload"),
+            *("threads", "scaling", "imbalance", "serialisation", "transfer", "together", "copy", "offload"),
             "unaccounted",
         )
     }
     cause = max(shares, key=lambda name: shares[name])
     if shares[cause] < _SMALL:
         return "", f"No single loss reaches {_SMALL:.0%} of the step."
-    if cause == "scaling" and _idle(costs.threads) - _idle(of_base) >= _MOST * shares[cause]:
-        cause = "threads"
-    share = shares["scaling" if cause == "threads" else cause]
     name, explanation = _explained(cause, costs)
     if costs.late and cause not in (
         "imbalance",
         "serialisation",
     ):  # one stopped in a call prolongs the transfer
         explanation += f". {sentence(costs.late[0])}"
-    return cause, f"The largest loss is {name}, {share:.0%} of the step{explanation}."
+    return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
+
+
+def _remedy(cause: str, axes: Sequence[AxisTree]) -> str:
+    """Say what helps against a loss; nothing where nothing is known to."""
+    if cause == "serialisation" and axes and _costliest(axes, cause).axis == "pp":
+        cause = "bubble"
+    return f"What helps: {_HELPS[cause]}." if cause in _HELPS else ""
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:
@@ -167,10 +185,7 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
         case "imbalance":
             return "load imbalance", _slowest(costs.ranks)
         case "threads":
-            return (
-                "idle threads",
-                f": the cores of a rank do not compute {', '.join(causes(costs.threads[0]))}",
-            )
+            return "idle threads", f": the cores of a rank lose {lost(costs.threads[0])}"
         case "serialisation":
             phase = max(costs.phases, key=lambda phase: phase.ideal_wait_s or phase.wait_s).phase
             return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs)
@@ -181,10 +196,6 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
             phase = max(costs.phases, key=lambda phase: phase.together_s).phase
             return f"communication in {phase}", ": waiting or transfer, which the clocks cannot tell apart"
     return _EVERYWHERE[cause]
-
-
-def _idle(times: Sequence[ThreadTime]) -> float:
-    return idle(times[0]) if times else 0.0
 
 
 def _network_s(phase: PhaseTime) -> float:

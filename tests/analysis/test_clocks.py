@@ -52,7 +52,7 @@ def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_tell_ap
     text = render_markdown(summary)
     assert "off by 700 µs" in text
     assert "An all-reduce on dp waits 15 ms on average, known to 2 ms" in text
-    assert "| sync | wait + transfer | 0 | 25 ms |" in text
+    assert "|  | wait + transfer | 0 | 25 ms | 0 |" in text
     header, _, *rows = text[text.index("## Communication") :].splitlines()[2:6]
     assert "| transfer | wait | wait + transfer |" in header
     assert "| - | - | 25 ms |" in rows[0]

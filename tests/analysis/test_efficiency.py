@@ -1,12 +1,13 @@
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
-from synthetic import Point, summary_of
+from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.axes import balance
-from pscale.analysis.efficiency import launches
-from pscale.analysis.frames import load
+from pscale.analysis.efficiency import launches, phases
+from pscale.analysis.frames import load, records
 from pscale.config import Plan, to_dict
 
 WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # steps of 100 and 150 ms
@@ -37,6 +38,17 @@ def test_the_ideal_wall_splits_communication_into_serialisation_and_transfer(tmp
     assert tree.serialisation.value * tree.transfer.value == pytest.approx(tree.communication.value)
 
 
+def test_ideal_walls_are_those_of_the_rank_that_ends_last_and_has_most_to_do_in_a_phase(tmp_path):
+    run = load(write_run(tmp_path / "run", [Point(ranks=2, transfer_s=0.05)], repeats=1))
+    run = replace(run, ranks=run.ranks.assign(t_ideal_s=[2.2, 2.1], unaccounted_s=[0.02, 0.04]))
+    (whole,) = records(launches(run))
+    assert (whole["t_ideal_s"], whole["mean_unaccounted_s"]) == pytest.approx((2.2, 0.03))
+    first = run.phases["rank"] == 0
+    waited = run.phases.assign(ideal_wait_s=0.3 * first, copy_s=0.1 * first)  # of 20 steps
+    backward = next(row for row in records(phases(replace(run, phases=waited))) if row["phase"] == "backward")
+    assert backward["t_ideal_s"] == pytest.approx(20 * 0.060 + 0.3 + 0.1)
+
+
 def test_strong_scaling_compares_core_seconds_of_the_same_work(tmp_path):
     points = [
         Point(ranks=1, scaling="strong", compute_s=0.8),
@@ -63,6 +75,29 @@ def test_work_that_costs_all_ranks_more_is_computation_scaling_and_not_imbalance
     assert losses.scaling == pytest.approx(0.2)
     assert losses.imbalance == pytest.approx(0, abs=1e-9)
     assert summary.verdicts[0].cause == "scaling"
+
+
+def test_a_rank_with_less_to_do_is_imbalance_and_no_work_beyond_the_base_case(tmp_path):
+    fewer = Point(ranks=4, compute_s=0.108, late_s={2: -0.032})  # the work of four, cut unfairly
+    for name, points in (("based", [Point(ranks=1), fewer]), ("alone", [fewer])):
+        summary = summary_of(tmp_path / name, points)
+        losses = of_largest(summary.losses, summary)
+        assert losses.imbalance == pytest.approx(0.008 / 0.108)
+        assert (losses.scaling, losses.useful) == pytest.approx((0, 0.100 / 0.108), abs=1e-9)
+
+
+def test_without_a_base_case_injected_time_and_idle_threads_are_no_useful_computing(tmp_path):
+    late = Point(ranks=2, scaling="throughput", late_s={1: 0.05})
+    summary = summary_of(tmp_path / "late", [late])
+    assert summary.losses[0].imbalance == pytest.approx(0.025 / 0.150), "a fairer cut would save half of it"
+    summary = summary_of(tmp_path / "injected", [replace(late, injected=True)])
+    assert summary.losses[0].imbalance == pytest.approx(0.05 / 0.150)
+    threads = {"threads": 2, "thread_cpu_s": [2.0, 1.4]}  # of 2 s
+    summary = summary_of(
+        tmp_path / "idle", [Point(ranks=1, threads=2, scaling="throughput", rank_row=threads)]
+    )
+    assert (summary.losses[0].useful, summary.losses[0].threads) == pytest.approx((0.85, 0.15))
+    assert "idle threads, 15% of the step: the cores of a rank lose 15% of their" in summary.verdicts[0].loss
 
 
 def test_ranks_late_by_turns_are_serialisation_and_not_imbalance(tmp_path):

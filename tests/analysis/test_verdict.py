@@ -12,6 +12,7 @@ def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
     assert verdict.cause == "imbalance"
     assert "rank 1 on node computes" in verdict.loss
     assert "most of it in backward" in verdict.loss
+    assert verdict.remedy.startswith("What helps: a look at what else runs where that rank does")
 
 
 def test_injected_transfer_is_named_with_its_phase(tmp_path):
@@ -38,12 +39,19 @@ def test_a_healthy_run_is_said_to_lose_little(tmp_path):
     (verdict,) = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, transfer_s=0.0005)]).verdicts
     assert verdict.cause == ""
     assert "No single loss reaches 1%" in verdict.loss
+    assert verdict.remedy == ""
 
 
 def test_one_size_says_plainly_that_nothing_is_known_of_scaling(tmp_path):
     (verdict,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.05)]).verdicts
     assert verdict.efficiency.startswith("Only one size was measured (2 ranks, 53.33 samples/s)")
     assert verdict.cause == "transfer"
+
+
+def test_an_efficiency_from_single_launches_is_said_to_have_no_interval(tmp_path):
+    points = [Point(ranks=ranks) for ranks in (1, 2)]
+    (verdict,) = summary_of(tmp_path / "run", points, repeats=1).verdicts
+    assert "100% of the efficiency of 1 rank (no interval: a case has one launch only)." in verdict.efficiency
 
 
 def test_the_largest_case_that_ran_speaks_and_larger_ones_are_mentioned(tmp_path):
