@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 
 from matplotlib.axes import Axes
@@ -18,15 +18,19 @@ _ACROSS = 3  # panels
 _MOST = 24  # panels; further series are in the tables alone
 _WIDTHS = {1: 7.0, 2: 9.6, 3: 11.4}  # inches, by panels across
 _BELOW = 0.08  # of the height of the curves
+_TOGETHER = 8  # curves of single cases that share a panel, in colours that can be told apart
 _SAME = 1e-3  # relative; curves closer than this all along are drawn as one
 
 Curve = tuple[list[Point], tuple[float, ...]]
 
 
 def loss(summary: Summary) -> Figure | None:
-    """Draw one panel a series; None where no case has losses."""
+    """Draw one panel a series, or one for variants of one size; None where no case has losses."""
+    variants = _variants(summary)
     series = [(name, _curves(points)) for name, points in summary.series.items()]
     series = [(name, curves) for name, curves in series if curves][:_MOST]
+    if variants:
+        series = [("", variants)]
     if not series:
         return None
     columns = min(room(_ACROSS), len(series))
@@ -37,7 +41,9 @@ def loss(summary: Summary) -> Figure | None:
         guess = next(
             (point.loss_unigram for points, _ in curves for point in points if point.loss_unigram), None
         )
-        _panel(axes, curves, guess)
+        colours = style.distinct(len(curves)) if variants else style.ordered(len(curves))
+        _panel(axes, curves, guess, colours)
+        _name(axes, curves, colours, _together if variants else _sizes)
         if len(series) > 1:
             axes.set_title(style.wrapped(name, 34 if columns > 1 else 100))
         else:
@@ -47,6 +53,15 @@ def loss(summary: Summary) -> Figure | None:
     for axes in panels[len(series) :]:
         axes.remove()
     return figure
+
+
+def _variants(summary: Summary) -> list[Curve]:
+    """Return the curves of cases that are each the only one of their series, which are to be compared."""
+    if len(summary.series) < 2 or any(len(points) > 1 for points in summary.series.values()):
+        return []
+    curves = _curves(summary.points)
+    guesses = {point.loss_unigram for points, _ in curves for point in points}
+    return curves if len(curves) <= _TOGETHER and len(guesses) == 1 else []
 
 
 def _curves(points: Sequence[Point]) -> list[Curve]:
@@ -68,8 +83,7 @@ def _same(first: Sequence[float], second: Sequence[float]) -> bool:
     return len(first) == len(second) and all(abs(a - b) <= _SAME * abs(a) for a, b in pairs)
 
 
-def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None) -> None:
-    colours = style.ordered(len(curves))
+def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, colours: Sequence[style.Colour]) -> None:
     for (_, losses), colour in zip(curves, colours, strict=True):
         axes.plot(range(len(losses)), losses, color=colour, linewidth=1.6)
     if guess is not None:
@@ -91,18 +105,21 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.set_xlabel("step, warm-up included")
     axes.margins(x=0.02)
-    names = [
-        (_sizes(points), next(value for value in reversed(losses) if isfinite(value)), colour)
-        for (points, losses), colour in zip(curves, colours, strict=True)
-    ]
-    _name(axes, names)
 
 
-def _name(axes: Axes, names: Sequence[tuple[str, float, style.Colour]]) -> None:
-    """Write names beside the right edge, at the heights of what they name."""
+def _name(
+    axes: Axes,
+    curves: Sequence[Curve],
+    colours: Sequence[style.Colour],
+    called: Callable[[Sequence[Point]], str],
+) -> None:
+    """Write names beside the right edge, at the heights of where the curves end."""
+    names = [called(points) for points, _ in curves]
+    ends = [next(value for value in reversed(losses) if isfinite(value)) for _, losses in curves]
     low, high = axes.get_ylim()
-    heights = style.apart([(value - low) / (high - low) for _, value, _ in names], 0.065)
-    for (name, value, colour), height in zip(names, heights, strict=True):
+    gap = 0.065 * max(name.count("\n") + 1 for name in names)
+    heights = style.apart([(value - low) / (high - low) for value in ends], gap)
+    for name, value, height, colour in zip(names, ends, heights, colours, strict=True):
         axes.annotate(
             name,
             (1, value),
@@ -113,6 +130,16 @@ def _name(axes: Axes, names: Sequence[tuple[str, float, style.Colour]]) -> None:
             va="center",
             fontsize=sized(8.5),
         )
+
+
+def _together(points: Sequence[Point]) -> str:
+    """Return the labels of cases with one curve as one, what differs side by side."""
+    labels = [point.label.split(" · ") for point in points]
+    if len({len(label) for label in labels}) > 1:
+        return style.wrapped(", ".join(point.label for point in points), 30)
+    return style.wrapped(
+        " · ".join(", ".join(dict.fromkeys(words)) for words in zip(*labels, strict=True)), 30
+    )
 
 
 def _sizes(points: Sequence[Point]) -> str:

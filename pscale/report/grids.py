@@ -10,6 +10,8 @@ from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Column, Grid, Row, Tone
 
+_VARIANTS = 4  # side by side whose ranks are told of one by one
+
 
 def phases(summary: Summary, most: int) -> Iterator[Grid]:
     """Yield, per series, every phase's kinds of time by case; at most `most` cases side by side.
@@ -18,14 +20,15 @@ def phases(summary: Summary, most: int) -> Iterator[Grid]:
     """
     if summary.side_by_side and summary.ranking:
         return
-    for series, points in summary.series.items():
+    groups = {"": summary.points} if summary.side_by_side else summary.series
+    for series, points in groups.items():
         measured = [point for point in points if any(time.case == point.case for time in summary.phases)]
         for start in range(0, len(measured), most):
             chosen = measured[start : start + most]
             columns = (Column("phase", right=False), Column("time", right=False))
             yield Grid(
                 title=titled("Where a step goes (per step, mean over ranks)", series, summary),
-                columns=(*columns, *(Column(_ranks(point)) for point in chosen)),
+                columns=(*columns, *(Column(name, fold=True) for name in _names(chosen))),
                 rows=tuple(_phase_rows(summary, chosen)),
                 caption="hidden: communication under way during compute; beside the others, not added",
             )
@@ -44,8 +47,8 @@ def _phase_rows(summary: Summary, points: Sequence[Point]) -> Iterator[Row]:
 
 
 def ranks(summary: Summary) -> Iterator[Grid]:
-    """Yield the ranks that compute most in the largest case of every series."""
-    if summary.side_by_side:
+    """Yield the ranks that compute most in the largest case of every series, but not of many variants."""
+    if summary.side_by_side and len({rank.case for rank in summary.ranks}) > _VARIANTS:
         return
     rows = []
     for points in summary.series.values():
@@ -108,6 +111,12 @@ def titled(title: str, series: str, summary: Summary) -> str:
     """Return a title with its series where there are several and each has a table of its own."""
     alone = len(summary.series) == 1 or summary.side_by_side
     return title if alone else f"{title}: {text.clean(series)}"
+
+
+def _names(points: Sequence[Point]) -> list[str]:
+    """Return what tells cases side by side apart: their sizes, or else their labels."""
+    sizes = [_ranks(point) for point in points]
+    return sizes if len({*sizes}) == len(sizes) else [text.clean(point.label) for point in points]
 
 
 def _ranks(point: Point) -> str:

@@ -20,7 +20,7 @@ def scaling(summary: Summary) -> Iterator[Grid]:
         yield cases(summary)
         return
     columns = (
-        Column("ranks×threads" if threaded(summary) else "ranks"),
+        _size(summary),
         *(Column("step"), Column("95% interval")),
         *(Column("speed-up"), Column("efficiency"), Column("95% interval"), Column("samples/s")),
         *(Column(name, wide=True) for name in _WIDE),
@@ -36,13 +36,16 @@ def cases(summary: Summary) -> Grid:
 
     Names of runs and cases leave narrow terminals little room for figures.
     """
-    size = "ranks×threads" if threaded(summary) else "ranks"
-    columns = [Column("run", right=False, fold=True), Column("case", right=False, fold=True), Column(size)]
+    columns = [Column("run", right=False, fold=True), Column("case", right=False, fold=True), _size(summary)]
     columns += [Column("step"), Column("95% interval", wide=True), Column("speed-up", wide=True)]
     columns += [Column("efficiency"), Column("95% interval"), Column("samples/s", wide=True)]
     columns += [Column(name, wide=True) for name in _WIDE]
     rows = [(size_tone(point), (*_name(point), *_scaling_row(point))) for point in summary.points]
     return Grid(title="Cases", columns=tuple(columns), rows=tuple(rows)).without(text.MISSING)
+
+
+def _size(summary: Summary) -> Column:
+    return Column("ranks × threads", fold=True) if threaded(summary) else Column("ranks")
 
 
 def _name(point: Point) -> tuple[str, str]:

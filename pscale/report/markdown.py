@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.grid import Grid
+from pscale.report.marks import distrust
 from pscale.report.tables import tables
 from pscale.report.warnings import told
 
@@ -43,6 +44,8 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
     for headline in summary.headlines:
         topic = f"{escaped(headline.topic)}: " if headline.topic else ""
         yield from ("", f"**{topic}{escaped(headline.text)}**")
+    if before := distrust(summary):
+        yield from ("", before)
     for figure in figures:
         name = figure.rpartition("/")[2].rpartition(".")[0]
         yield ""
@@ -62,7 +65,7 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
 def table(grid: Grid) -> Iterator[str]:
     """Yield the lines of a table under its title."""
     yield from ("", f"## {escaped(grid.title)}", "")
-    yield _row([column.name for column in grid.columns])
+    yield _row([escaped(column.name) for column in grid.columns])
     yield _row(["--:" if column.right else ":--" for column in grid.columns])
     for tone, cells in grid.rows:
         shown = [escaped(cell) for cell in cells]

@@ -182,7 +182,8 @@ class Placed:
     def inline(self) -> str:
         """Return it as SVG for a page, which says its title itself: text as text."""
         width, height = self.figure.get_size_inches()
-        titles = [text.get_window_extent() for text in self.figure.texts if text.get_gid() == TITLE]
+        with _any_letters():
+            titles = [text.get_window_extent() for text in self.figure.texts if text.get_gid() == TITLE]
         above = max((height - title.y0 / self.figure.dpi + _H_PAD for title in titles), default=0.0)
         left, top, below = _W_PAD - _MARGIN, above + _H_PAD - _MARGIN, _H_PAD - _MARGIN
         return forms.for_page(

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from pscale.analysis.summary import Summary
 from pscale.report import text
+from pscale.report.marks import distrust
 from pscale.report.plots import plots
 from pscale.report.shown import show_grid, show_list
 from pscale.report.tables import tables
@@ -56,6 +57,8 @@ def _headlines(summary: Summary) -> Iterator[Text]:
         line = Text(f"{text.clean(headline.topic)}: " if headline.topic else "", style="bold")
         line.append(text.clean(headline.text), style="bold cyan")
         yield line
+    if before := distrust(summary):
+        yield Text(before, style="yellow")
 
 
 def _warnings(summary: Summary) -> list[str]:

@@ -7,6 +7,7 @@ from matplotlib.transforms import Bbox
 from pictures import boxes, words
 from synthetic import Point, summary_of
 
+from pscale.config import Plan
 from pscale.report import style
 from pscale.report.draw_breakdown import breakdown
 from pscale.report.draw_calls import calls
@@ -125,12 +126,35 @@ def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
     assert max(sizes) < 40  # inches; pictures have limits
 
 
+def test_the_losses_of_variants_of_one_size_are_compared_in_one_panel(tmp_path):
+    points = [
+        Point(
+            ranks=2,
+            label=f"{name} · zero {zero}",
+            series=f"{name} · zero {zero}",
+            losses=[5.0, last],
+            plan=Plan(dp=2, zero=zero),
+        )
+        for name, last in (("sgd", 4.0), ("lamb", 3.0))
+        for zero in (0, 2)
+    ]
+    with style.styled():
+        figure = loss(summary_of(tmp_path / "run", points, repeats=1, steps=2))
+        assert len(figure.axes) == 1
+        found = [name for name, _ in boxes(figure)]
+    assert {"sgd · zero 0, zero 2", "lamb · zero 0, zero 2"} < set(found)
+
+
 LONG = "all-reduce with a label that somebody made far too long"
 CROWDED = {
     "many sizes of three series": [
         Point(ranks=ranks, series=series, losses=[3.0, 2.0 - ranks / 100], noise=0.01)
         for series in ("bucketed · bucket 4 MiB", LONG, "gather")
         for ranks in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+    ],
+    "variants": [
+        Point(ranks=2, label=name, series=name, losses=[5.0, 2.0 + place / 100])
+        for place, name in enumerate([LONG, "none", "topk · share 0.01", "powersgd · rank 4", "sgd"])
     ],
     "two cases": [Point(ranks=ranks, losses=[5.0, 2.0], label=LONG * 2) for ranks in (1, 2)],
     "many ranks": [Point(ranks=ranks, losses=[5.0, 2.0], noise=0.01) for ranks in (1, 64)],

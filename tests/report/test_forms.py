@@ -34,6 +34,15 @@ def test_a_file_has_the_outlines_of_letters_and_a_page_the_letters(placed, tmp_p
     assert {"outlines", "characters", "both"}.isdisjoint(tags(file.read_text()) + tags(page))
 
 
+def test_a_title_in_letters_that_the_font_lacks_is_drawn_without_a_word(tmp_path):
+    with style.styled():
+        figure = style.canvas(6, 3, "日本語")
+        figure.subplots()
+        placed = style.place(figure)
+        placed.save(tmp_path, "figure", ["svg"])
+        assert placed.inline()
+
+
 def test_a_page_leaves_out_the_title_and_the_paper_and_what_the_title_takes(placed, tmp_path):
     (file,), shown = placed.save(tmp_path, "figure", ["svg"]), vector(placed.inline(), "c0")
     assert "The title" in words(file)

@@ -38,3 +38,9 @@ def test_the_communication_bound_report_loses_transfer_most():
     _, (factors,) = shown("communication")
     assert min(factors, key=factors.__getitem__) == "transfer"
     assert factors["transfer"] < factors["load_balance"] - 0.05
+
+
+def test_the_report_on_pipelines_blames_no_rank_for_the_bubble():
+    summary, factors = shown("pipeline")
+    assert min(each["serialisation"] for each in factors) < 0.9, "there is a bubble"
+    assert summary.late == ()

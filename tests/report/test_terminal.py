@@ -43,7 +43,8 @@ def test_names_keep_some_letters_where_figures_fill_the_line():
 def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):
     page = " ".join(shown(summary).split())
     parts = (
-        *("Weak scaling of something made up", "At 4 ranks, weak scaling keeps", "Scaling ranks"),
+        *("Weak scaling of something made up", "At 4 ranks, weak scaling keeps", "What helps:"),
+        *("What to distrust:", "without a valid result", "Scaling ranks"),
         *("Failed and invalid launches", "Expectations", "Efficiency ranks", "Where a step goes"),
         *("Slowest ranks", "Communication", "Warnings", "Notes"),
     )

@@ -38,13 +38,14 @@ def loss(context: Context) -> Section | None:
     drawn = context.pictures(
         "loss",
         "Loss by step",
-        "One curve for each size, or one for several that are equal; the dashed line is what guessing by "
+        "One curve for each case, or one for several that are equal; the dashed line is what guessing by "
         "frequency costs.",
         table,
     )
     return Section(
         name="loss",
         title="Loss",
-        lead="Equal curves mean equal work: what is compared is the same training.",
+        lead="Equal curves mean equal work. Cases that differ in how they learn, by optimizer, precision or "
+        "compression, have curves of their own.",
         blocks=[*drawn] or [table],
     )

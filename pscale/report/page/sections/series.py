@@ -16,6 +16,7 @@ from pscale.report.page.sheets import MOST_CASES, counted
 
 PARTS = {
     "useful": "useful computing",
+    "threads": "idle threads",
     "scaling": "computing beyond the base case",
     "imbalance": "load imbalance",
     "serialisation": "serialisation",
@@ -25,7 +26,7 @@ PARTS = {
     "offload": "waiting for what is offloaded",
     "unaccounted": "unaccounted",
 }
-_CAUSES = {**PARTS, "threads": "idle threads", "": "none worth a name"}
+_CAUSES = {**PARTS, "": "none worth a name"}
 
 
 def overview(summary: Summary) -> str:
@@ -51,8 +52,8 @@ def overview(summary: Summary) -> str:
 
 
 def _loss(losses: Losses | None, cause: str) -> float | None:
-    """Return the share of the step that a cause costs; what threads idle is part of `scaling`."""
-    return getattr(losses, "scaling" if cause == "threads" else cause, None) if cause else None
+    """Return the share of the step that a cause costs."""
+    return getattr(losses, cause, None) if cause else None
 
 
 def table(context: Context) -> Sheet:

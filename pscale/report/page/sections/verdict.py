@@ -10,7 +10,7 @@ from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.analysis.verdict import size
 from pscale.report import text
-from pscale.report.grid import Tone
+from pscale.report.marks import marks
 from pscale.report.page.blocks import Block, Headlines, Part, Section, Stack, Tile, Tiles
 from pscale.report.page.cells import band
 from pscale.report.page.context import Context
@@ -20,6 +20,7 @@ _SPOKEN = 4  # series or groups told of in sentences; of more series an overview
 _FOLDED = 50
 COLOURS = {  # as in the figures, where they have the same meaning
     "useful": "#0072b2",
+    "threads": "#999933",
     "scaling": "#56b4e9",
     "imbalance": "#6a3d9a",
     "serialisation": "#b4478a",
@@ -45,7 +46,7 @@ def verdict(context: Context) -> Section:
             lines=tuple(spoken),
             more=tuple(folded[:_FOLDED]),
             untold=len(folded[_FOLDED:]),
-            marks=tuple(_marks(summary)),
+            marks=tuple(marks(summary, len(summary.remarks))),
         )
     ]
     if not summary.side_by_side:
@@ -57,18 +58,6 @@ def verdict(context: Context) -> Section:
         if len(largest) > 1:
             blocks.append(table(context))
     return Section(name="verdict", title="In short", lead="", blocks=blocks)
-
-
-def _marks(summary: Summary) -> Iterator[tuple[str, Tone]]:
-    """Yield what to know before trusting it, in a few words."""
-    if failed := sum(len(failure.repeats) for failure in summary.failures):
-        yield f"{text.plural(failed, 'launch')} without a valid result", "bad"
-    if pending := sum(point.pending for point in summary.points):
-        yield f"{text.plural(pending, 'launch')} still to come", ""
-    if broken := sum(each.held is False for each in summary.expectations):
-        yield f"{text.plural(broken, 'expectation')} not held", "bad"
-    if summary.remarks:
-        yield text.plural(len(summary.remarks), "warning"), ""
 
 
 def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:

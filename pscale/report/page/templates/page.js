@@ -29,6 +29,7 @@
 
   for (const table of document.querySelectorAll("table[data-sort]")) {
     [...table.tHead.rows[0].cells].forEach((heading, column) => {
+      if (!heading.textContent) return;
       const button = document.createElement("button");
       button.type = "button";
       button.append(...heading.childNodes);
