@@ -1,5 +1,16 @@
 """The command line: options in, calls out; errors become messages and exit codes."""
 
-from pscale.cli.app import main
+import sys
+from typing import NoReturn
 
-__all__ = ["main"]
+from pscale.errors import INTERRUPTED
+
+
+def main() -> NoReturn:
+    """Run the command line; Ctrl-C ends it without a traceback also while it is being loaded."""
+    try:
+        from pscale.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -152,7 +152,7 @@ def report(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RUN...]",
+            metavar="RUN",
             help="Runs' folders, laid over each other; default: the newest.",
             autocompletion=complete.runs,
         ),
@@ -217,7 +217,7 @@ def compare(
     b: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[B]",
+            metavar="B",
             help="Folder of the run that may be slower or faster; none: A's other variants.",
             autocompletion=complete.runs,
         ),

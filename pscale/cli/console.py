@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 
+class Trimmed(Console):
+    """A console that ends no line with spaces, with which tables are filled up, where it is no terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as rich does."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as text:
+            super().print(*objects, **options)
+        self.file.write(re.sub(" +$", "", text.get(), flags=re.MULTILINE))
+
+
 def new_console(*, stderr: bool = False, highlight: bool = True) -> Console:
     """Return a console; with `NO_COLOR` it takes no terminal for one: rich itself would keep bold and dim."""
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(stderr=stderr, highlight=highlight, force_terminal=False if plain else None)
+    return Trimmed(stderr=stderr, highlight=highlight, force_terminal=False if plain else None)
 
 
 @contextmanager

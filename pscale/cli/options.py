@@ -45,9 +45,7 @@ SuitePath = Annotated[
 ]
 SuitePaths = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="SUITE...", help="One or more suites' YAML files.", autocompletion=complete.suites
-    ),
+    typer.Argument(metavar="SUITE", help="One or more suites' YAML files.", autocompletion=complete.suites),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -65,9 +63,7 @@ Only = Annotated[
 Reports = Annotated[Path, typer.Option("--reports", help="Folder that holds the runs.")]
 RunPath = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="[RUN]", help="A run's folder; default: the newest.", autocompletion=complete.runs
-    ),
+    typer.Argument(metavar="RUN", help="A run's folder; default: the newest.", autocompletion=complete.runs),
 ]
 SiteName = Annotated[
     str | None, typer.Option("--site", help="Profile of sites.yaml; default: the one for this host.")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pscale.analysis.wording import duration
 from pscale.cli.auto import UntilPrecise
 from pscale.cli.console import new_console
 from pscale.cli.dry_run import dry_run
@@ -125,7 +126,8 @@ def _journal(work: Work, place: Place, console: Console) -> Journal:
     if found is None:
         return Journal.create(place.reports, work.suite.name, document)
     done = len(found.finished())
-    _say(console, f"going on with {found.folder}, where {done} launches have ended (--new begins anew)")
+    ended = f"{done} {'launch has' if done == 1 else 'launches have'} ended"
+    _say(console, f"going on with {found.folder}, where {ended} (--new begins anew)")
     return found
 
 
@@ -190,7 +192,8 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) 
         row = keep(journal, job, outcome, here)
         count.ended += 1
         progress.update(bar, advance=costs[job.case.id], done=count.ended)
-        console.print(_line(job, count, row, until.reached(job) if until else ""), highlight=False)
+        line = _line(job, count, row, until.reached(job) if until else "")
+        console.print(line, highlight=False, soft_wrap=True)
         return as_kept(outcome, row)
 
     wanted = until.wanted if until else campaign.always
@@ -219,7 +222,7 @@ def _cores(case: Case, here: Machine) -> int:
 
 def _line(job: Job, count: Count, row: dict[str, Any], reached: str) -> str:
     """Say in one line how a launch went, and how well its case was known before."""
-    figure = f"{row['step_s'] * 1e3:.4g} ms a step" if row.get("step_s") else escape(row["reason"])
+    figure = f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else escape(row["reason"])
     style = _STATUS_STYLES.get(row["status"], "red")
     place = f"{count.ended:>{len(str(count.known))}}/{count.known}"
     launch = f"{place}  {escape(job.case.label)} #{job.repeat + 1}"

@@ -134,12 +134,13 @@ def _document(case: Case, prediction: Prediction, room: Room) -> dict[str, Any]:
 
 
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
-    launches = len(cases) * suite.repeat
+    counted = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     if auto := suite.auto:
         often = f"{suite.repeat} to {auto.most} launches of each"
         goal = f"until it is known to ±{100 * auto.precision:.3g}%"
-        return f"{suite.scaling} scaling · {len(cases)} cases, {often}, {goal}"
-    return f"{suite.scaling} scaling · {len(cases)} cases × {suite.repeat} repeats = {launches} launches"
+        return f"{suite.scaling} scaling · {counted}, {often}, {goal}"
+    launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} of each"
+    return f"{suite.scaling} scaling · {counted}, {launches}"
 
 
 def _fitted(rows: Sequence[Mapping[str, str]], dispensable: Sequence[str], console: Console) -> Table:

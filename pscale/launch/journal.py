@@ -68,9 +68,11 @@ class Journal:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             version = document["format"]
+        except FileNotFoundError as error:
+            raise ResultsError(f"{path.parent} holds no run of pscale: it has no {_DOCUMENT}") from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ResultsError(
-                f"{path.parent} holds no run of pscale ({type(error).__name__}: {error})"
+                f"{path.parent} holds no run of pscale: its {_DOCUMENT} cannot be read ({error})"
             ) from error
         if version > _FORMAT:
             raise ResultsError(f"{path}: format {version}, this pscale reads up to {_FORMAT}; upgrade pscale")

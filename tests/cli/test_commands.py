@@ -234,3 +234,18 @@ def test_the_picture_of_schedules_that_is_shipped_is_that_of_the_code(pscale, on
     titles = re.compile(r"<!-- (.*) -->")
     shipped = (SUITES.parent / "docs" / "schedules.svg").read_text()
     assert titles.findall(drawn.read_text()) == titles.findall(shipped), "draw it anew, as README.md says"
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_leaves_no_traceback():
+    program = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "pscale.cli.app":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from pscale.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 from synthetic import Point, write_run
 
-from pscale.cli.console import changing
+from pscale.cli.console import changing, new_console
 
 SUITE = Path(__file__).parents[2] / "suites" / "linear.yaml"
 CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -63,6 +64,14 @@ def test_no_color_leaves_characters_alone_on_a_terminal(run, command):
     assert "\x1b" in coloured
     if "--help" not in command and "--nonsense" not in command:
         assert CODE.sub("", coloured).split() == plain.split()
+
+
+def test_lines_end_with_no_spaces_where_there_is_no_terminal(capsys):
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("a", "one\ntwo lines")
+    table.add_row("b", "a third one")
+    new_console().print(table)
+    assert capsys.readouterr().out == "a  one\n   two lines\nb  a third one\n"
 
 
 def test_what_changes_is_shown_below_where_nothing_can_be_replaced(capsys):

@@ -13,7 +13,7 @@ from pscale.launch.journal import Journal
 LAUNCHER = """#!/bin/sh
 [ "$1" = --version ] && echo "HYDRA build details: Version: 0" && exit
 for folder; do :; done
-echo '{"status": "ok", "reason": "", "columns": {}}' > "$folder/result.json"
+echo '{"status": "ok", "reason": "", "columns": {"step_s": 21.95}}' > "$folder/result.json"
 """
 SUITE = """
 name: noop
@@ -76,6 +76,7 @@ def unfinish(folder):
 def test_a_run_that_is_not_finished_is_gone_on_with_and_a_finished_one_is_left_alone(run):
     said, (first,) = run()
     assert "going on with" not in said
+    assert said.count("ok 21.95 s a step") == 3
     assert Journal.open(first).is_finished()
     said, (second,) = run()
     assert second != first
