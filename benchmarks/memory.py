@@ -154,6 +154,7 @@ def draw(found: list[Size], path: Path) -> None:
         for column, along in enumerate(START):
             own = [size for size in found if size.along == along]
             values = [size.value for size in own]
+            doubled = [value for value in values if (value // START[along]).bit_count() == 1]
             above, below = panels[:, column]
             above.plot(
                 values, [size.predicted_bytes / 2**30 for size in own], color="#767676", label="predicted"
@@ -170,7 +171,7 @@ def draw(found: list[Size], path: Path) -> None:
             for axes in (above, below):
                 axes.set_xscale("log", base=2)
                 axes.set_yscale("log", base=10)
-                axes.set_xticks(values, [str(value) for value in values])
+                axes.set_xticks(doubled, [str(value) for value in doubled])
                 axes.grid(visible=True, color="#e6e6e6")
         panels[0, 0].set_ylabel("memory, GiB")
         panels[1, 0].set_ylabel("step, s")

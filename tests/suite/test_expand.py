@@ -230,7 +230,7 @@ def test_a_value_that_an_expression_gives_again_is_no_second_case(cases):
         (
             RANKS,
             "  model.kind: [block]",
-            "weak.yaml:4: model.layers: 'model' of kind block has no such field",
+            "weak.yaml:4: model.layers: 'model' of kind block, unlike that of kind gpt or moe, has",
         ),
         (RANKS, "  plan.reduction: [best]", "weak.yaml:13: sweep.plan.reduction[0]: 'best' is not possible"),
         (
@@ -371,7 +371,7 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
     with pytest.raises(PlanError) as caught:
         cases(everything, cores=1.0)
     first, second, advice = str(caught.value).splitlines()
-    assert "weak.yaml: 2 ranks: ranks 2 x threads 1 = 2 cores, this machine has 1" in first
+    assert "weak.yaml:13: 2 ranks: ranks 2 x threads 1 = 2 cores, this machine has 1" in first
     assert "4 ranks" in second
     assert 'exclude: ["ranks * threads > cores"]' in advice
     assert "oversubscribe: true" in advice
@@ -416,6 +416,34 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
 def test_a_plan_that_cannot_be_is_refused_with_its_numbers(cases, changes, expected):
     with pytest.raises(PlanError, match=re.escape(expected)):
         cases(*changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "expected"),
+    [
+        (
+            [("bucket: 4MiB", "compression: fp16"), (SWEEP, "  ranks: [2]\n  cases:\n  - {zero: 3}")],
+            [],
+            "weak.yaml:15: 2 ranks: compression fp16 needs whole gradients",  # the sweep, not the plan
+        ),
+        ([("dp: ranks", "tp: ranks"), ("[1, 2, 4]", "[3]")], [], "weak.yaml:4: 3 ranks: heads 4 do not"),
+        (
+            [("dp: ranks", "matrix: {tx: 2, ty: 2}"), ("kind: gpt", "kind: moe"), ("[1, 2, 4]", "[4]")],
+            [],
+            "weak.yaml:11: 4 ranks: matrix 2 × 2 axonn cuts whole MLPs",
+        ),
+        (
+            [],
+            ["heads=8", "plan.tp=3", "plan.dp=rest", "sweep.ranks=[3]"],
+            "weak.yaml: --set heads=8: 3 ranks",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_where_a_field_that_clashes_was_written(
+    suite, changes, overrides, expected
+):
+    with pytest.raises(PlanError, match=re.escape(expected)):
+        expand(suite(*changes, overrides=overrides), MACHINE)
 
 
 def test_ids_are_stable_and_know_nothing_of_names_or_order(cases, write):
