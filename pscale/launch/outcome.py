@@ -29,6 +29,10 @@ _QUOTED_LINES = 3
 _INNERMOST_FIRST = "(most recent call first):"  # how `faulthandler` heads a stack
 _QUOTED_BYTES = 64 << 10
 _DECORATION = re.compile(r"[\s=-]*")
+_AFTERMATH = re.compile(  # what launchers say of ranks once something has gone wrong
+    r"srun: (error: [^:]+: tasks? |Terminating|launch/|Job step aborted)"
+    r"|slurmstepd: error: \*\*\* |mpirun noticed "
+)
 _SIGNALLED = re.compile(r"\(signal (\d+)\)|exited on\s+signal (\d+)")  # Hydra, Open MPI
 _ADVICE = (  # what launchers say when they refuse, and what a person can do about it
     (
@@ -97,7 +101,11 @@ def _last_words(folder: Path) -> str:
 
 
 def _telling(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last lines or, of a stack that a rank left when it was ended, where it was."""
+    """Return the last lines or, of a stack that a rank left when it was ended, where it was.
+
+    What launchers say of ranks that ended only counts where nobody else has said a thing.
+    """
+    lines = [line for line in lines if not _AFTERMATH.match(line)] or lines
     stacks = [number for number, line in enumerate(lines, 1) if line.endswith(_INNERMOST_FIRST)]
     if stacks and all(line.startswith("File ") for line in lines[stacks[-1] :]):
         return lines[stacks[-1] :][:_QUOTED_LINES]

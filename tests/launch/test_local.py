@@ -80,6 +80,12 @@ def test_without_a_failure_file_the_last_lines_of_the_log_are_quoted(job):
     assert outcome.reason == f"exit code 7: two / three / four [{job.folder / 'stderr.log'}]"
 
 
+def test_what_ranks_said_is_quoted_before_what_a_launcher_says_of_their_end(job):
+    ends = "".join(f"srun: error: n{n}: task {n}: Exited with exit code 15\\n" for n in range(4))
+    assert job(f"printf 'no address\\n{ends}' >&2; exit 15").reason.startswith("exit code 15: no address [")
+    assert job(f"printf '{ends}' >&2; exit 15").reason.count("srun") == 3
+
+
 def test_of_a_stack_that_a_rank_left_its_innermost_calls_are_quoted(job):
     stack = "Thread 0x7f (most recent call first):\\n" + "".join(f"  File {n}, in f\\n" for n in range(9))
     outcome = job(f"printf 'said before\\n{stack}' >&2; exit 7")
