@@ -20,7 +20,7 @@ from pscale.analysis.compare import (
 from pscale.analysis.frames import Run
 from pscale.analysis.pairs import paired
 from pscale.analysis.stats import Sample
-from pscale.errors import ResultsError
+from pscale.errors import UsageError
 
 Size = tuple[int, int]  # ranks and threads
 _PAIRED = (
@@ -32,11 +32,14 @@ _PAIRED = (
 def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     """Compare every case with that of its ranks and threads in the first series, launches in pairs.
 
-    Raises ResultsError for a run of a single series.
+    Raises UsageError for a run of a single series.
     """
     series = list(dict.fromkeys(_series(run, case) for case in run.planned))
     if len(series) == 1:
-        raise ResultsError(f"{run.path}: has no variants to compare; name a second run")
+        raise UsageError(
+            f"{run.path} has no variants to compare; name a second run, `pscale compare {run.path} B`, "
+            "or one of a suite that sweeps more than its sizes"
+        )
     times = scaling.step_samples(run, run.seed)
     pairs, labels = _pairs(run, series[0]), labels_of(run)
     found = [
