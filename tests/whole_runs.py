@@ -80,9 +80,14 @@ class Cli:
             timeout=LIMIT_S,
             check=False,
         )
-        assert done.returncode == code, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr + self._logs()
         assert "Traceback" not in done.stderr
         return self.newest(done.stdout + done.stderr)
+
+    def _logs(self) -> str:
+        """Return what launches have said: a failure that comes once in a hundred times has to explain itself."""
+        logs = sorted(self.reports.glob("*/*/**/stderr.log"))
+        return "".join(f"\n== {log}\n{log.read_text(errors='replace')[-4000:]}" for log in logs)
 
     def newest(self, output: str = "") -> "Results":
         return Results(max(self.reports.glob("*/*/run.json")).parent, output)
