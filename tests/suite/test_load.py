@@ -142,7 +142,7 @@ def test_a_suite_is_read_with_its_defaults(suite):
         # ranges and units
         ("steps: 10", "steps: 0", ["train.steps: expected at least 1, got 0"]),
         ("steps: 10", "steps: -10", ["train.steps: expected at least 1, got -10"]),
-        ("steps: 10", "steps: 99999999999", ["train.steps: expected at most 1e+09, got 99999999999"]),
+        ("steps: 10", "steps: 99999999999", ["train.steps: expected at most 1000000000, got 99999999999"]),
         ("lr: 1.0e-3", "lr: .nan", ["train.lr: expected a finite number, got NaN"]),
         ("lr: 1.0e-3", "lr: 1e999", ["train.lr: expected a finite number, got Infinity"]),
         ("lr: 1.0e-3", "lr: 0", ["train.lr: expected more than 0, got 0"]),
