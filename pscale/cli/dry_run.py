@@ -12,6 +12,7 @@ from pscale.config import Case
 from pscale.launch import campaign, jobs, ways
 from pscale.launch.allocation import Allocation
 from pscale.launch.command import command
+from pscale.launch.journal import Journal
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.packing import Pack, pack
@@ -21,21 +22,25 @@ _SEED = 0
 
 
 def dry_run(work: Work, reports: Path) -> Iterator[str]:
-    """Yield what would be submitted and started, as blocks of text."""
+    """Yield what would be submitted and started, as blocks of text.
+
+    With the name of a run in place of RUN each command starts a launch of it again.
+    """
     todo = campaign.launches(work.cases, work.repeats, _SEED)
-    yield f"# {work.ground.where.why}"
+    folder = reports.absolute() / work.suite.name / "RUN"
+    yield f"# {work.ground.where.why}\n# RUN is the name that the run gets when it begins"
     scheduler = work.ground.where.scheduler
     if scheduler is None:
         launcher = work.launcher()
         for case in work.cases:
-            yield _line(case, launcher, work.ground.machine)
+            yield _line(case, folder, launcher, work.ground.machine)
         return
-    folder = reports.absolute() / work.suite.name / "RUN"
     for number, each in enumerate(pack(todo, work.ground.shape, work.repeats), start=1):
-        yield from _job(each, number, folder / "jobs" / jobs.branch(number), scheduler, work)
+        yield from _job(each, number, folder, scheduler, work)
 
 
-def _job(each: Pack, number: int, folder: Path, scheduler: Scheduler, work: Work) -> Iterator[str]:
+def _job(each: Pack, number: int, run: Path, scheduler: Scheduler, work: Work) -> Iterator[str]:
+    folder = run / "jobs" / jobs.branch(number)
     request = each.request(f"pscale-RUN-{number}", folder)
     script = folder / jobs.SCRIPT
     submission = shlex.join(scheduler.submission(request, script))
@@ -48,12 +53,12 @@ def _job(each: Pack, number: int, folder: Path, scheduler: Scheduler, work: Work
     if not launchers:
         return
     for case in {job.case.id: job.case for job in each.launches}.values():
-        yield _line(case, launchers[0], work.ground.machine)
+        yield _line(case, run, launchers[0], work.ground.machine)
 
 
-def _line(case: Case, launcher: Launcher, machine: Machine) -> str:
-    """Return the command line of a case and the variables that pscale sets for it."""
-    worker = ["python", "-P", "-m", campaign.WORKER, f"RUN/cases/{case.id}-0"]
+def _line(case: Case, run: Path, launcher: Launcher, machine: Machine) -> str:
+    """Return the command line of a case's first launch and the variables that pscale sets for it."""
+    worker = campaign.worker(Journal(run, {}).case_folder((case.id, 0)))
     order = command(case, launcher, worker, machine, environ={}, root=os.geteuid() == 0)
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(order.env.items()))
     return f"# {case.label}\n{variables} {shlex.join(order.argv)}"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn
 
@@ -24,8 +25,6 @@ from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
 from pscale.launch.mpi import Launcher
 from pscale.launch.outcome import Outcome
-
-WORKER = "pscale.worker"
 
 ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
 
@@ -123,9 +122,14 @@ def skipped(reason: str) -> Outcome:
 
 
 def _command(journal: Journal, job: Job, launcher: Launcher, machine: Machine) -> Command:
+    argv = worker(journal.case_folder(job.key))
+    return command(job.case, launcher, argv, machine, environ=os.environ, root=os.geteuid() == 0)
+
+
+def worker(folder: Path) -> tuple[str, ...]:
+    """Return the command of a rank of the launch in `folder`."""
     # -P: a numpy.py in the current folder is not the one that is meant
-    worker = [sys.executable, "-P", "-m", WORKER, str(journal.case_folder(job.key))]
-    return command(job.case, launcher, worker, machine, environ=os.environ, root=os.geteuid() == 0)
+    return sys.executable, "-P", "-m", "pscale.worker", str(folder)
 
 
 def _launch(journal: Journal, job: Job, order: Command, task: Task) -> Outcome:

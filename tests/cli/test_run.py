@@ -1,6 +1,10 @@
 """Which run `pscale run` goes on with, and what `pscale status` shows of it; the launcher does nothing."""
 
 import os
+import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -85,6 +89,21 @@ def test_a_run_that_is_not_finished_is_gone_on_with_and_a_finished_one_is_left_a
     said, changed = run()
     assert changed == [first]
     assert f"going on with {first}, where 2 launches have ended (--new begins anew)" in said
+
+
+def test_a_command_that_a_dry_run_prints_starts_a_launch_again_where_it_is_pasted(run, pscale, tmp_path):
+    run("--reports", "my reports")
+    (folder,) = (tmp_path / "my reports" / "noop").iterdir()
+    results = set(folder.glob("cases/*/result.json"))
+    _, said = pscale("run", "noop.yaml", "--reports", "my reports", "--dry-run")
+    commands = re.findall(r"BLIS_NUM_THREADS=1 .*?-0'", said)
+    assert len(commands) == len(results) == 3
+    for result in results:
+        result.unlink()
+    for text in commands:
+        assert sys.executable in shlex.split(text)
+        subprocess.run(text.replace("RUN", folder.name), shell=True, check=True)
+    assert set(folder.glob("cases/*/result.json")) == results
 
 
 def reporter(tmp_path, monkeypatch, text):
