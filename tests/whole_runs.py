@@ -85,7 +85,7 @@ class Cli:
         return self.newest(done.stdout + done.stderr)
 
     def _logs(self) -> str:
-        """Return what launches have said: a failure that comes once in a hundred times has to explain itself."""
+        """Return what launches have said: a failure that comes once in a hundred runs explains itself."""
         logs = sorted(self.reports.glob("*/*/**/stderr.log"))
         return "".join(f"\n== {log}\n{log.read_text(errors='replace')[-4000:]}" for log in logs)
 

@@ -174,6 +174,7 @@ def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) 
         console=console,
         refresh_per_second=_REFRESHES_PER_SECOND,
         transient=True,
+        disable=not console.is_interactive,  # it would leave an empty line
     )
     certain = [job for job in todo if job.repeat < work.repeats]
     total = sum(costs[job.case.id] for job in certain)

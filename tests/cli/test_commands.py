@@ -170,6 +170,21 @@ def test_a_mistake_ends_in_a_message_and_the_exit_code_of_its_kind(pscale, on, a
     assert "Traceback" not in err
 
 
+VANISHING = """#!/bin/sh
+rm "$0"
+echo "HYDRA build details: Version: 0"
+"""
+
+
+def test_a_launcher_that_is_gone_is_told_on_the_first_line(pscale, on, tmp_path):
+    on(2)
+    (tmp_path / "mpiexec").write_text(VANISHING)
+    (tmp_path / "mpiexec").chmod(0o755)
+    code, _, err = pscale("run", SUITES / "linear.yaml", "--set", "launch.launcher=./mpiexec")
+    assert code == 4
+    assert err.startswith("pscale: cannot start ./mpiexec")
+
+
 def test_debug_shows_where_an_error_came_from():
     done = subprocess.run(
         [sys.executable, "-m", "pscale", "--debug", "report", "nowhere"],
