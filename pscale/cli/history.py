@@ -35,7 +35,7 @@ def _show(shown: Sequence[Card], count: int) -> None:
     from pscale.report.shown import show_grid
 
     columns = (
-        *(Column("run", right=False, fold=True), Column("begun", right=False), Column("cases")),
+        *(Column("run", right=False), Column("begun", right=False, wide=True), Column("cases")),
         *(Column("failed"), Column("ranks"), Column("best figure", right=False, fold=True)),
         Column("host", right=False, wide=True),
     )

@@ -47,6 +47,15 @@ def test_runs_are_listed_newest_first_with_their_best_figure(pscale):
     assert "83% efficient at dp 4 ranks" in " ".join(out.split())
 
 
+def test_names_of_runs_are_whole_where_there_is_room_for_little_else(pscale, runs, monkeypatch):
+    name = "2026-11-22T105945-b002"
+    shutil.copytree(runs[0], runs[0].parents[1] / "communication" / name)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = pscale("list")[1].splitlines()
+    assert any(line.startswith(f"communication/{name} ") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.usefixtures("runs")
 def test_a_list_is_short_where_it_is_asked_to_be(pscale):
     assert "1 older runs are not shown" in pscale("list", "-n", "1")[1]
