@@ -8,7 +8,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.pairs import paired, signed_ranks
 from pscale.analysis.stats import Sample
 from pscale.analysis.variants import variants
-from pscale.errors import ResultsError
+from pscale.errors import UsageError
 
 QUIET = {"launch_noise": 0.005, "noise": 0.005}
 
@@ -90,5 +90,5 @@ def test_variants_of_a_run_are_compared_with_its_first_series_size_by_size(tmp_p
 
 
 def test_a_run_of_one_series_has_no_variants(tmp_path):
-    with pytest.raises(ResultsError, match="no variants to compare; name a second run"):
+    with pytest.raises(UsageError, match="no variants to compare; name a second run"):
         variants(load(write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])))
