@@ -20,7 +20,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from pscale.analysis.difference import Difference, student_tails
+from pscale.analysis.difference import Difference
+from pscale.analysis.pairs import paired_t
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.steady import Vector
 
@@ -75,8 +76,7 @@ def of_variants(a: Sample, b: Sample) -> bool:
     """
     sides = [dict(zip(one.repeats, one.paces, strict=True)) for one in (a, b)]
     apart = np.array([sides[1][repeat] - pace for repeat, pace in sides[0].items() if repeat in sides[1]])
-    error = float(apart.std(ddof=1)) / math.sqrt(len(apart)) if len(apart) > 1 else 0.0
-    return error > 0 and student_tails(abs(float(apart.mean())) / error, len(apart) - 1) < _CERTAIN
+    return len(apart) > 1 and paired_t(apart)[1] < _CERTAIN
 
 
 def _slope(sides: Sequence[tuple[Vector, Vector]]) -> float:

@@ -27,7 +27,7 @@ def paired(a: Sample, b: Sample) -> Difference:
     rounds = [repeat for repeat in a.repeats if repeat in sides[1]]
     logs = np.log([sides[1][repeat] / sides[0][repeat] for repeat in rounds])
     testable, ranked = len(logs) > 1, len(logs) >= _FEWEST_RANKED
-    judge = _ranked if ranked else _student
+    judge = _ranked if ranked else paired_t
     test = "signed ranks" if ranked else "paired t"
     known, p = judge(logs) if testable else (Estimate(value=b.value / a.value), None)
     return Difference(
@@ -71,7 +71,8 @@ def _sums(ranks: Sequence[int]) -> Vector:
     return chances
 
 
-def _student(logs: Vector) -> tuple[Estimate, float]:
+def paired_t(logs: Vector) -> tuple[Estimate, float]:
+    """Return the ratio of which `logs` have the mean, with its interval, and Student's two-sided p-value."""
     mean, degrees = float(logs.mean()), len(logs) - 1
     error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
     reach = student_quantile(degrees) * error
