@@ -46,6 +46,7 @@ class Point:
     hosts: Sequence[str] = ("node",)
     plan: Plan | None = None  # else dp ranks
     dtype: str = "float32"
+    train: Mapping[str, Any] = field(default_factory=dict)  # fields to set otherwise
     axis: str = "dp"  # of the all-reduce
     losses: Sequence[float] = ()
     clock_bound_s: float = 0.0  # of every call
@@ -70,7 +71,7 @@ class Point:
             ranks=self.ranks,
             threads=self.threads,
             model=Model(layers=2, width=len(self.series) * 64, dtype=self.dtype),  # type: ignore[arg-type]
-            train=Train(batch=4 * self.ranks if weak else 64, steps=20),
+            train=Train(**{"batch": 4 * self.ranks if weak else 64, "steps": 20, **self.train}),
             plan=self.plan or Plan(dp=self.ranks),
         )
 

@@ -34,6 +34,12 @@ class PhaseTime:
     largest_compute_s: float
     step_s: float  # the whole step: mean over steps and launches
 
+    @property
+    def inside_s(self) -> float:
+        """All kinds of time together: how long the phase lasts."""
+        exchanged_s = self.transfer_s + self.wait_s + self.together_s
+        return self.compute_s + exchanged_s + self.copy_s + self.offload_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankTime:

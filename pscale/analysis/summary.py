@@ -28,6 +28,7 @@ from pscale.analysis.memory import Memory
 from pscale.analysis.models import Model
 from pscale.analysis.notes import notes
 from pscale.analysis.offload import Offloaded, offloaded
+from pscale.analysis.optimizers import Optimized, optimized
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Failure, Point
@@ -84,6 +85,7 @@ class Summary:
     precision: tuple[FewerBits, ...]  # cases that differ in precision alone
     skipped: tuple[Skipped, ...]  # steps of cases whose loss is scaled
     offloaded: tuple[Offloaded, ...]  # cases that differ in offload alone
+    optimizers: tuple[Optimized, ...]  # cases that differ in optimizer alone
     models: tuple[Model, ...]  # one a series; empty if not asked for
     wait: WaitMap | None  # of the largest case
     timelines: tuple[Timeline, ...]  # of some traced cases, to look at
@@ -189,6 +191,7 @@ def summarise(
         compressed=compressed(planned, points, phases, calls),
         precision=fewer_bits(planned, points, memory, calls),
         offloaded=offloaded(run, points, memory),
+        optimizers=optimized(planned, points, phases, memory),
         ranking=found.ranking,
         memory=ordered(memory),
         bubbles=ordered(bubbles(run, phases, calls)),

@@ -25,6 +25,7 @@ from pscale.analysis.late import Late
 from pscale.analysis.losses import Losses
 from pscale.analysis.memory import KINDS, Memory
 from pscale.analysis.offload import Offloaded
+from pscale.analysis.optimizers import Optimized
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime
 from pscale.analysis.ranking import Place
 from pscale.analysis.scaling import Failure, Point
@@ -98,6 +99,7 @@ def _plans(summary: Summary, labels: Mapping[str, str]) -> dict[str, str]:
         "precision": (FewerBits, summary.precision),
         "skipped": (Skipped, summary.skipped),
         "offloaded": (Offloaded, summary.offloaded),
+        "optimizers": (Optimized, summary.optimizers),
     }
     made = {
         name: csv_text(_columns(kind), [_row(finding, labels) for finding in findings])

@@ -11,6 +11,7 @@ from pscale.report.grids_calls import calls
 from pscale.report.grids_compression import compression
 from pscale.report.grids_expect import expectations
 from pscale.report.grids_offload import offload
+from pscale.report.grids_optimizers import optimizers
 from pscale.report.grids_precision import precisions
 from pscale.report.grids_skipped import loss_scales
 from pscale.report.grids_threads import threads
@@ -36,6 +37,7 @@ def tables(summary: Summary, cases_across: int) -> Iterator[Grid]:
     yield from precisions(summary)
     yield from loss_scales(summary)
     yield from offload(summary)
+    yield from optimizers(summary)
     yield from grids_plans.memory(summary)
     yield from grids.ranks(summary)
     yield from calls(summary)

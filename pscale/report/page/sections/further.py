@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pscale.report import grids_models, grids_network, grids_plans
 from pscale.report.grids_compression import compression
 from pscale.report.grids_offload import offload
+from pscale.report.grids_optimizers import optimizers
 from pscale.report.grids_precision import ON_TIME, precisions
 from pscale.report.grids_skipped import loss_scales
 from pscale.report.grids_threads import threads
@@ -61,6 +62,11 @@ def further(context: Context) -> Iterator[Section]:
             "Offload",
             "What lies in a file beside memory, what that saves, and what moving it costs.",
             sheets(offload(summary), "offload", files=context.files("offloaded")),
+        ),
+        "optimizers": (
+            "Optimizers",
+            "What each of them has learned after as many steps, and what its state and its update cost.",
+            sheets(optimizers(summary), "optimizers", files=context.files("optimizers")),
         ),
         "experts": (
             "Experts",

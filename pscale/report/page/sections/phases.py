@@ -64,8 +64,7 @@ def _table(summary: Summary, left_out: str, context: Context) -> Sheet:
 
 
 def _share(time: PhaseTime) -> Cell:
-    inside_s = time.compute_s + time.transfer_s + time.wait_s + time.together_s + time.copy_s + time.offload_s
-    share = inside_s / time.step_s if time.step_s else 0.0
+    share = time.inside_s / time.step_s if time.step_s else 0.0
     return Cell(text=text.percent(share, 1), order=share, bar=min(share, 1.0))
 
 
