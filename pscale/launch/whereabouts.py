@@ -23,6 +23,7 @@ class Whereabouts:
     why: str
     scheduler: Scheduler | None = None
     inside: Allocation | None = None
+    silent: tuple[Scheduler, ...] = ()  # whose commands are here, and of no use
 
 
 def decide(choice: SchedulerChoice, environ: Mapping[str, str]) -> Whereabouts:
@@ -44,7 +45,7 @@ def decide(choice: SchedulerChoice, environ: Mapping[str, str]) -> Whereabouts:
         if trouble := _trouble(scheduler):
             raise LaunchError(f"scheduler: {choice}: {trouble}")
         return Whereabouts(why=f"jobs are submitted: the suite or site says {choice}", scheduler=scheduler)
-    silent = []
+    silent: dict[Scheduler, str] = {}
     for scheduler in SCHEDULERS:
         if shutil.which(scheduler.submits):
             trouble = _trouble(scheduler)
@@ -54,8 +55,9 @@ def decide(choice: SchedulerChoice, environ: Mapping[str, str]) -> Whereabouts:
                 )
             if re.search(f"{scheduler.down}|{UNANSWERED}", trouble):
                 raise LaunchError(f"{trouble}; {_PATIENCE}")
-            silent.append(f"; {trouble}")
-    return Whereabouts(why=f"launches happen here: no scheduler answers{''.join(silent)}")
+            silent[scheduler] = trouble
+    why = "; ".join(["launches happen here: no scheduler answers", *silent.values()])
+    return Whereabouts(why=why, silent=tuple(silent))
 
 
 def _trouble(scheduler: Scheduler) -> str:

@@ -8,6 +8,7 @@ import pytest
 from pscale.config import Launch
 from pscale.errors import LaunchError, UsageError
 from pscale.launch.allocation import allocation
+from pscale.launch.doctor import where
 from pscale.launch.ground import survey
 from pscale.launch.machine import Machine
 from pscale.launch.whereabouts import decide
@@ -40,10 +41,14 @@ def test_a_scheduler_that_answers_gets_the_jobs(commands, name):
 
 def test_without_a_scheduler_that_answers_launches_happen_here_and_it_is_said_why(commands):
     assert "no scheduler answers" in decide("auto", {}).why
+    assert where.finding().level == "ok"
     programs = commands("slurm")
     (programs / "scontrol").write_text(
-        "#!/bin/sh\necho 'Could not establish a configuration source' >&2; exit 1\n"
+        "#!/bin/sh\nprintf 'DNS\\nCould not establish a configuration source\\n' >&2; exit 1\n"
     )
+    told = where.finding()
+    assert (told.level, "`scontrol ping`" in told.remedy) == ("warn", True)
+    assert "configuration" not in told.text
     found = decide("auto", {})
     assert (found.scheduler, found.inside) == (None, None)
     assert "Could not establish a configuration source" in found.why

@@ -17,6 +17,10 @@ def finding() -> Finding:
         where = decide("auto", os.environ)
     except LaunchError as error:
         return Finding(topic="launches", level="fail", text=str(error))
+    if where.silent:
+        text = f"launches happen here: {where.silent[0].submits} is here, and no scheduler answers"
+        remedy = f"if jobs should be submitted, see what `{' '.join(where.silent[0].alive)}` says"
+        return Finding(topic="launches", level="warn", text=text, remedy=remedy)
     if where.scheduler is None:
         return Finding(topic="launches", level="ok", text=where.why)
     try:
