@@ -83,6 +83,15 @@ def test_what_failed_and_what_is_still_to_come_is_told_with_reasons(page, failed
     assert not nothing.all("svg")
 
 
+def test_warnings_that_several_cases_share_are_one_row_and_counted_as_one(summary):
+    (remark,) = summary.remarks
+    other = replace(remark, case="other", label="other", text="Steps with recording on take longer.")
+    page = read(render_page(replace(summary, remarks=(remark, other)), {}))
+    (row,) = table(section(page, "problems"), "warnings")[1:]
+    assert row == [f"2 cases, such as {remark.label}", remark.text]
+    assert re.search(r"\b1 warning\b", section(page, "verdict").words)
+
+
 def test_files_inside_the_page_are_those_that_csv_writes(page, summary):
     tables = csv_tables(summary)
     links = [link for link in page.all("a") if "download" in link.attributes]

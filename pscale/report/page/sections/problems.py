@@ -13,6 +13,7 @@ from pscale.report.page.blocks import Block, Head, Section, Sheet, Words
 from pscale.report.page.cells import line, words
 from pscale.report.page.context import Context
 from pscale.report.page.sheets import MOST_ROWS, counted, sheets
+from pscale.report.warnings import told
 
 _OPEN = 12  # rows that are not folded away
 
@@ -53,25 +54,14 @@ def _absent(points: Sequence[Point], context: Context) -> Sheet:
 
 def _warnings(remarks: Sequence[Remark], context: Context) -> Sheet:
     """Return warnings with what each is about, those that several cases share once."""
-    about: dict[tuple[str, str], list[str]] = {}
-    for remark in remarks:
-        about.setdefault((remark.kind, remark.text), []).append(remark.label)
-    rows = tuple(
-        line(words(_about(labels)), words(kind), words(said))
-        for (kind, said), labels in list(about.items())[:MOST_ROWS]
-    )
+    said = told(remarks)
+    rows = tuple(line(words(whose or "the run"), words(text)) for whose, text in said[:MOST_ROWS])
     return Sheet(
         name="warnings",
         title="Warnings",
-        heads=tuple(Head(text=name, right=False, words=True) for name in ("about", "kind", "warning")),
+        heads=tuple(Head(text=name, right=False, words=True) for name in ("about", "warning")),
         rows=rows,
-        left_out=counted(len(rows), len(about)) if len(rows) < len(about) else "",
+        left_out=counted(len(rows), len(said)) if len(rows) < len(said) else "",
         files=context.files("warnings"),
         folded=len(rows) > _OPEN,
     )
-
-
-def _about(labels: Sequence[str]) -> str:
-    if labels == [""]:
-        return "the run"
-    return labels[0] if len(labels) == 1 else f"{len(labels)} cases"

@@ -46,7 +46,7 @@ def verdict(context: Context) -> Section:
             lines=tuple(spoken),
             more=tuple(folded[:_FOLDED]),
             untold=len(folded[_FOLDED:]),
-            marks=tuple(marks(summary, len(summary.remarks))),
+            marks=tuple(marks(summary)),
         )
     ]
     if not summary.side_by_side:
