@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from pscale.analysis.threads import ThreadTime, lost
 
 _VAGUE = 0.30  # an interval of an efficiency wider than this
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
+_TELLING = 0.25  # of the largest loss: what is waited for one rank, if that is to explain it
 
 _EVERYWHERE = {  # losses that are in no phase more than in others
     "scaling": (
@@ -163,6 +164,7 @@ def _largest_loss(costs: Costs) -> tuple[str, str]:
     cause = max(shares, key=lambda name: shares[name])
     if shares[cause] < _SMALL:
         return "", f"No single loss reaches {_SMALL:.0%} of the step."
+    costs = replace(costs, late=[late for late in costs.late if late.step_share >= _TELLING * shares[cause]])
     name, explanation = _explained(cause, costs)
     if costs.late and cause not in (
         "imbalance",

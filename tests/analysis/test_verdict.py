@@ -1,6 +1,10 @@
 import math
+from dataclasses import replace
 
 from synthetic import Point, summary_of
+
+from pscale.analysis.late import Late
+from pscale.analysis.verdict import Costs, verdict
 
 
 def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
@@ -22,6 +26,32 @@ def test_injected_transfer_is_named_with_its_phase(tmp_path):
     assert "transfer in sync, 23% of the step" in verdict.loss
     assert "At 4 ranks, weak scaling keeps 7" in verdict.efficiency
     assert "95% interval" in verdict.efficiency
+
+
+def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(tmp_path):
+    points = [Point(ranks=ranks, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
+    summary = summary_of(tmp_path / "run", points)
+    late = Late(
+        case=summary.points[-1].case,
+        rank=3,
+        host="node",
+        step_share=0.1,
+        wait_share=0.9,
+        late_steps=2,
+        steps=20,
+        late_s=0.1,
+        phase="forward",
+    )
+    costs = Costs(
+        losses={losses.case: losses for losses in summary.losses},
+        phases=summary.phases,
+        ranks=summary.ranks,
+        axes=summary.axis_trees,
+    )
+    for share, named in ((0.1, True), (0.01, False)):
+        said = verdict("", summary.points, replace(costs, late=[replace(late, step_share=share)]))
+        assert "transfer in sync, 23% of the step" in said.loss
+        assert ("The others wait for rank 3" in said.loss) is named
 
 
 def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_threads(tmp_path):
