@@ -108,7 +108,8 @@ class Findings:
             threads=self.threads,
         )
         return tuple(
-            verdict(name, members, costs) for name, members in scaling.by_series(self.points).items()
+            verdict(name, members, costs, self.run.planned)
+            for name, members in scaling.by_series(self.points).items()
         )
 
     @cached_property

@@ -12,6 +12,7 @@ from pscale.analysis.injected import warning
 from pscale.analysis.late import Late, sentence
 from pscale.analysis.losses import Losses
 from pscale.analysis.phases import PhaseTime, RankTime
+from pscale.analysis.remedy import Planned, remedy
 from pscale.analysis.scaling import Point
 from pscale.analysis.threads import ThreadTime, lost
 
@@ -19,6 +20,7 @@ _VAGUE = 0.30  # an interval of an efficiency wider than this
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
 _TELLING = 0.25  # of the largest loss: what is waited for one rank, if that is to explain it
 
+_OF_AXES = ("serialisation", "transfer")  # losses of which every axis has its factor
 _EVERYWHERE = {  # losses that are in no phase more than in others
     "scaling": (
         "computation scaling",
@@ -28,19 +30,6 @@ _EVERYWHERE = {  # losses that are in no phase more than in others
     "copy": ("copying", " into and out of communication buffers"),
     "offload": ("waiting for what is offloaded", ": the file is read no faster than the step needs it"),
     "unaccounted": ("unaccounted time", ", which belongs to no phase"),
-}
-
-
-_HELPS = {  # against a loss, most at hand first
-    "threads": "fewer threads and more ranks, or larger matrices",
-    "scaling": "fewer ranks on a memory bus, ranks bound to cores, or larger matrices",
-    "imbalance": "a look at what else runs where that rank does, or a fairer cut of the work",
-    "serialisation": "cores that nothing else uses, and ranks bound to them",
-    "bubble": "more micro-batches, or another schedule",
-    "transfer": "larger batches, fewer or larger messages, or a faster network",
-    "together": "larger batches, or fewer messages",
-    "offload": "a faster disk, or chunks of another size",
-    "unaccounted": "a timeline of what the ranks did, by pscale run --set trace=true and pscale trace",
 }
 
 
@@ -85,8 +74,8 @@ class Costs:
         return tuple(found)
 
 
-def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:
-    """Return the verdict on the points of one series."""
+def verdict(series: str, points: Sequence[Point], costs: Costs, planned: Mapping[str, Planned]) -> Verdict:
+    """Return the verdict on the points of one series; `planned` are the settings of its cases."""
     good = [point for point in points if point.step_s]
     if not good:
         return Verdict(series=series, case="", efficiency=_nothing(points), loss="", cause="")
@@ -98,7 +87,9 @@ def verdict(series: str, points: Sequence[Point], costs: Costs) -> Verdict:
         efficiency=_injected(largest) + _efficiency(largest, points, good),
         loss=text,
         cause=cause,
-        remedy="" if largest.injected else _remedy(cause, costs.of(largest.case).axes),
+        remedy=""
+        if largest.injected
+        else _remedy(cause, costs.of(largest.case).axes, planned.get(largest.case, {})),
     )
 
 
@@ -174,11 +165,8 @@ def _largest_loss(costs: Costs) -> tuple[str, str]:
     return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
 
 
-def _remedy(cause: str, axes: Sequence[AxisTree]) -> str:
-    """Say what helps against a loss; nothing where nothing is known to."""
-    if cause == "serialisation" and axes and _costliest(axes, cause).axis == "pp":
-        cause = "bubble"
-    return f"What helps: {_HELPS[cause]}." if cause in _HELPS else ""
+def _remedy(cause: str, axes: Sequence[AxisTree], planned: Planned) -> str:
+    return remedy(cause, _costliest(axes, cause).axis if axes and cause in _OF_AXES else "", planned)
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:

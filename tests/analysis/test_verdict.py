@@ -1,9 +1,11 @@
 import math
 from dataclasses import replace
 
+import pytest
 from synthetic import Point, summary_of
 
 from pscale.analysis.late import Late
+from pscale.analysis.remedy import remedy
 from pscale.analysis.verdict import Costs, verdict
 
 
@@ -49,7 +51,7 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
         axes=summary.axis_trees,
     )
     for share, named in ((0.1, True), (0.01, False)):
-        said = verdict("", summary.points, replace(costs, late=[replace(late, step_share=share)]))
+        said = verdict("", summary.points, replace(costs, late=[replace(late, step_share=share)]), {})
         assert "transfer in sync, 23% of the step" in said.loss
         assert ("The others wait for rank 3" in said.loss) is named
 
@@ -63,6 +65,37 @@ def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_thre
         assert verdict.cause == cause
         assert "50% of the step" in verdict.loss
         assert ("idle threads" in verdict.loss) == (cause == "threads")
+
+
+BOUND, LOOSE = ({"launch": {"bind": bind}} for bind in ("core", "none"))
+AT_ONCE, IN_BUCKETS = ({"plan": {"reduction": reduction}} for reduction in ("all-reduce", "bucketed"))
+
+
+@pytest.mark.parametrize(
+    ("cause", "axis", "planned", "said"),
+    [
+        ("scaling", "", LOOSE, "fewer ranks on a memory bus, ranks bound to cores, or larger matrices"),
+        ("scaling", "", BOUND, "fewer ranks on a memory bus, or larger matrices"),
+        ("serialisation", "dp", LOOSE, "cores that nothing else uses, or ranks bound to cores"),
+        ("serialisation", "dp", BOUND, "cores that nothing else uses"),
+        ("serialisation", "pp", LOOSE, "more micro-batches, or another schedule"),
+        ("transfer", "dp", IN_BUCKETS, "larger batches, fewer or larger messages, or a faster network"),
+        (
+            *("transfer", "dp", AT_ONCE),
+            "gradients reduced in buckets during backward (reduction: bucketed), larger batches, "
+            "or a faster network",
+        ),
+        ("transfer", "tp", AT_ONCE, "larger batches, fewer or larger messages, or a faster network"),
+        (
+            "unaccounted",
+            "",
+            {"timing": {"trace": True}},
+            "the timeline of what the ranks did, by pscale trace",
+        ),
+    ],
+)
+def test_what_helps_is_not_what_the_case_does_already(cause, axis, planned, said):
+    assert remedy(cause, axis, planned) == f"What helps: {said}."
 
 
 def test_a_healthy_run_is_said_to_lose_little(tmp_path):
