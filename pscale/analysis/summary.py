@@ -206,7 +206,7 @@ def summarise(
         late=ordered(found.late),
         threads=ordered(threads),
         answers=(*best_splits(planned, points, times, threads), *injected.costs(run, points, times)),
-        notes=tuple(notes(run, points, bare=bare, traced=bool(shown))),
+        notes=tuple(notes(run, points, found.trees, bare=bare, traced=bool(shown))),
         provenance=tuple(circumstances(whole).items()),
         given=str(run.suite.get("given") or ""),
     )

@@ -123,6 +123,15 @@ def test_factors_are_ratios_of_medians_over_launches_and_multiply_exactly(tmp_pa
         assert factor.low < factor.value < factor.high
 
 
+@pytest.mark.parametrize("slow_s", [1.0, 0.0])
+def test_slow_steps_that_medians_do_not_show_are_noted_where_overall_shows_them(tmp_path, slow_s):
+    points = [Point(ranks=1, noise=0.01), Point(ranks=2, noise=0.01, spikes_s={3: slow_s})]
+    found = [note for note in summary_of(tmp_path / "run", points).notes if "`overall`" in note]
+    assert [note.endswith("compares medians: dp 2 ranks 66% and 99%.") for note in found] == [True] * (
+        slow_s > 0
+    )
+
+
 def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_say(tmp_path):
     shape = {"ranks": 2, "noise": 0.0, "clock_bound_s": 1.0}
     bubble = Point(series="bubble", transfer_s=0.05, rank_row={"t_ideal_s": 20 * 0.145}, **shape)
