@@ -86,6 +86,26 @@ def test_a_rank_with_less_to_do_is_imbalance_and_no_work_beyond_the_base_case(tm
         assert (losses.scaling, losses.useful) == pytest.approx((0, 0.100 / 0.108), abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("computes_s", "shares_s"),  # of ranks whose base case computes 100 ms; useful, scaling and imbalance
+    [
+        ((0.10, 0.11, 0.12, 0.17), (0.10, 0.01, 0.06)),
+        ((0.08, 0.08, 0.08, 0.16), (0.10, 0.00, 0.06)),
+        ((0.08, 0.08, 0.08, 0.08), (0.08, 0.00, 0.00)),
+    ],
+)
+def test_a_typical_rank_is_the_lower_median_and_computes_no_less_than_is_useful(
+    tmp_path, computes_s, shares_s
+):
+    late = {rank: compute_s - 0.1 for rank, compute_s in enumerate(computes_s)}
+    summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=4, late_s=late)])
+    found = of_largest(summary.losses, summary)
+    wall_s = max(computes_s)
+    assert [found.useful, found.scaling, found.imbalance] == pytest.approx(
+        [share_s / wall_s for share_s in shares_s], abs=1e-9
+    )
+
+
 def test_without_a_base_case_injected_time_and_idle_threads_are_no_useful_computing(tmp_path):
     late = Point(ranks=2, scaling="throughput", late_s={1: 0.05})
     summary = summary_of(tmp_path / "late", [late])
