@@ -42,7 +42,8 @@ def optimized(
     states = {each.case: each.expected["optimizer"] for each in memory if each.expected}
     found: list[Optimized] = []
     for members in alike(planned, points, {"train": _OF_OPTIMIZERS}):
-        if len({planned[point.case]["train"]["optimizer"] for point in members}) > 1:
+        kinds = {planned[point.case]["train"].get("optimizer") for point in members}
+        if len(kinds) > 1 and None not in kinds:  # cases without a document tell of none
             found += _beside(members, planned, updates, states)
     return tuple(found)
 
