@@ -15,13 +15,16 @@ QUOTA = 0.01  # of the wall
 _LAUNCH = ["repeat", "host"]
 
 
-def disturbances(ranks: pd.DataFrame, cores: int) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of each, from the ranks of one case; `cores`: the most that one of the run used."""
+def disturbances(ranks: pd.DataFrame, cores: int, *, bound: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of each, from the ranks of one case, which are `bound` to cores or not.
+
+    `cores` are the most that a case of the run used.
+    """
     wall_s = float(ranks["wall_s"].sum())
     if not wall_s > 0:
         return
     yield from _of_hypervisor(ranks, wall_s)
-    yield from _of_other_work(ranks, cores)
+    yield from _of_other_work(ranks, cores, bound=bound)
     yield from _of_clock(ranks, wall_s)
 
 
@@ -43,13 +46,13 @@ def _of_hypervisor(ranks: pd.DataFrame, wall_s: float) -> Iterator[tuple[str, st
         )
 
 
-def _of_other_work(ranks: pd.DataFrame, cores: int) -> Iterator[tuple[str, str]]:
+def _of_other_work(ranks: pd.DataFrame, cores: int, *, bound: bool) -> Iterator[tuple[str, str]]:
     switches = (ranks["involuntary_switches"] / ranks["wall_s"]).max()
     if switches > SWITCHES_PER_S:
         yield (
             "switches",
             f"A rank was forced off its core {switches:.0f} times a second: something else runs there. "
-            "Stop it, bind ranks to cores, or leave a core free.",
+            f"Stop it{'' if bound else ', bind ranks to cores'}, or leave a core free.",
         )
     spent = others(ranks, pd.Series("", index=ranks.index)).iloc[0]
     if spent > OTHERS:

@@ -15,6 +15,7 @@ from pscale.analysis.disturbance import cpus_in, disturbances
 from pscale.analysis.frames import Run
 from pscale.analysis.injected import warning
 from pscale.analysis.late import Late, hint, sentence
+from pscale.analysis.remedy import bound
 from pscale.analysis.scaling import Point
 from pscale.analysis.skipped import Skipped
 from pscale.analysis.stats import Sample
@@ -70,7 +71,7 @@ def remarks(
         said += _of_interval(point, run.document.get("auto"))
         if case in disturbed:
             said += _of_ranks(disturbed[case], point)
-            said += disturbances(disturbed[case], cores)
+            said += disturbances(disturbed[case], cores, bound=bound(run.planned.get(case, {})))
         said += _of_clock(unclear.get(case, []))
         found += [Remark(kind=kind, case=case, label=point.label, text=text) for kind, text in said]
     return tuple(found)

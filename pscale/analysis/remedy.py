@@ -29,11 +29,14 @@ _HELPS = {  # against a loss, most at hand first
 
 def remedy(cause: str, axis: str, planned: Planned) -> str:
     """Say what helps against a loss, most of which is on `axis`; nothing where nothing is known to."""
-    bound = planned.get("launch", {}).get("bind", "none") != "none"
-    helps = [
-        words for words in _HELPS.get(_narrowed(cause, axis, planned), ()) if words != _BOUND or not bound
-    ]
+    done = {_BOUND} if bound(planned) else set()
+    helps = [words for words in _HELPS.get(_narrowed(cause, axis, planned), ()) if words not in done]
     return f"What helps: {', or '.join(filter(None, (', '.join(helps[:-1]), helps[-1])))}." if helps else ""
+
+
+def bound(planned: Planned) -> bool:
+    """Tell whether the case asks for ranks that keep to their cores."""
+    return str(planned.get("launch", {}).get("bind", "none")) != "none"
 
 
 def _narrowed(cause: str, axis: str, planned: Planned) -> str:

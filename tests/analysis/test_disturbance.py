@@ -6,14 +6,14 @@ from pscale.analysis.disturbance import disturbances
 COLUMNS = ("steal_s", "busy_s", "quota_s", "throttled", "clock_mhz", "load_average", "cpu_s")
 
 
-def told(*rows, cores=2):
+def told(*rows, cores=2, bound=False):
     """Return the disturbances that the given ranks tell of, each one a launch of two seconds on CPU 0."""
     usual = {"host": "node", "cpus": "0", "wall_s": 2.0, "involuntary_switches": 0, "governor": None}
     ranks = [
         usual | dict.fromkeys(COLUMNS, None) | {"repeat": repeat} | row for repeat, row in enumerate(rows)
     ]
     table = pd.DataFrame(ranks).astype(dict.fromkeys(COLUMNS, "float64"))
-    return dict(disturbances(table, cores))
+    return dict(disturbances(table, cores, bound=bound))
 
 
 def test_a_system_that_tells_nothing_is_not_accused():
@@ -35,6 +35,11 @@ def test_cpus_of_each_rank_are_added_up():
 def test_ranks_of_two_hosts_have_cpus_of_their_own():
     rows = [{"repeat": 0, "host": host, "busy_s": 2.0, "cpu_s": 1.9} for host in ("a", "b")]
     assert told(*rows) == {}
+
+
+def test_ranks_that_are_bound_are_not_to_be_bound():
+    for bound, said in ((False, "Stop it, bind ranks to cores, or leave"), (True, "Stop it, or leave")):
+        assert said in told({"involuntary_switches": 100}, bound=bound)["switches"]
 
 
 def test_a_clock_that_changes_between_launches_is_told_with_its_governor():
