@@ -14,7 +14,7 @@ RUN ?=
 PYTEST ?= -q
 AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope  # but tests of ranks, which need the cores
 BENCH ?=
-OF_BLAS := attention step step_2_threads step_wide step_wide_2_threads  # benchmarks in which BLAS matters most
+OF_BLAS := attention attention_numpy step step_2_threads step_wide step_wide_2_threads  # in which BLAS matters most
 MEASURED := weak strong imbalanced communication
 GALLERY := $(MEASURED) pipeline endings
 

@@ -3,9 +3,9 @@
     python benchmarks/bench.py [NAME...] [--fail-if-worse] [--keep] [--torch-python PYTHON]
 
 Figures of a NumPy with OpenMP threads and of one with threads of its own are kept apart, in folders of
-benchmarks/figures that bear the names of the threads; new ones go to benchmarks/figures/new. `worse` needs an
-interval that lies below; where it is too wide, the answer is `too noisy to tell`. --keep makes the new
-figures the ones to compare with.
+benchmarks/figures that bear the names of the threads, and of the kernels where OPENBLAS_CORETYPE names some;
+new ones go to benchmarks/figures/new. `worse` needs an interval that lies below; where it is too wide, the
+answer is `too noisy to tell`. --keep makes the new figures the ones to compare with.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from time import perf_counter
 import figures
 
 HERE = Path(__file__).parent
-THREADS = figures.blas_threads()
-KEPT, NEW = figures.COMMITTED / THREADS, figures.COMMITTED / "new" / THREADS
+BLAS = figures.blas_kind()
+KEPT, NEW = figures.COMMITTED / BLAS, figures.COMMITTED / "new" / BLAS
 WIDE = ("--width", "1024", "--heads", "16", "--layers", "2")
 BENCHMARKS = {  # the program with its arguments
     "startup": ("startup",),
@@ -33,10 +33,11 @@ BENCHMARKS = {  # the program with its arguments
     "overlap": ("overlap",),
     "memory": ("memory",),
     "attention": ("attention",),
-    "step": ("step", "--rounds", "7"),
-    "step_2_threads": ("step", "--rounds", "9", "--threads", "2"),
-    "step_wide": ("step", "--rounds", "5", *WIDE),
-    "step_wide_2_threads": ("step", "--rounds", "7", "--threads", "2", *WIDE),
+    "attention_numpy": ("attention", "--kernels", "numpy"),
+    "step": ("step", "--rounds", "9", "--goal", "0.88"),
+    "step_2_threads": ("step", "--rounds", "15", "--threads", "2", "--goal", "0.82"),
+    "step_wide": ("step", "--rounds", "7", *WIDE, "--goal", "0.92"),
+    "step_wide_2_threads": ("step", "--rounds", "9", "--threads", "2", *WIDE, "--goal", "0.86"),
 }
 
 
@@ -112,7 +113,7 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.names) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
-    print(f"NumPy {figures.np.__version__}, whose BLAS has {THREADS} threads")
+    print(f"NumPy {figures.np.__version__}, whose BLAS is of the kind {BLAS}")
     written = {name: run(name, command) for name, command in chosen(args.names, args.torch_python).items()}
     found = [change for name, path in written.items() if path for change in compare(name, path)]
     broken = [name for name, path in written.items() if path is None]

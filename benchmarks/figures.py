@@ -138,10 +138,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def blas_threads() -> str:
-    """Return whose threads NumPy's BLAS has: openmp, pthreads, or what else it says."""
+def blas_kind() -> str:
+    """Return whose threads NumPy's BLAS has, and its kernels if it may not choose: openmp-haswell, say."""
     pools = blas()
-    return pools[0].get("threading_layer", "unknown") if pools else "no"
+    threads = pools[0].get("threading_layer", "unknown") if pools else "no"
+    held = os.environ.get("OPENBLAS_CORETYPE", "")
+    return f"{threads}-{held.lower()}" if held else threads
 
 
 def write(

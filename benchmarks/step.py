@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import Figure, figure, write
+from figures import Figure, figure, show, write
 
 from pscale.config import Model, to_dict
 from pscale.nn import counts
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-10  # of loss and gradients in float64, relative to a tensor's largest value
+FASTER = 1.05  # than PyTorch, at least
 
 
 class Contestant:
@@ -115,13 +116,15 @@ def summary(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[st
     }
 
 
-def ratios(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[str, Figure]:
-    """Return what can be compared with another day's."""
+def ratios(model: Model, batch: int, rounds: list[dict[str, float]], goal: float | None) -> dict[str, Figure]:
+    """Return what can be compared with another day's; `goal` is that of the fraction."""
     executed = counts.executed_flops(model, batch) * 1e-9
     return {
-        "PyTorch's step over pscale's": figure([one["torch_s"] / one["pscale_s"] for one in rounds]),
+        "PyTorch's step over pscale's": figure(
+            [one["torch_s"] / one["pscale_s"] for one in rounds], goal=FASTER
+        ),
         "fraction of the matrix-product peak": figure(
-            [executed / one["pscale_s"] / one["gemm_gflops"] for one in rounds]
+            [executed / one["pscale_s"] / one["gemm_gflops"] for one in rounds], goal=goal
         ),
     }
 
@@ -135,6 +138,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kernels", choices=("auto", "fused", "numpy"), default="auto")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--goal", type=float, help="fraction of the peak that the step should reach")
     parser.add_argument("--json", type=Path, help="write all figures there")
     shape = {"batch": 8, "layers": 4, "width": 512, "heads": 8, "sequence": 256, "vocabulary": 256}
     for name, default in shape.items():
@@ -161,6 +165,8 @@ def main() -> None:
     figures = summary(model, args.batch, results["rounds"])
     for name, value in figures.items():
         print(f"{name:24} {value:10.3f}")
+    comparable = ratios(model, args.batch, results["rounds"], args.goal)
+    show(comparable)
     if args.json:
         setting = {
             "model": to_dict(model),
@@ -170,9 +176,7 @@ def main() -> None:
             "summary": figures,
             "pscale": results["pscale"],
         }
-        write(
-            args.json, "step", ratios(model, args.batch, results["rounds"]), setting, torch=results["torch"]
-        )
+        write(args.json, "step", comparable, setting, torch=results["torch"])
 
 
 if __name__ == "__main__":
