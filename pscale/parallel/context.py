@@ -59,7 +59,9 @@ def check(case: Case) -> None:
     if plan.cp == 1:
         return
     if model.kind == "linear":
-        raise PlanError(f"cp {plan.cp} cuts sequences, and model.kind 'linear' has none; use cp 1")
+        raise PlanError(
+            f"cp {plan.cp} cuts sequences, and model.kind 'linear' has none; cp 1 with dp rest works"
+        )
     zigzag = plan.placement == "zigzag"
     chunks = 2 * plan.cp if zigzag else plan.cp
     if model.sequence % chunks:
@@ -70,10 +72,10 @@ def check(case: Case) -> None:
             f"sequence {fitting.multiples(model.sequence, equal_parts(plan))} would{hint}"
         )
     if plan.context == "ulysses" and model.heads // plan.tp % plan.cp:
-        parts = plan.tp * plan.cp
+        parts = division.head_parts(plan)
         split = f"cp {plan.cp}" if plan.tp == 1 else f"tp {plan.tp} × cp {plan.cp} = {parts}"
         raise PlanError(
-            f"context ulysses deals out heads: heads {model.heads} does not divide by {split}; "
+            f"heads {model.heads} does not divide by {split}, over which context ulysses deals them out; "
             f"{fitting.heads(model, parts)} would, as would context ring or all-gather"
         )
 

@@ -22,6 +22,7 @@ from pscale.number import number
 from pscale.parallel import division
 from pscale.parallel.compression.make import make_compressed
 from pscale.parallel.fitting import multiples
+from pscale.parallel.matrix.grid import dealt_in
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import CUTTING, Call, Group, grouped
 from pscale.parallel.widening import Summing
@@ -152,7 +153,8 @@ def check(case: Case) -> None:
     if batch % parts:
         named = [f"{name} {size}" for name, size in factors.items() if size > 1]
         split = " × ".join(named) + (f" = {parts}" if len(named) > 1 else "")
-        raise PlanError(f"batch {batch} does not divide by {split}; batch {multiples(batch, parts)} would")
+        fits = multiples(batch, parts * dealt_in(case.plan))
+        raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
 
 
 def calls(case: Case, rank: int) -> list[Call]:

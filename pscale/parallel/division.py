@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pscale.config import Case
+from pscale.config import Case, Plan
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
 from pscale.nn.paper import WIDE_BYTES
@@ -18,6 +18,7 @@ from pscale.nn.routing import has_experts
 from pscale.number import BYTES
 from pscale.parallel import pipeline
 from pscale.parallel.matrix import parameters as matrix_parameters
+from pscale.parallel.matrix.grid import count, scheme_of
 from pscale.parallel.replicas import TOKENS, Call
 
 
@@ -78,6 +79,12 @@ def sequences(case: Case) -> int:
 def activation_bytes(case: Case) -> int:
     """Return the size of the activations between two layers, before tensor ranks cut them: b s h numbers."""
     return sequences(case) * (case.model.sequence // case.plan.cp) * case.model.width * item_bytes(case)
+
+
+def head_parts(plan: Plan) -> int:
+    """Return what heads have to divide by: tensor ranks or a grid cut them, Ulysses deals them out."""
+    of_grid = count(scheme_of(plan).inside.columns, plan.sizes)
+    return plan.tp * of_grid * (plan.cp if plan.context == "ulysses" else 1)
 
 
 def units(case: Case, rank: int) -> list[str]:

@@ -20,7 +20,7 @@ from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
 from pscale.nn.queue import room
 from pscale.parallel import division, standing
-from pscale.parallel.fitting import alternatives, divisors
+from pscale.parallel.fitting import degrees, divisors
 from pscale.parallel.replicas import TOKENS, Call
 
 SYNC = tuple(dim for dim in TOKENS if dim != "ep")  # over which the gradients of experts are partial sums
@@ -93,13 +93,13 @@ def check(case: Case) -> None:
         if plan.ep > 1:
             raise PlanError(
                 f"ep {plan.ep} needs experts, and model.kind {model.kind} has none; "
-                f"use dp {plan.dp * plan.ep}, or model.kind moe"
+                "ep 1 with dp rest would do, or model.kind moe"
             )
         return
     if model.experts % plan.ep:
-        degrees = alternatives(divisors(model.experts))
+        fits = degrees(plan, "ep", divisors(model.experts))
         raise PlanError(
-            f"experts {model.experts} do not divide by ep {plan.ep}; ep {degrees} would, or "
+            f"experts {model.experts} do not divide by ep {plan.ep}; {fits} would, or "
             f"experts {model.experts + -model.experts % plan.ep}"
         )
 

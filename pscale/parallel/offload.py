@@ -30,7 +30,9 @@ def check(case: Case) -> None:
     if plan.offload == "none":
         return
     if case.model.kind == "collectives":
-        raise PlanError(f"model.kind collectives keeps nothing for offload {plan.offload}; none works")
+        raise PlanError(
+            f"model.kind collectives keeps nothing for offload {plan.offload}; offload none works"
+        )
     if plan.offloads_activations and (case.model.kind in ("linear", "block") or case.model.layers == 1):
         blocks = "no block" if case.model.kind == "linear" else "one block"
         also = ", or optimizer," if optimizer.state_arrays(train) else ""

@@ -57,7 +57,9 @@ def check(case: Case) -> None:
         return
     chosen = f"checkpoint {plan.checkpoint}"
     if model.kind in ("linear", "collectives"):
-        raise PlanError(f"{chosen} is for blocks, and model.kind {model.kind} has none; none works")
+        raise PlanError(
+            f"{chosen} is for blocks, and model.kind {model.kind} has none; checkpoint none works"
+        )
     if plan.checkpoint == "selective" and not model.keeps_scores:
         raise PlanError(
             f"{chosen} computes scores again, and attention {model.attention} keeps none at sequence "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from pscale.config import Case
@@ -21,7 +22,7 @@ from pscale.parallel import (
     zero_plan,
 )
 from pscale.parallel.compression import plan as compression
-from pscale.parallel.fitting import alternatives, divisors
+from pscale.parallel.fitting import alternatives, divisors, nearest
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import Call
 
@@ -70,13 +71,47 @@ def check(case: Case) -> None:
     plan = case.plan
     if plan.ranks != case.ranks:
         needed = f"{plan.ranks} rank" + ("s" if plan.ranks > 1 else "")
-        fits = alternatives(divisors(case.ranks))
         raise PlanError(
-            f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; "
-            f"degrees whose product is {case.ranks} would do, each {fits}"
+            f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; {_fitting(case)} would do"
         )
     for strategy in STRATEGIES.values():
         strategy.check(case)
+
+
+def _fitting(case: Case) -> str:
+    """Write which degrees have the product of the case: one changed, and dp, if that is enough."""
+    plan, ranks = case.plan, case.ranks
+    others = plan.ranks // plan.dp
+    if ranks % others == 0:
+        return f"dp {ranks // others}"
+    fits = []
+    for axis in ("tp", "pp", "cp", "ep"):
+        room, left = divmod(ranks * getattr(plan, axis), others)
+        wholes = divisors(room) if left == 0 else []
+        works = [size for size in wholes if _works(_with(case, {axis: size, "dp": room // size}))]
+        if near := nearest(works, getattr(plan, axis)):
+            fits.append(f"{axis} {alternatives(near)} with dp rest")
+    if not fits:
+        fits = [f"degrees whose product is {ranks}, each {alternatives(divisors(ranks))}"]
+        if ranks > others:
+            fits.append(f"ranks {ranks - ranks % others} with dp rest")
+    return ", or ".join(fits)
+
+
+def _with(case: Case, degrees: dict[str, int]) -> Case:
+    """Return the case with other degrees: where people give the batch of one replica, of another batch."""
+    plan, batch = replace(case.plan, **degrees), case.train.batch  # type: ignore[arg-type]
+    if case.scaling == "weak":
+        batch = batch // case.plan.batch_parts * plan.batch_parts
+    return replace(case, plan=plan, train=replace(case.train, batch=batch))
+
+
+def _works(case: Case) -> bool:
+    try:
+        check(case)
+    except PlanError:
+        return False
+    return True
 
 
 def calls(case: Case, rank: int = 0) -> list[Call]:

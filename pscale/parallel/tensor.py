@@ -20,7 +20,7 @@ from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
 from pscale.number import wide_bytes
 from pscale.parallel import division
-from pscale.parallel.fitting import alternatives, divisors, heads
+from pscale.parallel.fitting import degrees, divisors, heads
 from pscale.parallel.replicas import Call
 
 DIM = "tp"
@@ -104,16 +104,17 @@ def check(case: Case) -> None:
     if tp == 1 or model.kind == "collectives":
         return
     if model.kind == "linear":
-        raise PlanError(f"tp {tp} cuts the layers of a transformer; kind linear has none, tp 1 would work")
-    if model.heads % tp:
-        fits = alternatives(divisors(model.heads))
         raise PlanError(
-            f"heads {model.heads} do not divide by tp {tp}; tp {fits} would, or {heads(model, tp)}"
+            f"tp {tp} cuts the layers of a transformer; kind linear has none, tp 1 with dp rest would work"
         )
+    if model.heads % tp:
+        fits = degrees(case.plan, "tp", divisors(model.heads))
+        more = heads(model, division.head_parts(case.plan))
+        raise PlanError(f"heads {model.heads} do not divide by tp {tp}; {fits} would, or {more}")
     if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
             f"vocabulary {model.vocabulary} leaves some of tp {tp} ranks without a token; "
-            f"tp {model.vocabulary} or less would work"
+            f"{degrees(case.plan, 'tp', range(1, model.vocabulary + 1))} would work"
         )
 
 

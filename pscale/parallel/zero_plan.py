@@ -22,21 +22,23 @@ def check(case: Case) -> None:
     plan = case.plan
     if plan.zero and plan.reduction != "bucketed":
         raise PlanError(
-            f"zero {plan.zero} sums gradients by reduce-scatter, unit by unit: reduction {plan.reduction} "
-            "is for zero 0; bucketed works with every zero"
+            f"reduction {plan.reduction} is for zero 0, and zero {plan.zero} sums gradients by "
+            "reduce-scatter, unit by unit; reduction bucketed works with every zero"
         )
     if not plan.reshard_after_forward and plan.zero != 3:
         raise PlanError(
-            f"reshard_after_forward is for zero 3, which gathers weights; the plan has zero {plan.zero}"
+            f"reshard_after_forward false is for zero 3, which gathers weights, and the plan has zero "
+            f"{plan.zero}; zero 3, or reshard_after_forward true, would do"
         )
     if not plan.shard:
         return
     if not plan.zero:
-        raise PlanError(f"shard {plan.shard} needs zero 1, 2 or 3; the plan has zero 0")
-    if plan.dp == 1:
         raise PlanError(
-            f"shard {plan.shard} needs replicas to share, and there is dp 1; zero without it works"
+            f"shard {plan.shard} needs something to share, and the plan has zero 0; "
+            "zero 1, 2 or 3, or shard 0, would do"
         )
+    if plan.dp == 1:
+        raise PlanError(f"shard {plan.shard} needs replicas to share, and there is dp 1; shard 0 works")
     if plan.shard < 2 or plan.dp % plan.shard:
         fits = alternatives(divisors(plan.dp, 2))
         raise PlanError(

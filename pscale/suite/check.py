@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 
 from pscale.config import Case, Model
 from pscale.data import check as check_data
 from pscale.errors import PlanError, SuiteError, UsageError
+from pscale.parallel import division, fitting
 from pscale.parallel.strategies import check as check_plan
 from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.draft import Draft, written
@@ -30,7 +30,7 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
     unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in drafts}
     problems: dict[Path_, Problem] = {}  # the first of each place: other cases repeat it with other numbers
     for draft in unlike.values():
-        for problem in _model_problems(draft.case.model) + _data_problems(draft.case):
+        for problem in _model_problems(draft.case) + _data_problems(draft.case):
             path = written(draft.point, problem.path)
             problems.setdefault(path, Problem(path, problem.message))
     for draft in drafts:
@@ -48,7 +48,8 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
 
 def _placed(suite: Suite, draft: Draft, text: str) -> str:
     """Put before why a case cannot be where a field that it names was written, in the sweep if it can be."""
-    fields = [field for name in _NAME.findall(text) if (field := full_name(name) or GROUPS.get(name))]
+    clash, _, _ = text.partition("; ")  # what would work names other fields too
+    fields = [field for name in _NAME.findall(clash) if (field := full_name(name) or GROUPS.get(name))]
     swept = [
         setting.written
         for field in fields
@@ -63,22 +64,16 @@ def _placed(suite: Suite, draft: Draft, text: str) -> str:
     )
 
 
-def _model_problems(model: Model) -> list[Problem]:
-    return _head_problems(model) + (_expert_problems(model) if model.kind == "moe" else [])
+def _model_problems(case: Case) -> list[Problem]:
+    return _head_problems(case) + (_expert_problems(case.model) if case.model.kind == "moe" else [])
 
 
-def _head_problems(model: Model) -> list[Problem]:
-    width, heads = model.width, model.heads
+def _head_problems(case: Case) -> list[Problem]:
+    width, heads = case.model.width, case.model.heads
     if width % heads == 0:
         return []
-    small = [count for count in range(1, math.isqrt(width) + 1) if width % count == 0]
-    fitting = {*small, *(width // count for count in small)}
-    nearest = {
-        max(count for count in fitting if count < heads),
-        min((count for count in fitting if count > heads), default=width),
-    }
-    would = " or ".join(str(count) for count in sorted(nearest))
-    message = f"{heads} heads do not divide width {width}; heads {would} would, or width "
+    would = fitting.heads(case.model, division.head_parts(case.plan))
+    message = f"{heads} heads do not divide width {width}; {would} would, or width "
     return [Problem(("model", "heads"), message + str(width + heads - width % heads))]
 
 

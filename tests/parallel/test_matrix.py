@@ -236,8 +236,11 @@ SQUARE, CUBE = Matrix(tx=2, ty=2, algorithm="cannon"), Matrix(tx=2, ty=2, tz=2, 
         (case_of(Plan(matrix=SQUARE, sp=True)), ["sp", "agarwal"]),
         (case_of(Plan(matrix=SQUARE, pp=2, schedule="zero-bubble")), ["zero-bubble", "1f1b"]),
         (case_of(Plan(matrix=replace(SQUARE, tz=2))), ["cannon", "tz 2", "tz 1", "dp 2", "axonn"]),
-        (case_of(Plan(matrix=replace(SQUARE, tx=3))), ["square", "tx 3", "ty 2", "tx 2 and ty 2", "summa"]),
-        (case_of(Plan(matrix=replace(SQUARE, tx=1))), ["tx 1", "tx 2 and ty 2"]),
+        (
+            case_of(Plan(dp=2, matrix=replace(SQUARE, tx=3))),
+            ["square", "tx 3", "ty 2", "tx 2 and ty 2", "summa"],
+        ),
+        (case_of(Plan(matrix=replace(SQUARE, tx=1))), ["tx 1", "ty 2; algorithm summa"]),
         (
             case_of(Plan(matrix=Matrix(tx=2, ty=3, algorithm="summa")), width=27, heads=3),
             ["width 27", "6 panels", "tx 2", "ty 3", "24 or 30"],

@@ -22,9 +22,9 @@ def case_of(plan, **sizes):
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (case_of(Plan(tp=4)), ["heads 6", "tp 4", "tp 1, 2, 3 or 6 would", "heads 4"]),
+        (case_of(Plan(tp=4)), ["heads 6", "tp 4", "tp 1 or 2 with dp rest would", "heads 4"]),
         (case_of(Plan(tp=3), kind="linear"), ["tp 3", "linear", "tp 1"]),
-        (case_of(Plan(tp=6), vocabulary=5), ["vocabulary 5", "tp 6", "5 or less"]),
+        (case_of(Plan(tp=6), vocabulary=5), ["vocabulary 5", "tp 6", "tp 1, 2 or 3"]),
         (case_of(Plan(tp=3, sp=True)), ["sequence 16", "tp 3", "15 or 18"]),
         (case_of(Plan(tp=3, cp=2, sp=True)), ["sequence 16", "tp 3 × cp 2", "12 or 24"]),
     ],

@@ -384,12 +384,11 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
     [
         (
             [("dp: ranks", "dp: 2")],
-            "1 rank: the plan needs 2 ranks (dp 2), the case has 1; degrees whose product is 1 would do",
+            "1 rank: the plan needs 2 ranks (dp 2), the case has 1; dp 1 would do",
         ),
         (
             [("dp: ranks", "dp: rest, tp: 2"), ("[1, 2, 4]", "[2, 3]")],
-            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; degrees whose product is 3 would do, "
-            "each 1 or 3",
+            "3 ranks: the plan needs 2 ranks (tp 2), the case has 3; tp 1 with dp rest would do",
         ),
         (
             [("dp: ranks", "dp: rest, shard: 3, zero: 1"), ("[1, 2, 4]", "[4]")],
@@ -397,11 +396,11 @@ def test_more_ranks_than_cores_are_refused_with_two_ways_out(cases):
         ),
         (
             [("dp: ranks", "tp: 2, cp: 2"), ("[1, 2, 4]", "[4, 2]")],
-            "2 ranks: the plan needs 4 ranks (tp 2 × cp 2), the case has 2; degrees whose product is 2",
+            "2 ranks: the plan needs 4 ranks (tp 2 × cp 2), the case has 2; tp 1 with dp rest, or cp 1",
         ),
         (
             [("dp: ranks", "tp: ranks"), ("[1, 2, 4]", "[1, 3]")],
-            "3 ranks: heads 4 do not divide by tp 3; tp 1, 2 or 4 would, or heads 6",
+            "3 ranks: heads 4 do not divide by tp 3; tp 1 with dp rest would, or heads 6",
         ),
         (
             [("scaling: weak", "scaling: strong"), ("batch: 4", "batch: 6")],
@@ -444,6 +443,12 @@ def test_a_plan_that_cannot_be_is_refused_where_a_field_that_clashes_was_written
 ):
     with pytest.raises(PlanError, match=re.escape(expected)):
         expand(suite(*changes, overrides=overrides), MACHINE)
+
+
+def test_heads_that_are_named_divide_by_the_ranks_that_cut_them(suite):
+    whole = suite(("heads: 4", "heads: 3"), overrides=["tp=4", "dp=rest", "sweep.ranks=[4]"])
+    with pytest.raises(SuiteError, match="3 heads do not divide width 64; heads 4 would, or width 66"):
+        expand(whole, MACHINE)
 
 
 def test_ids_are_stable_and_know_nothing_of_names_or_order(cases, write):

@@ -211,7 +211,7 @@ def test_a_router_that_counts_again_is_caught(folder, monkeypatch):
         (
             Model(kind="linear", layers=1, width=5, heads=1, sequence=1),
             "full",
-            "checkpoint full is for blocks, and model.kind linear has none; none works",
+            "checkpoint full is for blocks, and model.kind linear has none; checkpoint none works",
         ),
         (
             Model(sequence=2048),

@@ -177,7 +177,7 @@ def test_what_is_lost_between_stages_is_caught(kind, folder):
 @pytest.mark.parametrize(
     ("how", "changes", "words"),
     [
-        (plan("1f1b", 8), {}, ["pp 8", "layers 4", "pp 4 would"]),
+        (plan("1f1b", 8), {}, ["pp 8", "layers 4", "pp 4 with dp rest would"]),
         (plan("interleaved", 4, 2), {}, ["pp 4 × virtual_stages 2 = 8", "layers 8", "pp 2", "1f1b"]),
         (plan("interleaved", 2, 3), {}, ["virtual_stages 2"]),
         (plan("interleaved", 2, 2), {"micro_batches": 3, "batch": 12}, ["micro_batches 3", "pp 2", "2 or 4"]),

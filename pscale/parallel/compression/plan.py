@@ -22,13 +22,13 @@ def check(case: Case) -> None:
         return
     if plan.zero:
         raise PlanError(
-            f"compression {kind} needs whole gradients on every replica, to hold back what it does not send; "
-            f"zero {plan.zero} scatters their sums over shards: compression none, or zero 0, would do"
+            f"compression {kind} needs whole gradients on every replica, to hold back what it does not send, "
+            f"and zero {plan.zero} scatters their sums over shards; compression none, or zero 0, would do"
         )
     if plan.reduction != "bucketed":
         raise PlanError(
             f"compression {kind} has an exchange of its own: reduction {plan.reduction} is for compression "
-            "none; without it, or with bucketed, it works"
+            "none; compression none, or reduction bucketed, would do"
         )
     if case.precision.loss_scale not in ("auto", "none"):
         raise PlanError(
@@ -37,7 +37,9 @@ def check(case: Case) -> None:
             "compression none; loss_scale none works with compression"
         )
     if case.model.kind == "collectives":
-        raise PlanError(f"model.kind collectives has no gradients for compression {kind}; none works")
+        raise PlanError(
+            f"model.kind collectives has no gradients for compression {kind}; compression none works"
+        )
     most = max(part.parameters for part in division.parts(case, 0))
     if kind == "topk" and most > largest.MOST:
         raise PlanError(

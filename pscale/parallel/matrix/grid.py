@@ -94,6 +94,12 @@ def activation_parts(plan: Plan) -> tuple[int, int]:
     return scheme_of(plan).outside.parts(plan.sizes)
 
 
+def dealt_in(plan: Plan) -> int:
+    """Return by what the sequences of a micro-batch have to divide."""
+    scheme = scheme_of(plan)
+    return math.lcm(*(count(spread.rows, plan.sizes) for spread in (scheme.outside, scheme.inside)))
+
+
 def attending(plan: Plan) -> int:
     """Return how many ranks compute the same attention: those that cut neither its rows nor its heads."""
     return plan.matrix.ranks // count(scheme_of(plan).inside.dims, plan.sizes)

@@ -14,7 +14,7 @@ from pscale.number import wide_bytes
 from pscale.parallel import division, fitting
 from pscale.parallel.fitting import multiples
 from pscale.parallel.matrix import agarwal, axonn, cannon, summa
-from pscale.parallel.matrix.grid import Spread, count, scheme_of
+from pscale.parallel.matrix.grid import Spread, count, dealt_in, scheme_of
 from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
 from pscale.parallel.replicas import Call
 
@@ -67,7 +67,8 @@ def _check_plan(case: Case) -> None:
             )
     if plan.sp:
         raise PlanError(
-            f"sp is for tensor ranks; {grid} needs none: algorithm agarwal cuts what axonn repeats"
+            f"sp is for tensor ranks, which {grid} has not; sp false works, and algorithm agarwal cuts what "
+            "axonn repeats"
         )
     if plan.pp > 1 and plan.schedule == "zero-bubble":
         raise PlanError(
@@ -86,15 +87,15 @@ def _check_grid(case: Case) -> None:
         )
     if grid.algorithm == "cannon" and grid.tx != grid.ty:
         sides = dict.fromkeys((max(min(grid.tx, grid.ty), 2), max(grid.tx, grid.ty)))
-        held = [size for size in sides if case.ranks % size**2 == 0]  # dp takes the rest
-        fits = [f"tx {size} and ty {size}" for size in held or sides]
+        room = case.plan.dp * grid.ranks
+        fits = [f"tx {size} and ty {size} with dp rest" for size in sides if room % size**2 == 0]
         raise PlanError(
             f"algorithm cannon needs a square, and tx {grid.tx} is not ty {grid.ty}; "
-            f"{' or '.join(fits)} would work, or algorithm summa"
+            f"{', or '.join([*fits, 'algorithm summa'])} would work"
         )
     width, panels = case.model.width, math.lcm(grid.tx, grid.ty)
     if grid.algorithm == "summa" and width % panels:
-        near = multiples(width, math.lcm(panels, case.model.heads))
+        near = multiples(width, math.lcm(_parts(case)["width"], case.model.heads))
         raise PlanError(
             f"width {width} does not divide by the {panels} panels of summa on tx {grid.tx} and "
             f"ty {grid.ty}; width {near} would"
@@ -103,25 +104,40 @@ def _check_grid(case: Case) -> None:
 
 def _check_sizes(case: Case) -> None:
     """Refuse sizes of the model or the batch that ranks cannot share evenly."""
-    model, scheme = case.model, scheme_of(case.plan)
-    wanted = [("heads", model.heads, scheme.inside.columns)]
-    wanted += [("width", model.width, spread.rows) for spread in (scheme.into, scheme.out_of)]
-    wanted += [("width", model.width, spread.columns) for spread in (scheme.into, scheme.out_of)]
-    if model.kind == "gpt":
-        wanted += [
-            ("vocabulary", model.vocabulary, spread) for spread in (scheme.into.columns, scheme.table.rows)
-        ]
-    for name, value, dims in wanted:
+    for name, dims in _cuts(case):
+        value = getattr(case.model, name)
         if value % count(dims, case.plan.sizes):
-            raise PlanError(f"{name} {value} {_split(case, dims)}; {_fitting(case, name, dims)} would")
-    sequences = division.sequences(case)
+            raise PlanError(f"{name} {value} {_split(case, dims)}; {_fitting(case, name)} would")
+    scheme, sequences = scheme_of(case.plan), division.sequences(case)
     for dims in (scheme.outside.rows, scheme.inside.rows):
         if sequences % count(dims, case.plan.sizes):
-            of_one = case.train.batch // sequences // (case.plan.batch_parts if case.scaling == "weak" else 1)
+            batch = case.train.batch // (case.plan.batch_parts if case.scaling == "weak" else 1)
+            fits = multiples(sequences, dealt_in(case.plan), batch // sequences)
             raise PlanError(
-                f"the {sequences} sequences of a micro-batch {_split(case, dims, verb='do')}; "
-                f"batch {multiples(sequences, count(dims, case.plan.sizes), of_one)} would"
+                f"batch {batch} gives a micro-batch {sequences} sequences, which "
+                f"{_split(case, dims, verb='do')}; batch {fits} would"
             )
+
+
+def _cuts(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the sizes of the model that ranks share evenly, each with dims that cut it."""
+    scheme = scheme_of(case.plan)
+    yield "heads", scheme.inside.columns
+    for spread in (scheme.into, scheme.out_of):
+        yield "width", spread.rows
+        yield "width", spread.columns
+    if case.model.kind == "gpt":
+        yield "vocabulary", scheme.into.columns
+        yield "vocabulary", scheme.table.rows
+
+
+def _parts(case: Case) -> dict[str, int]:
+    """Return what sizes of the model have to divide by, all cuts of each together."""
+    grid = case.plan.matrix
+    parts = {"width": math.lcm(grid.tx, grid.ty) if grid.algorithm == "summa" else 1}  # its panels
+    for name, dims in _cuts(case):
+        parts[name] = math.lcm(parts.get(name, 1), count(dims, case.plan.sizes))
+    return parts
 
 
 def _split(case: Case, dims: Sequence[str], verb: str = "does") -> str:
@@ -132,12 +148,12 @@ def _split(case: Case, dims: Sequence[str], verb: str = "does") -> str:
     return f"{verb} not divide by {' × '.join(by)}{total} of matrix {case.plan.matrix.product}"
 
 
-def _fitting(case: Case, name: str, dims: Sequence[str]) -> str:
+def _fitting(case: Case, name: str) -> str:
     """Return the nearest sizes of the model that divide, as a choice; heads still divide the width."""
-    model, parts = case.model, count(dims, case.plan.sizes)
+    model, parts = case.model, _parts(case)
     if name == "heads":
-        return fitting.heads(model, parts)
-    divisor = math.lcm(parts, model.heads) if name == "width" else parts
+        return fitting.heads(model, parts["heads"], of_width=parts["width"])
+    divisor = math.lcm(parts["width"], model.heads) if name == "width" else parts[name]
     return f"{name} {multiples(getattr(model, name), divisor)}"
 
 
