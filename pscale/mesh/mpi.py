@@ -43,7 +43,7 @@ class MpiMesh:
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self._under_way: UnderWay = {}
+        self._under_way = UnderWay()
         self.world: Axis = MpiAxis("world", comm.Dup(), Silent(), self._under_way)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
@@ -274,7 +274,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, Silent(), {})
+    return MpiAxis("world", MPI.COMM_WORLD, Silent(), UnderWay())
 
 
 def nodes(comm: MPI.Intracomm) -> list[int]:

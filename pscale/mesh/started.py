@@ -7,9 +7,11 @@ from typing import Protocol
 
 from pscale.mesh.axis import Recorder
 
-# A question that takes more CPU time has moved data, perhaps a part of what is there: over TCP, a segment.
-# One that found nothing to do takes a microsecond or two, however long it lets other ranks run.
-_BUSY_NS = 10_000
+# A question that takes so many times the CPU time of the cheapest has moved data, perhaps a part of what is
+# there: over TCP, a segment. One that found nothing to do takes a microsecond or two, however long it lets
+# others run.
+_BUSY = 2
+_LEAST_NS = 1_000  # where a clock is too coarse to tell
 _MOST_QUESTIONS = 100
 
 
@@ -23,6 +25,17 @@ class Request(Protocol):
     def Wait(self) -> object:  # noqa: N802
         """Return when the result is there."""
         ...
+
+
+class UnderWay(dict["Started", None]):
+    """What was started and is not known to be complete, oldest first: a set that keeps its order."""
+
+    busy_ns = 10_000  # CPU time above which a question has moved data, until one has been cheaper
+
+    def has_moved(self, took_ns: int) -> bool:
+        """Tell whether a question that took `took_ns` of CPU time has moved data."""
+        self.busy_ns = min(self.busy_ns, _BUSY * max(took_ns, _LEAST_NS))
+        return took_ns > self.busy_ns
 
 
 class Started:
@@ -42,7 +55,7 @@ class Started:
             for _ in range(_MOST_QUESTIONS):
                 self.complete = self._request.Test()
                 answered = thread_time_ns()
-                if self.complete or answered - asked < _BUSY_NS:
+                if self.complete or not self._under_way.has_moved(answered - asked):
                     break
                 asked = answered
             note = self._recorder.found if self.complete else self._recorder.polled
@@ -60,10 +73,6 @@ class Started:
             self.complete, leave = True, recorder.now()
             del self._under_way[self]
         recorder.completed(self.number, enter, leave)
-
-
-# What was started and is not known to be complete, oldest first: a set that keeps its order.
-UnderWay = dict[Started, None]
 
 
 def progress(calls: UnderWay) -> None:

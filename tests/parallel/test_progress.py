@@ -4,7 +4,7 @@ import pytest
 from pscale.mesh import started
 from pscale.mesh.silent import Silent
 from pscale.mesh.solo import SoloMesh
-from pscale.mesh.started import Started
+from pscale.mesh.started import Started, UnderWay
 from pscale.nn.layer import Chain
 from pscale.parallel.progress import interspersed
 
@@ -49,7 +49,7 @@ def test_exchanges_may_move_between_layers_in_both_directions_unless_a_rank_is_a
 
 def test_the_oldest_call_is_asked_till_it_is_complete_and_what_was_waited_for_is_not(monkeypatch):
     monkeypatch.setattr(started, "thread_time_ns", lambda: 0)
-    asked, under_way = [], {}
+    asked, under_way = [], UnderWay()
 
     class Answering:
         def __init__(self, name, answers):
@@ -105,7 +105,7 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
     clock = Clock()
     monkeypatch.setattr(started, "thread_time_ns", clock.now)
     request = Request(clock, [40_000, 30_000, 500, 20_000, 400])
-    pending = Started(request, 7, clock, {})
+    pending = Started(request, 7, clock, UnderWay())
     assert not pending.poll()
     assert clock.noted == [("polled", 7, 0, 70_500)]  # the short answer: nothing more has arrived
     assert pending.poll()
@@ -114,10 +114,20 @@ def test_a_library_that_moves_a_segment_a_question_is_asked_until_it_has_nothing
     assert len(clock.noted) == 2
 
 
+def test_what_a_segment_costs_is_told_from_the_cheapest_question_on_machines_of_any_speed(monkeypatch):
+    clock, under_way = Clock(), UnderWay()
+    monkeypatch.setattr(started, "thread_time_ns", clock.now)
+    for idle in (400, 1_500):  # below a microsecond all are the same
+        Started(Request(clock, [idle, 0]), 7, clock, under_way).poll()
+    before = clock.ns
+    assert not Started(Request(clock, [6_000, 4_000, 1_900, 6_000]), 8, clock, under_way).poll()
+    assert clock.ns - before == 11_900
+
+
 def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(started, "thread_time_ns", clock.now)
-    pending = Started(Request(clock, [50_000] * 10_000), 7, clock, {})
+    pending = Started(Request(clock, [50_000] * 10_000), 7, clock, UnderWay())
     assert not pending.poll()
     assert clock.ns < 10_000_000
 
@@ -125,5 +135,5 @@ def test_a_library_that_is_never_idle_keeps_nobody_from_computing(monkeypatch):
 def test_time_that_others_spend_on_the_core_is_not_taken_for_progress(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(started, "thread_time_ns", lambda: 0)
-    assert not Started(Request(clock, [3_000_000] * 10), 7, clock, {}).poll()
+    assert not Started(Request(clock, [3_000_000] * 10), 7, clock, UnderWay()).poll()
     assert clock.ns == 3_000_000
