@@ -2,7 +2,7 @@
 # make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
 # make test      install what the tests need and run them, with MPICH and with Open MPI
 # make gallery   measure the reports that README reads anew, into reports/gallery (some minutes)
-# make bench     time pscale against what it stands on, and compare with the figures that are kept (half an hour)
+# make bench     time pscale against what it stands on, and compare with the figures that are kept (20 min)
 # make check     ruff, mypy, the import rules and the tests
 #
 # Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system. Where there are a
