@@ -114,7 +114,7 @@ def test_stalls_are_a_kind_of_time_of_their_own_to_the_nanosecond(offload, verb,
     at_once = getattr(Scratch, verb)
 
     def slowly(*given, **named):
-        sleep(1e-3)
+        sleep(0.05)
         at_once(*given, **named)
 
     monkeypatch.setattr(Scratch, verb, slowly)  # what is fast may be there before anybody waits for it
