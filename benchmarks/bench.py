@@ -1,11 +1,11 @@
-"""Run the benchmarks and compare their figures with those that are kept: the regression guard.
+"""Run the benchmarks and compare their figures with the kept ones: the regression guard.
 
     python benchmarks/bench.py [NAME...] [--fail-if-worse] [--keep] [--torch-python PYTHON]
 
-Figures of a NumPy with OpenMP threads and of one with threads of its own are kept apart, in folders of
-benchmarks/figures that bear the names of the threads, and of the kernels where OPENBLAS_CORETYPE names some;
-new ones go to benchmarks/figures/new. `worse` needs an interval that lies below; where it is too wide, the
-answer is `too noisy to tell`. --keep makes the new figures the ones to compare with.
+Kept figures are in folders of benchmarks/figures named after the kind of NumPy's BLAS threads (OpenMP, or its
+own) and, if OPENBLAS_CORETYPE is set, its kernels; new ones go to benchmarks/figures/new. `worse` requires an
+interval that lies below; if the interval is too wide, the answer is `too noisy to tell`. --keep makes the new
+figures the baseline.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ KEPT, NEW = figures.COMMITTED / BLAS, figures.COMMITTED / "new" / BLAS
 WIDE = ("--width", "1024", "--heads", "16", "--layers", "2")
 BENCHMARKS = {  # the program with its arguments
     "startup": ("startup",),
+    "blas": ("blas",),
     "recording": ("recording",),
     "one_rank": ("one_rank",),
     "collectives": ("collectives",),
     "copies": ("copies",),
     "overlap": ("overlap",),
     "memory": ("memory",),
+    "firmness": ("firmness",),
+    "history": ("history",),
     "attention": ("attention",),
     "attention_numpy": ("attention", "--kernels", "numpy"),
     "step": ("step", "--rounds", "9", "--goal", "0.88"),
@@ -43,7 +46,7 @@ BENCHMARKS = {  # the program with its arguments
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a figure."""
+    """How a figure has changed."""
 
     name: str
     verdict: figures.Verdict
@@ -61,12 +64,12 @@ def changes(before: dict[str, figures.Figure], now: dict[str, figures.Figure]) -
 
 
 def chosen(names: list[str], torch_python: str) -> dict[str, list[str]]:
-    """Return the commands of the benchmarks that are named, or of all for which there is what they need."""
+    """Return the commands of the benchmarks that are named, or of all that can run here."""
     wanted = names or list(BENCHMARKS)
     rivals = [name for name in wanted if BENCHMARKS[name][0] == "step"]
     find = [torch_python, "-c", "import torch"]
     if rivals and subprocess.run(find, check=False, capture_output=True).returncode:
-        print("steps are left out: they need PyTorch, `pip install '.[torch]'` or --torch-python")
+        print("skipping the steps, which need PyTorch: `pip install '.[torch]'`, or --torch-python")
         wanted = [name for name in wanted if name not in rivals]
     torch = ["--torch-python", torch_python]
     return {name: [*BENCHMARKS[name], *(torch if name in rivals else [])] for name in wanted}
@@ -78,7 +81,7 @@ def run(name: str, command: list[str]) -> Path | None:
     path.unlink(missing_ok=True)
     start = perf_counter()
     print(f"== {name}", flush=True)
-    argv = [sys.executable, str(HERE / f"{program}.py"), *arguments, "--json", str(path)]
+    argv = [*figures.python(), str(HERE / f"{program}.py"), *arguments, "--json", str(path)]
     done = subprocess.run(argv, check=False)
     print(f"   {perf_counter() - start:.0f} s", flush=True)
     return path if done.returncode == 0 and path.exists() else None
@@ -88,7 +91,7 @@ def compare(name: str, path: Path) -> list[Change]:
     """Print how the figures of a benchmark have changed."""
     kept = KEPT / path.name
     if not kept.exists():
-        print(f"{name}: no figures are kept to compare with")
+        print(f"{name}: no kept figures to compare with")
         return []
     before, old = figures.read(kept)
     now, new = figures.read(path)
@@ -106,21 +109,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHMARKS)}")
-    parser.add_argument("--fail-if-worse", action="store_true", help="exit code 1 if a figure got worse")
-    parser.add_argument("--keep", action="store_true", help="compare with these figures from now on")
-    parser.add_argument("--torch-python", default=sys.executable, help="a Python that has PyTorch")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--fail-if-worse", action="store_true", help="exit with 1 if a figure got worse")
+    parser.add_argument("--keep", action="store_true", help="make the new figures the baseline")
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python with PyTorch")
     args = parser.parse_args()
     if unknown := set(args.names) - set(BENCHMARKS):
-        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
-    print(f"NumPy {figures.np.__version__}, whose BLAS is of the kind {BLAS}")
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; choose from {', '.join(BENCHMARKS)}")
+    print(f"NumPy {figures.np.__version__}, BLAS threads: {BLAS}")
     written = {name: run(name, command) for name, command in chosen(args.names, args.torch_python).items()}
     found = [change for name, path in written.items() if path for change in compare(name, path)]
     broken = [name for name, path in written.items() if path is None]
     counts = Counter(change.verdict for change in found)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing compared")
     if broken:
-        print(f"did not run: {', '.join(broken)}")
+        print(f"failed: {', '.join(broken)}")
     if args.keep:
         KEPT.mkdir(parents=True, exist_ok=True)
         for path in filter(None, written.values()):

@@ -1,11 +1,11 @@
-"""What pscale's mesh leaves of the speed of MPI: each verb recorded as in a step, over mpi4py alone.
+"""Compare pscale's mesh with plain MPI: each verb recorded as in a step, against mpi4py alone.
 
     python benchmarks/collectives.py [--rounds 15] [--ranks 2] [--mebibytes 1 4 16 64] [--json FILE]
 
-The two take turns call by call, with mpi4py once more as a control; a call takes the time of its slowest
-rank, and a round is the median of its calls. One means that nothing is lost; by how much the control differs
-from one is what this machine lets be known. Sizes are those of the larger array. A message either way is no
-collective and has no goal: two calls are started and waited for, which four notes tell of.
+Calls alternate between the two, and mpi4py again as a control. A call takes the time of its slowest rank; a
+round is the median of its calls. 1 means no loss; the deviation of the control from 1 is the resolution of
+this machine. Sizes are those of the larger array. A send and receive is not a collective and has no goal: it
+starts two calls and waits for them, which records four events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def main() -> None:
     options = parser(__doc__, rounds=15)
     options.add_argument("--ranks", type=int, nargs="+", default=[2])
     options.add_argument("--mebibytes", type=int, nargs="+", default=[1, 4, 16, 64])
-    options.add_argument("--repeats", type=int, default=66, help="calls a round of 1 MiB; fewer of more")
+    options.add_argument(
+        "--repeats", type=int, default=66, help="calls per round of 1 MiB; fewer of larger ones"
+    )
     args = options.parse_args()
     request = {"mebibytes": args.mebibytes, "rounds": args.rounds, "repeats": args.repeats}
     found, library = {}, ""

@@ -1,7 +1,7 @@
 """One rank of collectives.py: `collectives_rank.py REQUEST ANSWER`, started by ranks.ask.
 
-Each exchange is done by pscale's mesh, recorded as in a step, by mpi4py alone, and by mpi4py alone once more
-as a control, in turns; all share their arrays, so that none has the better memory.
+Each exchange runs through pscale's mesh (recorded as in a step), through mpi4py, and through mpi4py again as
+a control, in alternation and on the same arrays, so that no contestant has better memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What exchange costs where cores share a machine: two ranks of one job beside two independent copies.
+"""Measure what communication costs on one machine: two ranks of one job against two independent copies.
 
     python benchmarks/copies.py [--rounds 60] [--ranks 2] [--json FILE]
 
-Three contestants take turns on the same cores: the serial program alone while the other cores are idle, an
+Three contestants alternate on the same cores: the serial program alone while the other cores are idle, an
 independent copy on every core at once, and the ranks of one data-parallel job with the same work each.
 
     computation scaling  =  alone / mean copy     what cores cost each other: memory, clock, the machine
-    parallel efficiency  =  slowest copy / job    what exchanging costs beyond that: ranks wait for each other
+    parallel efficiency  =  slowest copy / job    the further cost of communication: ranks wait for each other
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCH = 4  # of a rank
 def main() -> None:
     options = parser(__doc__, rounds=60)
     options.add_argument("--ranks", type=int, default=2)
-    options.add_argument("--steps", type=int, default=1, help="steps a turn")
+    options.add_argument("--steps", type=int, default=1, help="steps per turn")
     args = options.parse_args()
     alone = Case(suite="copies", label="alone", model=MODEL, data=Data(kind="synthetic"),
                  train=Train(batch=BATCH), timing=Timing(overhead_steps=0))  # fmt: skip

@@ -1,7 +1,7 @@
-"""What every benchmark ends in: ratios with their intervals, in a file, and compared with an earlier one.
+"""The result of every benchmark: ratios with intervals, in a file, compared with an earlier one.
 
-Contestants take turns, so that whatever else the machine does meets all of them, and a figure is the median
-of the ratios of the turns. Seconds of two days cannot be compared; ratios can, within their intervals.
+Contestants alternate, so that other work on the machine affects all of them alike; a figure is the median of
+the ratios of all rounds. Seconds of different days cannot be compared; ratios can, within their intervals.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any, Literal
 
 import numpy as np
 import threadpoolctl
+
+from pscale.blas import forwarding
 
 Verdict = Literal["worse", "same", "better", "too noisy to tell"]
 Unit = Literal["ratio", "s", "µs"]
@@ -117,8 +119,14 @@ def verdict(
 
 
 def blas() -> list[dict[str, Any]]:
-    """Return what threadpoolctl knows of each BLAS that is loaded."""
-    return [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    """Return what threadpoolctl knows of the BLAS that computes for NumPy."""
+    pools = (pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas")
+    return [pool for pool in pools if forwarding.computes(Path(pool["filepath"]))]
+
+
+def python() -> list[str]:
+    """Return the command for a Python whose NumPy has the BLAS of this one."""
+    return [sys.executable, "-m", "pscale.blas", str(forwarding.library() or "numpy")]
 
 
 def machine() -> dict[str, Any]:
@@ -177,8 +185,8 @@ def show(found: Mapping[str, Figure]) -> None:
 def parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     """Return a parser with the options that all benchmarks have."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--rounds", type=int, default=rounds, help="turns of every contestant")
-    made.add_argument("--json", type=Path, help="write the figures there")
+    made.add_argument("--rounds", type=int, default=rounds, help="rounds, in which contestants alternate")
+    made.add_argument("--json", type=Path, help="write the figures to this file")
     return made
 
 

@@ -1,11 +1,11 @@
-"""What large runs cost to report, and to list: time and memory on generated data, in processes of their own.
+"""Measure the cost of reporting and listing large runs: time and memory on generated data.
 
     python benchmarks/large.py [--rows 10000000] [--ranks 1024] [--cases 10000] [--listed 100000]
 
-First a run of `--rows` rows of steps and calls from up to `--ranks` ranks, then one of `--cases` cases, a
-launch each, then a folder of runs with `--listed` launches in all. The data go straight through Arrow into
-the schema that jobs write, and are removed afterwards. Goals: 10 s and 1.5 GB for the rows, 5 s for the
-cases, 0.5 s for the list.
+First a run with `--rows` rows of steps and calls from up to `--ranks` ranks, then one with `--cases` cases of
+one launch each, then a folder of runs with `--listed` launches in all. Each command is a process of its own.
+Data is written by Arrow in the schema that jobs write, and removed afterwards. Goals: 10 s and 1.5 GB for the
+rows, 5 s for the cases, 0.5 s for the list.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Case, Model, Plan, Train, to_dict
-from pscale.results.compact import compact
 from pscale.results.schema import Table
-from pscale.results.store import part_paths, write_columns
+from pscale.results.store import compact, part_paths, write_columns
 
 PHASES = np.array(["data", "forward", "backward", "sync", "update"])
 SHARES = np.array([0.02, 0.3, 0.55, 0.05, 0.08])
@@ -109,8 +108,8 @@ def launch_tables(
         "copy_s": zeros,
         "hidden_s": zeros,
         "ideal_wait_s": waits,
-        "caused_s": caused,
-        "injected_s": zeros,
+        "caused_wait_s": caused,
+        "injected_delay_s": zeros,
         "unaccounted_s": zeros,
         "end_s": np.broadcast_to(np.repeat(ends, phases), (ranks, steps * phases)),
         "ideal_end_s": np.broadcast_to(np.repeat(ends - 0.004, phases), (ranks, steps * phases)),
@@ -176,7 +175,7 @@ def rank_columns(ranks: int, wall_s: float) -> dict[str, Any]:
         "unaccounted_s": np.zeros(ranks),
         "cpu_s": np.full(ranks, 0.9 * wall_s),
         "thread_cpu_s": [[0.9 * wall_s]] * ranks,
-        "involuntary_switches": np.zeros(ranks, np.int64),
+        "involuntary_context_switches": np.zeros(ranks, np.int64),
     }
 
 
@@ -232,7 +231,7 @@ def cases_run(folder: Path, count: int) -> str:
     random = np.random.default_rng(1)
     for first in range(0, count, TOGETHER):
         write_together(folder / "data", cases[first : first + TOGETHER], random, steps=5)
-    return f"{count:,} cases, a launch each"
+    return f"{count:,} cases, one launch each"
 
 
 def runs_folder(root: Path, launches: int, of_run: int = 1000) -> str:
@@ -263,12 +262,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of steps and calls; 0: leave out")
-    parser.add_argument("--ranks", type=int, default=1024, help="of the largest case")
-    parser.add_argument("--cases", type=int, default=10_000, help="0: leave out")
-    parser.add_argument(
-        "--listed", type=int, default=100_000, help="launches in a folder of runs; 0: leave out"
-    )
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of steps and calls; 0: skip")
+    parser.add_argument("--ranks", type=int, default=1024, help="ranks of the largest case")
+    parser.add_argument("--cases", type=int, default=10_000, help="0: skip")
+    parser.add_argument("--listed", type=int, default=100_000, help="launches in a folder of runs; 0: skip")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pscale-large-") as name:
         folder = Path(name)

@@ -1,7 +1,8 @@
-"""Two hosts on one: network namespaces with a link of limited rate between them, for which root is needed.
+"""Two hosts on one machine: network namespaces with a link of limited rate between them; needs root.
 
-A rank in each has a network that takes its time and needs little of a core, as a network card would. Frames
-are large (MTU 65,535), since cards cut and join them; the limit is the kernel's token bucket.
+Ranks in different namespaces communicate over a network that takes time but little of a core, as a network
+card does. Frames are large (MTU 65,535), since cards segment and reassemble them; the kernel's token bucket
+limits the rate.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Link:
     """A link that is up; `shell` runs a command at one of its ends."""
 
     shell: Path
+    ranks: int = 1  # at each end
 
     @property
     def prefix(self) -> list[str]:
@@ -39,8 +41,8 @@ class Link:
         return ["ip", "netns", "exec", SPACES[0]]
 
     def options(self, flavour: str) -> list[str]:
-        """Return the options of the launcher that put a rank at each end, with nothing but the link."""
-        hosts = ",".join(f"{address}:1" for address in ADDRESSES)
+        """Return the options of the launcher that put ranks at each end, with nothing but the link."""
+        hosts = ",".join(f"{address}:{self.ranks}" for address in ADDRESSES)
         if flavour == "openmpi":
             subnet = ADDRESSES[0].rpartition(".")[0] + ".0/24"
             only = ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", subnet]
@@ -73,8 +75,12 @@ def missing() -> str:
 
 
 @contextmanager
-def link(rate: str) -> Iterator[Link]:
-    """Set up the namespaces with a link of `rate` (as tc writes it) each way; take them down after use."""
+def link(rate: str, *, mtu: int = 65535, burst: str = "256kb", ranks: int = 1) -> Iterator[Link]:
+    """Set up the namespaces with a link of `rate` each way (as tc writes it); take them down after use.
+
+    As much as a `burst`, of at least a frame of `mtu` bytes, passes at once after a pause. `ranks` are those
+    of each end.
+    """
     _remove()
     try:
         for space in SPACES:
@@ -84,15 +90,15 @@ def link(rate: str) -> Iterator[Link]:
         for space, address in zip(SPACES, ADDRESSES, strict=True):
             _do("ip", "-n", space, "address", "add", f"{address}/24", "dev", WIRE)
             _do("ip", "-n", space, "link", "set", "lo", "up")
-            _do("ip", "-n", space, "link", "set", WIRE, "mtu", "65535", "up")
-            limit = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
+            _do("ip", "-n", space, "link", "set", WIRE, "mtu", str(mtu), "up")
+            limit = ["tbf", "rate", rate, "burst", burst, "latency", "50ms"]
             _do("tc", "-n", space, "qdisc", "add", "dev", WIRE, "root", *limit)
         _wait_for_carrier()
         with TemporaryDirectory() as folder:
             shell = Path(folder, "shell")
             shell.write_text(SHELL.format(*ADDRESSES, *SPACES))
             shell.chmod(0o755)
-            yield Link(shell)
+            yield Link(shell, ranks)
     finally:
         _remove()
 

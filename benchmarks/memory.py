@@ -1,13 +1,13 @@
-"""Draw memory and step time against width, sequence and layers, up to a limit, beside what is predicted.
+"""Plot memory and step time over width, sequence and layers, up to a limit, against the prediction.
 
     python benchmarks/memory.py --limit 20GiB --threads 2 --json memory.json --svg memory.svg
 
-A case a size, each doubled until a rank would need more than the limit or compute more than --most-tflop a
-step (attention grows with the square of the sequence), and as many layers as the limit has room for. All are
-run by `pscale run`, --rounds launches of three steps each, on one rank or data-parallel on --ranks. Measured
-memory is the peak above the process without its model; beyond one rank MPI's copies of the gradients under
-way are in it. Figures are medians over sizes, for each of the three: measured over predicted memory, and by
-how much more than foreseen memory and time grow from the smallest size that counts; 1 is exactly as foreseen.
+One case per size; each size doubles until a rank would need more than the limit or compute more than
+--most-tflop per step (attention grows with the square of the sequence); layers go up to what fits the limit.
+`pscale run` runs all of them, --rounds launches of three steps each, on one rank or data-parallel on --ranks.
+Measured memory is the peak above that of the process without its model; beyond one rank it includes MPI's
+copies of gradients in flight. Figures are medians over sizes: measured over predicted memory, and growth of
+memory and of time from the smallest size that counts over the predicted growth; 1 is exactly as predicted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import yaml
 from figures import Figure, figure, finish, parser
 
 from pscale.config import Case, Model, Plan, Train, to_dict
-from pscale.parallel.flops import executed_flops
-from pscale.parallel.memory import memory_bytes
+from pscale.parallel.recompute import executed_flops
 from pscale.results.store import read_table
 from pscale.suite.quantities import size_bytes
+from pscale.training.prediction import memory_bytes
 
 BASE = Model(kind="gpt", layers=4, width=256, heads=4, sequence=256, vocabulary=256)
 BATCH = 4  # of a rank
@@ -118,14 +118,16 @@ def _measured(size: Size, ranks: list[dict[str, Any]], rows: list[dict[str, Any]
     key = {"layers": model.layers, "width": model.width, "sequence": model.sequence}
     own = [row for row in rows if key.items() <= row.items()]
     peaks = [
-        rank["peak_rss_bytes"] - rank["empty_rss_bytes"] for rank in ranks if rank["case"] == own[0]["case"]
+        rank["peak_rss_bytes"] - rank["baseline_rss_bytes"]
+        for rank in ranks
+        if rank["case"] == own[0]["case"]
     ]
     step_s = statistics.median(row["step_s"] for row in own)
     return replace(size, measured_bytes=max(peaks), step_s=step_s)
 
 
 def summary(found: list[Size]) -> dict[str, Figure]:
-    """Return, along each axis, the ratios of all sizes that count: 1 is exactly as foreseen."""
+    """Return, along each axis, the ratios of all sizes that count: 1 is exactly as predicted."""
     figures = {}
     for along in START:
         own = [size for size in found if size.along == along and size.predicted_bytes >= COUNTS]
@@ -179,7 +181,7 @@ def draw(found: list[Size], path: Path) -> None:
             axes.legend(frameon=False)
         figure.suptitle(
             f"A rank's memory and step: {BASE.layers} layers, width {BASE.width}, sequence {BASE.sequence}, "
-            f"batch {BATCH} a rank, where the axis does not say otherwise",
+            f"batch {BATCH} per rank, unless the axis varies it",
             fontsize=11,
         )
         figure.savefig(path, metadata={"Date": None})
@@ -187,11 +189,13 @@ def draw(found: list[Size], path: Path) -> None:
 
 def main() -> int:
     options = parser(__doc__, rounds=1)
-    options.add_argument("--limit", default="1GiB", help="of the predicted memory of a rank, such as 24GiB")
-    options.add_argument("--most-tflop", type=float, default=5.0, help="of a step; larger sizes are left out")
+    options.add_argument("--limit", default="1GiB", help="predicted memory per rank, such as 24GiB")
+    options.add_argument(
+        "--most-tflop", type=float, default=5.0, help="TFLOP per step; larger sizes are skipped"
+    )
     options.add_argument("--ranks", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--svg", type=Path, help="draw there")
+    options.add_argument("--svg", type=Path, help="draw the figure into this file")
     args = options.parse_args()
     limit = size_bytes(args.limit)
     found = run(list(sizes(limit, args.most_tflop * 1e12, args.ranks)), args, limit)

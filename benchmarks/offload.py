@@ -1,10 +1,10 @@
-"""State in a file: what an update costs, by folder and size of a chunk, beside state in memory.
-
-The state is mapped and updated where it lies, as pscale has it, or copied by reads and writes; the steps of
-all ways are done in turns. For each: the median update, what of it was a stall, how long the thread beside it
-took, page faults of the step, which no clock shows, and by how much resident memory grew.
+"""Measure what an update costs with its state in a file, by folder and chunk size, against memory.
 
     python benchmarks/offload.py [--folders /tmp /dev/shm] [--millions 8] [--rounds 5]
+
+The state is mapped and updated in place, as pscale does, or copied by reads and writes; steps of all variants
+alternate. For each: the median update, its stalls, the time of the thread beside it, page faults of the step
+(which no clock shows), and the growth of resident memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -22,77 +21,69 @@ import numpy as np
 from pscale.config import Train
 from pscale.nn.buffers import Array, aligned
 from pscale.nn.offload.chunks import whole_pages
-from pscale.nn.offload.optimizer import cut
-from pscale.nn.offload.pages import Bytes
-from pscale.nn.offload.state import IN_MEMORY, InChunks, StateMemory
-from pscale.nn.offload.storage import Storage, Transfer
-from pscale.nn.optim import Adam, Flat, update
+from pscale.nn.offload.scratch import Bytes
+from pscale.nn.offload.storage import Storage
+from pscale.nn.optimizers.adamw import AdamW
+from pscale.nn.optimizers.base import ALONE, update
+from pscale.nn.optimizers.state import Flat, Piece, Slots, State
 from pscale.nn.param import Arena, Param, normal
-from pscale.worker.resident import peak_resident_bytes, reset_peak, resident_bytes
+from pscale.worker.usage import peak_resident_bytes, reset_peak, resident_bytes
 
 CHUNKS = [256 << 10, 1 << 20, 4 << 20]
 STEPS = 4  # of one way before the next has its turn; the first is not counted
-SLOTS = 3
+PLACES = 3  # of chunks in memory
 
 
 class Account:
-    """Notes of one step after another, added up."""
+    """Sums of the I/O events of steps."""
 
     def __init__(self) -> None:
         self.stalled_ns, self.moving_ns = 0, 0
 
-    def handed(self, verb: str, size_bytes: int) -> None:
+    def io_submitted(self, verb: str, size_bytes: int) -> None:
         """Know how much."""
 
-    def stalled(self, verb: str, enter: int, leave: int) -> None:  # noqa: ARG002
+    def io_waited(self, verb: str, enter: int, leave: int) -> None:  # noqa: ARG002
         """Count waits."""
         self.stalled_ns += leave - enter
 
-    def moved(self, verb: str, size_bytes: int, enter: int, leave: int) -> None:  # noqa: ARG002
+    def io_done(self, verb: str, size_bytes: int, enter: int, leave: int) -> None:  # noqa: ARG002
         """Count what the thread takes."""
         self.moving_ns += leave - enter
 
 
-class Copied:
-    """State in chunks that are read into slots of memory, and written from there."""
+class Copied(State):
+    """State in chunks that are read into places in memory, and written from there."""
 
-    def __init__(self, storage: Storage):
-        self._storage = storage
-        self._chunks: list[Bytes] = []  # the memory of each, in its slot
-        self._places: list[int] = []
-        self._coming: Transfer | None = None
-
-    def zeros(self, like: Sequence[Array], arrays: int) -> list[list[Array]]:
-        """Return arrays in the slots."""
-        sizes = [arrays * whole_pages(array.nbytes) for array in like]
-        slots = [aligned(max(sizes)) for _ in range(SLOTS)]
-        found: list[list[Array]] = [[] for _ in range(arrays)]
-        for number, (array, size) in enumerate(zip(like, sizes, strict=True)):
-            chunk = slots[number % SLOTS][:size]
-            for part, memory in zip(found, np.split(chunk, arrays), strict=True):
-                part.append(memory[: array.nbytes].view(array.dtype))
-            self._chunks.append(chunk)
-            self._places.append(self._storage.reserve(size))
-        self._read(0)
-        return found
-
-    @contextmanager
-    def here(self, part: int, *, changes: bool = True) -> Iterator[None]:
-        """Wait for the chunk, begin to read the next, and write this one."""
-        assert changes, "AdamW looks at its state once"
+    def pieces(self, part: int, *, changes: bool = True) -> Iterator[Piece]:
+        """Wait for each chunk, begin to read the next, and write this one."""
+        assert changes, "AdamW uses its state once"
         assert self._coming, "there are zeros"
-        self._storage.wait(self._coming)
-        following = (part + 1) % len(self._chunks)
-        apart = following % SLOTS != part % SLOTS
-        if apart:
-            self._read(following)
-        yield
-        self._storage.write([self._chunks[part]], self._places[part])
-        if not apart:
-            self._read(following)
+        for number, piece in enumerate(self._pieces[part]):
+            self._storage.wait(self._coming)
+            following = (number + 1) % len(self._chunks)
+            apart = following % PLACES != number % PLACES
+            if apart:
+                self._read(following)
+            yield piece
+            self._storage.write([self._chunks[number]], self._starts[number])
+            if not apart:
+                self._read(following)
 
-    def _read(self, part: int) -> None:
-        self._coming = self._storage.read([self._chunks[part]], self._places[part])
+    def _zeros(self, flats: Sequence[Flat], arrays: int) -> tuple[Sequence[Sequence[Array]], Sequence[Array]]:
+        """Return arrays in the places."""
+        sizes = [arrays * whole_pages(flat.data.nbytes) for flat in flats]
+        places = [aligned(max(sizes)) for _ in range(PLACES)]
+        self._chunks: list[Bytes] = [places[number % PLACES][:size] for number, size in enumerate(sizes)]
+        self._starts = [self._storage.reserve(size) for size in sizes]
+        self._read(0)
+        return [
+            [memory[: flat.data.nbytes].view(flat.data.dtype) for memory in np.split(chunk, arrays)]
+            for flat, chunk in zip(flats, self._chunks, strict=True)
+        ], places
+
+    def _read(self, number: int) -> None:
+        self._coming = self._storage.read([self._chunks[number]], self._starts[number])
 
 
 class Way:
@@ -102,16 +93,15 @@ class Way:
         self,
         arena: Arena,
         storage: Storage | None,
-        memory: Callable[[Storage], StateMemory],
+        make_state: type[State],
         account: Account,
     ):
         self.account, self._arena, self._storage = account, arena, storage
         flat = Flat(arena.data, arena.grad, arena.params)
-        chunks = cut([flat], storage.chunk_bytes, whole_tensors=False)[0] if storage else [flat]
         before = resident_bytes()
         reset_peak()
-        held = memory(storage) if storage else IN_MEMORY
-        self._optimizer, self._parts = Adam(chunks, Train(), decay=0.1, memory=held), len(chunks)
+        state = make_state([flat], Slots(arrays=2), storage)
+        self._optimizer = AdamW(Train(), [flat], [state], ALONE)
         self.times, self.faults = list[float](), list[int]()
         self.turn()
         self.grown_bytes = peak_resident_bytes() - before
@@ -121,7 +111,7 @@ class Way:
         for step in range(STEPS):
             np.negative(self._arena.grad, out=self._arena.grad)
             faults, start = _faults(), perf_counter()
-            update(self._optimizer, self._parts, 1e-3)
+            update(self._optimizer, 1, 1e-3)
             if step:
                 self.times.append(perf_counter() - start)
                 self.faults.append(_faults() - faults)
@@ -151,10 +141,11 @@ def _faults() -> int:
 def compare(arena: Arena, folder: Path, chunk_bytes: int, rounds: int) -> dict[str, str]:
     """Let all ways have their turns; return what was found of each."""
     ways: dict[str, Way] = {}
-    for name, memory in {"in memory": None, "mapped": InChunks, "copied": Copied}.items():
+    for name, make_state in {"in memory": State, "mapped": State, "copied": Copied}.items():
         account = Account()
-        storage = Storage(folder, chunk_bytes=chunk_bytes, notes=account) if memory else None
-        ways[name] = Way(arena, storage, memory or InChunks, account)
+        in_file = name != "in memory"
+        storage = Storage(folder, chunk_bytes=chunk_bytes, recorder=account) if in_file else None
+        ways[name] = Way(arena, storage, make_state, account)
     for _ in range(rounds):
         for way in ways.values():
             way.turn()

@@ -1,10 +1,10 @@
-"""What a plan costs where there is nobody to exchange with: its step on one rank, over the plain loop.
+"""Measure the overhead of a plan on one rank, with nobody to communicate with, over a plain loop.
 
     python benchmarks/one_rank.py [--rounds 24] [--json FILE]
 
-The plain loop calls one layer after another and the optimizer: no trainer, no plan, no recorder. It runs
-twice, so that the ratio of the two tells what the memory that a program happens to get does. Of each turn the
-first step is not timed: the plain loop, which every other turn is, would find more of its memory in caches.
+The plain loop calls one layer after another and the optimizer: no trainer, plan or recorder. It runs twice,
+so that the ratio of the two shows the effect of memory placement alone. The first step of each turn is not
+timed: otherwise the plain loop, which is every other turn, would find more of its memory in caches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Time a step of every optimizer beside PyTorch's, in turns, after proving that they compute the same.
+"""Compare every optimizer's step with PyTorch's, in alternation, after proving that they compute the same.
 
     python benchmarks/optimizers.py --torch-python ~/torch/bin/python --json optimizers.json
 
-Both run in processes of their own (optimizers_pscale.py, optimizers_torch.py). PyTorch has no LAMB: pscale's
-is timed alone. `pip install '.[torch]'` installs PyTorch 2.13.
+Each runs in a process of its own (optimizers_pscale.py, optimizers_torch.py). PyTorch has no LAMB:
+pscale's is timed alone. `pip install '.[torch]'` installs PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import Figure, figure, write
+from figures import Figure, figure, python, write
 from step import contestant
 
 TOLERANCE = 1e-10  # of the weights after a few steps in float64, relative to a tensor's largest value
@@ -49,21 +49,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--torch-python", default=sys.executable, help="a Python that has PyTorch")
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--kernels", choices=("auto", "fused", "numpy"), default="auto")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     if subprocess.run([args.torch_python, "-c", "import torch"], capture_output=True, check=False).returncode:
-        sys.exit(f"{args.torch_python} has no PyTorch: pip install '.[torch]', or name one by --torch-python")
+        sys.exit(
+            f"{args.torch_python} has no PyTorch: pip install '.[torch]', or name one with --torch-python"
+        )
     figures: dict[str, Figure] = {}
     proof: dict[str, float] = {}
     with (
-        contestant(sys.executable, "optimizers_pscale.py", args.threads) as ours,
-        contestant(args.torch_python, "optimizers_torch.py", args.threads) as theirs,
+        contestant(python(), "optimizers_pscale.py", args.threads) as ours,
+        contestant([args.torch_python], "optimizers_torch.py", args.threads) as theirs,
     ):
         ours.ask(do="use", kernels=args.kernels, threads=args.threads)
         for optimizer in (*WITH_TORCH, "lamb"):

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from pscale.config import Model, Plan, Train
-from pscale.mesh.solo import SoloMesh
-from pscale.nn.optim import Flat, update
+from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.optimizers import make_optimizer
+from pscale.nn.optimizers.base import update
+from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Arena
-from pscale.worker.build import build
-from pscale.worker.computing import use_kernels
+from pscale.training.build import build
+from pscale.worker.environment import use_kernels
 
 # Adafactor has its epsilon beside squares, PyTorch as a bound on them: so small that neither matters.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -32,7 +33,7 @@ class Runner:
 
     def __init__(self, optimizer: str, layers: int, width: int, dtype: str):
         model = Model(kind="gpt", layers=layers, width=width, heads=1, dtype=dtype)
-        stage = build(model, Plan(), SoloMesh())
+        stage = build(model, Plan(), SelfMesh())
         self.params = {
             f"{unit.name}/{param.name}": param for unit in stage.units for param in unit.layer.params
         }

@@ -1,13 +1,13 @@
-"""How much of the gradients' all-reduce hides behind the backward pass, on shared memory and over a network.
+"""Measure how much of the gradients' all-reduce backward hides, in shared memory and over a network.
 
     python benchmarks/overlap.py [--rounds 15] [--buckets 1 4 16] [--rate memory 1gbit] [--json FILE]
 
-Two ranks, one core each. Contestants: a step without any exchange (two independent copies), one all-reduce
-at the end, and buckets. hidden = (end - buckets) / (end - copies): what part of the exchange's cost is gone.
+Two ranks, one core each. Contestants: a step without communication (two independent copies), one all-reduce
+at the end, and buckets. hidden = (end - buckets) / (end - copies): the share of the cost that is hidden.
 
-On shared memory moving bytes is work for the very cores that compute: nothing can be gained without a spare
-core, and the figure is what buckets lose. Over a network the card moves them; here a link of limited rate
-between two network namespaces of this host takes its place (link.py; needs root, iproute2 and Linux).
+In shared memory the computing cores move the bytes themselves: nothing can be gained without a spare core,
+and the figure shows what buckets lose. Over a network the card moves them; here a link of limited rate
+between two network namespaces of this host replaces it (link.py; needs root, iproute2 and Linux).
 """
 
 from __future__ import annotations
@@ -82,11 +82,14 @@ def main() -> None:
     options = parser(__doc__, rounds=15)
     options.add_argument("--buckets", type=int, nargs="+", default=[Plan().bucket_bytes >> 20], help="MiB")
     options.add_argument(
-        "--rate", nargs="+", default=["memory", "1gbit"], help="memory, or that of a link as tc writes it"
+        "--rate",
+        nargs="+",
+        default=["memory", "1gbit"],
+        help="memory, or the rate of a link in the syntax of tc",
     )
     options.add_argument("--layers", type=int, default=MODEL.layers)
     options.add_argument("--width", type=int, default=MODEL.width)
-    options.add_argument("--batch", type=int, default=BATCH, help="of a rank")
+    options.add_argument("--batch", type=int, default=BATCH, help="batch per rank")
     args = options.parse_args()
     found: dict[str, Figure] = {}
     library = ""

@@ -1,10 +1,10 @@
-"""What the HTML page of a large run costs: its size, and the time to write it and to show it.
+"""Measure the HTML page of a large run: its size, and the time to write and to show it.
 
     python benchmarks/page.py [--cases 1000]
 
-The run is made up: five cases with everything in them, copied until there are as many as asked for. The
-browser is a headless Chromium with an empty profile; the time is from the start of loading to the first frame
-after everything has been laid out, the median of five loads.
+The run is generated: five cases with all features, copied up to the requested number. The browser is a
+headless Chromium with an empty profile; the time is from the start of loading to the first frame after
+layout, the median of five loads.
 """
 
 from __future__ import annotations

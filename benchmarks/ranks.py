@@ -1,4 +1,4 @@
-"""Start a program of benchmarks/ on ranks bound to cores, hand it a request, and take its answer."""
+"""Start a program of benchmarks/ on ranks bound to cores, send it a request, and return its answer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from link import Link
 
 from pscale.config import Case, Launch
-from pscale.launch import mpi
 from pscale.launch.command import command
+from pscale.launch.launcher import find as find_launcher
 from pscale.launch.machine import inspect
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ def ask(
     program: str, request: Mapping[str, Any], *, ranks: int, threads: int = 1, over: Link | None = None
 ) -> dict[str, Any]:
     """Run `program REQUEST ANSWER` on `ranks` ranks bound to a core each, or one at each end of the link."""
-    launcher = mpi.find()
+    launcher = find_launcher()
     options = tuple(over.options(launcher.flavour)) if over else ()
     launch = Launch(oversubscribe=True, bind="none" if over else "core", extra=options)
     case = Case(suite="benchmark", label=program, ranks=ranks, threads=threads, launch=launch)
@@ -43,7 +43,7 @@ def ask(
 
 
 def _run(argv: list[str], env: Mapping[str, str]) -> int:
-    """Run a launcher and return its status; however this ends, it is told to take its ranks along."""
+    """Run a launcher and return its status; in any case it is asked to end its ranks."""
     with subprocess.Popen(argv, env=dict(env), stdin=subprocess.DEVNULL) as launcher:
         try:
             return launcher.wait(LIMIT_S)

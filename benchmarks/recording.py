@@ -1,11 +1,11 @@
-"""What recording costs: a call that is noted, and steps with recording beside steps without, in real runs.
+"""Measure the cost of recording: of one recorded call, and of steps with recording in real runs.
 
     python benchmarks/recording.py [--rounds 9] [--json FILE]
 
-A round is a launch of every case on two ranks, whose steps with and without recording take turns. As a
-control, steps that are all recorded are compared in the same way: what that differs from 1 is what this
-machine lets be known. A call is timed with the two readings of the clock that no record can do without, and
-beside those readings alone; its price times the notes of a rank is what recording costs without any noise.
+A round is a launch of every case on two ranks, in which steps with and without recording alternate. As a
+control, steps that are all recorded are compared in the same way: its deviation from 1 is the resolution of
+this machine. A call is timed with the two clock readings that any recorder needs, and against those readings
+alone; its cost times the events of a rank is the cost of recording without noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import yaml
 from figures import Figure, figure, finish, parser
 from numpy.typing import NDArray
 
-from pscale.launch import mpi
+from pscale.launch import launcher
 from pscale.results.store import read_table
 from pscale.worker.measure import recording_call_s
 
@@ -71,10 +71,10 @@ def step_ratios(rounds: int) -> dict[str, list[float]]:
         seats = chosen(ranks, **of_launch)
         for what, ratio in (
             ("a step over one without recording", row["recording_ratio"]),
-            ("a step over one that is recorded alike", alike(np.diff(ends_s, prepend=0.0))),
+            ("control: a step over another with recording", alike(np.diff(ends_s, prepend=0.0))),
             (
-                "1 and the notes of a step",
-                1 + (seats["notes"] / seats["wall_s"]).max() * row["recording_call_s"],
+                "1 and the events of a step",
+                1 + (seats["events"] / seats["wall_s"]).max() * row["recording_call_s"],
             ),
         ):
             found.setdefault(f"{what}, {row['label']}", []).append(float(ratio))
@@ -119,7 +119,7 @@ def main() -> None:
     found = calls(args.rounds)
     for name, ratios in step_ratios(args.rounds).items():
         found[name] = figure(ratios, "lower", None if "alike" in name else STEP)
-    library = mpi.find()
+    library = launcher.find()
     finish(args, found, {"suite": SUITE}, mpi=f"{library.flavour} {library.version}")
 
 

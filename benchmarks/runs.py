@@ -1,12 +1,11 @@
-"""What keeping a run costs, and whether it can be killed: no-op cases, and `kill -9` at random instants.
+"""Measure the overhead of a run, and prove that it survives `kill -9` at random instants.
 
     python benchmarks/runs.py [--cases 1000] [--kills 200] [--slurm]
 
-First a suite of many cases whose jobs do nothing: what a case costs, how much of that is the journal, the
-most memory that pscale took, and how long `pscale status` takes. With --slurm the cases go as one job to the
-scheduler that answers here (`tests/slurm/cluster start`, say). Then a suite of 20 cases is killed again and
-again and gone on with, until all kills are spent; any launch that is lost or done twice is told, and is the
-exit code.
+First a suite of many cases whose jobs do nothing: time per case, the journal's share of it, the peak memory
+of pscale, and the time of `pscale status`. With --slurm the cases are one job of the scheduler that answers
+here (for example `tests/slurm/cluster start`). Then a suite of 20 cases is killed and continued until all
+kills are spent; lost or repeated launches are printed and set the exit code.
 """
 
 from __future__ import annotations
@@ -88,15 +87,15 @@ def many(folder: Path, cases: int, scheduler: str) -> None:
     start = time.perf_counter()
     bench.start("status").wait()
     status_s = time.perf_counter() - start
-    print(f"{cases} cases in {wall_s:.1f} s, report included: {wall_s / cases * 1e3:.1f} ms a case")
-    print(f"most memory: {run_mib:.0f} MiB; of the largest process, that which reports, {all_mib:.0f} MiB")
+    print(f"{cases} cases in {wall_s:.1f} s, report included: {wall_s / cases * 1e3:.1f} ms per case")
+    print(f"peak memory: {run_mib:.0f} MiB; of the largest process, which reports: {all_mib:.0f} MiB")
     print(f"pscale status: {status_s:.2f} s")
     scratch = Journal.create(folder / "scratch", "noop", journal.document)
     start = time.perf_counter()
     for number in range(cases):
         scratch.launched(("case", number), number)
         scratch.ended(("case", number), "ok", "", 1.0)
-    print(f"journal: {(time.perf_counter() - start) / cases * 1e3:.2f} ms a case, on disk twice")
+    print(f"journal: {(time.perf_counter() - start) / cases * 1e3:.2f} ms per case, synced twice")
 
 
 def _peak_mib(process: subprocess.Popen[bytes]) -> float:
@@ -147,7 +146,7 @@ def killed(folder: Path, kills: int) -> int:
         wrong += _faults(bench)
     for moment, count in moments.items():
         print(f"killed {count} times {moment}")
-    print(f"{runs} runs of 20 cases, killed {kills} times: {wrong} launches lost or done twice, or errors")
+    print(f"{runs} runs of 20 cases, killed {kills} times: {wrong} lost or repeated launches, or errors")
     return wrong
 
 

@@ -1,10 +1,10 @@
-"""How long things take to start: a rank, the command line, a report; and what a launch costs.
+"""Measure start-up times: of a rank, the command line and a report; and the overhead of a launch.
 
     python benchmarks/startup.py [--rounds 9] [--ranks 2] [--json FILE]
 
-All take turns in every round. Seconds have goals but are never compared with those of another day: that is
-what the ratios to the bare import of the same libraries are for. A launch's cost is its share of a run's wall
-time, journal and results included; the report comes once a run and is left out.
+All alternate in every round. Seconds have goals but are never compared between days; the ratios to the bare
+import of the same libraries are. The overhead of a launch is its share of a run's wall time, with journal and
+results; the report, made once per run, is excluded.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from time import perf_counter
 
 from figures import Figure, figure, finish, parser
 
-from pscale.launch import mpi
-from pscale.results.compact import compact
+from pscale.launch import launcher
+from pscale.results.store import compact
 
 TESTS = Path(__file__).parents[1] / "tests"
+WEAK = Path(__file__).parents[1] / "suites" / "weak.yaml"
 SUITE = """
 name: noop
 scaling: strong
@@ -61,7 +62,7 @@ def run_s(folder: Path, ranks: int, repeat: int) -> float:
 
 def bare_launch_s(ranks: int) -> float:
     program = [sys.executable, "-c", "import numpy, mpi4py.MPI, pyarrow"]
-    return timed(lambda: subprocess.run([mpi.find().path, "-n", str(ranks), *program], check=True))
+    return timed(lambda: subprocess.run([launcher.find().path, "-n", str(ranks), *program], check=True))
 
 
 def ten_cases(folder: Path) -> Path:
@@ -86,7 +87,9 @@ def one_round(folder: Path, run: Path, ranks: int) -> dict[str, float]:
         "rank": float(python("-c", RANK)),
         "libraries": timed(lambda: python("-c", LIBRARIES)),
         "nothing": timed(lambda: python("-c", "pass")),
-        "command line": timed(lambda: python("-m", "pscale", "--version")),
+        "version": timed(lambda: python("-m", "pscale", "--version")),
+        "help": timed(lambda: python("-m", "pscale", "--help")),
+        "show": timed(lambda: python("-m", "pscale", "show", str(WEAK))),
         "report": timed(lambda: python("-m", "pscale", "report", str(run))),
         "drawing": timed(lambda: python("-c", DRAWING)),
         "launch": (many - few) / (MANY - FEW),
@@ -103,13 +106,16 @@ def figures_of(rounds: list[dict[str, float]]) -> dict[str, Figure]:
 
     return {
         "import of a rank": of("rank", 0.25),
-        "command line": of("command line", 0.2),
-        "report of ten cases": of("report", 2.5),
+        "command line": of("help", 0.15),
+        "version": of("version", 0.15),
+        "cases of a suite": of("show", 0.4),
+        "report of ten cases": of("report", 1.5),
         "launch beyond that of its libraries": figure(
             [one["launch"] - one["bare launch"] for one in rounds], "lower", unit="s"
         ),
         "import of a rank over that of its libraries": over("rank", "libraries"),
-        "command line over bare Python": over("command line", "nothing"),
+        "command line over bare Python": over("help", "nothing"),
+        "cases of a suite over bare Python": over("show", "nothing"),
         "report of ten cases over the import of pandas and matplotlib": over("report", "drawing"),
         "launch over that of its libraries": over("launch", "bare launch"),
     }
@@ -117,7 +123,7 @@ def figures_of(rounds: list[dict[str, float]]) -> dict[str, Figure]:
 
 def main() -> None:
     options = parser(__doc__, rounds=9)
-    options.add_argument("--ranks", type=int, default=2, help="of the launches")
+    options.add_argument("--ranks", type=int, default=2, help="ranks of the launches")
     args = options.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # by default Python keeps what it has compiled
     with tempfile.TemporaryDirectory() as name:
@@ -125,7 +131,7 @@ def main() -> None:
         run = ten_cases(folder)
         python("-m", "pscale", "report", str(run))  # builds matplotlib's cache of fonts, if there is none
         rounds = [one_round(folder, run, args.ranks) for _ in range(args.rounds + 1)][1:]
-    library = mpi.find()
+    library = launcher.find()
     finish(args, figures_of(rounds), {"ranks": args.ranks}, mpi=f"{library.flavour} {library.version}")
 
 

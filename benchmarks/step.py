@@ -1,9 +1,9 @@
-"""Time a training step of pscale beside one of PyTorch, in turns, after proving that they compute the same.
+"""Compare a training step of pscale with PyTorch's, in alternation, after proving that they compute the same.
 
     python benchmarks/step.py --torch-python ~/torch/bin/python --json step.json
 
-Both run in processes of their own (step_pscale.py, step_torch.py) with the same number of threads, and take
-turns: whatever else the machine does hits both. `pip install '.[torch]'` installs PyTorch 2.13.
+Each runs in a process of its own (step_pscale.py, step_torch.py) with the same number of threads. They
+alternate, so that other work on the machine affects both. `pip install '.[torch]'` installs PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import Figure, figure, show, write
+from figures import Figure, figure, python, show, write
 
 from pscale.config import Model, to_dict
 from pscale.nn import counts
@@ -49,10 +49,10 @@ class Contestant:
 
 
 @contextmanager
-def contestant(python: str, script: str, threads: int) -> Iterator[Contestant]:
+def contestant(python: list[str], script: str, threads: int) -> Iterator[Contestant]:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = os.environ | {name: str(threads) for name in names}
-    command = [python, str(HERE / script)]
+    command = [*python, str(HERE / script)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -133,13 +133,13 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--torch-python", default=sys.executable, help="a Python that has PyTorch")
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--kernels", choices=("auto", "fused", "numpy"), default="auto")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--goal", type=float, help="fraction of the peak that the step should reach")
-    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--goal", type=float, help="share of the peak that a step should reach")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
     shape = {"batch": 8, "layers": 4, "width": 512, "heads": 8, "sequence": 256, "vocabulary": 256}
     for name, default in shape.items():
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -151,10 +151,12 @@ def main() -> None:
     sizes = {name: getattr(args, name) for name in ("layers", "width", "heads", "sequence", "vocabulary")}
     model = Model(kind="gpt", dtype="float32", **sizes)
     if subprocess.run([args.torch_python, "-c", "import torch"], capture_output=True, check=False).returncode:
-        sys.exit(f"{args.torch_python} has no PyTorch: pip install '.[torch]', or name one by --torch-python")
+        sys.exit(
+            f"{args.torch_python} has no PyTorch: pip install '.[torch]', or name one with --torch-python"
+        )
     with (
-        contestant(sys.executable, "step_pscale.py", args.threads) as ours,
-        contestant(args.torch_python, "step_torch.py", args.threads) as theirs,
+        contestant(python(), "step_pscale.py", args.threads) as ours,
+        contestant([args.torch_python], "step_torch.py", args.threads) as theirs,
     ):
         ours.ask(do="use", kernels=args.kernels, threads=args.threads)
         tensor, difference = largest_difference(ours, theirs, model, args.batch)

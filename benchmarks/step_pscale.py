@@ -8,15 +8,15 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-import threadpoolctl
+from figures import blas
 
 from pscale.config import Case, Model, Plan, Train
-from pscale.mesh.solo import SoloMesh
+from pscale.mesh.self_axis import SelfMesh
 from pscale.nn import kernels
 from pscale.parallel.data import Replicated
-from pscale.worker.build import Stage, build
-from pscale.worker.computing import use_kernels
-from pscale.worker.gemm import gemm_gflops
+from pscale.training.build import Stage, build
+from pscale.worker.environment import use_kernels
+from pscale.worker.roofline import measure_gemm
 
 GEMM_SIZE, GEMM_SECONDS = 2048, 0.5
 TRAIN = Train(optimizer="adamw", lr=3e-4, clip=1.0)
@@ -26,11 +26,12 @@ class Runner:
     """A model with data, ready to step."""
 
     def __init__(self, model: Model, batch: int, train: Train = TRAIN):
-        self.train, mesh = train, SoloMesh()
+        self.train, mesh = train, SelfMesh()
         self.stage: Stage = build(model, Plan(), mesh)
         params = [unit.layer.params for unit in self.stage.units]
         case = Case(suite="step", label="plain", model=model, train=train)
         self.replicas = Replicated(params, mesh, case)
+        self.replicas.fill(case.train.seed)
         random = np.random.default_rng(2)
         self.x, self.targets = random.integers(0, model.vocabulary, (2, batch, model.sequence))
 
@@ -68,10 +69,13 @@ def gradients(model: Model, batch: int, start: str, out: str) -> None:
 
 
 def about() -> dict[str, Any]:
-    blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
     keep = ("internal_api", "version", "architecture", "threading_layer", "num_threads")
     used = {"kernels": kernels.current().name, "kernel_threads": kernels.current().threads}
-    return {**used, "numpy": np.__version__, "blas": [{key: pool.get(key) for key in keep} for pool in blas]}
+    return {
+        **used,
+        "numpy": np.__version__,
+        "blas": [{key: pool.get(key) for key in keep} for pool in blas()],
+    }
 
 
 def main() -> None:
@@ -90,7 +94,7 @@ def main() -> None:
                 loss = runner.step()
                 answer = {"s": perf_counter() - begin, "cpu_s": process_time() - begin_cpu, "loss": loss}
             case {"do": "gemm"}:
-                answer = {"gflops": gemm_gflops(GEMM_SIZE, "float32", GEMM_SECONDS)}
+                answer = {"gflops": measure_gemm(GEMM_SIZE, "float32", GEMM_SECONDS).gflops}
             case {"do": "about"}:
                 answer = about()
             case {"do": "use", "kernels": choice, "threads": threads}:

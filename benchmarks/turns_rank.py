@@ -1,10 +1,10 @@
-"""One rank of a job in which programs take turns: `turns_rank.py REQUEST ANSWER`, started by ranks.ask.
+"""One rank of a job in which programs alternate: `turns_rank.py REQUEST ANSWER`, started by ranks.ask.
 
-A contestant is a case with where it runs: "job" on all ranks together, "copies" as one independent program a
-rank, "alone" on rank 0 while the others sleep, "plain" as the loop of step_pscale.py with nothing around it.
-`order` names who has a turn when in a round; every second round goes backwards. A turn is `lead` steps that
-are not timed, after which caches hold what is the contestant's own and not what others left, and `steps` that
-are. The answer has what each turn took, by round, place in the order and rank.
+A contestant is a case and where it runs: "job" on all ranks together, "copies" as one independent program per
+rank, "alone" on rank 0 while the others sleep, "plain" as the bare loop of step_pscale.py. `order` says whose
+turn it is in a round; every second round is reversed. A turn is `lead` untimed steps, after which caches hold
+the contestant's own data, and `steps` timed ones. The answer is the time of each turn by round, place in the
+order and rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pscale.config import Case, from_dict
 from pscale.data import prepare
 from pscale.mesh import grid, mpi
 from pscale.mesh.axis import Mesh
-from pscale.mesh.solo import SoloMesh
+from pscale.mesh.self_axis import SelfMesh
 from pscale.parallel.ranks import GROUPS
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
@@ -82,7 +82,8 @@ class Trained:
         rows = dict(self.recorder.rows())
         rows["step"] = rows["step"] - rows["step"].min()
         wait = waits(rows, self.axes)
-        table = phase_table(rows, wait, np.zeros(len(wait)), 0)
+        none = np.zeros_like(wait)
+        table = phase_table(rows, wait, none, none.astype(float), 0)
         return {"wall_s": wall_s} | {kind: float(table[kind].sum()) for kind in KINDS}
 
 
@@ -106,8 +107,8 @@ def make(entry: Mapping[str, Any], folder: Path, steps: int) -> Contestant:
     if entry["where"] == "plain":
         return Plain(case)
     if entry["where"] == "alone":
-        return Alone(lambda: Trained(case, SoloMesh(), folder))
-    return Trained(case, SoloMesh(), folder)
+        return Alone(lambda: Trained(case, SelfMesh(), folder))
+    return Trained(case, SelfMesh(), folder)
 
 
 def pin() -> None:

@@ -33,7 +33,7 @@ def memory_limit(mount: Path = _MOUNT, own: Path = _OWN) -> int | None:
 
 
 def throttled_s(mount: Path = _MOUNT, own: Path = _OWN) -> float | None:
-    """Return for how long the limit on CPU time has held this process's groups back; None where untold."""
+    """Return for how long the limit on CPU time has held this process's groups back; None where unknown."""
     found = []
     for folder in _folders("cpu", mount, own):
         told = dict(line.split() for line in _read(folder / "cpu.stat").splitlines())

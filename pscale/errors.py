@@ -9,15 +9,24 @@
     ├── LaunchError    4   processes that could not be started
     └── ResultsError   5   files that are not ours, or damaged
 
-A case that fails is not an error of the program: it becomes a row with its reason (exit code 1).
+A case that fails is not an error of the program: it becomes a row with its reason (exit code 1). A check that
+the intervals leave open is no failure (exit code 6).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 FAILED = 1
+UNDECIDED = 6
 INTERRUPTED = 130
+
+
+def clean(text: str) -> str:
+    """Return text without control characters, which could move a terminal's cursor or break a line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class PscaleError(Exception):
@@ -37,7 +46,14 @@ class SuiteError(UsageError):
 
     def __init__(self, message: str, *, file: Path | None = None, line: int | None = None, field: str = ""):
         place = ":".join(str(part) for part in (file, line) if part is not None)
-        super().__init__(": ".join(part for part in (place, field, message) if part))
+        super().__init__(clean(": ".join(part for part in (place, field, message) if part)))
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Self:
+        """Return the error of several mistakes, a line each."""
+        error = cls("")
+        error.args = ("\n".join(lines),)
+        return error
 
 
 class PlanError(PscaleError):

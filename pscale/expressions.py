@@ -1,40 +1,42 @@
 """Arithmetic and conditions that people write in suites and on the command line, and nothing more.
 
-Two fences: the syntax tree may hold only what is listed here, and simpleeval computes it with our operators,
-which take numbers alone. Names are looked up in the caller's mapping; no attribute of any object is read.
+One fence: an expression is compiled node by node from its syntax tree into calls of the operators and
+functions at the end of this file, which take numbers alone; what is not listed there is refused before
+anything is computed. Names are looked up in the caller's mapping; no attribute of any object is read.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from numbers import Real
 from typing import Any
 
-from simpleeval import EvalWithCompoundTypes
-
 from pscale.errors import UsageError
 
-LONGEST = 500  # characters: bounds the depth of the tree and the size of whole numbers
-_LARGEST_BITS = 1024
-_HARMLESS = (  # operators are checked with the operation that uses them, which has a place in the text
-    *(ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context),
-    *(ast.Expression, ast.Name, ast.BoolOp, ast.IfExp, ast.List, ast.Tuple),
-)
+LONGEST = 500  # characters: bounds the size of whole numbers
+DEEPEST = 200  # operations within each other
+_LARGEST_BITS = 1024  # of a power, and of a value
+_MOST_DIGITS = 15  # of round
 _CONSTANTS = {"true": True, "false": False, "none": None}
+_Names = Mapping[str, Any]
+_Computation = Callable[[_Names], Any]
+_Combination = Callable[[list[_Computation], _Names], Any]
 
 
-def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+def evaluate(text: str, names: _Names) -> Any:
     """Compute an expression over `names`, which may be nested (`model.width`) or have dotted keys.
 
     Raises UsageError for an unknown name, for anything but arithmetic, and for a value that is not finite.
     """
     try:
-        value = _compute(text, names)
+        value = _program(text)(names)
     except UsageError as error:
         raise UsageError(f"expression {_shortened(text)}: {error}") from None
     except ZeroDivisionError:
@@ -48,7 +50,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     return value
 
 
-def condition(text: str, names: Mapping[str, Any]) -> bool:
+def condition(text: str, names: _Names) -> bool:
     """Compute an expression that must be true or false, such as `ranks * threads > cores`."""
     value = evaluate(text, names)
     if not isinstance(value, bool):
@@ -62,29 +64,82 @@ def condition(text: str, names: Mapping[str, Any]) -> bool:
 def names_in(text: str) -> set[str]:
     """Return the names that an expression reads, dotted ones whole; none if it is not an expression."""
     try:
-        tree = _parse(text)
+        nodes = list(ast.walk(_parse(text)))
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+        named = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
+        return {ast.unparse(node) for node in named if id(node) not in called | inner}
     except (UsageError, ValueError, RecursionError, MemoryError):
         return set()  # `evaluate` says why
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return {
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name | ast.Attribute) and id(node) not in called | inner
-    }
 
 
-def _compute(text: str, names: Mapping[str, Any]) -> Any:
-    tree = _parse(text)
-    _allow_only_arithmetic(tree, text)
+@functools.lru_cache(maxsize=256)  # conditions are computed for every case
+def _program(text: str) -> _Computation:
+    return _compiled(_parse(text).body, 1)
 
-    def name(node: ast.Name | ast.Attribute) -> Any:
-        return _look_up(ast.unparse(node), names)
 
-    evaluator = EvalWithCompoundTypes(operators=_OPERATORS)
-    evaluator.functions = _FUNCTIONS
-    evaluator.nodes |= {ast.Name: name, ast.Attribute: name}
-    return evaluator.eval(text, previously_parsed=tree.body)
+def _compiled(node: ast.expr, depth: int) -> _Computation:
+    """Return what computes a node from names; raises UsageError for anything but arithmetic."""
+    if depth > DEEPEST:
+        raise UsageError(f"nests more than {DEEPEST} operations")
+    combine: _Combination
+    inner: list[ast.expr]
+    match node:
+        case ast.Constant(value=int() | float() | str() | None as value):
+            return lambda _: value
+        case ast.Name() | ast.Attribute() if (name := ast.unparse(node)).replace(".", "").isidentifier():
+            return lambda names: _look_up(name, names)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            combine, inner = _chosen, [test, body, orelse]
+        case ast.BoolOp(op=used, values=inner):
+            combine = functools.partial(_decided, isinstance(used, ast.Or))
+        case ast.List(elts=inner) | ast.Tuple(elts=inner):
+            combine = _of_values(lambda *values: list(values))
+        case ast.UnaryOp(op=used, operand=operand) if type(used) in _OPERATORS:
+            combine, inner = _of_values(_OPERATORS[type(used)]), [operand]
+        case ast.BinOp(left=left, op=used, right=right) if type(used) in _OPERATORS:
+            combine, inner = _of_values(_OPERATORS[type(used)]), [left, right]
+        case ast.Compare(left=left, ops=chain, comparators=others) if {*map(type, chain)} <= {*_OPERATORS}:
+            combine, inner = _of_values(_chain([_OPERATORS[type(each)] for each in chain])), [left, *others]
+        case ast.Call(func=ast.Name(id=called), args=inner, keywords=[]) if called in _FUNCTIONS:
+            combine = _of_values(_FUNCTIONS[called])
+        case _:
+            raise UsageError(f"{_shortened(ast.unparse(node))} is not allowed: {_advice(node)}")
+    parts = [_compiled(each, depth + 1) for each in inner]
+    return lambda names: combine(parts, names)
+
+
+def _of_values(function: Callable[..., Any]) -> _Combination:
+    return lambda parts, names: function(*(part(names) for part in parts))
+
+
+def _chosen(parts: list[_Computation], names: _Names) -> Any:
+    test, body, orelse = parts
+    return body(names) if test(names) else orelse(names)
+
+
+def _decided(wanted: bool, parts: list[_Computation], names: _Names) -> Any:
+    """Return the first value that decides an `or` (wanted) or an `and`, else the last."""
+    for part in parts[:-1]:
+        if bool(value := part(names)) is wanted:
+            return value
+    return parts[-1](names)
+
+
+def _chain(used: list[Callable[..., Any]]) -> Callable[..., bool]:
+    """Compare neighbours, as in 1 < ranks < 4."""
+    return lambda *values: all(compare(*pair) for compare, pair in zip(used, pairwise(values), strict=True))
+
+
+def _advice(node: ast.expr) -> str:
+    match node:
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return "the operators are + - * / // % ** == != < <= > >= and or not in"
+        case ast.Call():
+            return f"the functions are {', '.join(_FUNCTIONS)}"
+        case ast.Constant():
+            return "values are numbers and texts"
+    return "use only arithmetic, comparisons, and, or, not, in"
 
 
 def _parse(text: str) -> ast.Expression:
@@ -99,36 +154,7 @@ def _parse(text: str) -> ast.Expression:
         raise UsageError(f"is not arithmetic ({error.msg}){hint}") from None
 
 
-def _allow_only_arithmetic(tree: ast.Expression, text: str) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, _HARMLESS):
-            continue
-        if problem := _problem(node):
-            part = ast.get_source_segment(text.strip(), node) or text
-            raise UsageError(f"{_shortened(part)} is not allowed: {problem}")
-
-
-def _problem(node: ast.AST) -> str:
-    problem = "use only arithmetic, comparisons, and, or, not, in"
-    match node:
-        case ast.BinOp(op=used) | ast.UnaryOp(op=used) if type(used) in _OPERATORS:
-            problem = ""
-        case ast.Compare(ops=chain) if all(type(used) in _OPERATORS for used in chain):
-            problem = ""
-        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
-            problem = "the operators are + - * / // % ** == != < <= > >= and or not in"
-        case ast.Call(func=ast.Name(id=called), keywords=[]) if called in _FUNCTIONS:
-            problem = ""
-        case ast.Call():
-            problem = f"the functions are {', '.join(_FUNCTIONS)}"
-        case ast.Attribute(value=ast.Name() | ast.Attribute()):
-            problem = ""
-        case ast.Constant(value=value):
-            problem = "" if isinstance(value, int | float | str | None) else "values are numbers and texts"
-    return problem
-
-
-def _look_up(name: str, names: Mapping[str, Any]) -> Any:
+def _look_up(name: str, names: _Names) -> Any:
     if name in _FUNCTIONS and name not in names:
         raise UsageError(f"{name} is a function; write {name}(…)")
     value: Any = names
@@ -144,7 +170,7 @@ def _look_up(name: str, names: Mapping[str, Any]) -> Any:
     return value.item() if hasattr(value, "item") else value  # a NumPy scalar of a table
 
 
-def _suggestion(name: str, names: Mapping[str, Any]) -> str:
+def _suggestion(name: str, names: _Names) -> str:
     known = list(_dotted(names))
     fields = {other.rpartition(".")[2]: other for other in known}
     near = difflib.get_close_matches(name, known, n=1) or [
@@ -155,7 +181,7 @@ def _suggestion(name: str, names: Mapping[str, Any]) -> str:
     return f"known are {', '.join(sorted(known)) or 'none'}; texts need quotes"
 
 
-def _dotted(names: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _dotted(names: _Names, prefix: str = "") -> Iterator[str]:
     for key in names:
         value = names[key] if "." not in key else None
         if isinstance(value, Mapping):
@@ -190,8 +216,8 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _round(value: Any, digits: Any = None) -> Any:
-    if digits is not None and abs(digits) > 15:
-        raise UsageError("round keeps at most 15 digits")
+    if digits is not None and abs(digits) > _MOST_DIGITS:
+        raise UsageError(f"round keeps at most {_MOST_DIGITS} digits")
     return round(value, digits)
 
 

@@ -1,45 +1,46 @@
-"""The figures of a case of which something can be expected: their names and units."""
+"""The figures of a case of which something can be expected: their names, units and meaning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from dataclasses import dataclass
 
-Metric = Literal[
-    "step_s",
-    "speedup",
-    "efficiency",
-    "samples_per_s",
-    "tokens_per_s",
-    "gflops",
-    "peak_fraction",
-    "loss_first",
-    "loss_last",
-    "startup_s",
-    "wall_s",
-    "pe",
-    "lb",
-    "comm_e",
-    "ser_e",
-    "te",
-    "comp",
-    "ge",
-]
-METRICS: tuple[str, ...] = get_args(Metric)
+
+@dataclass(frozen=True)
+class Metric:
+    """Units and what each is worth, the one that the metric is measured in first; and what it says."""
+
+    units: Mapping[str, float]
+    meaning: str
+
 
 _TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _RATE = {"1/s": 1.0, "k/s": 1e3, "M/s": 1e6}
+_FLOPS = {"GFLOP/s": 1.0, "TFLOP/s": 1e3}
 _LOSS = {"nats": 1.0}
 _SHARE = {"1": 1.0, "%": 0.01}
-_OF: dict[str, Mapping[str, float]] = {
-    **dict.fromkeys(("step_s", "startup_s", "wall_s"), _TIME),
-    **dict.fromkeys(("samples_per_s", "tokens_per_s"), _RATE),
-    "speedup": {"1": 1.0},
-    "gflops": {"GFLOP/s": 1.0, "TFLOP/s": 1e3},
-    **dict.fromkeys(("loss_first", "loss_last"), _LOSS),
+METRICS: dict[str, Metric] = {
+    "step_s": Metric(_TIME, "median step time"),
+    "speedup": Metric({"1": 1.0}, "speed-up relative to the base of the series"),
+    "efficiency": Metric(_SHARE, "efficiency relative to the base of the series"),
+    "samples_per_s": Metric(_RATE, "throughput of all ranks in samples"),
+    "tokens_per_s": Metric(_RATE, "throughput of all ranks in tokens"),
+    "gflops": Metric(_FLOPS, "model FLOPs of all ranks"),
+    "peak_fraction": Metric(_SHARE, "executed FLOPs over the matrix-product peak, from 0 to 1"),
+    "loss_first": Metric(_LOSS, "loss of the first step, warm-up included"),
+    "loss_last": Metric(_LOSS, "loss of the last measured step"),
+    "startup_s": Metric(_TIME, "time from the launch to the first step"),
+    "wall_s": Metric(_TIME, "time of the whole launch"),
+    "pe": Metric(_SHARE, "POP: parallel efficiency"),
+    "lb": Metric(_SHARE, "POP: load balance"),
+    "comm_e": Metric(_SHARE, "POP: communication efficiency"),
+    "ser_e": Metric(_SHARE, "POP: serialisation efficiency"),
+    "te": Metric(_SHARE, "POP: transfer efficiency"),
+    "comp": Metric(_SHARE, "POP: computation efficiency"),
+    "ge": Metric(_SHARE, "POP: global efficiency"),
 }
 
 
 def units(metric: str) -> Mapping[str, float]:
-    """Return the units of a metric and what each is worth, the one it is measured in first."""
-    return _OF.get(metric, _SHARE)
+    """Return the units of a metric and what each is worth, its own first; an unknown one is a share."""
+    return METRICS[metric].units if metric in METRICS else _SHARE

@@ -1,4 +1,4 @@
-"""Runs of bare collectives made up on paper, for what is said of them and beside them."""
+"""Synthetic runs of bare collectives, for what is said of them and beside them."""
 
 from __future__ import annotations
 

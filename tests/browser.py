@@ -98,6 +98,13 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def until(self, condition: str) -> None:
+        """Wait until a JavaScript expression holds."""
+        end = time.monotonic() + _PATIENCE_S
+        while not self.value(condition):
+            assert time.monotonic() < end, condition
+            time.sleep(0.02)
+
     def show(
         self, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "screen"
     ) -> None:

@@ -1,9 +1,19 @@
 import signal
+import sys
 
 import pytest
-from threadpoolctl import threadpool_limits
 
-from pscale.nn.kernels import piece
+from pscale.blas import forwarding
+
+# Ranks that are Python threads have one thread each: OpenMP takes that from the environment when it is
+# loaded, and a BLAS with threads of its own starts them then. Tests have the BLAS of `launch.blas: auto`.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("OMP_NUM_THREADS", "1")
+    patch.setenv("OPENBLAS_NUM_THREADS", "1")
+    forwarding.use("auto")
+    from threadpoolctl import threadpool_limits
+
+    from pscale.nn.kernels import attention_block, fused  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,13 +40,30 @@ def power_stays_on():
 
 
 @pytest.fixture
+def pscale(monkeypatch, capsys, tmp_path):
+    """Run the command line here in an empty folder; return its exit code, standard output and error."""
+
+    def call(*arguments):
+        from pscale.cli import main  # noqa: PLC0415 - not what tests of ranks begin with
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pscale", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
 def small_tiles(monkeypatch):
     """Let few tokens make many tiles of scores."""
-    monkeypatch.setattr(piece, "ROWS", 4)
-    monkeypatch.setattr(piece, "TILE", 8)
-    piece.cut.cache_clear()
+    monkeypatch.setattr(attention_block, "ROWS", 4)
+    monkeypatch.setattr(attention_block, "TILE", 8)
+    attention_block.cut.cache_clear()
     yield
-    piece.cut.cache_clear()
+    attention_block.cut.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from dry_runs import predicted_program, recorded_program
 from thread_mesh import run_ranks
 
 from pscale.config import Case, Data, Model, Plan, Timing, Train
+from pscale.config.axes import BATCH_AXES
 from pscale.data import prepare
 from pscale.mesh.grid import axis_name, groups
-from pscale.parallel import data, strategies, zero_plan
-from pscale.parallel.compression import plan as compression
-from pscale.parallel.predict import predict
+from pscale.parallel import strategies
 from pscale.parallel.ranks import GROUPS
 from pscale.results.events import VERBS, Kind
+from pscale.training.dry_run import state_use
 from pscale.worker.job import loss_spread, make_trainer, replica_spread
 from pscale.worker.recorder import Recorder
-from pscale.worker.verify import as_it_likes, assembled, on_one_rank, outcome
+from pscale.worker.verify import assembled, free_routing, on_one_rank, outcome
 
 STEPS = 10
 TEXT = Case(
@@ -57,6 +58,7 @@ class Run(NamedTuple):
     spread: float  # of replicas, and of losses on ranks that compute the same
     counted: list[Counter]  # by rank: (axis, verb, payload) of a step
     memory: list[dict]  # by rank: bytes of model state and its exchange
+    programs: list[list]  # by rank: what it did in the second step, in order
 
 
 def on_plan(case, plan, micro_batches=None):
@@ -64,7 +66,7 @@ def on_plan(case, plan, micro_batches=None):
     return replace(case, ranks=plan.ranks, plan=plan, train=train)
 
 
-def train(case, plan, folder, change=as_it_is, routing=lambda *_: as_it_likes):
+def train(case, plan, folder, change=as_it_is, routing=lambda *_: free_routing):
     """Run all steps on threads, with what `change` makes of every rank's trainer.
 
     `routing`, of case and mesh, watches or makes the choices of the first step's experts.
@@ -74,7 +76,8 @@ def train(case, plan, folder, change=as_it_is, routing=lambda *_: as_it_likes):
         result = outcome(trainer, mesh, routing(on_plan(case, plan), mesh))
         calls = counted(trainer.recorder, case.train.steps)
         spread = replica_spread(trainer.replicas, mesh), loss_spread(trainer, case.train.steps, mesh)
-        return result, calls, trainer.replicas.memory_bytes(), max(spread)
+        program = recorded_program(trainer.recorder, plan, mesh.world.rank)
+        return result, calls, trainer.replicas.memory_bytes(), program, max(spread)
 
     ranks = each_rank(case, plan, folder, lambda trainer, mesh: one(change(trainer), mesh), record=True)
     tensors = {
@@ -86,8 +89,9 @@ def train(case, plan, folder, change=as_it_is, routing=lambda *_: as_it_likes):
         losses=ranks[0][0].losses,
         tensors=tensors,
         spread=max(spread for *_, spread in ranks),
-        counted=[calls for _, calls, _, _ in ranks],
-        memory=[memory for _, _, memory, _ in ranks],
+        counted=[calls for _, calls, *_ in ranks],
+        memory=[memory for _, _, memory, *_ in ranks],
+        programs=[program for *_, program, _ in ranks],
     )
 
 
@@ -110,6 +114,7 @@ def assert_is_serial(case, plan, folder, limit=1e-12):
     assert run.spread == 0
     assert run.counted == predicted_calls(case, plan)
     assert run.memory == predicted_state(case, plan)
+    assert run.programs == predicted_programs(case, plan)
 
 
 def error_of(case, plan, folder, change=as_it_is):
@@ -134,7 +139,7 @@ def each_rank(case, plan, folder, act, *, record=False):
     recorders = [Recorder(names) for _ in range(plan.ranks)]
 
     def one(mesh):
-        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+        batches = prepare(case.data, case.model, case.train, mesh.axis(*BATCH_AXES), folder)
         recorder = recorders[mesh.world.rank]
         trainer = make_trainer(case, mesh, batches, recorder)
         recorder.clear()
@@ -175,16 +180,14 @@ def predicted_calls(case, plan):
     return counters
 
 
+def predicted_programs(case, plan):
+    """Return what every rank does in a step, in order."""
+    return [predicted_program(on_plan(case, plan), rank) for rank in range(plan.ranks)]
+
+
 def predicted_state(case, plan):
     """Return what `memory_bytes` of every rank's replicas should."""
-    case = on_plan(case, plan)
-    found = []
-    for rank in range(plan.ranks):
-        state = predict(case, rank).memory_bytes
-        exchange = sum(each.buffer_bytes(case, rank) for each in (zero_plan, data, compression))
-        kinds = ("parameters", "gradients", "optimizer")
-        found.append({kind: state[kind] for kind in kinds} | {"exchange": exchange})
-    return found
+    return [state_use(on_plan(case, plan), rank).memory_bytes for rank in range(plan.ranks)]
 
 
 def most_kept(case, plan, folder):

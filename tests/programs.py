@@ -37,7 +37,7 @@ class Program:
 
 @dataclass
 class Writer:
-    """Runs a program on paper: everything takes a random time, and a network that takes time as well.
+    """Simulates a program: everything takes a random time, and a network that takes time as well.
 
     A vertex of the graph is the moment at which a rank comes to an event, or that at which it goes on.
     """
@@ -123,7 +123,7 @@ class Writer:
         after = max([0, *(time for time, _ in needed)])
         told = {"request": number}
         if self.clock[rank] > after and self.random.integers(2):
-            self.note(rank, Kind.FOUND, group.axis, verb, self.some(50), **told)
+            self.note(rank, Kind.POLLED_COMPLETE, group.axis, verb, self.some(50), **told)
             self.compute(rank)
             length = wait = 0
         else:

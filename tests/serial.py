@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from pscale.config import Model, Plan
-from pscale.mesh.solo import SoloMesh
+from pscale.dtypes import dtype_of
+from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.param import Arena
-from pscale.number import number
-from pscale.worker.build import Stage, build
+from pscale.training.build import Stage, build
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Serial:
 
 
 def serial(model: Model, seed: int) -> Serial:
-    stage = build(model, Plan(), SoloMesh())
-    arena = Arena([param for unit in stage.units for param in unit.layer.params], number(model.dtype))
+    stage = build(model, Plan(), SelfMesh())
+    arena = Arena([param for unit in stage.units for param in unit.layer.params], dtype_of(model.dtype))
     arena.fill(seed)
     return Serial(stage, arena)

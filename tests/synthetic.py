@@ -1,4 +1,4 @@
-"""Runs made up on paper: folders as `pscale run` leaves them, whose every number is known beforehand.
+"""Synthetic runs: folders as `pscale run` leaves them, whose every number is known beforehand.
 
 A step is compute (data, forward, backward), one all-reduce in `sync` that ends for all ranks together, and
 compute (update). A rank waits in the all-reduce for the one that computed longest before it.
@@ -32,7 +32,7 @@ class Point:
     transfer_s: float = 0.0
     hidden_s: float = 0.0  # of the all-reduce, while the rank computed
     late_s: Mapping[int, float] = field(default_factory=dict)  # more compute in `backward`, by rank
-    injected: bool = False  # that lateness
+    injected: bool = False  # that delay
     spikes_s: Mapping[int, float] = field(default_factory=dict)  # more compute of rank 0, by step
     noise: float = 0.0  # deviation of the compute of a rank and step, relative
     launch_noise: float = 0.0  # of all steps of a launch
@@ -148,10 +148,10 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
             cell = {"rank": rank, "step": step}
             for phase, times in compute.items():
                 rows.append(cell | {"phase": phase, "end_s": end} | _times(compute_s=float(times[rank])))
-                rows[-1]["injected_s"] = float(late[rank]) * (point.injected and phase == "backward")
+                rows[-1]["injected_delay_s"] = float(late[rank]) * (point.injected and phase == "backward")
             waited = float(wait[rank] + tail[rank])
             times = _times(wait_s=waited, transfer_s=point.transfer_s)
-            rows.append(cell | {"phase": "sync", "end_s": end, "injected_s": 0.0} | times)
+            rows.append(cell | {"phase": "sync", "end_s": end, "injected_delay_s": 0.0} | times)
             if point.ranks > 1:
                 call = {"phase": "sync", "axis": point.axis, "verb": "all_reduce", "count": 1, "bytes": BYTES}
                 moved = {"wait_s": waited, "transfer_s": point.transfer_s, "hidden_s": point.hidden_s}
@@ -175,6 +175,7 @@ def _rank_row(point: Point, rank: int, wall_s: float) -> dict[str, Any]:
         "host": point.hosts[rank % len(point.hosts)],
         "threads": point.threads,
         "blas": "openblas",
+        "blas_library": None,
         "blas_version": "0.3.29",
         "blas_architecture": "SkylakeX",
         "blas_threading": "pthreads",
@@ -182,7 +183,7 @@ def _rank_row(point: Point, rank: int, wall_s: float) -> dict[str, Any]:
         "clock_bound_s": 0.0,
         "wall_s": wall_s,
         "unaccounted_s": 0.0,
-        "involuntary_switches": 0,
+        "involuntary_context_switches": 0,
         "steal_s": 0.0,
     } | dict(point.rank_row)
 

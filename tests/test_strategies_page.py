@@ -1,4 +1,4 @@
-"""The page on adding a strategy, and the README's table, name what there is."""
+"""The pages on strategies and the README name what there is."""
 
 import inspect
 import re
@@ -12,7 +12,9 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "strategies.md"
 
 
-@pytest.mark.parametrize("page", [PAGE, ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [PAGE, ROOT / "README.md", ROOT / "docs" / "tour.md"], ids=lambda page: page.stem
+)
 def test_every_file_that_is_named_is_there(page):
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
     assert len(links) > 20
@@ -32,14 +34,13 @@ def test_every_strategy_offers_what_the_page_asks_of_one(name):
 
 def test_names_in_the_page_are_those_of_the_code():
     named = {
-        "parallel/strategies.py": ["STRATEGIES", "BUFFERED"],
+        "parallel/strategies.py": ["STRATEGIES", "buffer_bytes"],
         "parallel/ranks.py": ["GROUPS", "make_replicas"],
-        "parallel/replicas.py": ["TOKENS", "CUTTING"],
-        "parallel/memory.py": ["_UNLIKE"],
+        "config/axes.py": ["AXES"],
         "parallel/tensor.py": ["Shared"],
-        "worker/units.py": ["_columns", "_leave", "loss"],
-        "config/plan.py": ["sizes", "product"],
-        "suite/schema/plan.py": ["AXES", "class Plan"],
+        "training/units.py": ["_columns", "_leave", "loss"],
+        "config/plan.py": ["class Plan"],
+        "config/choices.py": ["InSuite"],
         "parallel/schedule.py": ["class Timetable", "def actions"],
     }
     for file, words in named.items():

@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pscale.dtypes import combine
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Recorder
-from pscale.mesh.silent import Silent
-from pscale.mesh.solo import PlainFile, Solo
-from pscale.number import combine
+from pscale.mesh.self_axis import NullRecorder, PlainFile, SelfAxis
 
 T = TypeVar("T")
 PATIENCE_S = 60
@@ -44,7 +43,7 @@ class Simulated:
 
 
 class Delivery(threading.Event):
-    """That both sides of a message have come, and when the later one did."""
+    """That both sides of a message have arrived, and when the later one did."""
 
     at_ns = 0
 
@@ -66,7 +65,7 @@ class Board:
         return everyone
 
     def post(self, verb: str, source: int, to: int, x: Array, at_ns: int) -> Delivery:
-        """Move a message once both sides have come, so that memory that is given up too early is seen."""
+        """Move a message once both sides have arrived, so that memory that is given up too early is seen."""
         done = Delivery()
         with self._lock:
             self._mail[verb, source, to].append((x, done, at_ns))
@@ -107,7 +106,7 @@ class Message(Started):
             enter = self._recorder.now()
             simulated = isinstance(self._recorder.now, Simulated)
             self._found = self._done.is_set() and not (simulated and self._done.at_ns > enter)
-            note = self._recorder.found if self._found else self._recorder.polled
+            note = self._recorder.polled_complete if self._found else self._recorder.polled
             note(self._number, enter, self._recorder.now())
         return self._found
 
@@ -286,11 +285,11 @@ class ThreadMesh:
         self.coordinates = {dim: int(place) for dim, place in zip(self.sizes, places, strict=True)}
         self._switchboard, self._recorder = switchboard, recorder
         size = math.prod(self.sizes.values())
-        self.world = ThreadAxis("world", rank, switchboard.world, size, Silent())
-        self._axes: dict[tuple[str, ...], Axis] = {(): Solo("")}
+        self.world = ThreadAxis("world", rank, switchboard.world, size, NullRecorder())
+        self._axes: dict[tuple[str, ...], Axis] = {(): SelfAxis("")}
 
-    def axis(self, *dims: str) -> Axis:
-        span = grid.spanned(self.sizes, dims)
+    def axis(self, *axes: str) -> Axis:
+        span = grid.spanned(self.sizes, axes)
         if span not in self._axes:
             sizes = [self.sizes[dim] for dim in span]
             rank = int(np.ravel_multi_index([self.coordinates[dim] for dim in span], sizes))
@@ -318,7 +317,7 @@ def run_ranks(
     switchboard = Switchboard(grid_sizes)
 
     def one(rank: int) -> T:
-        mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else Silent(), nodes)
+        mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else NullRecorder(), nodes)
         try:
             return function(mesh)
         except BaseException:

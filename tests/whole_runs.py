@@ -35,23 +35,23 @@ NEVER_JOINS = """
 import os
 rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
 if rank is None:
-    import pscale.launch.hang as hang
-    hang._ANSWER_S = 60.0
+    import pscale.launch.outcome as outcome
+    outcome._REPORTS_S = 60.0
 else:
     import sys, time
-    import pscale.worker.trainer as trainer
-    from pscale.mesh.under_way import call_under_way
-    from pscale.worker.watch import Watch
-    update, allowed_s, stays = trainer.Trainer.update, Watch.allowed_s, []
+    import pscale.training.trainer as trainer
+    from pscale.mesh.current_call import current_call
+    from pscale.worker.watchdog import Watchdog
+    update, limit_s, stays = trainer.Trainer.update, Watchdog.limit_s, []
     def late(self, *arguments):
         stays.extend([True] * bool(self.losses[3]))
         if stays and rank == "1":
             time.sleep(1000)
         update(self, *arguments)
     def watched(self):
-        inside = call_under_way(sys._current_frames()[self._watched])
-        return allowed_s(self) if stays and (rank == "1" or inside) else 1000.0
-    trainer.Trainer.update, Watch.allowed_s = late, watched
+        inside = current_call(sys._current_frames()[self._watched])
+        return limit_s(self) if stays and (rank == "1" or inside) else 1000.0
+    trainer.Trainer.update, Watchdog.limit_s = late, watched
 """
 
 

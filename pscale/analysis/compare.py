@@ -1,45 +1,38 @@
-"""Two runs against each other, case by case."""
+"""Two runs against each other, case by case, and the variants of one run.
+
+The variants of a run are its series: each case is compared with the one of its size in the first series.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from pscale.analysis import scaling
-from pscale.analysis.circumstances import Change, changes
-from pscale.analysis.difference import ALPHA, Answer, Difference, difference, holm
-from pscale.analysis.footing import unlike
-from pscale.analysis.frames import Run
-from pscale.analysis.pace import Compare, Paced, at_same_pace, of_variants, paced
-from pscale.analysis.stats import Estimate, Sample
+from pscale.analysis.difference import ALPHA, Answer, Difference, difference, holm, paired
+from pscale.analysis.environment import Change, changes
+from pscale.analysis.frames import Run, is_program
+from pscale.analysis.pace import Compare, Paced, at_same_pace, of_variants, paced, unlike
+from pscale.analysis.stats import Sample
+from pscale.errors import UsageError
 
 RELEVANT = 0.05
-_MOST_LAUNCHES = 200  # that anybody would wait for
+MOST_LAUNCHES = 200  # that are worth advising
 
 Side = tuple[Run, str, Sample]  # a case of a run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
-    """One case of both runs. Times are seconds; None where a side has a single launch."""
+class Compared(Paced, Difference):
+    """One case of both runs."""
 
     case: str  # in A
     label: str
     matched_by: str  # id: the same work; label: the same name, though something differs; size: in one run
-    a_s: Estimate
-    b_s: Estimate
-    a_launches: int
-    b_launches: int
-    ratio: Estimate  # B over A
-    effect: float | None  # Cliff's delta, from -1, where every launch of B is faster, to 1; of pairs likewise
-    test: str
-    p: float | None
     p_corrected: float | None  # for the number of cases, after Holm
-    scatter: float | None  # of launches about their side's mean, as they ran; None: their pace is not used
-    scatter_at_pace: float | None  # of these at the same pace of the machine, which is what was compared
-    pace_slope: float | None  # relative change of the step time over that of the pace
-    pace_ratio: float | None  # time of a fixed piece of work in B over that in A
     detectable: float | None  # difference that would have been seen 8 times in 10
     launches_needed: int | None  # of each, to see the least relevant difference 8 times in 10
     answer: Answer
@@ -51,7 +44,7 @@ class Missing:
     """A case that only one of the runs has measured."""
 
     label: str
-    run: str  # the one that lacks it: A or B
+    run: str  # the one that lacks it, A or B; both: it is other work
     reason: str
 
 
@@ -64,9 +57,9 @@ class Matched:
     label: str
     by: str
     difference: Difference
-    paced: Paced | None = None
-    known_pace: bool = False  # of both, whether or not it could be used
-    apart: tuple[str, ...] = ()  # why it was not
+    paced: Paced
+    lacks_pace: bool  # which could be measured: not of the program of somebody else
+    incomparable: tuple[str, ...]  # what differs, so that it is not used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +79,13 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     """Compare the step times of all cases that both runs have measured, matched by id, else by label.
 
     `relevant` is the least relative difference that matters: where one as small could have been seen and none
-    was, there is no difference to speak of; where it could not, the runs are too noisy to tell.
+    was, there is no difference to speak of; where it could not, it is undecided. Cases whose steps do
+    other work are not compared: their times say nothing of speed.
     """
-    # Runs may have the same seed; draws of one side must not follow those of the other.
-    times = [scaling.step_samples(run, 2 * run.seed + side) for side, run in enumerate((a, b))]
+    times = [scaling.step_samples(run) for run in (a, b)]
     pairs = _pairs(a, b)
     labels = labels_of(a)
+    both = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
     found = [
         matched(
             difference,
@@ -100,17 +94,17 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
             label=labels[one],
             by="id" if one == other else "label",
         )
-        for one, other in pairs.items()
-        if one in times[0] and other in times[1]
+        for one, other in both.items()
+        if work_of(a, one) == work_of(b, other)
     ]
     return Comparison(
         a=name_of(a),
         b=name_of(b),
         relevant=relevant,
         cases=answers(found, relevant),
-        missing=tuple(_missing(a, b, pairs, times)),
-        changes=changes(a, b, [(one.case, one.other) for one in found]),
-        notes=(*notes(a, b, found), *_apart(a, b)),
+        missing=(*_missing(a, b, pairs, times), *_other_work(a, b, both.items())),
+        changes=changes(a, b, both.items()),
+        notes=(*notes(found), *_apart(a, b)),
     )
 
 
@@ -118,11 +112,11 @@ def matched(compare: Compare, a: Side, b: Side, *, label: str, by: str) -> Match
     """Set the launches of two cases against each other, at the same pace where that is known and tells."""
     (run, case, ours), (other_run, other, theirs) = a, b
     known = paced(ours, theirs)
-    apart = unlike(run, case, other_run, other) if known else ()
-    if known and run is other_run and not apart and of_variants(ours, theirs):
-        apart = ("pace, in all rounds",)
-    usable = known and not apart
-    found, pace = at_same_pace(compare, ours, theirs) if usable else (compare(ours, theirs), None)
+    incomparable = unlike(run, case, other_run, other) if known else ()
+    if known and run is other_run and not incomparable and of_variants(ours, theirs):
+        incomparable = ("pace, in all rounds",)
+    usable = known and not incomparable
+    found, pace = at_same_pace(compare, ours, theirs) if usable else (compare(ours, theirs), Paced())
     return Matched(
         case=case,
         other=other,
@@ -130,8 +124,8 @@ def matched(compare: Compare, a: Side, b: Side, *, label: str, by: str) -> Match
         by=by,
         difference=found,
         paced=pace,
-        known_pace=known,
-        apart=apart,
+        lacks_pace=not known and not is_program(run.planned.get(case, {})),
+        incomparable=incomparable,
     )
 
 
@@ -156,59 +150,50 @@ def answers(found: Sequence[Matched], relevant: float) -> tuple[Compared, ...]:
 
 def _compared(matched: Matched, p: float | None, tests: int, relevant: float) -> Compared:
     one = matched.difference
-    detectable = one.detectable(tests)
+    detectable = one.detectable_with(tests)
     needed = one.launches_for(relevant, tests)
-    answer = one.answer(p, detectable, relevant)
-    pace = matched.paced
+    answer = one.judge(p, detectable, relevant)
+    text = _sentence(answer, one, detectable, _repeats(needed, relevant, matched)) + _at_pace(matched.paced)
     return Compared(
+        **vars(one),
+        **vars(matched.paced),
         case=matched.case,
         label=matched.label,
         matched_by=matched.by,
-        a_s=one.a,
-        b_s=one.b,
-        a_launches=one.launches[0],
-        b_launches=one.launches[1],
-        ratio=one.ratio,
-        effect=one.effect,
-        test=one.test,
-        p=one.p,
         p_corrected=p,
-        scatter=pace.scatter if pace else None,
-        scatter_at_pace=pace.left if pace else None,
-        pace_slope=pace.slope if pace else None,
-        pace_ratio=pace.ratio if pace else None,
         detectable=detectable,
         launches_needed=needed,
         answer=answer,
-        text=_sentence(answer, one, detectable, _repeats(needed, relevant, matched)) + _at_pace(pace),
+        text=text,
     )
 
 
 def _repeats(needed: int | None, relevant: float, matched: Matched) -> str:
     """Say what would tell."""
-    pace = "" if matched.known_pace else ", or measure its pace between the steps (`timing.pace: true`)"
-    if needed is None or needed > _MOST_LAUNCHES:
+    pace = ", or measure its pace between the steps (`timing.pace: true`)" if matched.lacks_pace else ""
+    if needed is None or needed > MOST_LAUNCHES:
         return f"free the machine of other work{pace}"
     return (
         f"one of {100 * relevant:.2g}% takes about {needed} launches{pace and ', fewer with `timing.pace`'}"
     )
 
 
-def _at_pace(pace: Paced | None) -> str:
+def _at_pace(pace: Paced) -> str:
     """Say that launches were brought to the same pace, and what that leaves of their scatter."""
-    if pace is None:
+    if pace.scatter is None:
         return ""
-    return f" (at the same pace: launches scatter by {pace.left:.1%}, by {pace.scatter:.1%} as they ran)"
+    both = f"by {pace.scatter_at_pace:.1%}, by {pace.scatter:.1%} as they ran"
+    return f" (at the same pace: launches scatter {both})"
 
 
-def _sentence(answer: Answer, one: Difference, detectable: float | None, remedy: str) -> str:
+def _sentence(answer: Answer, one: Difference, detectable: float | None, advice: str) -> str:
     if detectable is None:
-        return "too noisy to tell: from one launch nothing is known of what differs between launches"
+        return "undecided: from one launch nothing is known of what differs between launches"
     seen = f"{detectable:.2g}x" if detectable > 1 else f"{100 * detectable:.2g}%"
     if answer == "same":
         return f"no difference detected; one of {seen} would have been"
-    if answer == "unclear":
-        return f"too noisy to tell: only a difference of {seen} would be seen; {remedy}"
+    if answer == "undecided":
+        return f"undecided: only a difference of {seen} would be seen; {advice}"
     return f"{answer} by {abs(one.ratio.value - 1):.1%}"
 
 
@@ -219,6 +204,16 @@ def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sam
         for case, label in labels_of(run).items():
             if case in own and link.get(case) not in known:
                 yield Missing(label=label, run=lacking, reason=reason(other, link.get(case)))
+
+
+def _other_work(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
+    """Yield the cases of one name whose steps do other work in B."""
+    labels = labels_of(b)
+    for one, other in pairs:
+        sides = zip(_WORK, work_of(a, one), work_of(b, other), strict=True)
+        if differing := [f"{name} {ours} and {theirs}" for name, ours, theirs in sides if ours != theirs]:
+            why = f"a step does other work: {', '.join(differing)}"
+            yield Missing(label=labels[other], run="both", reason=why)
 
 
 def reason(run: Run, case: str | None) -> str:
@@ -232,21 +227,18 @@ def reason(run: Run, case: str | None) -> str:
     return f"{first['status']}: {first['reason'] or 'no reason was recorded'}"
 
 
-def notes(a: Run, b: Run, found: Sequence[Matched]) -> Iterator[str]:
+def notes(found: Sequence[Matched]) -> Iterator[str]:
     """Yield what to know of the tests, and of what was compared."""
     if len(found) > 1:
         yield (
             f"{len(found)} cases were tested at once; p is corrected for that (Holm): the chance of any "
             f"false alarm is {ALPHA:.0%}."
         )
-    differing = [one.label for one in found if _work(a, one.case) != _work(b, one.other)]
-    if differing:
-        yield f"The work of a step differs, so that times say nothing of speed: {', '.join(differing)}."
-    apart = [f"{one.label} ({', '.join(one.apart)})" for one in found if one.apart]
-    if apart:
+    unused = [f"{one.label} ({', '.join(one.incomparable)})" for one in found if one.incomparable]
+    if unused:
         yield (
             "The pace of the machine was measured and not used, since what differs between A and B may "
-            f"change it: {'; '.join(apart)}."
+            f"change it: {'; '.join(unused)}."
         )
 
 
@@ -260,9 +252,13 @@ def _apart(a: Run, b: Run) -> Iterator[str]:
         )
 
 
-def _work(run: Run, case: str) -> tuple[object, ...]:
+_WORK = ("model", "batch", "tokens", "parameters")
+
+
+def work_of(run: Run, case: str) -> tuple[object, ...]:
+    """Return what a step of a case computes: model, batch, tokens and parameters."""
     row = run.cases[(run.cases["case"] == case) & (run.cases["status"] == "ok")].iloc[0]
-    return tuple(row[name] for name in ("model", "batch", "tokens", "parameters", "dtype"))
+    return tuple(None if pd.isna(row[name]) else row[name] for name in _WORK)
 
 
 def labels_of(run: Run) -> dict[str, str]:
@@ -276,3 +272,71 @@ def name_of(run: Run) -> str:
     suite = run.suite.get("name")
     name = str(run.document.get("run") or run.path.name)
     return f"{suite}/{name}" if suite else name
+
+
+Size = tuple[int, int]  # ranks and threads
+_PAIRED = (
+    "Launches of a round are compared as pairs, so changes of the machine from round to round cancel. "
+    "Rounds in which either launch failed are left out."
+)
+
+
+def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
+    """Compare every case with that of its ranks and threads in the first series, launches in pairs.
+
+    Raises UsageError for a run of a single series.
+    """
+    series = list(dict.fromkeys(_series(run, case) for case in run.planned))
+    if len(series) == 1:
+        raise UsageError(
+            f"{run.path} has no variants to compare; name a second run, `pscale compare {run.path} B`, "
+            "or one of a suite that sweeps more than its sizes"
+        )
+    times = scaling.step_samples(run)
+    pairs, labels = _pairs_of_variants(run, series[0]), labels_of(run)
+    both = {other: one for other, one in pairs.items() if one in times and other in times}
+    found = [
+        matched(paired, (run, one, times[one]), (run, other, times[other]), label=labels[other], by="size")
+        for other, one in both.items()
+        if work_of(run, one) == work_of(run, other)
+    ]
+    return Comparison(
+        a=f"{name_of(run)}: {series[0] or 'the first series'}",
+        b=f"{name_of(run)}: {', '.join(series[1:])}",
+        relevant=relevant,
+        cases=answers(found, relevant),
+        missing=(
+            *_missing_of_variants(run, pairs, times, series[0]),
+            *_other_work(run, run, ((one, other) for other, one in both.items())),
+        ),
+        changes=changes(run, run, [(one.case, one.other) for one in found]),
+        notes=(*notes(found), _PAIRED),
+    )
+
+
+def _pairs_of_variants(run: Run, first: str) -> dict[str, str | None]:
+    """Return, by every other case, the one of the first series that has its size."""
+    by_size = {_size(run, case): case for case in run.planned if _series(run, case) == first}
+    others = [case for case in run.planned if _series(run, case) != first]
+    return {case: by_size.get(_size(run, case)) for case in others}
+
+
+def _missing_of_variants(
+    run: Run, pairs: Mapping[str, str | None], times: Mapping[str, Sample], first: str
+) -> Iterator[Missing]:
+    labels = labels_of(run)
+    for other, one in pairs.items():
+        if one is None:
+            yield Missing(label=labels[other], run="A", reason=f"no case of its size in {first}")
+        for side, case in (("A", one), ("B", other)):
+            if case is not None and case not in times:
+                yield Missing(label=labels[case], run=side, reason=reason(run, case))
+
+
+def _series(run: Run, case: str) -> str:
+    return str(run.planned[case].get("series", ""))
+
+
+def _size(run: Run, case: str) -> Size:
+    planned = run.planned[case]
+    return int(planned["ranks"]), int(planned.get("threads", 1))

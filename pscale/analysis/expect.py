@@ -1,16 +1,22 @@
-"""What is expected of a run against what was measured."""
+"""What is expected of a run against what was measured, and reference values that later runs are held to."""
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from pscale.analysis.efficiency import Tree
-from pscale.analysis.frames import Run
+from pscale.analysis.efficiency_tree import Tree
+from pscale.analysis.frames import Run, grouped
+from pscale.analysis.merits import Merit, figure_names
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
+from pscale.analysis.wording import percent
+from pscale.errors import UsageError
+from pscale.expressions import condition
 from pscale.metrics import METRICS, units
 
 _OF_TREE = {
@@ -24,52 +30,84 @@ _OF_TREE = {
 }
 
 
+Answer = Literal["holds", "undecided", "falls short", "unknown"]  # unknown: nothing was measured
+_OF_BASES = ("efficiency", "speedup")  # 1 for the base of a series, whatever was measured
+
+
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """One demand on one case; all numbers are in `unit`. `held` is None where it cannot be told."""
+    """One demand on one case; all numbers are in `unit`."""
 
     metric: str
     unit: str
     demand: str  # such as "efficiency ≥ 0.85 where ranks <= 2"
     case: str
     label: str
-    held: bool | None
+    answer: Answer
     value: Estimate | None
     reference: float | None  # what was known from before, if anything was
     lower: float | None
     upper: float | None
     text: str
 
+    @property
+    def bounds(self) -> str:
+        """The bounds of a share in words, such as "≥ 85.0%"."""
+        factor = units(self.metric)[self.unit]
+        signs = (("≥", self.lower), ("≤", self.upper))
+        return " and ".join(f"{sign} {percent(bound * factor)}" for sign, bound in signs if bound is not None)
 
-def expectations(run: Run, points: Sequence[Point], trees: Mapping[str, Tree]) -> tuple[Expectation, ...]:
+
+def expectations(
+    run: Run, points: Sequence[Point], trees: Mapping[str, Tree], merits: Sequence[Merit] = ()
+) -> tuple[Expectation, ...]:
     """Return the verdict on everything that is expected of the run, for every case that it is about."""
+    figures = frozenset(figure_names(run))
+    by_case = {(merit.case, merit.figure): merit for merit in merits}
     return tuple(
-        verdict for entry in run.document.get("expect") or [] for verdict in _verdicts(entry, points, trees)
+        verdict
+        for entry in run.document.get("expect") or []
+        for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
 
 
 def _verdicts(
-    entry: Mapping[str, Any], points: Sequence[Point], trees: Mapping[str, Tree]
+    entry: Mapping[str, Any],
+    points: Sequence[Point],
+    trees: Mapping[str, Tree],
+    figures: Collection[str],
+    merits: Mapping[tuple[str, str], Merit],
 ) -> Iterator[Expectation]:
     about, asked = entry.get("cases"), _asked(entry)
-    if asked.metric not in METRICS:
-        yield replace(asked, text=f"unknown metric; known are {', '.join(METRICS)}")
+    if asked.metric not in METRICS and asked.metric not in figures:
+        yield replace(asked, text=f"unknown metric; known are {', '.join([*METRICS, *sorted(figures)])}")
         return
-    chosen = [point for point in points if about is None or point.case in about]
+    if asked.metric in figures:
+        units_ = {merit.unit for (_, figure), merit in merits.items() if figure == asked.metric}
+        if entry.get("unit") and units_ and entry["unit"] not in units_:
+            yield replace(asked, text=f"unknown: {asked.metric} is in {', '.join(units_)}")
+            return
+        asked = replace(asked, unit=entry.get("unit") or next(iter(units_), ""))
+    chosen = [
+        point
+        for point in points
+        if (about is None or point.case in about) and not (point.base and asked.metric in _OF_BASES)
+    ]
     if not chosen:
         yield replace(asked, text="no case of the run fits the condition")
     for point in chosen:
         of_case = replace(asked, case=point.case, label=point.label)
-        value = measured(asked.metric, point, trees.get(point.case), asked.unit)
+        merit = merits.get((point.case, asked.metric))
+        value = merit.value if merit else measured(asked.metric, point, trees.get(point.case), asked.unit)
         if value is None:
             why = "not measured" if point.status == "ok" else f"the case is {point.status}"
-            yield replace(of_case, text=f"cannot be told: {why}")
+            yield replace(of_case, text=f"unknown: {why}")
         else:
             yield _judged(of_case, value)
 
 
 def _asked(entry: Mapping[str, Any]) -> Expectation:
-    """Return a demand before it is looked at: `at_least` and `lower` are bounds alike."""
+    """Return a demand before it is judged: `at_least` and `lower` both name the lower bound."""
     metric = str(entry.get("metric"))
 
     def bound(*names: str) -> float | None:
@@ -81,7 +119,7 @@ def _asked(entry: Mapping[str, Any]) -> Expectation:
         demand=_demand(entry, bound("at_least", "lower"), bound("at_most", "upper")),
         case="",
         label="",
-        held=None,
+        answer="unknown",
         value=None,
         reference=entry.get("value"),
         lower=bound("at_least", "lower"),
@@ -91,13 +129,18 @@ def _asked(entry: Mapping[str, Any]) -> Expectation:
 
 
 def _judged(asked: Expectation, value: Estimate) -> Expectation:
-    """Decide by the value; say when the interval would also allow the opposite."""
-    lower, upper = asked.lower, asked.upper
-    held = (lower is None or value.value >= lower) and (upper is None or value.value <= upper)
-    low, high = (value.low, value.high) if value.low is not None and value.high is not None else (0.0, 0.0)
-    unsure = any(low < bound < high for bound in (lower, upper) if bound is not None)
-    text = ("held" if held else "not held") + (", but the interval allows the opposite" if unsure else "")
-    return replace(asked, held=held, value=value, text=text)
+    """Decide by the interval: undecided where it allows both; without one, the value decides."""
+    lower = -math.inf if asked.lower is None else asked.lower
+    upper = math.inf if asked.upper is None else asked.upper
+    low, high = (value.value if bound is None else bound for bound in (value.low, value.high))
+    answer: Answer = "undecided"
+    if lower <= low and high <= upper:
+        answer = "holds"
+    elif high < lower or low > upper:
+        answer = "falls short"
+    alone = answer if value.low is not None else f"{answer}, by a value without an interval"
+    text = "undecided: the interval allows both" if answer == "undecided" else alone
+    return replace(asked, answer=answer, value=value, text=text)
 
 
 def measured(metric: str, point: Point, tree: Tree | None, unit: str) -> Estimate | None:
@@ -112,9 +155,133 @@ def measured(metric: str, point: Point, tree: Tree | None, unit: str) -> Estimat
     return Estimate(value=value.value / factor, low=low, high=high)
 
 
+def judged(entry: Mapping[str, Any], value: Estimate) -> Answer:
+    """Return what a demand says to a value in the metric's own unit."""
+    asked = _asked(entry)
+    return _judged(asked, value.times(1 / units(asked.metric)[asked.unit])).answer
+
+
 def _demand(entry: Mapping[str, Any], lower: float | None, upper: float | None) -> str:
     bounds = [("≥", lower), ("≤", upper)]
     demands = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
     unit = f" {entry['unit']}" if entry.get("unit") not in (None, "1") else ""
     where = " ".join((entry.get("where") or "").split())
     return f"{entry.get('metric')} {demands}{unit}" + (f" where {where}" if where else "")
+
+
+LEAST, ALONE = 0.05, 0.10  # of the value: a bound is not nearer; the second where there is no interval
+REACH = 1 + math.sqrt(2.0)  # intervals: two runs differ by 1.4, and all of the second one's is to hold
+_KEPT = {"step_s": +1, "efficiency": -1, "loss_last": +1}  # metrics, and on which side they get worse
+_FULL_ONLY = ("inject", "jitter")  # as in suites, so that `rank` is not ambiguous
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A value with its bound on the side on which it would be worse; `unit` is that of all."""
+
+    case: str  # label, or id where labels are not unique
+    metric: str
+    value: float
+    lower: float | None
+    upper: float | None
+    unit: str
+
+
+def references(points: Sequence[Point], merits: Sequence[Merit] = ()) -> tuple[Reference, ...]:
+    """Return what later runs are held to, case by case in the order of the report.
+
+    Of figures of merit those of which is known which values are better.
+
+    A bound lies `REACH` times as far from the value as the interval reaches, `LEAST` of the value at least,
+    and `ALONE` of it where there is no interval.
+    """
+    names = case_names(points)
+    of_case = grouped(merits, lambda merit: merit.case)
+    return tuple(
+        found for point in points for found in _of_case(point, names[point.case], of_case.get(point.case, []))
+    )
+
+
+def case_names(points: Sequence[Point]) -> dict[str, str]:
+    """Return what a file calls each case: its label, or its id where labels are not unique."""
+    labels = Counter(point.label for point in points)
+    return {point.case: point.label if labels[point.label] == 1 else point.case for point in points}
+
+
+def _of_case(point: Point, name: str, merits: Sequence[Merit]) -> Iterator[Reference]:
+    for metric, worse in _KEPT.items():
+        unit = next(iter(units(metric)))
+        known = measured(metric, point, None, unit)
+        if known is not None and not (metric == "efficiency" and point.base):
+            yield _bounded(name, metric, known, worse, unit)
+    for merit in merits:
+        if merit.better:
+            worse = 1 if merit.better == "lower" else -1
+            yield _bounded(name, merit.figure, merit.value, worse, merit.unit)
+
+
+def _bounded(name: str, metric: str, known: Estimate, worse: int, unit: str) -> Reference:
+    """Return a value with its bound on the side, +1 or -1, on which it would be worse."""
+    far = ALONE * abs(known.value)
+    if known.stated:
+        end = known.stated[1 if worse > 0 else 0]
+        far = max(REACH * abs(end - known.value), LEAST * abs(known.value))
+    bound = _rounded(known.value + worse * far)
+    return Reference(
+        case=name,
+        metric=metric,
+        value=_rounded(known.value),
+        lower=bound if worse < 0 else None,
+        upper=bound if worse > 0 else None,
+        unit=unit,
+    )
+
+
+def about(run: Run, entry: Mapping[str, Any]) -> list[str]:
+    """Return the cases of a run that an entry is about, by the label or id that it names or its condition.
+
+    A condition has the names of the cases in `run.json`. Raises UsageError if it cannot be computed.
+    """
+    named, where = entry.get("case") or "", entry.get("where") or "true"
+    return [
+        case
+        for case, planned in run.planned.items()
+        if named in ("", planned.get("label"), case) and condition(where, _names(run, planned))
+    ]
+
+
+def with_cases(run: Run, entries: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[dict[str, Any]]:
+    """Return entries of a file with the cases that each is about; `places` say where each was written."""
+    found, known = [], [*METRICS, *dict.fromkeys(figure_names(run))]
+    for entry, written in zip(entries, places, strict=True):
+        if (metric := str(entry["metric"])) not in known:
+            near = difflib.get_close_matches(metric, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
+            raise UsageError(f"{written}.metric: '{metric}' is not possible; {hint}")
+        try:
+            found.append({**entry, "cases": about(run, entry)})
+        except UsageError as error:
+            raise UsageError(f"{written}: {error}") from None
+    return found
+
+
+def _names(run: Run, planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a condition may name: the machine, fields, and `width` for `model.width` where clear."""
+    machine = run.document.get("provenance", {}).get("machine", {})
+    groups = [
+        group for name, group in planned.items() if isinstance(group, Mapping) and name not in _FULL_ONLY
+    ]
+    counts = Counter(name for group in groups for name in group)
+    clear = {name: value for group in groups for name, value in group.items() if counts[name] == 1}
+    here = {
+        "cores": machine.get("cores", 0),
+        "nodes": machine.get("nodes", 1),
+        "memory_gib": (machine.get("memory_bytes") or 0) / _GIB,
+    }
+    params = planned.get("workload", {}).get("params", {})
+    return {**here, **clear, **planned, **params}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

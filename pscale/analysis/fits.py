@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.analysis.laws import MOST_TERMS, Law
-from pscale.analysis.steady import Vector
+from pscale.results.step_time import Vector
 
 FEWEST_SIZES = 5
 _FINEST = 1e-4  # relative: no difference below it is worth a parameter

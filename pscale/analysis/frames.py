@@ -1,26 +1,33 @@
-"""A run's folder as data frames: what was planned, what was measured, what is still to come."""
+"""A run's folder as data frames: what was planned, what was measured, what is pending."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.agreement import with_disagreement
-from pscale.analysis.clocks import Unclear, blurred_sums, joined, unclear
-from pscale.analysis.document import LOST, document_from_rows, planned_from_rows, read_document
-from pscale.analysis.read import Reader, frame, rows_of
+from pscale.analysis.document import (
+    LOST,
+    document_from_rows,
+    planned_from_rows,
+    read_document,
+    with_disagreement,
+)
+from pscale.analysis.read import Unclear, blurred_sums, call_sums, frame, joined, rows_of, step_sums, unclear
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.schema import Table
 
-KINDS = ("compute_s", "transfer_s", "wait_s", "together_s", "copy_s", "offload_s", "hidden_s")
+KINDS = ("compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "offload_s", "hidden_s")
+CASE_TABLES = (  # tables of a Run with a row for each launch and more
+    *("ranks", "phases", "seats", "ends", "caused_waits", "waited", "calls", "figures"),
+)
 _NAMED = 4
 
 
@@ -30,12 +37,14 @@ class Run:
 
     `cases` has every launch that ended, and `ranks` every rank of those that ended well. Of steps and calls
     there are sums alone, a row for each
-    * `phases`: launch, rank and phase: the kinds of time over all steps; `together_s` among them is wait and
-      transfer of the `unclear` calls;
+    * `phases`: launch, rank and phase: the kinds of time over all steps; `wait_or_transfer_s` among them is
+      wait and transfer of the `unclear` calls;
     * `seats`: launch and rank: how many `steps`;
-    * `ends`: launch and step: when it ended on the last rank, what the rank that burnt most burnt;
-    * `blame`: launch, rank and step: the waits of others that were for this rank alone; `waited` by launch;
+    * `ends`: launch and step: when it ended on the last rank, the largest injected delay of a rank;
+    * `caused_waits`: launch, rank and step: waits of others that it caused, less its own; `waited` by launch;
     * `calls`: launch, axis and verb.
+
+    `figures` are those of merit that workloads have given, a row for each launch and figure.
     """
 
     path: Path
@@ -45,9 +54,10 @@ class Run:
     phases: pd.DataFrame
     seats: pd.DataFrame
     ends: pd.DataFrame
-    blame: pd.DataFrame
+    caused_waits: pd.DataFrame
     waited: pd.DataFrame
     calls: pd.DataFrame
+    figures: pd.DataFrame
     unclear: tuple[Unclear, ...]
     pending: tuple[tuple[str, int], ...]
     gaps: tuple[str, ...]  # what is lost of the run, in sentences
@@ -73,7 +83,7 @@ class Run:
     @cached_property
     def paces(self) -> Mapping[tuple[str, int], Sequence[float]]:
         """How long a fixed piece of work took beside every measured step, by launch, where that was asked."""
-        found = self.cases.loc[self.cases["paces_s"].notna(), ["case", "repeat", "paces_s"]]
+        found = self.cases.loc[self.cases["work_quantum_s"].notna(), ["case", "repeat", "work_quantum_s"]]
         return {(str(case), int(repeat)): paces for case, repeat, paces in found.itertuples(index=False)}
 
     @cached_property
@@ -103,10 +113,9 @@ def load(path: Path) -> Run:
     planned = document or document_from_rows(cases)
     document, foreign = _with_foreign(planned, cases)
     cases = with_disagreement(cases, {case["id"]: case for case in document["cases"]})
-    reader = Reader(data, damaged)
-    calls = reader.calls()
+    calls = call_sums(data, damaged)
     blurred = unclear(_of_good(calls["calls"], _with_faults(cases, damaged, [calls["broken"]])))
-    steps = reader.steps(blurred)
+    steps = step_sums(data, damaged, blurred)
     ranks = frame(data, "ranks", damaged)
     cases = _with_faults(cases, damaged, [steps["broken"], calls["broken"]])
     good = {name: _of_good(table, cases) for name, table in steps.items()}
@@ -118,9 +127,10 @@ def load(path: Path) -> Run:
         phases=good["phases"],
         seats=good["seats"],
         ends=good["ends"],
-        blame=good["blame"],
+        caused_waits=good["caused_waits"],
         waited=good["waited"],
         calls=blurred_sums(_of_good(calls["calls"], cases), blurred),
+        figures=_of_good(frame(data, "figures", damaged), cases),
         unclear=blurred,
         pending=_pending(planned, cases),
         gaps=tuple(_gaps(document, cases, good["ends"], damaged, foreign)),
@@ -130,7 +140,11 @@ def load(path: Path) -> Run:
 def steps(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
     """Return the rows of steps of one case, or of one launch, if it ended well; read when asked for."""
     rows = _rows(run, "steps", case, repeat)
-    return joined(rows, calls(run, case, repeat), run.unclear) if run.unclear else rows.assign(together_s=0.0)
+    return (
+        joined(rows, calls(run, case, repeat), run.unclear)
+        if run.unclear
+        else rows.assign(wait_or_transfer_s=0.0)
+    )
 
 
 def calls(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
@@ -145,16 +159,40 @@ def _rows(run: Run, table: Table, case: str, repeat: int | None) -> pd.DataFrame
 
 
 def events(run: Run) -> pd.DataFrame:
-    """Return the notes of the traced launches that ended well; read when asked for, as they are many."""
+    """Return the events of the traced launches that ended well; read when asked for, as they are many."""
     return _of_good(frame(run.path / "data", "events"), run.cases)
 
 
-def newest(root: Path) -> Path:
-    """Return the folder of the run under `root` (reports/<suite>/<run>) that was begun last."""
-    found = list(root.glob("*/*/run.json")) if root.is_dir() else []
-    if not found:
-        raise ResultsError(f"{root}: no runs here; make one with 'pscale run SUITE', or name a run's folder")
-    return max(found, key=lambda file: (file.stat().st_mtime_ns, str(file))).parent
+def is_program(planned: Mapping[str, Any]) -> bool:
+    """Tell whether a case is the program of somebody else, and so no training."""
+    return bool((planned.get("workload") or {}).get("command"))
+
+
+class OfACase(Protocol):
+    """What was found of one case."""
+
+    @property
+    def case(self) -> str:
+        """Its id."""
+        ...
+
+
+Finding = TypeVar("Finding", bound=OfACase)
+Member = TypeVar("Member")
+Key = TypeVar("Key")
+
+
+def grouped(members: Iterable[Member], key: Callable[[Member], Key]) -> dict[Key, list[Member]]:
+    """Return the members of each group, in their order."""
+    found: dict[Key, list[Member]] = {}
+    for member in members:
+        found.setdefault(key(member), []).append(member)
+    return found
+
+
+def by_case(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Return the findings on each case, in their order."""
+    return grouped(findings, lambda finding: finding.case)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -235,8 +273,8 @@ def _gaps(
     """Yield what a reader has to know of what is lost, beside launches that are invalid for it."""
     if LOST in document:
         yield (
-            "run.json is lost: cases are told by their rows; what was planned and has not run is not known, "
-            "nor what was expected."
+            "run.json is lost: cases are identified by their rows. Cases without rows, and what was "
+            "expected, are unknown."
         )
     if foreign:
         labels = [str(case.get("label", case["id"])) for case in foreign]
@@ -246,8 +284,13 @@ def _gaps(
             yield f"The row of a launch is lost: {part.why}. The launch counts as not run."
     good = records(cases.loc[cases["status"] == "ok", ["case", "repeat", "label"]])
     known = set(zip(steps["case"].astype(str), steps["repeat"], strict=True))
+    have_none = {
+        case["id"] for case in document["cases"] if is_program(case) and not case["workload"]["watch"]
+    }
     without = [
-        f"{row['label']} #{row['repeat'] + 1}" for row in good if (row["case"], row["repeat"]) not in known
+        f"{row['label']} #{row['repeat'] + 1}"
+        for row in good
+        if (row["case"], row["repeat"]) not in known and row["case"] not in have_none
     ]
     if without and len(steps):
         yield f"There are no rows of steps of {_some(without)}: these launches count in no breakdown."

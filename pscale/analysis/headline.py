@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pscale.analysis.bandwidth import Bandwidth
-from pscale.analysis.evidence import Remark
-from pscale.analysis.ranking import LOSSES, Place
+from pscale.analysis.crossing import Crossing
+from pscale.analysis.frames import grouped
+from pscale.analysis.interference import GRAVE, Interference
+from pscale.analysis.ranking import EQUAL, LOSSES, Place
 from pscale.analysis.scaling import Point
-from pscale.analysis.verdict import Verdict, size
-from pscale.analysis.wording import duration
+from pscale.analysis.verdict import Verdict, instead, size
+from pscale.analysis.warnings import CaseWarning
+from pscale.analysis.wording import duration, number, percent
 
 _NAMED = 3  # plans in a tie
 _SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -30,31 +33,44 @@ def of_series(verdicts: Sequence[Verdict]) -> tuple[Headline, ...]:
     return tuple(
         Headline(
             topic=verdict.series if several else "",
-            text=" ".join(filter(None, (verdict.efficiency, verdict.loss, verdict.remedy))),
+            text=verdict.sentences,
         )
         for verdict in verdicts
     )
 
 
-def of_plans(ranking: Sequence[Place], points: Sequence[Point]) -> tuple[Headline, ...]:
-    """Return who is fastest in every group of plans, and what costs the slowest most."""
-    groups: dict[str, list[Place]] = {}
-    for place in ranking:
-        groups.setdefault(place.group, []).append(place)
+def of_crossings(crossings: Sequence[Crossing]) -> tuple[Headline, ...]:
+    """Return, for every pair of variants, where over the swept number each is faster."""
+    return tuple(Headline(topic=each.question, text=each.text) for each in crossings)
+
+
+def of_plans(
+    ranking: Sequence[Place], points: Sequence[Point], interference: Iterable[Interference]
+) -> tuple[Headline, ...]:
+    """Return who is fastest in every group of plans, and what costs the slowest most.
+
+    What others took from the cores of a group is said first.
+    """
+    groups = grouped(ranking, lambda place: place.group)
     by_case = {point.case: point for point in points}
-    several = len(groups) > 1
-    return tuple(
-        Headline(topic=group if several else "", text=_sentence(places, by_case[places[0].case]))
-        for group, places in groups.items()
-    )
+    several, taken = len(groups) > 1, {each.case: each for each in interference}
+    found = []
+    for group, places in groups.items():
+        most = max(
+            (taken[place.case] for place in places if place.case in taken),
+            key=lambda each: each.share,
+            default=None,
+        )
+        before = f"{instead(most)} " if most and most.share >= GRAVE else ""
+        text = f"{before}{_sentence(places, by_case)}"
+        found.append(Headline(topic=group if several else "", text=text))
+    return tuple(found)
 
 
 def of_network(bandwidths: Sequence[Bandwidth]) -> tuple[Headline, ...]:
     """Return, for each axis and size of it, the time of the smallest all-reduce and what the largest got."""
-    groups: dict[str, list[Bandwidth]] = {}
-    for each in bandwidths:
-        if each.verb == "all_reduce":
-            groups.setdefault(f"{each.axis}, {each.ranks} ranks", []).append(each)
+    reductions = [each for each in bandwidths if each.verb == "all_reduce"]
+    groups = grouped(reductions, lambda each: f"{each.axis}, {each.ranks} ranks")
     return tuple(Headline(topic=group, text=_extremes(found)) for group, found in groups.items())
 
 
@@ -71,14 +87,14 @@ def _bytes(count: int) -> str:
     return f"{count / factor:.4g} {unit}"
 
 
-def sharing(remarks: Sequence[Remark]) -> set[str]:
+def sharing(warnings: Sequence[CaseWarning]) -> set[str]:
     """Return the cases in which ranks share cores."""
-    return {remark.case for remark in remarks if remark.kind == "oversubscribed"}
+    return {warning.case for warning in warnings if warning.kind == "oversubscribed"}
 
 
-def oversubscribed(remarks: Sequence[Remark], points: Sequence[Point]) -> str:
+def oversubscribed(warnings: Sequence[CaseWarning], points: Sequence[Point]) -> str:
     """Say that ranks share cores, if they do."""
-    cases = sharing(remarks)
+    cases = sharing(warnings)
     if not cases:
         return ""
     which = "all cases" if len(cases) == len(points) else f"{len(cases)} of {len(points)} cases"
@@ -88,27 +104,44 @@ def oversubscribed(remarks: Sequence[Remark], points: Sequence[Point]) -> str:
     )
 
 
-def _sentence(places: Sequence[Place], fastest: Point) -> str:
+def _sentence(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
     first, last = places[0], places[-1]
-    assert fastest.step_s is not None, "only measured plans are ranked"
-    tied = [place.plan for place in places if place.tied]
-    if 2 * sum(place.vague for place in places) > len(places):
+    point = by_case[first.case]
+    of_all = f"{len(places)} plans on {size(point)}"
+    open_ = [place for place in places if place.answer == "undecided"]
+    if open_:
+        verb = "is" if len(open_) == 1 else "are"
+        looks = f"{first.plan} looks fastest of {of_all} ({_step(point)})"
         return (
-            f"{len(places)} plans on {size(fastest)} cannot be ranked: their launches differ too much. "
-            "Repeat them more often, or on a machine without other work. "
-            f"The fastest median is that of {first.plan}."
+            f"Undecided: {looks}, but {_named(open_, by_case)} "
+            f"{verb} not known to be slower. {_deciding(open_)}"
         )
-    text = f"Of {len(places)} plans on {size(fastest)}, {first.plan} is fastest here"
-    if tied:
-        named = ", ".join(tied[:_NAMED]) + (f" and {len(tied) - _NAMED} more" if len(tied) > _NAMED else "")
-        text += f"; it cannot be told apart from {named}"
-    elif first.ratio.low is None or any(place.ratio.low is None for place in places):
-        text += " (each was launched once: how certain the order is, nobody knows)"
-    if last.tied:
+    text = f"Of {of_all}, {first.plan} is fastest here ({_step(point)})"
+    if equal := [place for place in places if place.answer == "equal"]:
+        text += f"; within {EQUAL:.0%} of it: {_named(equal, by_case)}"
+    if last.answer == "equal":
         return f"{text}."
-    text += f". {last.plan} takes {last.ratio.value:.3g} times as long"
+    text += f". {last.plan} takes {number(last.ratio.value)} times as long"
     return f"{text}: {_why(last)}." if last.loss else f"{text}."
 
 
+def _step(point: Point) -> str:
+    assert point.step_s is not None, "only measured plans are ranked"
+    return duration(point.step_s.value, 4)
+
+
+def _named(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
+    named = ", ".join(f"{place.plan} ({_step(by_case[place.case])})" for place in places[:_NAMED])
+    return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
+
+
+def _deciding(places: Sequence[Place]) -> str:
+    """Say what would decide: of several needs the largest."""
+    needs = sorted(
+        {place.to_decide for place in places}, key=lambda need: (not need[0].isdigit(), len(need), need)
+    )
+    return f"To decide: {needs[-1]}."
+
+
 def _why(place: Place) -> str:
-    return f"{getattr(place, place.loss):.0%} of its step is {LOSSES[place.loss]}"
+    return f"{percent(getattr(place, place.loss), 0)} of its step is {LOSSES[place.loss]}"

@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-from pscale.analysis.steady import Vector
+from pscale.results.step_time import Vector
 
 MOST_TERMS = 3  # the constant and two that depend on the size
 _POWERS = {  # of p, by exponent of log2 p

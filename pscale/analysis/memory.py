@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -25,12 +25,12 @@ class Memory:
     case: str
     rank: int
     predicted: Kinds | None
-    counted: Kinds | None
-    predicted_offloaded_bytes: int | None  # in a file beside memory
-    counted_offloaded_bytes: int | None
-    measured_bytes: int | None
-    empty_bytes: int | None
-    of_steps: bool
+    counted: Kinds | None = None
+    predicted_offloaded_bytes: int | None = None  # in a file beside memory
+    counted_offloaded_bytes: int | None = None
+    measured_bytes: int | None = None
+    empty_bytes: int | None = None
+    of_steps: bool = False
 
     @property
     def predicted_bytes(self) -> int | None:
@@ -66,13 +66,13 @@ def memory(run: Run) -> tuple[Memory, ...]:
     """Return the memory of every case of which something is known, those that were not started included."""
     counted = run.ranks.dropna(subset=[f"{kind}_bytes" for kind in KINDS])
     ranks = {str(case): rows for case, rows in counted.groupby("case", observed=True)}
-    names = ["case", "fullest_rank", *(f"predicted_{kind}_bytes" for kind in KINDS)]
+    names = ["case", "peak_memory_rank", *(f"predicted_{kind}_bytes" for kind in KINDS)]
     names.append("predicted_offloaded_bytes")
     found = []
     for row in records(run.cases.drop_duplicates("case")[names]):
         case, predicted = row["case"], _kinds(row, "predicted_{}_bytes")
         if predicted or case in ranks:
-            fullest = None if row["fullest_rank"] is None else int(row["fullest_rank"])
+            fullest = None if row["peak_memory_rank"] is None else int(row["peak_memory_rank"])
             offloaded = _whole(row["predicted_offloaded_bytes"])
             found.append(_of_rank(case, ranks.get(case), fullest, predicted, offloaded))
     return tuple(known for known in found if known.predicted or known.counted)
@@ -85,33 +85,22 @@ def _of_rank(
     if rows is not None:
         rows = rows.assign(
             counted=rows[[f"{kind}_bytes" for kind in KINDS]].sum(axis=1, skipna=False),
-            measured=rows["peak_rss_bytes"] - rows["empty_rss_bytes"],
+            measured=rows["peak_rss_bytes"] - rows["baseline_rss_bytes"],
         )
         mine = rows[rows["rank"] == fullest] if fullest is not None else rows
         rows = mine.sort_values(["counted", "measured"], kind="stable")
+    known = Memory(case=case, rank=fullest or 0, predicted=predicted, predicted_offloaded_bytes=offloaded)
     if rows is None or rows.empty:
-        return Memory(
-            case=case,
-            rank=fullest or 0,
-            predicted=predicted,
-            counted=None,
-            predicted_offloaded_bytes=offloaded,
-            counted_offloaded_bytes=None,
-            measured_bytes=None,
-            empty_bytes=None,
-            of_steps=False,
-        )
+        return known
     last = rows.iloc[-1]
-    return Memory(
-        case=case,
+    return replace(
+        known,
         rank=int(last["rank"]),
-        predicted=predicted,
         counted=_kinds(last, "{}_bytes"),
-        predicted_offloaded_bytes=offloaded,
         counted_offloaded_bytes=_whole(last["offloaded_bytes"]),
         measured_bytes=_whole(last["measured"]),
-        empty_bytes=_whole(last["empty_rss_bytes"]),
-        of_steps=bool(last["peak_of_steps"]) if not pd.isna(last["peak_of_steps"]) else False,
+        empty_bytes=_whole(last["baseline_rss_bytes"]),
+        of_steps=bool(last["peak_rss_of_steps"]) if not pd.isna(last["peak_rss_of_steps"]) else False,
     )
 
 

@@ -1,23 +1,23 @@
-"""A law for the time of a step of every series, and for each of its parts: what larger sizes would cost."""
+"""A law for the time of a step of every series, and for each of its parts: the cost of larger sizes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pscale.analysis.fits import FEWEST_SIZES, Choice, Space
-from pscale.analysis.forecast import Bootstrap, Observed
+from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
+from pscale.analysis.frames import KINDS
 from pscale.analysis.laws import CONSTANT, laws
-from pscale.analysis.named_laws import NamedLaw, named_laws
 from pscale.analysis.phases import ORDER
-from pscale.analysis.scaling import Point
-from pscale.analysis.spent import SMALL, Spent
+from pscale.analysis.scaling import Point, by_series
 from pscale.analysis.stats import Estimate, Sample
-from pscale.analysis.steady import Vector
+from pscale.results.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
@@ -80,21 +80,19 @@ def models(
     times: Mapping[str, Sample],
     phases: pd.DataFrame,
     *,
-    asked: Sequence[int],
+    asked: Sequence[int] | None,
     sharing: Collection[str],
     seed: int,
 ) -> tuple[Model, ...]:
     """Return the laws of every series that compares sizes.
 
-    `phases` is the table of `efficiency.phases`, `asked` are sizes to predict, and `sharing` the cases whose
-    ranks share cores.
+    `phases` is the table of `efficiency.phases`, `asked` are sizes to predict (None: no laws at all), and
+    `sharing` the cases whose ranks share cores.
     """
-    found: dict[str, list[Point]] = {}
-    for point in points:
-        if point.scaling in {"strong", "weak"}:
-            found.setdefault(point.series, []).append(point)
+    if asked is None:
+        return ()
     made: list[Model] = []
-    for series, members in found.items():
+    for series, members in by_series(p for p in points if p.scaling in {"strong", "weak"}).items():
         measured = [point for point in members if point.step_s and 0 < point.step_s.value < math.inf]
         model = _unfitted(series, members[0].scaling, measured, asked)
         refusal = _refusal(measured, model, sharing)
@@ -141,8 +139,8 @@ def _fitted(model: Model, measured: Sequence[Point], spent: Spent, seed: Sequenc
     bootstrap = Bootstrap(spent.step, choice, seed)
     line = np.unique(np.geomspace(min(model.sizes), REACH * largest, _CURVE).round())
     every = np.concatenate([ahead, line])
-    foretold = choice.at(every)[0]
-    estimates = bootstrap.at(space, choice, every, foretold)
+    predicted_s = choice.at(every)[0]
+    estimates = bootstrap.at(space, choice, every, predicted_s)
     base = next((point for point in measured if point.base), None)
     place = _Place(model=model, base=base)
     found = [place.prediction(float(size), time) for size, time in zip(every, estimates, strict=True)]
@@ -151,7 +149,7 @@ def _fitted(model: Model, measured: Sequence[Point], spent: Spent, seed: Sequenc
             name,
             observed,
             space,
-            ahead=(ahead, foretold[: len(ahead)]),
+            ahead=(ahead, predicted_s[: len(ahead)]),
             place=place,
             seed=(*seed, *name.encode()),
         )
@@ -263,3 +261,50 @@ def _first(model: Model, phases: Sequence[Fit], base: Point | None) -> tuple[str
         first.predictions[-1].time_s.value / total,
         first.measured_s[last] / largest if largest else None,
     )
+
+
+SMALL = 0.01  # of the step, at every size: not worth a law
+_KINDS = tuple(kind for kind in KINDS if kind != "hidden_s")
+
+
+class Spent:
+    """The times of a series, whole and in parts, launch by launch."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        measured: Sequence[Point],
+        times: Mapping[str, Sample],
+        phases: pd.DataFrame,
+    ) -> None:
+        self.sizes = np.array(sizes, dtype=np.float64)
+        cases = [point.case for point in measured]
+        samples = [times[case] for case in cases]
+        self.scale = np.array([sample.value for sample in samples])
+        self.step = Observed(
+            sizes=self.sizes,
+            times=self.scale,
+            scale=self.scale,
+            launches=[np.array(sample.medians or (sample.value,)) for sample in samples],
+        )
+        own = phases[phases["case"].isin(cases)]
+        kinds = own[[f"mean_{kind}" for kind in _KINDS]].div(own["steps"], axis=0)
+        keys = [own["case"], own["repeat"]]
+        by_phase = kinds.sum(axis=1).groupby([own["phase"].astype(str), *keys]).sum()
+        self.phases = self._observed(by_phase, cases)
+        by_kind = kinds.rename(columns=lambda name: name.removeprefix("mean_").removesuffix("_s"))
+        of_launches = by_kind.groupby(keys).sum().stack().reorder_levels([2, 0, 1])
+        self.kinds = self._observed(of_launches, cases)
+
+    def _observed(self, table: Any, cases: Sequence[str]) -> dict[str, Observed]:
+        """Return the times of each part that is worth a law; `table` is by part, case and launch."""
+        found = {}
+        for part, rows in table.groupby(level=0, sort=False):
+            by_case = {case: np.asarray(of_case, np.float64) for case, of_case in rows.groupby(level=1)}
+            launches = [by_case.get(case, np.zeros(1)) for case in cases]
+            medians = np.array([np.median(seconds) for seconds in launches])
+            if np.isfinite(medians).all() and (medians > SMALL * self.scale).any():
+                found[str(part)] = Observed(
+                    sizes=self.sizes, times=medians, scale=self.scale, launches=launches
+                )
+        return found

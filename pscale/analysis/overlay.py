@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.frames import Run
-
-_TABLES = ("ranks", "phases", "seats", "ends", "blame", "waited", "calls")
+from pscale.analysis.frames import CASE_TABLES, Run
 
 
 def overlay(runs: Sequence[Run], path: Path) -> Run:
@@ -46,7 +44,7 @@ def overlay(runs: Sequence[Run], path: Path) -> Run:
         pending=tuple(launch for run in marked for launch in run.pending),
         gaps=tuple(notes),
         origins={case: origin for run in marked for case, origin in run.origins.items()},
-        **{table: _joined([getattr(run, table) for run in marked]) for table in _TABLES},
+        **{table: _joined([getattr(run, table) for run in marked]) for table in CASE_TABLES},
     )
 
 
@@ -83,7 +81,7 @@ def _marked(run: Run, name: str) -> Run:
     ]
     tables = {
         table: rows.assign(case=rows["case"].cat.rename_categories(marked))
-        for table in _TABLES
+        for table in CASE_TABLES
         for rows in [getattr(run, table)]
     }
     return replace(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pscale.analysis.frames import KINDS, Run, records, steps
+from pscale.analysis.scaling import Point
 
 ORDER = ("data", "forward", "backward", "sync", "update")
 _TIMES = (*KINDS, "ideal_wait_s")
@@ -25,7 +29,7 @@ class PhaseTime:
     compute_s: float
     transfer_s: float
     wait_s: float
-    together_s: float  # wait and transfer of calls where clocks do not tell them apart
+    wait_or_transfer_s: float  # wait and transfer of calls where clocks do not distinguish them
     copy_s: float
     offload_s: float  # waiting for what lies in a file
     hidden_s: float  # communication under way while the rank computed; beside the others, not added
@@ -37,7 +41,7 @@ class PhaseTime:
     @property
     def inside_s(self) -> float:
         """All kinds of time together: how long the phase lasts."""
-        exchanged_s = self.transfer_s + self.wait_s + self.together_s
+        exchanged_s = self.transfer_s + self.wait_s + self.wait_or_transfer_s
         return self.compute_s + exchanged_s + self.copy_s + self.offload_s
 
 
@@ -51,7 +55,7 @@ class RankTime:
     compute_s: float
     wait_s: float
     transfer_s: float
-    together_s: float
+    wait_or_transfer_s: float
     excess: float  # compute over that of the typical rank (the lower median), minus one
     phase: str  # where its compute exceeds the mean most
     phase_excess_s: float
@@ -62,7 +66,7 @@ class RankTime:
 class CallTime:
     """The calls of one verb on one axis in a case: per rank and step, means.
 
-    A started call is posted in one phase and completed in another, so phases are not told apart.
+    A started call is posted in one phase and completed in another, so phases are not distinguished.
     """
 
     case: str
@@ -72,9 +76,9 @@ class CallTime:
     bytes: float
     transfer_s: float
     wait_s: float
-    together_s: float
-    hidden_s: float  # of started calls: under way while the rank did something else
-    exposed_s: float  # of started calls: inside the calls that start, ask for and complete them
+    wait_or_transfer_s: float
+    hidden_s: float  # of nonblocking calls: under way while the rank did something else
+    exposed_s: float  # of nonblocking calls: inside the calls that start, ask for and complete them
     ideal_wait_s: float  # the wait that an ideal network would leave
     bytes_per_s: (
         float | None
@@ -83,12 +87,23 @@ class CallTime:
 
 @dataclass(frozen=True, kw_only=True)
 class WaitMap:
-    """Wait in seconds by rank (rows) and step (columns) of one launch; `together`: with unclear transfer."""
+    """Wait in seconds by rank (rows) and step (columns) of a launch, with the transfer of unclear calls."""
 
     case: str
     repeat: int
-    together: bool
+    wait_or_transfer: bool  # there are such calls
     wait_s: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankMap:
+    """Wait and compute in seconds by rank (rows) and step (columns) of a launch; see WaitMap."""
+
+    case: str
+    repeat: int
+    wait_or_transfer: bool
+    wait_s: NDArray[np.float64]
+    compute_s: NDArray[np.float64]
 
 
 def by_phase(run: Run) -> tuple[PhaseTime, ...]:
@@ -113,7 +128,7 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
     in_phase = means.groupby(["case", "phase"], observed=True)["compute_s"]
     means["phase_excess_s"] = means["compute_s"] - in_phase.transform("mean")
     by_rank = means.groupby(["case", "rank"], observed=True)
-    table = by_rank[["compute_s", "wait_s", "transfer_s", "together_s"]].sum()
+    table = by_rank[["compute_s", "wait_s", "transfer_s", "wait_or_transfer_s"]].sum()
     worst = means.loc[by_rank["phase_excess_s"].idxmax()].set_index(["case", "rank"])
     table = table.join(worst[["phase", "phase_excess_s"]])
     accounts = run.ranks.groupby(["case", "rank"], observed=True)[["unaccounted_s", "wall_s"]].sum()
@@ -130,33 +145,62 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
 
 def calls(run: Run) -> tuple[CallTime, ...]:
     """Return the communication of every measured case by axis and verb."""
-    columns = [*_AMOUNTS, "transfer_s", "wait_s", "together_s", *_BESIDE]
+    columns = [*_AMOUNTS, "transfer_s", "wait_s", "wait_or_transfer_s", *_BESIDE]
     groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
     taken = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(taken, axis=0)
     under_way = means["transfer_s"] + means["hidden_s"]
     means["bytes_per_s"] = (means["bytes"] / under_way).where(
-        (means["bytes"] > 0) & (under_way > 0) & (means["together_s"] == 0)
+        (means["bytes"] > 0) & (under_way > 0) & (means["wait_or_transfer_s"] == 0)
     )
     return tuple(CallTime(**row) for row in records(means))
 
 
-def wait_map(run: Run, case: str) -> WaitMap | None:
-    """Return the waits of the first good launch of a case, or None if it has none."""
-    launches = run.ends.loc[run.ends["case"] == case, "repeat"]
-    if launches.empty:
+def by_waiting(points: Sequence[Point], times: Sequence[PhaseTime]) -> list[str]:
+    """Return the measured cases, that whose step is waited away most first; of equal ones the largest."""
+    waits: defaultdict[str, float] = defaultdict(float)
+    for time in times:
+        waits[time.case] += (time.wait_s + time.wait_or_transfer_s) / time.step_s
+    measured = [point for point in points if point.steps]
+    order = sorted(measured, key=lambda point: (waits[point.case], point.ranks, point.cores), reverse=True)
+    return [point.case for point in order]
+
+
+def wait_map(run: Run, cases: Sequence[str]) -> WaitMap | None:
+    """Return the waits of the first good launch of the first of these cases; None without any."""
+    found = next(rank_maps(run, cases[:1]), None)
+    if found is None:
         return None
-    repeat = int(launches.min())
-    rows = steps(run, case, repeat)
-    rows = rows.assign(wait_s=rows["wait_s"] + rows["together_s"])
-    matrix = rows.pivot_table(index="rank", columns="step", values="wait_s", aggfunc="sum", fill_value=0.0)
     return WaitMap(
-        case=case,
-        repeat=repeat,
-        together=bool(rows["together_s"].any()),
-        wait_s=tuple(map(tuple, matrix.to_numpy(np.float64).tolist())),
+        case=found.case,
+        repeat=found.repeat,
+        wait_or_transfer=found.wait_or_transfer,
+        wait_s=tuple(map(tuple, found.wait_s.tolist())),
     )
+
+
+def rank_maps(run: Run, cases: Iterable[str]) -> Iterator[RankMap]:
+    """Yield wait and compute of every good launch of these cases that has rows of its steps."""
+    launches = run.ends.groupby("case", observed=True)["repeat"].unique().to_dict()
+    for case in cases:
+        for repeat in sorted(map(int, launches.get(case, ()))):
+            rows = steps(run, case, repeat)
+            yield RankMap(
+                case=case,
+                repeat=repeat,
+                wait_or_transfer=bool(rows["wait_or_transfer_s"].any()),
+                wait_s=_by_rank_and_step(rows, rows["wait_s"] + rows["wait_or_transfer_s"]),
+                compute_s=_by_rank_and_step(rows, rows["compute_s"]),
+            )
+
+
+def _by_rank_and_step(rows: pd.DataFrame, values: pd.Series[float]) -> NDArray[np.float64]:
+    """Return sums over the phases: a row a rank, a column a step."""
+    ranks, steps = rows["rank"].to_numpy(np.int64), rows["step"].to_numpy(np.int64)
+    shape = int(ranks.max()) + 1, int(steps.max()) + 1
+    sums = np.bincount(ranks * shape[1] + steps, values.to_numpy(np.float64), shape[0] * shape[1])
+    return sums.astype(np.float64).reshape(shape)
 
 
 def _rank_means(run: Run) -> pd.DataFrame:

@@ -1,18 +1,27 @@
-"""Which plan is fastest, and why the others are not: plans of the same work on the same ranks, compared."""
+"""Which plan is fastest, and why the others are not: plans of the same work on the same ranks, compared.
+
+None is called slower where the interval of its ratio to the fastest allows the opposite.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+from pscale.analysis.frames import by_case, grouped
 from pscale.analysis.phases import CallTime, PhaseTime
 from pscale.analysis.scaling import Point
-from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.stats import Estimate, Sample, ratio, student_quantile
+from pscale.analysis.wording import duration
 
-_VAGUE = 10.0  # upper bound over lower bound
+EQUAL = 0.05  # of a step time: where the interval is within, the order does not matter
+_SAME = 1.005  # times the fastest: that is not slower, however certain
+_POWERFUL = 2.8  # standard errors between two values: seen 8 times in 10
+_MOST_ROUNDS = 200  # that are worth advising
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name
 # Fields in which cases of the same work differ:
 _OF_A_NAME = ("id", "label", "series", "base", "scaling", "plan")
@@ -22,9 +31,60 @@ LOSSES = {
     "bubble": "the bubble",
     "wait": "wait",
     "copies": "copies",
-    "offload": "waiting for what is offloaded",
+    "offload": "stalls for offloaded data",
     "extra": "extra computing",
 }
+
+
+Answer = Literal["fastest", "equal", "slower", "undecided"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A step time beside the fastest: what is known of their order."""
+
+    ratio: Estimate
+    answer: Answer  # equal: within `EQUAL`
+    rounds: int | None = None  # so many more should decide; None: decided, or no number of them is known to
+
+    def to_decide(self, round_s: float) -> str:
+        """Return what would decide, where a round takes `round_s`; empty where it is decided."""
+        if self.answer != "undecided":
+            return ""
+        if self.ratio.low is None:
+            return "several launches"
+        if self.rounds is None:
+            return "a machine without other work"
+        return f"{self.rounds} more round{'s' * (self.rounds > 1)}, about {_about(self.rounds * round_s)}"
+
+
+def _about(seconds: float) -> str:
+    """Return a time that need not be precise."""
+    minutes = seconds / 60
+    return duration(seconds, 2) if minutes < 1 else f"{math.ceil(minutes)} min"
+
+
+def standing(times: Sample, fastest: Sample) -> Standing:
+    """Set a step time beside the fastest of the same work."""
+    known = ratio(times, fastest)
+    if times is fastest:
+        return Standing(ratio=known, answer="fastest")
+    if known.low is None or known.high is None:
+        return Standing(ratio=known, answer="undecided")
+    if known.low > 1 and known.value > _SAME:
+        return Standing(ratio=known, answer="slower")
+    if max(known.high, 1 / known.low) <= 1 + EQUAL:
+        return Standing(ratio=known, answer="equal")
+    return Standing(ratio=known, answer="undecided", rounds=_more_rounds(known, times, fastest))
+
+
+def _more_rounds(known: Estimate, times: Sample, fastest: Sample) -> int | None:
+    """Return how many more rounds should tell which is faster, or that they are equal."""
+    assert known.low is not None, "it is known how launches scatter"
+    rounds, apart = min(times.launches, fastest.launches), abs(math.log(known.value))
+    scatter = math.log(known.value / known.low) * math.sqrt(rounds) / student_quantile(max(1, rounds - 1))
+    needed = (_POWERFUL * scatter / max(apart, math.log1p(EQUAL) - apart)) ** 2
+    return max(1, math.ceil(needed) - rounds) if needed <= _MOST_ROUNDS else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +98,10 @@ class Place:
     case: str
     group: str  # what the plans of a group have in common, in the words of their labels
     plan: str  # the rest of the label
-    place: int  # from 1; plans that cannot be told apart from the fastest share the first
-    tied: bool  # with the fastest, by the interval of their ratio
-    vague: bool  # that interval is so wide that it says nothing
+    place: int  # from 1; plans that are equal to the fastest share the first
+    answer: Answer
     ratio: Estimate  # step time over that of the fastest
+    to_decide: str  # what would; empty where it is decided
     compute: float
     exchange: float
     bubble: float
@@ -68,10 +128,7 @@ class Spent:
     @cached_property
     def by_case(self) -> dict[str, list[PhaseTime]]:
         """The phases of each case."""
-        found: dict[str, list[PhaseTime]] = {}
-        for time in self.phases:
-            found.setdefault(time.case, []).append(time)
-        return found
+        return by_case(self.phases)
 
     @cached_property
     def stages(self) -> dict[str, float]:
@@ -86,10 +143,9 @@ def ranking(
     spent: Spent,
 ) -> tuple[Place, ...]:
     """Rank every group of two or more plans that were measured on the same work, fastest first."""
-    groups: dict[str, list[Point]] = {}
-    for point in points:
-        if point.step_s and point.case in spent.by_case and _trains(planned.get(point.case)):
-            groups.setdefault(_work(planned[point.case]), []).append(point)
+    measured = (point for point in points if point.step_s and point.case in spent.by_case)
+    trained = (point for point in measured if _trains(planned.get(point.case)))
+    groups = grouped(trained, lambda point: _work(planned[point.case]))
     found: list[Place] = []
     for members in sorted(groups.values(), key=lambda members: members[0].ranks):
         plans = {json.dumps(planned[point.case].get("plan"), sort_keys=True) for point in members}
@@ -126,24 +182,23 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
     of = {point.case: spent.by_case[point.case] for point in members}
     least = min(sum(time.compute_s for time in own) for own in of.values())
     places = []
+    fastest, round_s = times[order[0].case], sum(point.wall_s or 0.0 for point in members)
     for number, point in enumerate(order, 1):
         own = of[point.case]
         step_s, compute_s = own[0].step_s, sum(time.compute_s for time in own)
-        slower, waited = ratio(times[point.case], times[order[0].case]), sum(time.wait_s for time in own)
+        found, waited = standing(times[point.case], fastest), sum(time.wait_s for time in own)
         bubble = min(waited, stages.get(point.case, 0.0))
-        vague = slower.low is not None and slower.high is not None and slower.high > _VAGUE * slower.low
-        tied = number > 1 and not vague and slower.low is not None and slower.low <= 1
         places.append(
             Place(
                 case=point.case,
                 group=" · ".join(common),
                 plan=" · ".join(part for part in point.label.split(" · ") if part not in common),
-                place=1 if tied else number,
-                tied=tied,
-                vague=vague,
-                ratio=slower,
+                place=1 if found.answer == "equal" else number,
+                answer=found.answer,
+                ratio=found.ratio,
+                to_decide=found.to_decide(round_s),
                 compute=compute_s / step_s,
-                exchange=sum(time.transfer_s + time.together_s for time in own) / step_s,
+                exchange=sum(time.transfer_s + time.wait_or_transfer_s for time in own) / step_s,
                 bubble=bubble / step_s,
                 wait=(waited - bubble) / step_s,
                 copies=sum(time.copy_s for time in own) / step_s,

@@ -1,20 +1,20 @@
-"""The tables of a run, read: small ones whole, those of steps and calls summed batch by batch."""
+"""The tables of a run, read: small ones whole, those of steps and calls summed batch by batch.
+
+Where the clocks of several nodes cannot distinguish the wait of calls from their transfer, the two are one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from pscale.analysis import reduce
-from pscale.analysis.clocks import Unclear, joined
-from pscale.results import store
+from pscale.results import store, sums
 from pscale.results.schema import Table
 
 _CATEGORIES: dict[Table, list[str]] = {
@@ -22,12 +22,19 @@ _CATEGORIES: dict[Table, list[str]] = {
     "steps": ["case", "phase"],
     "calls": ["case", "phase", "axis", "verb"],
     "events": ["case", "phase", "kind", "label", "axis", "verb"],
-    "ranks": ["case", "host", "cpus", "blas", "blas_version", "blas_architecture", "blas_threading"],
+    "figures": ["case", "figure", "unit", "better"],
+    "ranks": [
+        "case",
+        "host",
+        "cpus",
+        "blas",
+        "blas_version",
+        "blas_architecture",
+        "blas_threading",
+        "blas_library",
+    ],
 }
 _SMALL = ("repeat", "rank", "step")  # these keys are never null and fit in 32 bits
-_STEP_TEXTS, _CALL_TEXTS = ("case", "phase"), ("case", "axis", "verb")
-_TEXTS = ("case", "phase", "axis", "verb")
-_STEP_TABLES = ("phases", "seats", "ends", "blame", "waited", "broken")
 
 
 def frame(data: Path, table: Table, damaged: list[store.Damaged] | None = None) -> pd.DataFrame:
@@ -45,86 +52,52 @@ def _as_frame(rows: Any, table: Table) -> pd.DataFrame:
     return found.astype({name: "int32" for name in _SMALL if name in found.columns})
 
 
-class Reader:
-    """Sums the steps and calls of a run; texts get the same numbers in all batches of both."""
-
-    def __init__(self, data: Path, damaged: list[store.Damaged]):
-        self._data, self._damaged = data, damaged
-        self._words: dict[str, dict[str, int]] = {name: {} for name in _TEXTS}
-
-    def calls(self) -> dict[str, pd.DataFrame]:
-        """Return the tables of `reduce.CallSums`."""
-        batches = store.batches(self._data, "calls", reduce.CALL_COLUMNS, self._damaged, _CALL_TEXTS)
-        sums = [reduce.calls(self._batch(rows)) for rows in _ahead(batches) if len(rows)]
-        nothing = reduce.calls(_nothing(reduce.CALL_COLUMNS))
-        return self._tables(("calls", "broken"), sums, nothing)
-
-    def steps(self, unclear: Sequence[Unclear]) -> dict[str, pd.DataFrame]:
-        """Return the tables of `reduce.StepSums`; wait and transfer of `unclear` calls are together."""
-        batches = store.batches(self._data, "steps", reduce.STEP_COLUMNS, self._damaged, _STEP_TEXTS)
-        calls = frame(self._data, "calls", []) if unclear else None
-        sums = []
-        for rows in _ahead(batches):
-            if len(rows):
-                batch = self._batch(rows)
-                sums.append(reduce.steps(batch if calls is None else _blurred(batch, rows, calls, unclear)))
-        return self._tables(_STEP_TABLES, sums, reduce.steps(_nothing(reduce.STEP_COLUMNS)))
-
-    def _batch(self, rows: Any) -> reduce.Batch:
-        """Return rows of Arrow as numbers."""
-        columns: dict[str, NDArray[Any]] = {}
-        broken = {}
-        for name in rows.column_names:
-            if name in _TEXTS:
-                columns[name] = self._numbered(name, rows[name])
-            elif name in reduce.OFFLOAD and rows[name].null_count == len(rows):
-                columns[name] = np.zeros(len(rows))
-            else:
-                columns[name], wrong = _numbers(rows[name])
-                if wrong is not None:
-                    broken[name] = wrong
-        columns.setdefault("together_s", np.zeros(len(rows)))
-        columns |= {name: np.nan_to_num(columns[name]) for name in reduce.OFFLOAD if name in broken}
-        words = {name: list(known) for name, known in self._words.items()}
-        return reduce.Batch(columns=columns, words=words, broken=broken)
-
-    def _numbered(self, name: str, column: Any) -> NDArray[np.int64]:
-        known, codes = self._words[name], [np.zeros(0, np.int64)]
-        for coded in column.chunks:
-            numbers = [known.setdefault(word or "", len(known)) for word in coded.dictionary.to_pylist()]
-            codes.append(np.array(numbers, np.int64)[coded.indices.to_numpy()])
-        return np.concatenate(codes)
-
-    def _tables(self, names: Sequence[str], sums: Sequence[Any], nothing: Any) -> dict[str, pd.DataFrame]:
-        return {
-            name: self._named([getattr(nothing, name).iloc[:0], *(getattr(one, name) for one in sums)])
-            for name in names
-        }
-
-    def _named(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Join the sums of all batches, with words for numbers again."""
-        whole = pd.concat([part for part in parts[1:] if len(part)] or parts[:1], ignore_index=True)
-        for name in _TEXTS:
-            if name in whole.columns:
-                categories = pd.Index(list(self._words[name]), dtype=object)
-                whole[name] = pd.Categorical.from_codes(whole[name].to_numpy(np.int64), categories=categories)
-        return whole.astype({name: "int32" for name in _SMALL if name in whole.columns})
+def call_sums(data: Path, damaged: list[store.Damaged]) -> dict[str, pd.DataFrame]:
+    """Return the tables of `sums.calls`."""
+    return _summed(data, "calls", sums.CALL_COLUMNS, sums.calls, damaged)
 
 
-def _numbers(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return numbers, NaN where there are none, and which are NaN or infinite themselves; None: not one."""
-    values: NDArray[Any] = column.to_numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        if values.dtype != np.float64 or np.isfinite(values.sum()):  # sooner known than of each by itself
-            return values, None
-    return values, ~(np.isfinite(values) | column.is_null().to_numpy())
+def step_sums(
+    data: Path, damaged: list[store.Damaged], unclear: Sequence[Unclear]
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of `sums.steps`; wait and transfer of `unclear` calls are one."""
+    calls = frame(data, "calls", []) if unclear else None
+
+    def summed(rows: Any) -> dict[str, Any]:
+        return sums.steps(rows if calls is None else _blurred(rows, calls, unclear))
+
+    found = _summed(data, "steps", sums.STEP_COLUMNS, summed, damaged)
+    phases = found["phases"]
+    known = {"wait_or_transfer_s": phases.get("wait_or_transfer_s", 0.0)}
+    offload = {name: phases[name].fillna(0.0) for name in sums.OFFLOAD}
+    return {**found, "phases": phases.assign(**known, **offload)}
 
 
-def _blurred(batch: reduce.Batch, rows: Any, calls: pd.DataFrame, unclear: Sequence[Unclear]) -> reduce.Batch:
-    """Return a batch in which wait and transfer of unclear calls are together."""
+def _summed(
+    data: Path,
+    table: Table,
+    columns: Sequence[str],
+    reduction: Callable[[Any], dict[str, Any]],
+    damaged: list[store.Damaged],
+) -> dict[str, pd.DataFrame]:
+    """Return the sums of all batches of a table, by name."""
+    texts = [name for name in columns if name in _CATEGORIES[table]]
+    batches = store.batches(data, table, columns, damaged, texts)
+    found = [reduction(rows.unify_dictionaries()) for rows in _ahead(batches) if len(rows)]
+    found = found or [reduction(store.schema_of(table, columns, texts).empty_table())]
+    return {name: _joined([part[name] for part in found]) for name in found[0]}
+
+
+def _joined(parts: Sequence[Any]) -> pd.DataFrame:
+    whole: pd.DataFrame = sums.joined(parts).to_pandas()
+    return whole.astype({name: "int32" for name in _SMALL if name in whole.columns})
+
+
+def _blurred(rows: Any, calls: pd.DataFrame, unclear: Sequence[Unclear]) -> Any:
+    """Return rows in which wait and transfer of unclear calls are one."""
     blurred = joined(_as_frame(rows, "steps"), calls, unclear)
-    times = {name: blurred[name].to_numpy(np.float64) for name in ("wait_s", "transfer_s", "together_s")}
-    return replace(batch, columns={**batch.columns, **times})
+    times = ("wait_s", "transfer_s", "wait_or_transfer_s")
+    return sums.with_columns(rows, {name: blurred[name].to_numpy(np.float64) for name in times})
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
@@ -136,9 +109,61 @@ def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
             yield rows
 
 
-def _nothing(columns: Sequence[str]) -> reduce.Batch:
-    """Return a row of zeros, whose sums have the columns that sums of no rows have."""
-    whole = {"case", "repeat", "rank", "step", "phase", "axis", "verb", "count", "bytes"}
-    zeros = {name: np.zeros(1, np.int64 if name in whole else np.float64) for name in columns}
-    words = {name: [""] for name in _TEXTS}
-    return reduce.Batch(columns={**zeros, "together_s": np.zeros(1)}, words=words, broken={})
+LIMIT = 0.10  # of a call's mean wait: beyond it, the bound of the clocks leaves too little of the wait sure
+_GROUP = ["case", "axis", "verb"]
+_PLACE = ["case", "repeat", "rank", "step", "phase"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unclear:
+    """Calls of one verb on one axis in a case, whose wait is known worse than `LIMIT`; means per call."""
+
+    case: str
+    axis: str
+    verb: str
+    bound_s: float
+    wait_s: float
+
+
+def unclear(calls: pd.DataFrame) -> tuple[Unclear, ...]:
+    """Return the calls whose wait and transfer must be read as one, from sums with `bound_s`."""
+    if not calls["bound_s"].any():
+        return ()
+    of_all = calls.groupby(_GROUP, observed=True)[["bound_s", "wait_s", "count"]].sum().reset_index()
+    found = of_all[(of_all["bound_s"] > 0) & (of_all["bound_s"] > LIMIT * of_all["wait_s"])].astype(
+        dict.fromkeys(_GROUP, str)
+    )
+    means = found.assign(bound_s=found["bound_s"] / found["count"], wait_s=found["wait_s"] / found["count"])
+    return tuple(
+        Unclear(**{str(name): value for name, value in row.items()})
+        for row in means.drop(columns="count").to_dict("records")
+    )
+
+
+def joined(steps: pd.DataFrame, calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
+    """Return rows of steps with wait and transfer of unclear calls moved to `wait_or_transfer_s`."""
+    moved = calls.loc[of_unclear(calls, found)].groupby(_PLACE, observed=True)[["wait_s", "transfer_s"]].sum()
+    parts = moved.reindex(pd.MultiIndex.from_frame(steps[_PLACE]), fill_value=0.0).set_axis(steps.index)
+    return _moved(steps, parts)
+
+
+def blurred_sums(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.DataFrame:
+    """Return sums of calls with a column `wait_or_transfer_s`, as `joined` does."""
+    if not found:
+        return calls.assign(wait_or_transfer_s=0.0)
+    return _moved(calls, calls[["wait_s", "transfer_s"]].mul(of_unclear(calls, found), axis=0))
+
+
+def of_unclear(calls: pd.DataFrame, found: Sequence[Unclear]) -> pd.Series[bool]:
+    """Tell which rows are of unclear calls."""
+    names = {(call.case, call.axis, call.verb) for call in found}
+    return pd.Series(pd.MultiIndex.from_frame(calls[_GROUP].astype(str)).isin(names), index=calls.index)
+
+
+def _moved(table: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+    rest = table[["wait_s", "transfer_s"]] - parts
+    return table.assign(
+        wait_s=rest["wait_s"].clip(lower=0.0),
+        transfer_s=rest["transfer_s"].clip(lower=0.0),
+        wait_or_transfer_s=parts["wait_s"] + parts["transfer_s"],
+    )

@@ -8,9 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.frames import Run, records
-from pscale.analysis.stats import Estimate, Sample, estimate, ratio, samples
-from pscale.lateness import words_of
+from pscale.analysis.frames import Run, grouped, records
+from pscale.analysis.merits import workloads
+from pscale.analysis.stats import Estimate, Sample, ratio, samples
+from pscale.config.injection import stored_words
+from pscale.config.program import WATCH
 
 FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault
 
@@ -35,7 +37,7 @@ class Point:
     run: str  # of several that are laid over each other; else empty
     series: str
     scaling: str
-    injected: str  # what makes ranks late on purpose; empty for a healthy case
+    injected: str  # the delays injected into ranks; empty for a healthy case
     ranks: int
     threads: int
     cores: int
@@ -85,21 +87,24 @@ def points(run: Run, times: Mapping[str, Sample]) -> tuple[Point, ...]:
 
 def _launches(run: Run) -> dict[str, list[dict[str, Any]]]:
     """Return what the rows of each case tell of it and of how its launches ended."""
-    names = ["case", "status", "reason", "label", "series", "scaling", "injected"]
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in records(run.cases[[*names, "ranks", "threads", "batch", "base"]]):
-        rows.setdefault(row["case"], []).append(row)
-    return rows
+    names = ["case", "status", "reason", "label", "series", "scaling", "delay_injection"]
+    return grouped(
+        records(run.cases[[*names, "ranks", "threads", "batch", "base"]]), lambda row: str(row["case"])
+    )
 
 
-def step_samples(run: Run, seed: int) -> dict[str, Sample]:
-    """Return the step time of every measured case; without rows of steps, that which its launches state."""
-    stated = run.cases[run.cases["status"] == "ok"].groupby("case")["step_s"].mean().dropna()
+def step_samples(run: Run) -> dict[str, Sample]:
+    """Return the launches of every measured case; without rows of steps, what those state.
+
+    So it is where the steps of a workload are others than those that were found in its calls.
+    """
+    stated = run.cases.loc[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
     plain = {
-        str(case): Sample(value=float(value), draws=None, launches=1, steps=0, dropped=0)
-        for case, value in stated.items()
+        str(case): Sample(medians=tuple(rows["step_s"]), repeats=tuple(rows["repeat"]))
+        for case, rows in stated.groupby("case")
     }
-    return plain | samples(run.ends, seed, run.paces)
+    stating = [case for case, workload in workloads(run).items() if workload.times != WATCH]
+    return plain | samples(run.ends[~run.ends["case"].isin(stating)], run.paces)
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
@@ -120,10 +125,7 @@ def failures(run: Run) -> tuple[Failure, ...]:
 
 def by_series(found: Iterable[Point]) -> dict[str, list[Point]]:
     """Return the cases of every series, in order."""
-    series: dict[str, list[Point]] = {}
-    for point in found:
-        series.setdefault(point.series, []).append(point)
-    return series
+    return grouped(found, lambda point: point.series)
 
 
 def bases(found: Iterable[Point]) -> dict[str, str]:
@@ -147,7 +149,7 @@ def _identity(
         run=_text(known.get("run")),
         series=_text(known.get("series")),
         scaling=_text(known.get("scaling")),
-        injected=words_of(planned) or _text(first.get("injected")),
+        injected=stored_words(planned) or _text(first.get("delay_injection")),
         ranks=ranks,
         threads=threads,
         cores=ranks * threads,
@@ -183,7 +185,7 @@ class _Measured:
     def added_to(self, point: Point, sample: Sample | None) -> Point:
         """Return a point with what was measured of it."""
         median, first = self._medians[point.case], self._firsts[point.case]
-        step_s = estimate(sample.value, sample.draws) if sample else None
+        step_s = sample.estimate if sample else None
         seconds = step_s.value if step_s else None
         flops, executed, peak = (
             median[name] for name in ("model_flops", "executed_flops", "gemm_peak_gflops")

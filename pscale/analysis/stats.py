@@ -1,30 +1,40 @@
-"""Step times and what is known of them: medians, and intervals by a hierarchical bootstrap.
+"""Step times and what is known of them: robust means over launches, with 95 % intervals.
 
-The unit of repetition is the launch. A case's step time is the median over its launches of the median over
-the steady steps of each; the interval resamples launches first and steps within them. Resampling works on
-logarithms, as times are positive and differ by factors. From one launch nothing can be known of what differs
-between launches, so that it has no interval.
+The unit of repetition is the launch: its value is the median over its steady steps. Over launches, and over
+rounds for a ratio, the mean of logarithms counts, as times are positive and differ by factors: from seven on
+without a seventh of them at either end, with Yuen's interval (1974, "The two-sample trimmed t for unequal
+population variances", https://doi.org/10.1093/biomet/61.1.165). Launches of one round follow each other, so
+that what the machine does meanwhile cancels in their ratio. From one launch nothing can be known of what
+differs between launches: it has no interval.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from pscale.analysis.steady import Steady, Vector, steady, steady_parts
+from pscale.results.step_time import Steady, Vector, median, steady, steady_parts, step_times
 
-DRAWS = 2000
+if TYPE_CHECKING:  # it takes long to load, and a list of runs does without
+    import pandas as pd
+
+DRAWS = 2000  # of a bootstrap
 VAGUE = 4.0  # upper over lower end of an interval that says nothing: known worse than to a factor of two
 _CONFIDENCE = 0.95
 _NORMAL = 1.959964  # quantile of the normal distribution for 95 %
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's, 1 … 9 degrees
-# Of two, three or seven values too few different medians can be drawn for Student's quantile to be enough;
-# these cover 95 % of medians of normally distributed launches, found by simulation.
-_CALIBRATED = {2: 12.7, 3: 4.25, 7: 1.6}
-_FEWEST_PARTED = 2
+TRIMMED = 7  # one in so many values is left out at either end, so none of fewer
+_OF_FEW = 1.6  # of so few Yuen's interval is too narrow: found by simulation of normally distributed values
+_FEWEST_PAIRS = (
+    5  # of fewer the degrees of freedom that pairs lose widen the interval more than pairs narrow it
+)
+_COMPLETE = 0.75  # of the launches of the side that has fewer
+_MOST_LOG = 700.0  # of a floating-point number
 
 Paces = Mapping[tuple[str, int], Sequence[float]]  # by case and repeat: one a measured step
 
@@ -54,18 +64,68 @@ class Estimate:
             return None
         return (self.high - self.low) / 2 / abs(self.value)
 
+    def times(self, factor: float) -> Estimate:
+        """Return the same in other units: value and bounds times a factor above 0."""
+        low, high = (None if bound is None else bound * factor for bound in (self.low, self.high))
+        return Estimate(value=self.value * factor, low=low, high=high)
+
+    def at_most(self, most: float) -> Estimate:
+        """Return the interval within a bound that the value cannot pass."""
+        if self.high is None or self.high <= most:
+            return self
+        return replace(self, high=max(self.value, most))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A robust mean of logarithms, its standard error and the degrees of freedom of that."""
+
+    value: float
+    error: float | None  # None from a single value
+    degrees: float = math.inf
+
+    def estimate(self, factor: float = 1.0) -> Estimate:
+        """Return `factor` times what it is the logarithm of, with its interval."""
+        value = factor * math.exp(self.value)
+        if self.error is None:
+            return Estimate(value=value)
+        reach = math.exp(min(student_quantile(self.degrees) * self.error, _MOST_LOG))
+        return Estimate(value=value, low=value / reach, high=value * reach)
+
+    def over(self, other: Level) -> Level:
+        """Return the difference of two that have nothing in common, by Welch."""
+        value = self.value - other.value
+        if self.error is None or other.error is None:
+            return Level(value=value, error=None)
+        squares = [self.error**2, other.error**2]
+        own = sum(square**2 / side.degrees for square, side in zip(squares, (self, other), strict=True))
+        return Level(
+            value=value, error=sum(squares) ** 0.5, degrees=sum(squares) ** 2 / own if own else math.inf
+        )
+
+
+def level(logs: Vector) -> Level:
+    """Return the mean of logarithms: without a seventh of them at either end."""
+    count = len(logs)
+    cut = count // TRIMMED
+    ordered = np.sort(logs)
+    kept = ordered[cut : count - cut]
+    left, value = len(kept), float(kept.mean())
+    if count == 1:
+        return Level(value=value, error=None)
+    spread = float(np.clip(ordered, kept[0], kept[-1]).std(ddof=1))
+    widen = 1 + _OF_FEW * cut / (left * (left - 1))
+    return Level(value=value, error=widen * spread * math.sqrt(count) / left, degrees=left - 1)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """The step time of a case, in seconds, with bootstrap draws of it."""
+    """The launches of a case that ended well, with the step time of each, in seconds."""
 
-    value: float
-    draws: Vector | None  # None with a single launch
-    launches: int
-    steps: int  # steady ones, over all launches
-    dropped: int  # measured, but before the series was steady
-    medians: tuple[float, ...] = ()  # of each launch's steady steps
-    repeats: tuple[int, ...] = ()  # which launches they are
+    medians: tuple[float, ...]  # of each launch's steady steps
+    repeats: tuple[int, ...] = ()  # the round of each launch
+    steps: int = 0  # steady ones, over all launches
+    dropped: int = 0  # measured, but before the series was steady
     levels: tuple[float, ...] = ()  # of each launch: mean logarithm of its steady steps, if there are paces
     paces: tuple[float, ...] = ()  # likewise of a fixed piece of work beside them; empty if any has none
     unsteady: int = 0  # launches whose second half was still changing
@@ -75,30 +135,38 @@ class Sample:
     slowest: float = float("nan")
     course: tuple[float, ...] = ()  # by step, all measured ones: medians over the launches
 
+    @property
+    def launches(self) -> int:
+        """How many they are."""
+        return len(self.medians)
 
-def step_times(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return `case repeat step step_s`: the time between consecutive step ends of the slowest rank."""
-    ends = steps.groupby(["case", "repeat", "step"], observed=True, sort=True)["end_s"].max().reset_index()
-    before = ends.groupby(["case", "repeat"], observed=True)["end_s"].shift(fill_value=0.0)
-    return ends.assign(step_s=ends["end_s"] - before).drop(columns="end_s")
+    @property
+    def value(self) -> float:
+        """The step time."""
+        return self.estimate.value
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The step time with its interval; without one where a launch took no time at all."""
+        if self.logs is None:
+            return Estimate(value=float(np.median(self.medians)))
+        return level(self.logs).estimate()
+
+    @cached_property
+    def logs(self) -> Vector | None:
+        """The logarithms of its launches; None where there are none."""
+        return np.log(self.medians) if min(self.medians) > 0 else None
 
 
-def sample(launches: Sequence[Vector], seed: Sequence[int], parts: Sequence[Steady] | None = None) -> Sample:
-    """Return the step time of the launches' steps, each a series in order; `seed` fixes the draws.
-
-    `parts` are those that are steady, where they are known.
-    """
+def sample(launches: Sequence[Vector], parts: Sequence[Steady] | None = None) -> Sample:
+    """Return what the launches' steps tell, each a series in order; `parts` are those that are steady."""
     found = parts or [steady(times) for times in launches]
     kept = [np.sort(times[part.start :]) for times, part in zip(launches, found, strict=True)]
-    medians = np.array([_median(times) for times in kept])
     pooled = kept[0] if len(kept) == 1 else np.concatenate(kept)
     return Sample(
-        value=_median(np.sort(medians)),
-        draws=_draws(kept, medians, seed),
-        launches=len(launches),
+        medians=tuple(median(times) for times in kept),
         steps=len(pooled),
         dropped=sum(part.start for part in found),
-        medians=tuple(medians.tolist()),
         unsteady=sum(not part.reached for part in found),
         mean=float(pooled.mean()),
         deviation=float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0,
@@ -108,12 +176,6 @@ def sample(launches: Sequence[Vector], seed: Sequence[int], parts: Sequence[Stea
     )
 
 
-def _median(ordered: Vector) -> float:
-    """Return the median of values in order; far quicker for few of them than what sorts them first."""
-    middle = len(ordered) // 2
-    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
-
-
 def _course(launches: Sequence[Vector]) -> tuple[float, ...]:
     if len(launches) == 1:
         return tuple(launches[0].tolist())
@@ -121,52 +183,18 @@ def _course(launches: Sequence[Vector]) -> tuple[float, ...]:
     return tuple(np.median([times[:shortest] for times in launches], axis=0).tolist())
 
 
-def _draws(kept: list[Vector], medians: Vector, seed: Sequence[int]) -> Vector | None:
-    """Draw medians over resampled launches of medians over resampled steps."""
-    if len(kept) == 1 or not all(times[0] > 0 for times in kept):
-        return None
-    random = np.random.default_rng(list(seed))
-    count, middle = len(kept), np.log(np.median(medians))
-    launches = np.log(medians)
-    within = np.log([_resampled_medians(times, random) for times in kept]) - launches[:, None]
-    between = (launches - middle) * _few_launches(launches, within)
-    chosen = random.integers(0, count, (count, DRAWS))
-    noise = within[chosen, random.integers(0, DRAWS, (count, DRAWS))]
-    return np.asarray(np.exp(middle + np.median(between[chosen] + noise, axis=0)))
-
-
-def _resampled_medians(ordered: Vector, random: np.random.Generator) -> Vector:
-    """Draw medians of resamples: the rank of the median of n uniform draws is a Beta variate."""
-    count = len(ordered)
-    place = random.beta((count + 1) / 2, (count + 1) / 2, DRAWS)
-    return ordered[np.minimum((place * count).astype(np.intp), count - 1)]
-
-
-def _few_launches(launches: Vector, within: Vector) -> float:
-    """Return the factor by which launches must spread for a bootstrap of so few of them to cover.
-
-    Resampling n values spreads sqrt((n - 1) / n) too little, and n - 1 degrees of freedom need Student's
-    quantile (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.4). Only the part
-    of the variance that steps within a launch do not explain is widened; two launches cannot tell the parts.
-    """
-    count = len(launches)
-    total = launches.var(ddof=1)
-    if not total > 0:
-        return 1.0
-    share = max(0.0, 1 - within.var(axis=1).mean() / total) if count > _FEWEST_PARTED else 1.0
-    degrees = count - 1
-    factor = _CALIBRATED.get(count, student_quantile(degrees) / _NORMAL * (count / degrees) ** 0.5)
-    return float(np.sqrt(1 + (factor**2 - 1) * share))
-
-
-def student_quantile(degrees: int) -> float:
+def student_quantile(degrees: float) -> float:
     """Return what Student's t exceeds, to either side, 5 times in 100."""
-    return _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else _NORMAL + 2.372 / degrees
+    if degrees <= len(_STUDENT):
+        known = range(len(_STUDENT), 0, -1)
+        logs = np.log(_STUDENT[::-1])
+        return float(np.exp(np.interp(1 / max(degrees, 1), [1 / each for each in known], logs)))
+    return _NORMAL + 2.372 / degrees + 2.823 / degrees**2
 
 
-def estimate(value: float, draws: Vector | None) -> Estimate:
-    """Return the value with the central 95 % of its draws."""
-    if draws is None or not np.isfinite(draws).all():
+def estimate(value: float, draws: Vector) -> Estimate:
+    """Return the value with the central 95 % of the draws of a bootstrap."""
+    if not np.isfinite(draws).all():
         return Estimate(value=value)
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
@@ -174,24 +202,43 @@ def estimate(value: float, draws: Vector | None) -> Estimate:
 
 
 def ratio(above: Sample, below: Sample, factor: float = 1.0) -> Estimate:
-    """Return factor * above / below; both are resampled, unless they are one and the same."""
+    """Return factor * above / below, from the launches of a run: in pairs where rounds are complete."""
     if above is below:
         return Estimate(value=factor, low=factor, high=factor)
-    value = factor * above.value / below.value
-    if above.draws is None or below.draws is None:
-        return Estimate(value=value)
-    return estimate(value, factor * above.draws / below.draws)
+    pairs = pair_logs(above, below)
+    if pairs is not None:
+        return level(pairs).estimate(factor)
+    if above.logs is None or below.logs is None:
+        return Estimate(value=factor * above.value / below.value)
+    return level(above.logs).over(level(below.logs)).estimate(factor)
 
 
-def samples(steps: pd.DataFrame, seed: int, paces: Paces | None = None) -> dict[str, Sample]:
-    """Return the step time of every case in the table of step times; reproducible case by case."""
-    table = step_times(steps)
-    times = table["step_s"].to_numpy(dtype=np.float64)
-    case, repeat = pd.factorize(table["case"])[0], table["repeat"].to_numpy()
+def pair_logs(above: Sample, below: Sample) -> Vector | None:
+    """Return the logarithms of the ratios of launches of the same rounds, in order.
+
+    None where too few rounds have both: those of one side alone would be lost.
+    """
+    if above.logs is None or below.logs is None:
+        return None
+    other = dict(zip(below.repeats, below.logs.tolist(), strict=False))
+    own = zip(above.repeats, above.logs.tolist(), strict=False)
+    found = [log - other[repeat] for repeat, log in own if repeat in other]
+    complete = len(found) >= _COMPLETE * min(above.launches, below.launches)
+    return np.array(found) if complete and len(found) >= _FEWEST_PAIRS else None
+
+
+def samples(steps: pd.DataFrame, paces: Paces | None = None) -> dict[str, Sample]:
+    """Return the launches of every case.
+
+    `steps` has a row a step and launch, `case repeat step end_s`: when it ended on the last rank.
+    """
+    table = steps.sort_values(["case", "repeat", "step"], kind="stable")
+    case, repeat = table["case"].factorize()[0], table["repeat"].to_numpy()
     new = np.flatnonzero((np.diff(case) != 0) | (np.diff(repeat) != 0)) + 1
     if table.empty:
         return {}
-    launches = np.split(times, new)
+    ends = np.split(table["end_s"].to_numpy(dtype=np.float64), new)
+    launches = [step_times(ends_s) for ends_s in ends]
     found: dict[str, list[int]] = {}
     for place, name in enumerate(table["case"].iloc[[0, *new]].astype(str)):
         found.setdefault(name, []).append(place)
@@ -200,7 +247,7 @@ def samples(steps: pd.DataFrame, seed: int, paces: Paces | None = None) -> dict[
 
     def of_case(case: str, places: Sequence[int]) -> Sample:
         own = [launches[place] for place in places]
-        known = sample(own, (seed, *case.encode()), [parts[place] for place in places])
+        known = sample(own, [parts[place] for place in places])
         beside = [(paces or {}).get((case, int(repeats[place])), ()) for place in places]
         known = replace(known, repeats=tuple(repeats[places].tolist()))
         if list(map(len, beside)) != list(map(len, own)):

@@ -3,56 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any
 
-from pscale.analysis import expect, headline, injected, scaling
-from pscale.analysis.axes import AxisTree
+from pscale.analysis import answers, efficiency_tree, expect, headline, phases, scaling
+from pscale.analysis.answers import DelayCost, Split
 from pscale.analysis.bandwidth import Bandwidth, bandwidths
-from pscale.analysis.bare import Bare, beside_bare
-from pscale.analysis.bubble import Bubble, bubbles
-from pscale.analysis.circumstances import circumstances
-from pscale.analysis.compression import Compressed, compressed
-from pscale.analysis.efficiency import Tree
-from pscale.analysis.evidence import Remark
+from pscale.analysis.bare_collectives import Bare, beside_bare
+from pscale.analysis.crossing import Crossing, crossings
+from pscale.analysis.efficiency_tree import AxisTree, Tree
+from pscale.analysis.environment import circumstances, machine
 from pscale.analysis.expect import Expectation
-from pscale.analysis.fewer_bits import FewerBits, fewer_bits
-from pscale.analysis.findings import Findings
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import Finding, OfACase, Run, grouped
 from pscale.analysis.headline import Headline
-from pscale.analysis.late import Late
-from pscale.analysis.losses import Losses
-from pscale.analysis.machine import machine
-from pscale.analysis.memory import Memory
-from pscale.analysis.models import Model
+from pscale.analysis.interference import Interference, interferences, observations
+from pscale.analysis.loss_scaling import LossScaling, loss_scaling
+from pscale.analysis.lost_time import LostTime, lost_time
+from pscale.analysis.memory import Memory, memory
+from pscale.analysis.merits import Merit, merits
+from pscale.analysis.models import Model, models
 from pscale.analysis.notes import notes
-from pscale.analysis.offload import Offloaded, offloaded
-from pscale.analysis.optimizers import Optimized, optimized
+from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
-from pscale.analysis.ranking import Place
+from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.scaling import Failure, Point
-from pscale.analysis.shortened import SHOWN, shortened
-from pscale.analysis.skipped import Skipped
-from pscale.analysis.splits import best_splits
-from pscale.analysis.threads import ThreadTime
+from pscale.analysis.stragglers import Straggler, stragglers
+from pscale.analysis.threads import ThreadTime, thread_times, with_threads
 from pscale.analysis.timeline import Timeline, timelines
-from pscale.analysis.verdict import Verdict
+from pscale.analysis.truncation import SHOWN, shortened
+from pscale.analysis.verdict import Verdict, verdicts
+from pscale.analysis.warnings import CaseWarning, case_warnings
 from pscale.analysis.what_if import Network, WhatIf, what_if
 
-FORMAT = 1
-
-
-class OfACase(Protocol):
-    """What was found of one case."""
-
-    @property
-    def case(self) -> str:
-        """Its id."""
-        ...
-
-
-Finding = TypeVar("Finding", bound=OfACase)
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,36 +53,46 @@ class Summary:
     repeats: int
     verdicts: tuple[Verdict, ...]  # one a series
     points: tuple[Point, ...]
+    launch_steps_s: Mapping[str, tuple[float, ...]]  # the step time of every launch that ended well, by case
     trees: tuple[Tree, ...]
     phase_trees: tuple[Tree, ...]
     axis_trees: tuple[AxisTree, ...]
-    losses: tuple[Losses, ...]
+    lost_time: tuple[LostTime, ...]
     phases: tuple[PhaseTime, ...]
     ranks: tuple[RankTime, ...]
     calls: tuple[CallTime, ...]
+    merits: tuple[Merit, ...]  # figures of merit of workloads
     bandwidths: tuple[Bandwidth, ...]  # of bare collectives
     bares: tuple[Bare, ...]  # what the network gives to `calls`, as another run measured it
     ranking: tuple[Place, ...]  # group by group, fastest plan first
+    crossings: tuple[Crossing, ...]  # variants over a swept number, in pairs
     memory: tuple[Memory, ...]
-    bubbles: tuple[Bubble, ...]
-    compressed: tuple[Compressed, ...]  # cases that differ in compression alone
-    precision: tuple[FewerBits, ...]  # cases that differ in precision alone
-    skipped: tuple[Skipped, ...]  # steps of cases whose loss is scaled
-    offloaded: tuple[Offloaded, ...]  # cases that differ in offload alone
-    optimizers: tuple[Optimized, ...]  # cases that differ in optimizer alone
+    loss_scaling: tuple[LossScaling, ...]  # steps of cases whose loss is scaled
     models: tuple[Model, ...]  # one a series; empty if not asked for
-    wait: WaitMap | None  # of the largest case
+    wait: WaitMap | None  # of the case that waits most
     timelines: tuple[Timeline, ...]  # of some traced cases, to look at
     what_ifs: tuple[WhatIf, ...]  # on the networks that were asked about
-    remarks: tuple[Remark, ...]
+    warnings: tuple[CaseWarning, ...]
     expectations: tuple[Expectation, ...]
+    interference: tuple[Interference, ...]
     failures: tuple[Failure, ...]
     threads: tuple[ThreadTime, ...]
-    late: tuple[Late, ...]  # ranks that the others wait for
-    answers: tuple[str, ...]  # to what the suite asks beside scaling
+    stragglers: tuple[Straggler, ...]  # ranks that the others wait for
+    splits: tuple[Split, ...]  # of the same cores into ranks and threads
+    delay_costs: tuple[DelayCost, ...]  # of injected delays
     notes: tuple[str, ...]  # how to read the intervals and rates of this run
     provenance: tuple[tuple[str, str], ...]  # all that is known of what made the run: dotted names and values
     given: str  # the suite's file
+    source: Run | None = field(default=None, repr=False, compare=False)  # of findings that few ask for
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs to draw: not the frames."""
+        return {**self.__dict__, "source": None}
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of all cases."""
+        return {point.case: point.label for point in self.points}
 
     @cached_property
     def series(self) -> dict[str, list[Point]]:
@@ -113,18 +107,44 @@ class Summary:
     @property
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
+        turning = headline.of_crossings(self.crossings)
         if self.bandwidths:
             found = headline.of_network(self.bandwidths)
         elif self.side_by_side and self.ranking:
-            found = headline.of_plans(self.ranking, self.points)
+            found = (*turning, *headline.of_plans(self._untold, self.points, self.interference))
         else:
-            found = headline.of_series(self.verdicts)
+            found = (*headline.of_series(self.verdicts), *turning)
         return (*found, *(Headline(topic="", text=answer) for answer in self.answers))
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What the suite asks beside scaling, in sentences."""
+        groups = grouped(self.splits, lambda split: split.group)
+        best = (answers.best_split(own) for own in groups.values())
+        return (*best, *map(answers.delay_cost, self.delay_costs))
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """A line a series; none for variants side by side, which a ranking compares."""
+        if self.side_by_side or self.bandwidths:
+            return ()
+        return tuple(outcomes(self.suite, self.verdicts, self._by_case, self.lost_time))
+
+    @property
+    def _untold(self) -> list[Place]:
+        """Return the ranking without plans that a sentence on a crossing compares."""
+        told = {
+            case
+            for crossing in self.crossings
+            for each in crossing.values
+            for case in (each.case, each.reference_case)
+        }
+        return [place for place in self.ranking if place.case not in told]
 
     @property
     def oversubscribed(self) -> str:
         """Whether ranks share cores, in words; empty if none do."""
-        return headline.oversubscribed(self.remarks, self.points)
+        return headline.oversubscribed(self.warnings, self.points)
 
     def point(self, case: str) -> Point:
         """Return the case of that id."""
@@ -142,7 +162,13 @@ class Summary:
     @property
     def passed(self) -> bool:
         """Whether every case ran well and every expectation is known to hold."""
-        return self.complete and all(expectation.held for expectation in self.expectations)
+        return self.complete and all(each.answer == "holds" for each in self.expectations)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nothing failed, and yet not every expectation is known to hold or not."""
+        answers = {each.answer for each in self.expectations}
+        return self.complete and "undecided" in answers and answers <= {"holds", "undecided"}
 
 
 def summarise(
@@ -155,64 +181,97 @@ def summarise(
 ) -> Summary:
     """Work out all findings of a run; with `short`, of very many cases those on as many as are shown.
 
-    Its traced cases are replayed on other `networks`, by name; `predict` are the sizes to foretell, None for
+    Its traced cases are simulated on other `networks`, by name; `predict` are the sizes to predict, None for
     no models at all. Its calls are set beside those of a run of `bare` collectives.
     """
     whole, run = run, shortened(run) if short else run
-    found = Findings(run)
-    points, times, planned = found.points, found.times, run.planned
-    phases, calls, memory, threads = found.phases, found.calls, found.memory, found.threads
-    shown = timelines(run)
-    order = {point.case: place for place, point in enumerate(points)}
-
-    def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        return tuple(sorted(findings, key=lambda finding: order[finding.case]))
-
+    times = scaling.step_samples(run)
+    points = scaling.points(run, times)
+    bases, threads = scaling.bases(points), thread_times(run)
+    launches, of_phases = efficiency_tree.launches(run), efficiency_tree.phases(run)
+    trees = with_threads(efficiency_tree.trees(launches, points), threads)
+    axis_trees = efficiency_tree.axis_trees(run, launches)
+    lost = lost_time(launches, trees, bases, threads)
+    spent, ranks, calls = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
+    scales, late, shown = loss_scaling(run), stragglers(run), timelines(run)
+    observed = observations(run.ranks)
+    warned = case_warnings(run, points, times, observed, stragglers=late, loss_scaling=scales)
+    sharing = headline.sharing(warned)
+    ranked = ranking(run.planned, points, times, Spent(phases=spent, calls=calls, sharing=sharing))
+    found = merits(run)
+    expected = expect.expectations(run, points, trees, found)
+    taken = interferences(observed, points, threads)
+    costs: dict[str, Iterable[OfACase]] = {
+        "phases": spent,
+        "ranks": ranks,
+        "axes": axis_trees,
+        "trees": trees.values(),
+        "lost_time": lost.values(),
+        "stragglers": late,
+        "threads": threads,
+        "interference": taken.values(),
+        "expectations": expected,
+    }
     return Summary(
-        run=str(run.document.get("run") or run.path.name),
-        path=str(run.path),
-        suite=str(run.suite.get("name", "")),
-        title=_title(run, points),
-        scaling=str(run.suite.get("scaling", "")),
-        machine=machine(whole),
-        launches=len(whole.cases),
-        repeats=int(run.document.get("repeats") or 1),
-        verdicts=found.verdicts,
+        **_of_document(whole, points),
+        verdicts=verdicts(points, run.planned, costs),
         points=points,
-        trees=ordered(found.trees.values()),
-        phase_trees=ordered(found.phase_trees),
-        axis_trees=ordered(found.axis_trees),
-        losses=ordered(found.losses.values()),
-        phases=ordered(phases),
-        ranks=ordered(found.ranks),
-        calls=ordered(calls),
+        launch_steps_s=_launch_steps_s(run),
+        trees=_ordered(points, trees.values()),
+        phase_trees=_ordered(points, efficiency_tree.phase_trees(of_phases, bases, launches)),
+        axis_trees=_ordered(points, axis_trees),
+        lost_time=_ordered(points, lost.values()),
+        phases=_ordered(points, spent),
+        ranks=_ordered(points, ranks),
+        calls=_ordered(points, calls),
+        merits=_ordered(points, found),
         bandwidths=bandwidths(run),
-        bares=ordered(beside_bare(calls, planned, bare) if bare else ()),
-        compressed=compressed(planned, points, phases, calls),
-        precision=fewer_bits(planned, points, memory, calls),
-        offloaded=offloaded(run, points, memory),
-        optimizers=optimized(planned, points, phases, memory),
-        ranking=found.ranking,
-        memory=ordered(memory),
-        bubbles=ordered(bubbles(run, phases, calls)),
-        skipped=ordered(found.skipped),
-        models=() if predict is None else found.models(predict),
-        wait=found.largest_wait(),
+        bares=_ordered(points, beside_bare(calls, run.planned, bare) if bare else ()),
+        ranking=ranked,
+        crossings=crossings(run, points, times),
+        memory=_ordered(points, memory(run)),
+        loss_scaling=_ordered(points, scales),
+        models=models(points, times, of_phases, asked=predict, sharing=sharing, seed=run.seed),
+        wait=phases.wait_map(run, phases.by_waiting(points, spent)),
         timelines=shown,
-        what_ifs=ordered(what_if(run, networks or {})),
-        remarks=found.remarks,
-        expectations=expect.expectations(run, points, found.trees),
+        what_ifs=_ordered(points, what_if(run, networks or {})),
+        warnings=warned,
+        expectations=expected,
+        interference=_ordered(points, taken.values()),
         failures=scaling.failures(whole)[: SHOWN if run is not whole else None],
-        late=ordered(found.late),
-        threads=ordered(threads),
-        answers=(*best_splits(planned, points, times, threads), *injected.costs(run, points, times)),
-        notes=tuple(notes(run, points, found.trees, bare=bare, traced=bool(shown))),
-        provenance=tuple(circumstances(whole).items()),
-        given=str(run.suite.get("given") or ""),
+        stragglers=_ordered(points, late),
+        threads=_ordered(points, threads),
+        splits=tuple(answers.splits(run.planned, points, times, threads)),
+        delay_costs=tuple(answers.delay_costs(run, points, times)),
+        notes=tuple(notes(run, points, times, bare=bare, traced=bool(shown))),
+        source=run,
     )
 
 
-def _title(run: Run, points: Iterable[Point]) -> str:
-    """Return the heading of the report and of every figure; lateness on purpose is part of it."""
-    title = str(run.suite.get("title") or run.suite.get("name", ""))
-    return f"{title} (with injected lateness)" if any(point.injected for point in points) else title
+def _launch_steps_s(run: Run) -> Mapping[str, tuple[float, ...]]:
+    good = run.cases[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
+    return {str(case): tuple(map(float, times)) for case, times in good.groupby("case")["step_s"]}
+
+
+def _ordered(points: Sequence[Point], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings on cases in the order of `points`."""
+    order = {point.case: place for place, point in enumerate(points)}
+    return tuple(sorted(findings, key=lambda finding: order[finding.case]))
+
+
+def _of_document(run: Run, points: Sequence[Point]) -> dict[str, Any]:
+    """Return what is known of a run without its times; injected delays are part of its title."""
+    suite = run.suite
+    title = str(suite.get("title") or suite.get("name", ""))
+    return {
+        "run": str(run.document.get("run") or run.path.name),
+        "path": str(run.path),
+        "suite": str(suite.get("name", "")),
+        "title": f"{title} (with injected delays)" if any(point.injected for point in points) else title,
+        "scaling": str(suite.get("scaling", "")),
+        "machine": machine(run),
+        "launches": len(run.cases),
+        "repeats": int(run.document.get("repeats") or 1),
+        "provenance": tuple(circumstances(run).items()),
+        "given": str(suite.get("given") or ""),
+    }

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.efficiency import Tree
+from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, records
+from pscale.analysis.wording import percent
 
 _LAUNCH = ["case", "repeat"]
 _TOLD = 0.01  # of the time of a rank's cores: less is not worth a word
@@ -100,14 +101,14 @@ def split(cpu_s: Sequence[float], threads: int, compute_s: float, wall_s: float)
     Of what a thread used no more than the compute wall counts: the rest it span, waiting for work or in MPI.
     """
     main, *others = (min(used_s, compute_s) for used_s in _padded(cpu_s, threads))
-    together_s = max(others, default=compute_s)  # BLAS on several threads
+    several_s = max(others, default=compute_s)  # BLAS on several threads
     cores_s = threads * wall_s
     return {
         "efficiency": (main + sum(others)) / (threads * compute_s),
         "used": (main + sum(others)) / cores_s,
         "in_mpi": threads * (wall_s - compute_s) / cores_s,
-        "single": len(others) * (compute_s - together_s) / cores_s,
-        "imbalance": sum(together_s - other for other in others) / cores_s,
+        "single": len(others) * (compute_s - several_s) / cores_s,
+        "imbalance": sum(several_s - other for other in others) / cores_s,
         "off_core": (compute_s - main) / cores_s,
     }
 
@@ -148,5 +149,5 @@ def lost(time: ThreadTime) -> str:
     told = sorted((name for name in words if shares[name] >= _TOLD), key=lambda name: -shares[name])
     if not told:
         return ""
-    first, *others = ((f"{shares[name]:.0%}", words[name]) for name in told)
+    first, *others = ((percent(shares[name]), words[name]) for name in told)
     return ", ".join([f"{first[0]} of their time {first[1]}", *map(" ".join, others)])

@@ -1,17 +1,21 @@
-"""One step of traced launches as it really ran: what every rank did when, to be drawn."""
+"""Traced launches: their events, which of them belong together, and one step of them to be drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from pscale.analysis.frames import Run
-from pscale.analysis.traced import Note, Traced, listed, notes, traced
+from pscale.analysis.frames import Run, records
 from pscale.errors import ResultsError
+from pscale.results import store
+from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
 
 PARTS = ("data", "forward", "backward", "input", "weight", "sync", "update")
 INSIDE = ("wait", "exchange", "injected")
@@ -60,15 +64,16 @@ def timelines(run: Run) -> tuple[Timeline, ...]:
     These are cases on most ranks whose plans differ, pipelines if there are any, at most MOST_CASES.
     """
     found = []
-    for launch in _shown(run, traced(run)):
+    for launch in shown(run, traced(run)):
         with suppress(ResultsError):  # a file that is cut; `pscale trace` says so
             found.append(_timeline(run, launch))
     return tuple(found)
 
 
-def _shown(run: Run, launches: Sequence[Traced]) -> list[Traced]:
+def shown(run: Run, launches: Sequence[Traced]) -> list[Traced]:
+    """Return the launches that the report draws."""
     known = [launch for launch in launches if launch.case in run.planned]
-    piped = [launch for launch in known if _stages(run, launch.case) > 1] or known
+    piped = [launch for launch in known if stages(run, launch.case) > 1] or known
     most = max((launch.ranks for launch in piped), default=0)
     by_plan: dict[str, Traced] = {}
     for launch in piped:
@@ -81,14 +86,15 @@ def _plan(run: Run, case: str) -> Any:
     return run.planned[case].get("plan", {})
 
 
-def _stages(run: Run, case: str) -> int:
+def stages(run: Run, case: str) -> int:
+    """Return how many stages the pipeline of a case has."""
     return int(_plan(run, case).get("pp", 1))
 
 
 def _timeline(run: Run, launch: Traced) -> Timeline:
-    step = _typical_step(run, launch)
+    step = typical_step(run, launch)
     ranks = tuple(range(0, launch.ranks, -(-launch.ranks // MOST_RANKS)))
-    table = notes(run, launch, ranks=ranks, steps=range(step, step + 1))
+    table = launch_events(run, launch, ranks=ranks, steps=range(step, step + 1))
     own = table[table["kind"] == "step"]
     began, length = int(own["enter"].min()), int(own["leave"].max() - own["enter"].min())
     table = table.assign(enter=table["enter"] - began, leave=table["leave"] - began)
@@ -98,16 +104,21 @@ def _timeline(run: Run, launch: Traced) -> Timeline:
         step=step,
         ranks=ranks,
         of_ranks=launch.ranks,
-        stages=_stages(run, launch.case),
+        stages=stages(run, launch.case),
         length_s=length * 1e-9,
         spans=tuple(_spans(table, length * _VISIBLE)),
     )
 
 
-def _typical_step(run: Run, launch: Traced) -> int:
-    """Return the step whose length, on the slowest rank, is nearest to the median."""
+def kept_steps(run: Run, launch: Traced) -> int:
+    """Return of how many steps, from the first, the events were kept."""
+    return 1 + store.largest(run.path / "data", "events", launch.case, launch.repeat, "step")
+
+
+def typical_step(run: Run, launch: Traced) -> int:
+    """Return the step of those that were kept whose length, on the slowest rank, is nearest to the median."""
     steps = run.ends[(run.ends["case"] == launch.case) & (run.ends["repeat"] == launch.repeat)]
-    ends = steps.set_index("step")["end_s"]
+    ends = steps.set_index("step")["end_s"].head(kept_steps(run, launch))
     lengths = ends.diff().fillna(ends)
     return int((lengths - lengths.median()).abs().to_numpy().argmin())
 
@@ -116,31 +127,203 @@ def _spans(table: pd.DataFrame, visible: float) -> Iterator[Span]:
     """Yield what is long enough to be seen, rank by rank; a part that lies in another rank's too."""
     for rank, rows in table.groupby("rank"):
         assert isinstance(rank, int)
-        for note in listed(rows):
-            if note.kind == "phase":
-                yield _part(rank, note)
-            elif note.kind == "injected":
-                yield _inside(rank, "injected", note.enter, note.leave)
-            elif note.kind in ("call", "root", "completed"):
-                over = note.enter + note.wait
-                if note.wait > visible:
-                    yield _inside(rank, "wait", note.enter, over)
-                if note.leave - over > visible:
-                    yield _inside(rank, "exchange", over, note.leave)
+        for event in rows_of_events(rows):
+            if event.kind == "phase":
+                yield _part(rank, event)
+            elif event.kind == "injected":
+                yield _inside(rank, "injected", event.enter, event.leave)
+            elif event.kind in ("call", "root", "completed"):
+                over = event.enter + event.wait
+                if event.wait > visible:
+                    yield _inside(rank, "wait", event.enter, over)
+                if event.leave - over > visible:
+                    yield _inside(rank, "exchange", over, event.leave)
 
 
-def _part(rank: int, note: Note) -> Span:
-    kind, _, numbers = note.label.partition(" ")
-    micro, _, part = numbers.partition(".")
+def _part(rank: int, event: Event) -> Span:
+    kind, _, numbers = event.label.partition(" ") if event.label.split(" ")[0] in PARTS else ("", "", "")
+    micro, _, part = numbers.partition(".") if numbers.replace(".", "").isdecimal() else ("", "", "")
     return Span(
         rank=rank,
-        kind=kind if kind in PARTS else note.phase,
+        kind=kind or event.phase,
         micro=int(micro) if micro else None,
         part=int(part or 0),
-        start_s=note.enter * 1e-9,
-        stop_s=note.leave * 1e-9,
+        start_s=event.enter * 1e-9,
+        stop_s=event.leave * 1e-9,
     )
 
 
 def _inside(rank: int, kind: str, enter: int, leave: int) -> Span:
     return Span(rank=rank, kind=kind, micro=None, part=0, start_s=enter * 1e-9, stop_s=leave * 1e-9)
+
+
+HOW = "run the suite again with `--set trace=true`"
+_TIMES = ("enter", "leave", "wait")
+_ARRIVALS = ("call", "root", "posted")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A launch whose events were kept."""
+
+    case: str
+    repeat: int
+    label: str
+    ranks: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a launch: its rows of `launch_events`, with a title."""
+
+    title: str
+    events: pd.DataFrame
+
+    @cached_property
+    def began(self) -> int:
+        """When the first rank began it."""
+        return int(self._ends["enter"].min())
+
+    @property
+    def length(self) -> int:
+        """Until the last rank had ended it."""
+        return int(self._ends["leave"].max()) - self.began
+
+    @property
+    def _ends(self) -> pd.DataFrame:
+        return self.events[self.events["kind"] == "step"]
+
+    @cached_property
+    def ranks(self) -> Mapping[int, pd.DataFrame]:
+        """The events of every rank, from the beginning of the step on."""
+        moved = self.events.assign(**{name: self.events[name] - self.began for name in ("enter", "leave")})
+        return {int(rows["rank"].iloc[0]): rows for _, rows in moved.groupby("rank")}
+
+
+class Event(NamedTuple):
+    """A row of `events`; `row` is its index."""
+
+    row: int
+    step: int
+    phase: str
+    kind: str
+    label: str
+    axis: str
+    verb: str
+    bytes: int
+    request: int
+    partner: int
+    enter: int
+    leave: int
+    wait: int
+
+
+def rows_of_events(table: pd.DataFrame) -> Iterator[Event]:
+    """Yield the events one by one."""
+    columns = (table[name].tolist() for name in Event._fields[1:])
+    return map(Event, table.index.tolist(), *columns)
+
+
+def traced(run: Run) -> list[Traced]:
+    """Return the launches that ended well and whose events were kept, in the order of the suite."""
+    kept = {path.name for path in store.part_paths(run.path / "data", "events")}
+    if not kept:
+        return []
+    good = run.cases[run.cases["status"] == "ok"]
+    order = {case: place for place, case in enumerate(run.planned)}
+    found = [
+        Traced(
+            case=str(row["case"]),
+            repeat=int(row["repeat"]),
+            label=str(row["label"]),
+            ranks=int(row["ranks"]),
+        )
+        for row in records(good[["case", "repeat", "label", "ranks"]])
+        if store.part_path(Path(), "events", row["case"], row["repeat"]).name in kept
+    ]
+    return sorted(found, key=lambda launch: (order.get(launch.case, len(order)), launch.repeat))
+
+
+def launch_events(
+    run: Run, launch: Traced, *, ranks: Sequence[int] | None = None, steps: range | None = None
+) -> pd.DataFrame:
+    """Return the events of a launch rank by rank in the order in which they ended, times in whole ns.
+
+    Columns are those of the table `events`, with `enter`, `leave` and `wait` for its times in seconds. With
+    `ranks` or `steps`, the events of those alone; raises ResultsError where the file cannot be read.
+    """
+    chosen: dict[str, Sequence[int]] = {}
+    if ranks is not None:
+        chosen["rank"] = ranks
+    if steps is not None:
+        chosen["step"] = steps
+    part = store.read_part(run.path / "data", "events", launch.case, launch.repeat, chosen)
+    table: pd.DataFrame = part.to_pandas()
+    for name in _TIMES:
+        table[name] = np.rint(table[f"{name}_s"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    if table.empty:
+        raise ResultsError(f"{launch.label}, launch {launch.repeat + 1}: its events are empty")
+    return table.drop(columns=[*(f"{name}_s" for name in _TIMES), "post_s"])
+
+
+def messages(table: pd.DataFrame) -> pd.DataFrame:
+    """Return both ends of every message: indices `start` of the send, `end` of what completed the receive."""
+    posted = table[(table["kind"] == "posted") & table["verb"].isin(BETWEEN_TWO)]
+    sides = {}
+    for verb, ends in (("send", ("rank", "partner")), ("receive", ("partner", "rank"))):
+        side = posted[posted["verb"] == verb].reset_index(names=verb)
+        side = side.rename(columns=dict(zip(ends, ("from", "to"), strict=True)))
+        side["number"] = side.groupby(["axis", "from", "to"]).cumcount()
+        sides[verb] = side
+    pair = ["axis", "from", "to", "number"]
+    both = sides["send"][[*pair, "send"]].merge(sides["receive"][[*pair, "receive", "request"]], on=pair)
+    found = both.merge(_completed(table), left_on=["to", "request"], right_on=["rank", "request"])
+    return found.rename(columns={"send": "start", "completed": "end"})[["start", "end"]]
+
+
+def waits(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the calls of several ranks in which somebody waited.
+
+    Index `start` is the call of the rank that came last, or of the root that the others depend on; `end` is
+    the call of one that waited for it.
+    """
+    arrived = table[table["kind"].isin(_ARRIVALS) & ~table["verb"].isin(BETWEEN_TWO)].reset_index(names="row")
+    arrived["number"] = arrived.groupby(["rank", "axis", "group"]).cumcount()
+    call = ["axis", "group", "number"]
+    depended_on = np.where(
+        arrived["verb"].isin(FROM_ROOT), arrived["kind"] == "root", ~_waits_as_root(arrived)
+    )
+    causes = arrived[depended_on].sort_values("enter", kind="stable").drop_duplicates(call, keep="last")
+    both = arrived[[*call, "row", "rank", "kind", "request"]].merge(
+        causes[[*call, "row"]], on=call, suffixes=("", "_last")
+    )
+    both = both.merge(_completed(table), on=["rank", "request"], how="left")
+    started = both["kind"] == "posted"
+    both["end"] = both["row"].where(~started, both["completed"])
+    both = both[both["end"].notna()].astype({"end": np.int64})
+    waited = table["wait"].reindex(both["end"]).to_numpy() > 0
+    found = both[waited & (both["row"] != both["row_last"])]
+    return found.rename(columns={"row_last": "start"})[["start", "end"]]
+
+
+def _waits_as_root(arrived: pd.DataFrame) -> pd.Series:
+    """Tell which rows depend on others of their call and nobody on them: a root that gathers."""
+    return arrived["verb"].isin(TO_ROOT) & (arrived["kind"] == "root")
+
+
+def _completed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the first row that relied on each started call."""
+    rows = table[table["kind"] == "completed"].reset_index(names="completed")
+    return rows.drop_duplicates(["rank", "request"])[["rank", "request", "completed"]]
+
+
+def under_way(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the events that started a call, in that order, with `leave` when it was there.
+
+    That is the end of the call that found it complete or made it so, else of the last event.
+    """
+    over = table[table["kind"].isin(("polled_complete", "completed"))].drop_duplicates(["rank", "request"])
+    posted = table[table["kind"] == "posted"].drop(columns="leave")
+    both = posted.merge(over[["rank", "request", "leave"]], on=["rank", "request"], how="left")
+    both["leave"] = both["leave"].fillna(table["leave"].max()).astype(np.int64)
+    return both.sort_values(["rank", "enter"], kind="stable", ignore_index=True)

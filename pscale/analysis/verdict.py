@@ -1,100 +1,171 @@
-"""Two sentences on a series: how well its largest case scales, and what costs it most."""
+"""The verdict on a series: how well its largest case scales, what costs it most, and what to do about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from pscale.analysis.axes import AxisTree
-from pscale.analysis.injected import warning
-from pscale.analysis.late import Late, sentence
-from pscale.analysis.losses import Losses
+from pscale.analysis.advice import Planned, advice
+from pscale.analysis.answers import NOT_OF_THIS_MACHINE, injection_warning
+from pscale.analysis.efficiency_tree import AxisTree, Tree
+from pscale.analysis.expect import Expectation
+from pscale.analysis.frames import OfACase, by_case, is_program
+from pscale.analysis.interference import Interference
+from pscale.analysis.lost_time import LOSSES, LostTime
 from pscale.analysis.phases import PhaseTime, RankTime
-from pscale.analysis.remedy import Planned, remedy
-from pscale.analysis.scaling import Point
+from pscale.analysis.scaling import Point, by_series
+from pscale.analysis.stats import Estimate
+from pscale.analysis.stragglers import Straggler, sentence
 from pscale.analysis.threads import ThreadTime, lost
+from pscale.analysis.wording import duration, percent
+from pscale.analysis.wording import rate as write_rate
 
-_VAGUE = 0.30  # an interval of an efficiency wider than this
+VAGUE = 0.30  # an interval of an efficiency wider than this decides nothing
+_FIRM = 0.03  # half-width of an efficiency inside a step that is worth stating despite interference
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
+_GAINED = 0.05  # computation above 1 by more: efficiency leaves out slow steps that lost time counts
 _TELLING = 0.25  # of the largest loss: what is waited for one rank, if that is to explain it
 
+_EXPLAINED_BY_RANKS = ("imbalance", "serialisation")  # a rank stopped in a call prolongs the transfer
 _OF_AXES = ("serialisation", "transfer")  # losses of which every axis has its factor
 _EVERYWHERE = {  # losses that are in no phase more than in others
     "scaling": (
-        "computation scaling",
+        "computation",
         ": the same work takes more core time than in the base case, "
         "as when cores share memory bandwidth, caches or clock",
     ),
     "copy": ("copying", " into and out of communication buffers"),
-    "offload": ("waiting for what is offloaded", ": the file is read no faster than the step needs it"),
+    "offload": ("stalls for offloaded data", ": the file is read no faster than the step needs it"),
     "unaccounted": ("unaccounted time", ", which belongs to no phase"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What to read first about one series."""
+    """What to read first about one series: every number in it is a cell of a table of the report."""
 
     series: str
     case: str  # the largest that was measured; empty without any
     efficiency: str
-    loss: str
-    cause: str  # threads scaling imbalance serialisation transfer together copy offload unaccounted, or empty
-    remedy: str = ""  # what helps against it
+    answer: Literal["", "holds", "undecided", "falls short"] = ""  # to what is expected; vague: undecided
+    demand: str = ""  # what is expected of the efficiency, such as "≥ 85.0%"
+    interference: str = ""  # said first, and instead of a cause
+    loss: str = ""
+    cause: str = ""  # one of the shares of `LostTime`, or empty
+    advice: str = ""  # what to do about it
+    compares_sizes: bool = True
+
+    @property
+    def sentences(self) -> str:
+        """All that is said of the series; without sizes to compare, what costs most comes first."""
+        said = (self.efficiency, self.loss) if self.compares_sizes else (self.loss, self.efficiency)
+        return " ".join(filter(None, (self.interference, *said, self.advice)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What a step costs and where: of all cases, or of one."""
+    """What a step of one case costs and where."""
 
-    losses: Mapping[str, Losses]
     phases: Sequence[PhaseTime]
     ranks: Sequence[RankTime]
     axes: Sequence[AxisTree]
-    late: Sequence[Late] = ()
+    lost_time: Sequence[LostTime] = ()
+    trees: Sequence[Tree] = ()
+    stragglers: Sequence[Straggler] = ()
     threads: Sequence[ThreadTime] = ()
-
-    def of(self, case: str) -> Costs:
-        """Return those of one case."""
-        phases, ranks, axes, late, threads = (found.get(case, []) for found in self._by_case)
-        losses = {case: self.losses[case]} if case in self.losses else {}
-        return Costs(losses=losses, phases=phases, ranks=ranks, axes=axes, late=late, threads=threads)
-
-    @cached_property
-    def _by_case(self) -> tuple[dict[str, list[Any]], ...]:
-        """Phases, ranks, axes, late ranks and threads, each by case."""
-        found: list[dict[str, list[Any]]] = []
-        for parts in (self.phases, self.ranks, self.axes, self.late, self.threads):
-            by_case: dict[str, list[Any]] = {}
-            for part in parts:
-                by_case.setdefault(part.case, []).append(part)
-            found.append(by_case)
-        return tuple(found)
+    interference: Sequence[Interference] = ()
+    expectations: Sequence[Expectation] = ()
 
 
-def verdict(series: str, points: Sequence[Point], costs: Costs, planned: Mapping[str, Planned]) -> Verdict:
-    """Return the verdict on the points of one series; `planned` are the settings of its cases."""
+def verdicts(
+    points: Iterable[Point], planned: Mapping[str, Planned], findings: Mapping[str, Iterable[OfACase]]
+) -> tuple[Verdict, ...]:
+    """Return the verdict on every series; `findings` are those of `Costs` on all cases, by name."""
+    of_case: dict[str, Mapping[str, Sequence[Any]]] = {name: by_case(all_) for name, all_ in findings.items()}
+
+    def costs(case: str) -> Costs:
+        return Costs(**{name: own.get(case, ()) for name, own in of_case.items()})
+
+    return tuple(verdict(name, own, costs, planned) for name, own in by_series(points).items())
+
+
+def verdict(
+    series: str, points: Sequence[Point], costs: Callable[[str], Costs], planned: Mapping[str, Planned]
+) -> Verdict:
+    """Return the verdict on the points of one series, given the costs and the settings of its cases."""
     good = [point for point in points if point.step_s]
     if not good:
-        return Verdict(series=series, case="", efficiency=_nothing(points), loss="", cause="")
+        return Verdict(series=series, case="", efficiency=_nothing(points))
     largest = max(good, key=lambda point: (point.cores, point.ranks))
-    cause, text = _largest_loss(costs.of(largest.case))
-    return Verdict(
+    own, base = costs(largest.case), next((point for point in points if point.base), largest)
+    asked = _asked(own.expectations)
+    found = Verdict(
         series=series,
         case=largest.case,
-        efficiency=_injected(largest) + _efficiency(largest, points, good),
-        loss=text,
-        cause=cause,
-        remedy=""
-        if largest.injected
-        else _remedy(cause, costs.of(largest.case).axes, planned.get(largest.case, {})),
+        answer=_answer(asked, largest.efficiency),
+        demand=asked.bounds if asked else "",
+        efficiency="",
+        compares_sizes=largest.scaling != "throughput",
     )
+    said = _efficiency(largest, points, good, found)
+    taken = max(
+        (*own.interference, *costs(base.case).interference), key=lambda each: each.share, default=None
+    )
+    cause, loss, share = _largest_loss(own, of_program=is_program(planned.get(largest.case, {})))
+    if taken and taken.explains(share) and not largest.injected:
+        return replace(found, efficiency=said, interference=instead(taken), loss=_inside(own.trees))
+    axis = _costliest(own.axes, cause).axis if own.axes and cause in _OF_AXES else ""
+    known = "" if largest.injected else advice(cause, axis, planned.get(largest.case, {}))
+    found = replace(found, efficiency=said, loss=loss, cause=cause, advice=known)
+    return _with_injection(found, largest) if largest.injected else found
 
 
-def _injected(largest: Point) -> str:
-    return f"{warning(largest)} " if largest.injected else ""
+def _with_injection(verdict: Verdict, point: Point) -> Verdict:
+    """Say in the first sentence that delays were injected, and which unless the name of the series does."""
+    if not verdict.compares_sizes and point.injected in verdict.series:
+        loss = f"{NOT_OF_THIS_MACHINE}; {verdict.loss[0].lower()}{verdict.loss[1:]}"
+        return replace(verdict, loss=loss)
+    return replace(verdict, efficiency=f"{injection_warning(point)} {verdict.efficiency}")
+
+
+def _asked(expectations: Iterable[Expectation]) -> Expectation | None:
+    """Return what is expected of the efficiency: of several demands the one that is furthest from holding."""
+    order = ("falls short", "undecided", "holds")
+    found = [each for each in expectations if each.metric == "efficiency" and each.answer in order]
+    return min(found, key=lambda each: order.index(each.answer), default=None)
+
+
+def _answer(asked: Expectation | None, known: Estimate | None) -> Any:
+    if asked is not None:
+        return asked.answer
+    return "undecided" if known and known.low is not None and _vague(known) else ""
+
+
+def _vague(known: Estimate) -> bool:
+    return known.low is not None and known.high is not None and known.high - known.low > VAGUE
+
+
+def instead(taken: Interference) -> str:
+    """Say what others took, which is said instead of a cause."""
+    return f"{taken.sentence}: these times are not the program's alone. Free the machine and measure again."
+
+
+def _inside(trees: Sequence[Tree]) -> str:
+    """Say how efficient steps were inside, where that is firm although the machine was not its own."""
+    known = next((tree.parallel for tree in trees), None)
+    if known is None or known.low is None or known.high is None or known.high - known.low > 2 * _FIRM:
+        return ""
+    return f"Inside a step, parallel efficiency is {percent(known.value)}{interval(known)}."
+
+
+def interval(known: Estimate) -> str:
+    """Return the interval of a share in words; empty without one."""
+    if known.low is None or known.high is None:
+        return ""
+    if known.stated is None:
+        return " (its 95% interval is too wide to state)"
+    return f" (95% interval {percent(known.low)} to {percent(known.high)})"
 
 
 def _nothing(points: Sequence[Point]) -> str:
@@ -103,70 +174,77 @@ def _nothing(points: Sequence[Point]) -> str:
     return "Nothing was measured: no case ended well. The reasons are listed under failed and invalid cases."
 
 
-def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point]) -> str:
+def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], verdict: Verdict) -> str:
     base = next((point for point in points if point.base), None)
     if largest.scaling == "throughput":
-        return f"At {size(largest)} it trains {_throughput(largest)}; the suite compares no sizes."
+        return f"At {size(largest)} {_speed(largest)}."
     if base is None or base.step_s is None:
         failed = base.label if base else "none"
         return (
             f"The base case ({failed}) was not measured, so there is no speed-up and no efficiency; "
-            f"at {size(largest)} it trains {_throughput(largest)}."
+            f"at {size(largest)} {_speed(largest)}."
         )
     if len(good) == 1:
         return (
-            f"Only one size was measured ({size(largest)}, {_throughput(largest)}), "
+            f"Only one size was measured ({size(largest)}, {_rate(largest)}), "
             "so nothing can be said about scaling."
         )
     if largest.efficiency is None:
         return f"The efficiency at {size(largest)} is not known."
-    known = largest.efficiency
-    interval, bounds = "", known.stated
-    if bounds is not None:
-        uncertain = ", which is too uncertain to judge by" if bounds[1] - bounds[0] > _VAGUE else ""
-        interval = f" (95% interval {bounds[0]:.0%} to {bounds[1]:.0%}){uncertain}"
-    elif known.low is not None:
-        interval = f" (its launches, {largest.launches} here, differ too much for an interval)"
-    else:
-        interval = " (no interval: a case has one launch only)"
-    compared = (
-        f"{largest.scaling} scaling keeps {known.value:.0%} of the efficiency of {size(base)}{interval}"
-    )
     missing = [point for point in points if point.cores > largest.cores and not point.step_s]
     tail = (
         f"; {len(missing)} larger {'case has' if len(missing) == 1 else 'cases have'} no result"
         if missing
         else ""
     )
-    return f"At {size(largest)}, {compared}{tail}."
+    return f"{_judged(largest, largest.efficiency, size(base), verdict)}{tail}."
 
 
-def _largest_loss(costs: Costs) -> tuple[str, str]:
-    if not costs.losses:
-        return "", "The steps have no breakdown, so the cause is not known."
-    (losses,) = costs.losses.values()
-    shares = {
-        name: getattr(losses, name)
-        for name in (
-            *("threads", "scaling", "imbalance", "serialisation", "transfer", "together", "copy", "offload"),
-            "unaccounted",
-        )
-    }
-    cause = max(shares, key=lambda name: shares[name])
+def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str:
+    """Say what efficiency is kept, and whether it is what was expected."""
+    said = interval(known) or " (no interval: a case has one launch only)"
+    kept = f"{largest.scaling} scaling keeps {percent(known.value)} of the efficiency of {base}{said}"
+    expected = f"{verdict.demand} is expected"
+    match verdict.answer:
+        case "undecided" if verdict.demand:
+            return f"Undecided: at {size(largest)}, {kept}, which allows both, where {expected}"
+        case "undecided":
+            return f"Undecided: at {size(largest)}, {kept}; more than {100 * VAGUE:.0f} points decide nothing"
+        case "holds" | "falls short":
+            return f"At {size(largest)}, {kept}. That {verdict.answer}: {expected}"
+    return f"At {size(largest)}, {kept}"
+
+
+def _largest_loss(costs: Costs, *, of_program: bool) -> tuple[str, str, float]:
+    """Return the cause of the main loss, a sentence, and its share of the step."""
+    if not costs.lost_time:
+        remedy = " Advice: record its MPI calls, by workload.watch: true." if of_program else ""
+        return "", f"The steps have no breakdown, so the cause is not known.{remedy}", 0.0
+    (lost_time,) = costs.lost_time
+    shares: dict[str, float] = {name: getattr(lost_time, name) for name in LOSSES}
+    beyond = {**shares, "scaling": _of_typical_ranks(lost_time, costs.ranks)}
+    cause = max(beyond, key=lambda name: beyond[name])
     if shares[cause] < _SMALL:
-        return "", f"No single loss reaches {_SMALL:.0%} of the step."
-    costs = replace(costs, late=[late for late in costs.late if late.step_share >= _TELLING * shares[cause]])
+        return "", f"No single loss reaches {_SMALL:.0%} of the step.", shares[cause]
+    costs = replace(
+        costs, stragglers=[each for each in costs.stragglers if each.step_share >= _TELLING * shares[cause]]
+    )
     name, explanation = _explained(cause, costs)
-    if costs.late and cause not in (
-        "imbalance",
-        "serialisation",
-    ):  # one stopped in a call prolongs the transfer
-        explanation += f". {sentence(costs.late[0])}"
-    return cause, f"The largest loss is {name}, {shares[cause]:.0%} of the step{explanation}."
+    if costs.stragglers and cause not in _EXPLAINED_BY_RANKS:
+        explanation += f". {sentence(costs.stragglers[0])}"
+    slow = any(tree.computation and tree.computation.value > 1 + _GAINED for tree in costs.trees)
+    counted = " (slow steps counted)" if slow else ""
+    text = f"The main loss is {name}, {percent(shares[cause])} of the step{counted}{explanation}."
+    return cause, text, shares[cause]
 
 
-def _remedy(cause: str, axes: Sequence[AxisTree], planned: Planned) -> str:
-    return remedy(cause, _costliest(axes, cause).axis if axes and cause in _OF_AXES else "", planned)
+def _of_typical_ranks(lost: LostTime, ranks: Sequence[RankTime]) -> float:
+    """Return what a typical rank computes beyond the base case: the rest is a slow rank's, and imbalance."""
+    if not ranks:
+        return lost.scaling
+    slowest = lost.useful + lost.threads + lost.scaling + lost.imbalance
+    typical = slowest / (1 + ranks[0].excess)
+    return min(lost.scaling, max(0.0, typical - lost.useful - lost.threads))
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:
@@ -181,10 +259,10 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
             return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs)
         case "transfer":
             place = max(costs.phases, key=_network_s).phase + _on_axis(costs.axes, "transfer")
-            return f"transfer in {place}", ": communication itself, when every rank has come to it"
-        case "together":
-            phase = max(costs.phases, key=lambda phase: phase.together_s).phase
-            return f"communication in {phase}", ": waiting or transfer, which the clocks cannot tell apart"
+            return f"transfer in {place}", ": the communication itself, after every rank has arrived"
+        case "wait_or_transfer":
+            phase = max(costs.phases, key=lambda phase: phase.wait_or_transfer_s).phase
+            return f"communication in {phase}", ": waiting or transfer, which the clocks cannot distinguish"
     return _EVERYWHERE[cause]
 
 
@@ -195,12 +273,12 @@ def _network_s(phase: PhaseTime) -> float:
 
 def _by_turns(costs: Costs) -> str:
     """Say why ranks wait for each other though none is slower than the others for long."""
-    if costs.late:
-        said = sentence(costs.late[0])
+    if costs.stragglers:
+        said = sentence(costs.stragglers[0])
         return f": {said[0].lower()}{said[1:]}"
     if costs.axes and _costliest(costs.axes, "serialisation").axis == "pp":
         return ": the stages of a pipeline need each other's results in turn, which is its bubble"
-    return ": ranks are late by turns, which is noise rather than imbalance"
+    return ": different ranks are late in different steps, which is noise rather than imbalance"
 
 
 def _on_axis(axes: Sequence[AxisTree], factor: str) -> str:
@@ -218,7 +296,7 @@ def _slowest(ranks: Sequence[RankTime]) -> str:
     slow = ranks[0]
     host = f" on {slow.host}" if slow.host else ""
     return (
-        f": rank {slow.rank}{host} computes {slow.excess:.0%} longer than a typical rank, "
+        f": rank {slow.rank}{host} computes {percent(slow.excess)} longer than a typical rank, "
         f"most of it in {slow.phase}, and the others wait for it"
     )
 
@@ -229,6 +307,15 @@ def size(point: Point) -> str:
     return ranks if point.threads == 1 else f"{ranks} x {point.threads} threads"
 
 
-def _throughput(point: Point) -> str:
+def _speed(point: Point) -> str:
+    """Say how fast a case is: of a program that is no training, how long its steps are."""
+    if point.step_s and not point.batch:
+        return f"a step takes {duration(point.step_s.value)}"
+    return f"it trains {_rate(point)}"
+
+
+def _rate(point: Point) -> str:
+    if point.step_s and not point.batch:
+        return f"{duration(point.step_s.value)} a step"
     rate = point.samples_per_s
-    return f"{rate.value:.4g} samples/s" if rate else "at an unknown rate"
+    return f"{write_rate(rate.value)} samples/s" if rate else "at an unknown rate"

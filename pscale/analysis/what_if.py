@@ -1,4 +1,4 @@
-"""Recorded steps on networks that are not here, and how long they would take."""
+"""Recorded steps replayed on other networks, and how long they would take."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from pscale.analysis.frames import Run, events, records
 from pscale.errors import UsageError
-from pscale.replay.network import Link
-from pscale.replay.script import script
-from pscale.replay.together import Seat, together
 from pscale.results.events import VERBS, Kind
+from pscale.simulator.network import Link
+from pscale.simulator.program import Position, rank_program, simulate
 
 ALL = "all"
 Network = Mapping[str, Link]  # by axis, or `all`; axes that are not named stay as they were
@@ -43,12 +42,12 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class _Launch:
-    """The notes of all ranks of a launch; axes are numbered in the order of `axes`."""
+class Launch:
+    """The events of all ranks of a launch; axes are numbered in the order of `axes`."""
 
     axes: Sequence[str]
     rows: Sequence[Rows]
-    seats: Sequence[Sequence[Seat]]
+    positions: Sequence[Sequence[Position]]
 
 
 def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
@@ -67,12 +66,12 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
     _check(networks, {str(axis) for axis in table["axis"].cat.categories if axis})
     found = []
     for case, of_case in table.groupby("case", observed=True):
-        launches = [_launch(rows) for _, rows in of_case.groupby("repeat")]
+        launches = [launch_of(rows) for _, rows in of_case.groupby("repeat")]
         measured = [max(int(rows["leave"][-1]) for rows in launch.rows) for launch in launches]
         steps = int(of_case["step"].max()) + 1
-        replayed = [_wall_ns(launch, {}) for launch in launches]
+        replayed = [wall_ns(launch, {}) for launch in launches]
         for name, network in networks.items():
-            expected = [_wall_ns(launch, network) for launch in launches]
+            expected = [wall_ns(launch, network) for launch in launches]
             times = (float(np.median(walls)) * 1e-9 / steps for walls in (measured, replayed, expected))
             fields = dict(zip(("measured_s", "replayed_s", "expected_s"), times, strict=True))
             found.append(WhatIf(case=str(case), network=name, **fields))
@@ -86,20 +85,21 @@ def _check(networks: Mapping[str, Network], axes: set[str]) -> None:
         raise UsageError(f"--what-if: the run has no calls on {', '.join(unknown)}; it has {known}")
 
 
-def _launch(table: pd.DataFrame) -> _Launch:
+def launch_of(table: pd.DataFrame) -> Launch:
+    """Return what the ranks of a launch recorded, of rows of `events`."""
     axes = sorted({str(axis) for axis in table["axis"].unique()} - {""})
     groups = table[table["axis"] != ""].groupby(["axis", "group"], observed=True)["rank"].nunique()
     sizes = {(row["axis"], row["group"]): row["rank"] for row in records(groups.reset_index())}
     parts = [part for _, part in table.groupby("rank")]
-    return _Launch(
+    return Launch(
         axes=axes,
         rows=[_rows(part, axes) for part in parts],
-        seats=[list(_seats(part, axes, sizes)) for part in parts],
+        positions=[list(_positions(part, axes, sizes)) for part in parts],
     )
 
 
 def _rows(part: pd.DataFrame, axes: Sequence[str]) -> Rows:
-    """Return the notes of one rank as it made them: numbers for names, whole nanoseconds."""
+    """Return the events of one rank as it made them: numbers for names, whole nanoseconds."""
     numbers = {"": -1, **{axis: number for number, axis in enumerate(axes)}}
     coded = {"kind": _KINDS, "axis": numbers, "verb": _VERBS}
     rows: Rows = {name: part[name].astype(str).map(codes).to_numpy(np.int64) for name, codes in coded.items()}
@@ -108,21 +108,23 @@ def _rows(part: pd.DataFrame, axes: Sequence[str]) -> Rows:
     return rows | {name: np.rint(times_s * 1e9).astype(np.int64) for name, times_s in times.items()}
 
 
-def _seats(part: pd.DataFrame, axes: Sequence[str], sizes: Mapping[tuple[str, int], int]) -> Iterator[Seat]:
+def _positions(
+    part: pd.DataFrame, axes: Sequence[str], sizes: Mapping[tuple[str, int], int]
+) -> Iterator[Position]:
     """Yield the place of one rank on every axis; alone on those on which it makes no calls."""
     rank = int(part["rank"].iloc[0])
     groups = part.groupby("axis", observed=True)["group"].first().to_dict()
     for axis in axes:
         group = int(groups.get(axis, rank))
-        yield Seat(group=group, size=int(sizes.get((axis, group), 1)), rank=rank)
+        yield Position(group=group, size=int(sizes.get((axis, group), 1)), rank=rank)
 
 
-def _wall_ns(launch: _Launch, network: Network) -> float:
+def wall_ns(launch: Launch, network: Network) -> float:
     """Return when the last rank ends on the network."""
     links = [network.get(axis, network.get(ALL)) for axis in launch.axes]
-    scripts = [
-        script(rows, rows["wait"], [seat.size for seat in seats], links, 0)
-        for rows, seats in zip(launch.rows, launch.seats, strict=True)
+    programs = [
+        rank_program(rows, rows["wait"], [position.size for position in positions], links, 0)
+        for rows, positions in zip(launch.rows, launch.positions, strict=True)
     ]
-    waited = zip(scripts, together(scripts, launch.seats), strict=True)
+    waited = zip(programs, simulate(programs, launch.positions), strict=True)
     return max(float(own.ends(own.waits(waits))[-1]) for own, waits in waited)

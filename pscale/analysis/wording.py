@@ -24,3 +24,22 @@ def duration(seconds: float, count: int = 3) -> str:
         return "0"
     factor, unit = unit_of(seconds)
     return f"{digits(seconds * factor, count)} {unit}"
+
+
+def percent(value: float, places: int = 1) -> str:
+    """Return a fraction in percent, as every table writes efficiencies and losses."""
+    return f"{value:.{places}%}"
+
+
+def number(value: float) -> str:
+    """Return a ratio, as tables write them."""
+    return digits(value, 3)
+
+
+_RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def rate(value: float, unit: str = "") -> str:
+    """Return a number per second with k, M or G."""
+    factor, prefix = next(((factor, name) for factor, name in _RATES if abs(value) >= factor), (1.0, ""))
+    return f"{value / factor:.3g} {prefix}{unit}".rstrip()

@@ -1,23 +1,30 @@
-"""`pscale check`: a run against what its suite and files of references expect."""
+"""`pscale check` and `pscale compare`: a run against what is expected of it, or against another run."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pscale.analysis.frames import Run, load, newest
-from pscale.analysis.reference import references, with_cases
+from pscale.analysis.compare import RELEVANT, Comparison, variants
+from pscale.analysis.compare import compare as compare_runs
+from pscale.analysis.expect import references, with_cases
+from pscale.analysis.frames import Run, load
 from pscale.analysis.summary import Summary, summarise
 from pscale.cli.console import new_console
-from pscale.errors import FAILED, ResultsError, UsageError
+from pscale.cli.options import percentage
+from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
+from pscale.report import compare as comparison_report
+from pscale.report.check import render_junit, render_references
 from pscale.report.exports import finite, write_text
-from pscale.report.grids import failures
-from pscale.report.grids_expect import expectations
-from pscale.report.junit import render_junit
-from pscale.report.references import render_references
-from pscale.report.shown import show_grid
+from pscale.report.printing import print_table
+from pscale.report.topics.problems import expectations, failures
+from pscale.run_folders import newest
+
+_CONDITIONS = ("slower", "faster", "undecided", "missing")
+_CONDITION = re.compile(r"(?P<answer>[a-z]+)(?::(?P<percent>[0-9]+(?:\.[0-9]+)?)%)?")
 
 
 def check(
@@ -28,24 +35,39 @@ def check(
     junit: Path | None = None,
     as_json: bool = False,
 ) -> int:
-    """Say what holds of all that is expected of a run; returns 1 if not all of it does, or a case failed."""
+    """Say what holds of all that is expected of a run; returns 1 if something does not or a case failed.
+
+    Returns 6 if nothing is known to fail, and the intervals leave something open.
+    """
     summary = summarise(_expected(_run(path, reports), reference_files), predict=None)
     if junit is not None:
         _write(junit, render_junit(summary))
     if as_json:
         verdicts = [asdict(expectation) for expectation in summary.expectations]
-        document = {"run": summary.run, "passed": summary.passed, "expectations": verdicts}
+        document = {
+            "run": summary.run,
+            "outcome": _outcome(summary).lower(),
+            "passed": summary.passed,
+            "expectations": verdicts,
+        }
         print(json.dumps(finite(document), indent=1, allow_nan=False))
     else:
         _show(summary)
-    return 0 if summary.passed else FAILED
+    return _CODES[_outcome(summary)]
+
+
+_CODES = {"passed": 0, "UNDECIDED": UNDECIDED, "FAILED": FAILED}
+
+
+def _outcome(summary: Summary) -> str:
+    return "passed" if summary.passed else "UNDECIDED" if summary.undecided else "FAILED"
 
 
 def update(path: Path | None, reports: Path, file: Path | None) -> int:
     """Write what a run measured as references for later ones; returns 1 if there was nothing to write."""
     summary = summarise(_run(path, reports), predict=None)
     target = file or Path(f"{summary.suite or 'pscale'}.reference.yaml")
-    known = references(summary)
+    known = references(summary.points, summary.merits)
     if not known:
         raise ResultsError(f"{summary.path}: no case was measured, so there are no values to keep")
     _write(target, render_references(summary))
@@ -59,8 +81,8 @@ def update(path: Path | None, reports: Path, file: Path | None) -> int:
 def _run(path: Path | None, reports: Path) -> Run:
     if path is not None and path.suffix in (".yaml", ".yml") and not path.is_dir():
         raise UsageError(
-            f"{path} is no run: `pscale check` takes the folder of one, by default the newest, and values "
-            "to hold it to with --reference FILE. Whether a suite is valid says `pscale show SUITE`"
+            f"{path} is not a run: `pscale check` takes the folder of one (default: the newest), and "
+            "reference values with --reference FILE. To validate a suite, use `pscale show SUITE`"
         )
     return load(path or newest(reports))
 
@@ -69,14 +91,14 @@ def _expected(run: Run, files: Sequence[Path]) -> Run:
     """Return the run with what files expect of it, after what its suite does."""
     if not files:
         return run
-    from pscale.suite.reference import load_references  # pydantic takes its time
+    from pscale.suite.load import load_references  # pydantic takes its time
 
     entries = list(run.document.get("expect") or [])
     for file in files:
         found = load_references(file)
         if found.suite and found.suite != run.suite.get("name"):
             raise UsageError(
-                f"{file}: is about the suite '{found.suite}', the run is of '{run.suite.get('name')}'"
+                f"{file} is for the suite '{found.suite}', but the run is of '{run.suite.get('name')}'"
             )
         entries += with_cases(
             run, found.entries, [found.place(number) for number in range(len(found.entries))]
@@ -86,22 +108,18 @@ def _expected(run: Run, files: Sequence[Path]) -> Run:
 
 def _show(summary: Summary) -> None:
     console = new_console(highlight=False)
-    for grid in (*failures(summary), *expectations(summary)):
-        show_grid(grid, console)
+    for table in (*failures(summary), *expectations(summary)):
+        print_table(table, console)
     if not summary.expectations:
-        print(
-            "nothing is expected: add `expect:` to the suite, or keep references with `pscale check --update`"
-        )
-    held = sum(entry.held is True for entry in summary.expectations)
-    told = f"{held} of {len(summary.expectations)} expectations hold"
+        print("no expectations: add `expect:` to the suite, or write references with `pscale check --update`")
+    answers = [entry.answer for entry in summary.expectations]
+    verdict = f"{answers.count('holds')} of {len(answers)} expectations hold"
+    verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
     pending = sum(point.status == "pending" for point in summary.points)
-    said = [told] if summary.expectations else []
+    said = [verdict] if summary.expectations else []
     said += [f"{len(summary.failures)} failed or invalid"] if summary.failures else []
     said += [f"{pending} cases not measured yet"] if pending else []
-    print(
-        f"\n{'passed' if summary.passed else 'FAILED'}: {summary.run}"
-        + "".join(f" · {part}" for part in said)
-    )
+    print(f"\n{_outcome(summary)}: {summary.run}" + "".join(f" · {part}" for part in said))
 
 
 def _write(path: Path, content: str) -> None:
@@ -109,3 +127,59 @@ def _write(path: Path, content: str) -> None:
         write_text(path, content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """What makes `pscale compare` fail; `least` is a relative difference in step time."""
+
+    answer: str
+    least: float
+
+    def holds(self, comparison: Comparison) -> bool:
+        """Tell whether any case is so."""
+        if self.answer == "missing":
+            return bool(comparison.missing) or not comparison.cases
+        return any(
+            compared.answer == self.answer and abs(compared.ratio.value - 1) >= self.least
+            for compared in comparison.cases
+        )
+
+
+def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], relevant: str | None) -> int:
+    """Print run B, or A's other variants, against run A; returns 1 if a condition of `fail_if` holds."""
+    conditions = [condition(text) for text in fail_if]
+    least = _relevant(relevant, conditions)
+    comparison = compare_runs(load(a), load(b), least) if b else variants(load(a), least)
+    match as_format:
+        case "md":
+            print(comparison_report.render_markdown(comparison), end="")
+        case "json":
+            print(comparison_report.render_json(comparison))
+        case "latex":
+            print(comparison_report.render_latex(comparison), end="")
+        case "csv":
+            print(comparison_report.render_csv(comparison), end="")
+        case _:
+            comparison_report.render_terminal(comparison, new_console())
+    return FAILED if any(condition.holds(comparison) for condition in conditions) else 0
+
+
+def condition(text: str) -> Condition:
+    """Read a condition such as "slower:3%" or "missing"."""
+    found = _CONDITION.fullmatch(text)
+    if found is None or found["answer"] not in _CONDITIONS:
+        raise UsageError(
+            f"--fail-if: expected slower, faster, undecided or missing, the first two also with a percentage "
+            f"as in slower:3%, got '{text}'"
+        )
+    if found["percent"] and found["answer"] not in ("slower", "faster"):
+        raise UsageError(f"--fail-if: {found['answer']} has no percentage, got '{text}'")
+    return Condition(answer=found["answer"], least=float(found["percent"] or 0) / 100)
+
+
+def _relevant(text: str | None, conditions: Sequence[Condition]) -> float:
+    """Return the least difference that matters: as asked, else the least that is to fail, else the usual."""
+    if text is not None:
+        return percentage("--relevant", text)
+    return min((condition.least for condition in conditions if condition.least), default=RELEVANT)

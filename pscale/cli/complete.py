@@ -9,20 +9,29 @@ from typing import Any
 
 import typer
 
+from pscale import shipped as shipped_suites
+from pscale.errors import ResultsError
+from pscale.run_folders import newest, run_folders
+
 REPORTS = "reports"
 _MOST = 200  # more are no help
 
 
 def suites(incomplete: str) -> list[str]:
-    """Return YAML files: those where the word points, and at first those in `suites` too."""
-    return _below(incomplete, lambda path: path.suffix in (".yaml", ".yml"), beside=Path("suites"))
+    """Return YAML files where the word points, and at first the shipped suites too."""
+    return [*_below(incomplete, lambda path: path.suffix in (".yaml", ".yml")), *shipped(incomplete)]
+
+
+def shipped(incomplete: str) -> list[str]:
+    """Return the names of shipped suites."""
+    return _starting(shipped_suites.suites(), incomplete)
 
 
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the folders of runs under `--reports`, those begun last first, or where the word points."""
     root = Path(str(ctx.params.get("reports") or REPORTS))
-    found = sorted(root.glob("*/*/run.json"), key=lambda file: file.parent.name, reverse=True)
-    known = [str(file.parent) for file in found[:_MOST] if str(file.parent).startswith(incomplete)]
+    found = sorted(run_folders(root), key=lambda folder: folder.name, reverse=True)
+    known = [str(folder) for folder in found[:_MOST] if str(folder).startswith(incomplete)]
     return known or _below(incomplete, lambda path: (path / "run.json").exists())
 
 
@@ -31,11 +40,10 @@ def cases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     named = ctx.params.get("path")
     root = Path(str(ctx.params.get("reports") or REPORTS))
     try:
-        files = [Path(str(named)) / "run.json"] if named else list(root.glob("*/*/run.json"))
-        newest = max(files, key=lambda file: file.stat().st_mtime_ns)
-        listed = json.loads(newest.read_bytes())["cases"]
+        folder = Path(str(named)) if named else newest(root)
+        listed = json.loads((folder / "run.json").read_bytes())["cases"]
         known = [(str(case["id"]), str(case.get("label", ""))) for case in listed]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, ResultsError):
         return []
     return [(case, label) for case, label in known if case.startswith(incomplete)][:_MOST]
 
@@ -60,13 +68,11 @@ def _starting(known: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in known if word.startswith(incomplete)]
 
 
-def _below(incomplete: str, wanted: Any, beside: Path | None = None) -> list[str]:
+def _below(incomplete: str, wanted: Any) -> list[str]:
     """Return what is wanted, and folders to go on into, where the word points."""
     written, _, _ = incomplete.rpartition("/")
     folder = Path(written or ("/" if incomplete.startswith("/") else "."))
-    found = list(_entries(folder, wanted))
-    if not written and beside is not None:
-        found += [path for path in _entries(beside, wanted) if wanted(path)]
+    found = _entries(folder, wanted)
     shown = [f"{path}/" if path.is_dir() and not wanted(path) else str(path) for path in found]
     return _starting(shown, incomplete)[:_MOST]
 

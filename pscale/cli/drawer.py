@@ -5,7 +5,6 @@ It imports its libraries while the one that reports reads and counts, and draws 
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import sys
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pscale.errors import ResultsError
-from pscale.launch import apart
+from pscale.launch import isolated_process
+from pscale.launch.machine import affinity
 
 if TYPE_CHECKING:
     from pscale.analysis.summary import Summary
@@ -26,7 +26,7 @@ class Drawer:
     """A process that draws once, if it is asked to; nothing is left of it behind the block."""
 
     def __enter__(self) -> Self:
-        self._process = apart.start(__name__)
+        self._process = isolated_process.start(__name__)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,7 +46,7 @@ class Drawer:
             found: Drawn | Exception = pickle.load(self._process.stdout)
         except EOFError:
             raise ResultsError(
-                f"what draws has ended with status {self._process.wait()}; --no-figures reports without it"
+                f"drawing figures ended with status {self._process.wait()}; --no-figures reports without them"
             ) from None
         if isinstance(found, Exception):
             raise found
@@ -55,7 +55,7 @@ class Drawer:
 
 def is_worthwhile() -> bool:
     """Tell whether there is a core for it: what it imports is for the most part imported here too."""
-    return len(os.sched_getaffinity(0)) > 1
+    return len(affinity()) > 1
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""Arguments and options that several commands share, and the choices that some have."""
+"""Arguments and options of the commands, each declared once, and the choices that some have."""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +10,21 @@ from typing import Annotated
 import typer
 
 from pscale.cli import complete
+from pscale.errors import UsageError
 
 REPORTS = Path("reports")
 
 
+def percentage(option: str, text: str) -> float:
+    """Return the share that a text such as "5%" states; more than none."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)%", text)
+    if found is None or not float(found[1]) > 0:
+        raise UsageError(f"{option}: expected a percentage such as 5%, got '{text}'")
+    return float(found[1]) / 100
+
+
 class Format(StrEnum):
-    """What `pscale report` can write."""
+    """The formats of reports."""
 
     terminal = "terminal"
     html = "html"
@@ -24,8 +34,18 @@ class Format(StrEnum):
     latex = "latex"
 
 
+class TableFormat(StrEnum):
+    """The formats of comparisons, which have no page."""
+
+    terminal = "terminal"
+    md = "md"
+    json = "json"
+    csv = "csv"
+    latex = "latex"
+
+
 class FigureFormat(StrEnum):
-    """What figures can be written as."""
+    """The file formats of figures."""
 
     svg = "svg"
     png = "png"
@@ -33,7 +53,7 @@ class FigureFormat(StrEnum):
 
 
 class FigureStyle(StrEnum):
-    """What figures are made for."""
+    """The purpose of figures."""
 
     screen = "screen"
     publication = "publication"
@@ -41,18 +61,29 @@ class FigureStyle(StrEnum):
 
 
 SuitePath = Annotated[
-    Path, typer.Argument(metavar="SUITE", help="A suite's YAML file.", autocompletion=complete.suites)
+    Path,
+    typer.Argument(
+        metavar="SUITE", help="Name of a shipped suite, or a YAML file.", autocompletion=complete.suites
+    ),
 ]
 SuitePaths = Annotated[
     list[Path],
-    typer.Argument(metavar="SUITE", help="One or more suites' YAML files.", autocompletion=complete.suites),
+    typer.Argument(
+        metavar="SUITE", help="Names of shipped suites, or YAML files.", autocompletion=complete.suites
+    ),
+]
+ShippedSuite = Annotated[
+    str, typer.Argument(metavar="SUITE", help="Name of a shipped suite.", autocompletion=complete.shipped)
+]
+NewSuite = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="The copy; default: SUITE.yaml in this folder.")
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Change a field: model.width=256.",
+        help="Change a field: model.width=256; may be repeated.",
         autocompletion=complete.settings,
     ),
 ]
@@ -60,12 +91,150 @@ Only = Annotated[
     str | None,
     typer.Option(metavar="CONDITION", help='Keep cases such as "ranks == 2".', autocompletion=complete.names),
 ]
-Reports = Annotated[Path, typer.Option("--reports", help="Folder that holds the runs.")]
+Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Folder that holds the runs.")]
 RunPath = Annotated[
     Path | None,
     typer.Argument(metavar="RUN", help="A run's folder; default: the newest.", autocompletion=complete.runs),
 ]
 SiteName = Annotated[
-    str | None, typer.Option("--site", help="Profile of sites.yaml; default: the one for this host.")
+    str | None,
+    typer.Option("--site", metavar="NAME", help="Profile of sites.yaml; default: the one for this host."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+AsFormat = Annotated[
+    Format, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(Format)}.")
+]
+AsTables = Annotated[
+    TableFormat, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(TableFormat)}.")
+]
+Blas = Annotated[
+    bool, typer.Option("--blas", help="Rank the BLAS libraries that are installed by their speed.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")]
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)]
+
+# show
+Memory = Annotated[bool, typer.Option("--memory", help="Show the memory per rank by kind.")]
+Schedule = Annotated[bool, typer.Option("--schedule", help="Show pipeline schedules too.")]
+ScheduleFigure = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw pipeline schedules into this file: svg, png or pdf.")
+]
+
+# run, status, list
+New = Annotated[bool, typer.Option("--new", help="Start a new run even if one is unfinished.")]
+RunFolder = Annotated[
+    Path | None, typer.Option("--run", metavar="RUN", help="Continue the run in this folder.")
+]
+Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for submitted jobs and report, or return.")]
+WriteReport = Annotated[bool, typer.Option("--report/--no-report", help="Report the run when it has ended.")]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Launch until figures are known well enough, or for this time: 3m."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="The same as --budget 30s.")]
+Precise = Annotated[
+    bool, typer.Option("--precise", help="Launch until figures are known to ±1%, for at most an hour.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print scripts and commands, start nothing.")]
+WaitIdle = Annotated[
+    bool,
+    typer.Option("--wait-idle", help="Wait until nothing else keeps this machine busy: 10 minutes at most."),
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Update the output until the run has finished.")]
+OfSuite = Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this suite.")]
+Most = Annotated[int | None, typer.Option("--most", "-n", min=1, metavar="N", help="Show N runs.")]
+
+# report, compare, check
+RunPaths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="RUN",
+        help="Folders of runs, reported together; default: the newest.",
+        autocompletion=complete.runs,
+    ),
+]
+Figures = Annotated[bool, typer.Option(help="Draw figures into the run's folder and the page.")]
+FigureFormats = Annotated[
+    list[FigureFormat] | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="svg, png or pdf; may be repeated. Default: svg; in publication styles pdf.",
+    ),
+]
+Style = Annotated[
+    FigureStyle,
+    typer.Option(metavar="STYLE", help=f"{', '.join(FigureStyle)}; publication: one column wide, no title."),
+]
+Full = Annotated[bool, typer.Option("--full", help="Print all tables, warnings and notes on the terminal.")]
+Plot = Annotated[bool, typer.Option("--plot", help="Also draw efficiency and time shares as text.")]
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="NETWORK",
+        help="Simulate traced cases on another network: 'dp: {latency: 5us, bandwidth: 10GB/s}'.",
+    ),
+]
+Predict = Annotated[
+    list[int] | None,
+    typer.Option(min=1, metavar="N", help="Predict a step on this many ranks; may be repeated."),
+]
+Bare = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Compare calls with the bare collectives measured by this run.",
+        autocompletion=complete.runs,
+    ),
+]
+BaselineRun = Annotated[
+    Path, typer.Argument(metavar="A", help="Folder of the baseline run.", autocompletion=complete.runs)
+]
+OtherRun = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="B",
+        help="Folder of the run to compare with A; default: the other variants in A.",
+        autocompletion=complete.runs,
+    ),
+]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CONDITION", help="Exit with 1 if one is: slower:3%, faster, undecided, missing."),
+]
+Relevant = Annotated[
+    str | None, typer.Option(metavar="PERCENT", help="Smallest relevant difference; default: 5%.")
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option("--reference", metavar="FILE", help="Also check the values in this file; may be repeated."),
+]
+Update = Annotated[
+    bool, typer.Option("--update", help="Write the run's values as references; checks nothing.")
+]
+Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML, for CI.")]
+
+# trace, verify
+CaseName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="Id or label of the case; default: one with the most ranks.",
+        autocompletion=complete.cases,
+    ),
+]
+LaunchNumber = Annotated[int, typer.Option(min=1, metavar="N", help="Number of the launch.")]
+StepRange = Annotated[
+    str | None, typer.Option(metavar="FIRST[-LAST]", help="Only these measured steps, counted from 0.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="File, also .json.gz; - for standard output."),
+]
+StepFigure = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Draw a step of every traced case, or of --case, instead: svg, png or pdf."
+    ),
+]
+EveryTensor = Annotated[bool, typer.Option("--all", help="Also print every tensor and call.")]

@@ -6,23 +6,27 @@ touched by what becomes of them, nor to hold what it has read while they work.
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.cli import exit_code, guard_outputs
 from pscale.cli.drawer import Drawer, is_worthwhile
-from pscale.cli.report import Pictures, present
+from pscale.cli.report import Pictures, page_of, write
 from pscale.errors import FAILED, INTERRUPTED, PscaleError
-from pscale.launch import apart
+from pscale.launch import isolated_process
 from pscale.launch.journal import Journal
-from pscale.results.compact import compact
+from pscale.report.answer import Answer
+from pscale.report.publish import FORMATS
+from pscale.results.store import compact
 
 
 def main(folder: Path) -> int:
     """Report the run in `folder`; returns the exit code, `FAILED` where not every case ran well."""
-    apart.end_with_parent()
+    isolated_process.end_with_parent()
     try:
         return 0 if publish(folder) else FAILED
     except PscaleError as error:
@@ -33,15 +37,22 @@ def main(folder: Path) -> int:
 
 
 def publish(folder: Path) -> bool:
-    """Report a run; tell whether every case ran well. Expectations are for `check`."""
+    """Write the report of a run, and print what it says in brief, as JSON; tell whether every case ran well.
+
+    Expectations are for `check`.
+    """
     with Journal.open(folder).locked():  # two that join one table's parts would lose some
         compact(folder / "data")
     with Drawer() if is_worthwhile() else nullcontext() as drawer:
         run = load(folder)
         summary = summarise(run, short=True)
-        present(summary, Pictures(), drawer)
+        if drawer is not None:
+            drawer.ask(summary, folder / "figures", FORMATS)
+        write(summary, Pictures(), drawer)
+    print(json.dumps(Answer.of(summary, page_of(summary)).document()))
     return summary.complete and not run.pending
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    outputs = guard_outputs()
+    sys.exit(exit_code(outputs, main(Path(sys.argv[1]))))

@@ -7,22 +7,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pscale.analysis.frames import Run, load, newest
+from pscale.analysis.frames import Run, load
 from pscale.analysis.overlay import overlay
 from pscale.analysis.summary import Summary, summarise
 from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer
 from pscale.errors import ResultsError, UsageError
-from pscale.replay.network import Link
+from pscale.report.answer import FULL, Answer, print_answers
 from pscale.report.exports import render_json, write_csv
+from pscale.report.figure_style import STYLES
 from pscale.report.latex import render_latex
-from pscale.report.look import LOOKS
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
-from pscale.report.terminal import render_terminal
+from pscale.report.terminal import render_plots, render_terminal, render_topics
+from pscale.run_folders import newest
+from pscale.simulator.network import Link
 
 _READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
 _LONGEST = 200  # characters of a folder's name
+_REFRESHES = 2  # a second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +46,16 @@ def report(
     predict: Sequence[int] = (),
     bare: Path | None = None,
     drawer: Drawer | None = None,
+    *,
+    full: bool = False,
 ) -> None:
     """Print a run in the format asked for; that of the terminal also leaves its files in the run's folder.
 
+    On the terminal that is what it says in brief, and what was asked for beside it; with `full` everything.
+
     Several runs are laid over each other, and leave theirs in `reports`/overlays. `what_if` describes
-    networks on which traced cases are replayed, `predict` sizes to foretell, `bare` a run of bare collectives
-    to set calls beside. A `drawer` draws what the terminal's report leaves.
+    networks on which traced cases are replayed, `predict` sizes to predict, `bare` a run of bare collectives
+    to compare calls with. A `drawer` draws what the terminal's report leaves.
     """
     if what_if and len(paths) > 1:
         raise UsageError("--what-if replays the calls of one run; name one")
@@ -70,7 +77,36 @@ def report(
             with _writing(Path(summary.path)):
                 _tell([write_page(summary, Path(summary.path), drawn=pictures.formats is not None)])
         case _:
-            present(summary, pictures, drawer)
+            asked = {"what-if": what_if, "models": predict, "communication": bare}
+            topics = [name for name, wanted in asked.items() if wanted]
+            _report(summary, pictures, drawer, topics=None if full else topics)
+
+
+def _report(
+    summary: Summary, pictures: Pictures, drawer: Drawer | None, *, topics: Sequence[str] | None
+) -> None:
+    """Print what the run says in brief below the tables of `topics`, or below everything; write its files."""
+    console = new_console()
+    if drawer is not None:
+        drawer.ask(summary, Path(summary.path) / "figures", pictures.formats or FORMATS)
+    if topics is None:
+        render_terminal(summary, console, plot=pictures.plot)
+        console.print()
+    else:
+        if pictures.plot:
+            render_plots(summary, console)
+        render_topics(summary, console, topics)
+        if pictures.plot or topics:
+            console.print()
+    written: list[Path] = []
+    print_answers(
+        [Answer.of(summary, page_of(summary) if pictures.style == "screen" else "")],
+        new_console(highlight=False),
+        full="" if topics is None else FULL,
+        before_pages=lambda: written.extend(write(summary, pictures, drawer)),
+    )
+    for path in written if pictures.style != "screen" else ():
+        print(path)
 
 
 def _networks(texts: Sequence[str]) -> dict[str, Mapping[str, Link]]:
@@ -89,16 +125,18 @@ def _run(paths: Sequence[Path], reports: Path) -> Run:
     return overlay(runs, reports / "overlays" / name[:_LONGEST])
 
 
-def present(summary: Summary, pictures: Pictures, drawer: Drawer | None = None) -> None:
-    """Print the report, and write its files into the run's folder."""
+def page_of(summary: Summary) -> str:
+    """Return where the page of a run is written."""
+    return str(Path(summary.path) / "report.html")
+
+
+def write(summary: Summary, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
+    """Write a report's files into the run's folder, those that a `drawer` was asked for as it answers."""
     folder = Path(summary.path)
-    if drawer is not None:
-        drawer.ask(summary, folder / "figures", pictures.formats or FORMATS)
-    render_terminal(summary, new_console(), plot=pictures.plot)
-    with _writing(folder):
-        written = _written(summary, folder, pictures, drawer)
-    print()
-    _tell(written)
+    drawing = "" if pictures.formats is None else "drawing figures and "
+    doing = new_console(stderr=True).status(f"{drawing}writing the page …", refresh_per_second=_REFRESHES)
+    with _writing(folder), doing:
+        return _written(summary, folder, pictures, drawer)
 
 
 def _written(summary: Summary, folder: Path, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
@@ -107,15 +145,15 @@ def _written(summary: Summary, folder: Path, pictures: Pictures, drawer: Drawer 
         return write_all(summary, folder, ())
     if pictures.style == "screen":
         return write_all(summary, folder, pictures.formats or FORMATS, drawer.answer if drawer else None)
-    formats, look = pictures.formats or PRINTED, LOOKS[pictures.style]
-    return write_pictures(summary, folder / "figures" / pictures.style, formats, look)
+    formats, style = pictures.formats or PRINTED, STYLES[pictures.style]
+    return write_pictures(summary, folder / "figures" / pictures.style, formats, style)
 
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     """Turn what the system says against writing into a user's error."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)  # that of several runs is nobody's yet
+        folder.mkdir(parents=True, exist_ok=True)  # that of several runs is new
         yield
     except OSError as error:
         raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pscale.analysis.wording import duration
-from pscale.cli.auto import UntilPrecise
-from pscale.cli.console import new_console
-from pscale.cli.dry_run import dry_run
-from pscale.cli.keep import as_kept, keep
-from pscale.cli.room import Room
-from pscale.cli.submit import detached, fleet, wait
-from pscale.cli.work import Chosen, Work, prepare
-from pscale.config import Case
-from pscale.errors import FAILED, INTERRUPTED, UsageError
-from pscale.launch import apart, campaign
-from pscale.launch.campaign import Job
+from pscale.cli.console import new_console, say
+from pscale.cli.durations import expected_s
+from pscale.cli.launches import outcome_of, write_row
+from pscale.cli.prepare import PreparedSuite, SuiteOptions, prepare
+from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress
+from pscale.cli.rounds import Rounds
+from pscale.cli.submit import detached, dry_run, manager_of, wait
+from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageError
+from pscale.launch import isolated_process, runner
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
-from pscale.launch.machine import Machine
-from pscale.launch.mpi import Launcher
+from pscale.launch.launcher import Launcher
+from pscale.launch.other_work import other_work, wait_until_idle
 from pscale.launch.outcome import Outcome
+from pscale.launch.runner import CaseLaunch
+from pscale.report.answer import FULL, Answer, print_answers
+from pscale.results.store import compact, read_part
+from pscale.step_counter import counting
 
 REPORTER = "pscale.cli.publish"  # in a process of its own
-_SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # keeps less of what it has given back
-_STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
-_FINE = frozenset(_STATUS_STYLES)
-_REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
+_SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # releases more of the memory that it has freed
+_FINE = frozenset(STATUS_STYLES)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where runs are kept, which one to go on with, and how far to go."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where runs are kept, which one to continue, and how far to go."""
 
     reports: Path
     new: bool = False
@@ -46,185 +44,197 @@ class Place:
     wait: bool = True
     report: bool = True
     dry_run: bool = False
+    wait_idle: bool = False
 
 
-@dataclass
-class Count:
-    """Launches that have ended, and those known to be needed; with `repeat: auto` they become more."""
-
-    ended: int
-    known: int
-
-
-def run(paths: Sequence[Path], chosen: Chosen, place: Place) -> int:
+def run(paths: Sequence[Path], suite_options: SuiteOptions, options: RunOptions) -> int:
     """Run suites one after another, all checked before the first process starts; return the exit code."""
-    works = [prepare(path, chosen) for path in paths]
-    if place.folder and len(works) > 1:
+    suites = [prepare(path, suite_options) for path in paths]
+    if options.folder and len(suites) > 1:
         raise UsageError("--run names the folder of one run; give one suite with it")
-    if place.dry_run:
-        for text in (text for work in works for text in dry_run(work, place.reports)):
+    if options.dry_run:
+        for text in (text for suite in suites for text in dry_run(suite, options.reports)):
             print(text, end="\n\n")
         return 0
     console = new_console(stderr=True)
-    submitted = [work for work in works if work.ground.where.scheduler]
-    code = _run_submitted(submitted, place, console) if submitted else 0
-    for work in works:
-        if work not in submitted:
-            code = max(code, _run_here(work, place, console))
+    submitted = [suite for suite in suites if suite.target.site.scheduler]
+    answers: list[Answer] = []
+    code = _run_submitted(submitted, options, console, answers) if submitted else 0
+    for suite in suites:
+        if suite not in submitted:
+            code = max(code, _run_here(suite, options, console, answers))
             if code == INTERRUPTED:
                 break
+    tell_briefly(answers)
     return code
 
 
-def _run_here(work: Work, place: Place, console: Console) -> int:
-    launcher = work.launcher()
-    journal = _journal(work, place, console)
+def tell_briefly(answers: Sequence[Answer]) -> None:
+    """Print what runs say in brief, if any was reported."""
+    if answers:
+        full = FULL if len(answers) == 1 else f"{FULL} RUN"
+        print_answers(answers, new_console(highlight=False), full=full)
+
+
+def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, console: Console) -> Path:
+    """Measure a suite here or by jobs and report nothing; return the run's folder."""
+    suite = prepare(path, suite_options)
+    if suite.target.site.scheduler:
+        manager = manager_of(suite, _journal(suite, options, console), console)
+        journal = manager.journal
+        manager.launch(wait=False)
+        if not wait(manager, console):
+            raise LaunchError(f"launches of {journal.folder} were cancelled; the same call runs them")
+    else:
+        launcher = suite.launcher()
+        journal = _journal(suite, options, console)
+        _launch(journal, suite, launcher, console)
+    journal.note("closed")
+    with journal.locked():
+        compact(journal.data)
+    return journal.folder
+
+
+def _run_here(suite: PreparedSuite, options: RunOptions, console: Console, answers: list[Answer]) -> int:
+    """Measure a suite and report it into `answers`; return the exit code."""
+    launcher = suite.launcher()
+    journal = _journal(suite, options, console)
     try:
-        _launch(journal, work, launcher, console)
-        return _published(journal, place, console)
+        _look(options, console)
+        _launch(journal, suite, launcher, console)
+        return published(journal, options, console, answers)
     except KeyboardInterrupt:
-        done, least = len(journal.finished()), len(work.cases) * work.repeats
-        total = f"at least {least}" if work.auto else least
-        _say(
+        done, least = len(journal.finished()), len(suite.cases) * suite.repeats
+        total = f"at least {least}" if suite.auto else least
+        say(
             console,
             f"\npscale: interrupted; {done} of {total} launches are kept in {journal.folder}\n"
-            f"go on with the same command, report what there is with: pscale report '{journal.folder}'",
+            f"continue with the same command; report these with: pscale report '{journal.folder}'",
         )
         return INTERRUPTED
 
 
-def _run_submitted(works: Sequence[Work], place: Place, console: Console) -> int:
-    """Submit the jobs of all suites, then wait for those of each and report it."""
-    fleets = [fleet(work, _journal(work, place, console), console) for work in works]
+def _look(options: RunOptions, console: Console) -> None:
+    """Say what other work there is on this machine before anything is measured, or wait for it to end."""
+    if options.wait_idle:
+        wait_until_idle(lambda text: say(console, text))
+    elif (found := other_work()).disturbs:
+        say(console, f"{found.sentence}: figures will not be the program's alone (--wait-idle waits)")
+
+
+def _run_submitted(
+    suites: Sequence[PreparedSuite], options: RunOptions, console: Console, answers: list[Answer]
+) -> int:
+    """Submit the jobs of all suites, then wait for those of each and report it into `answers`."""
+    managers = [manager_of(suite, _journal(suite, options, console), console) for suite in suites]
     code = 0
     try:
-        for each in fleets:
-            each.launch(wait=False)
-        for each in fleets if place.wait else ():
-            complete = wait(each, console)
+        for manager in managers:
+            manager.launch(wait=False)
+        for manager in managers if options.wait else ():
+            complete = wait(manager, console)
             if not complete:
-                _say(console, "some launches were cancelled: the same command goes on with them")
-            code = max(code, _published(each.journal, place, console), 0 if complete else FAILED)
+                say(console, "some launches were cancelled: the same command runs them")
+            code = max(code, published(manager.journal, options, console, answers), 0 if complete else FAILED)
     except KeyboardInterrupt:
         code = INTERRUPTED
-    if code == INTERRUPTED or not place.wait:
-        for each in fleets:
-            _say(console, detached(each.journal))
+    if code == INTERRUPTED or not options.wait:
+        for manager in managers:
+            say(console, detached(manager.journal))
     return code
 
 
-def _journal(work: Work, place: Place, console: Console) -> Journal:
-    """Return the run to go on with, or a new one."""
-    document = work.document()
+def _journal(suite: PreparedSuite, options: RunOptions, console: Console) -> Journal:
+    """Return the run to continue, or a new one."""
+    document = suite.document()
     wanted = fingerprint(document)
-    if place.folder:
-        journal = Journal.open(place.folder)
+    if options.folder:
+        journal = Journal.open(options.folder)
         if fingerprint(journal.document) != wanted:
-            raise UsageError(f"{place.folder} is a run of another suite, or of this one with other settings")
+            raise UsageError(
+                f"{options.folder} is a run of another suite, or of this one with other settings"
+            )
         return journal
-    found = None if place.new else newest_unfinished(place.reports, work.suite.name, wanted)
+    name = suite.suite.name
+    found = None if options.new else newest_unfinished(options.reports, name, wanted)
     if found is None:
-        return Journal.create(place.reports, work.suite.name, document)
+        return Journal.create(options.reports, name, document)
     done = len(found.finished())
     ended = f"{done} {'launch has' if done == 1 else 'launches have'} ended"
-    _say(console, f"going on with {found.folder}, where {ended} (--new begins anew)")
+    say(console, f"continuing {found.folder}, where {ended} (--new starts a new run)")
     return found
 
 
-def _published(journal: Journal, place: Place, console: Console) -> int:
-    """Report a run, unless that is not wanted; return the exit code: whether every case ran well."""
-    if not place.report:
-        _say(console, f"report it with: pscale report '{journal.folder}'")
+def published(journal: Journal, options: RunOptions, console: Console, answers: list[Answer]) -> int:
+    """Report a run, as wanted; return the exit code: whether every case ran well.
+
+    What it says in brief goes into `answers`.
+    """
+    return _reported(journal, options, console, answers)
+
+
+def _reported(journal: Journal, options: RunOptions, console: Console, answers: list[Answer]) -> int:
+    if not options.report:
+        say(console, f"report it with: pscale report '{journal.folder}'")
         journal.note("closed")
         return 0 if journal.statuses() <= _FINE else FAILED
-    code = apart.run(REPORTER, journal.folder, _SMALL)
-    if code >= 0:
+    answer = isolated_process.run(REPORTER, journal.folder, _SMALL)
+    if answer.out:
+        answers.append(Answer.read(json.loads(answer.out)))
+    if (code := answer.code) >= 0:
         return code
-    _say(
+    say(
         console,
-        f"pscale: the report was ended by {signal.Signals(-code).name}; all launches are kept\n"
+        f"pscale: the report was killed by {signal.Signals(-code).name}; all launches are kept\n"
         f"report them with: pscale report '{journal.folder}'",
     )
     return FAILED
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _launch(journal: Journal, work: Work, launcher: Launcher, console: Console) -> None:
-    """Run what is left of the work, with a bar that knows how long the cases should take."""
-    here = work.ground.machine
-    most = work.auto.most if work.auto else work.repeats
-    jobs = campaign.launches(work.cases, most, journal.document["seed"])
-    until = UntilPrecise(journal) if work.auto else None
-    rooms = {case.id: Room(case, here) for case in work.cases}
-    costs = {
-        case.id: rooms[case.id].fullest.model_flops * _steps(case) / _cores(case, here) for case in work.cases
-    }
+def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console: Console) -> None:
+    """Run what is left of the suite, with a bar that knows how long the cases should take."""
+    here = suite.target.machine
+    most = suite.auto.most if suite.auto else suite.repeats
+    rounds = Rounds(journal) if suite.auto else None
     finished = journal.finished()
-    todo = [job for job in jobs if job.key not in finished]
-    refused = {case: said for case, room in rooms.items() if (said := room.refusal or room.shortage)}
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[done]}/{task.fields[jobs]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        refresh_per_second=_REFRESHES_PER_SECOND,
-        transient=True,
-        disable=not console.is_interactive,  # it would leave an empty line
-    )
-    certain = [job for job in todo if job.repeat < work.repeats]
-    total = sum(costs[job.case.id] for job in certain)
-    count = Count(ended=len(finished), known=len(finished) + len(certain))
-    bar = progress.add_task(escape(work.suite.name), total=total, done=count.ended, jobs=count.known)
-
-    def on_start(job: Job) -> None:
-        nonlocal total
-        if job.repeat >= work.repeats:
-            count.known += 1
-            total += costs[job.case.id]
-        description = escape(f"{work.suite.name}: {job.case.label}")
-        progress.update(bar, description=description, total=total, jobs=count.known)
-
-    def on_end(job: Job, outcome: Outcome) -> Outcome:
-        row = keep(journal, job, outcome, here)
-        count.ended += 1
-        progress.update(bar, advance=costs[job.case.id], done=count.ended)
-        line = _line(job, count, row, until.reached(job) if until else "")
-        console.print(line, highlight=False, soft_wrap=True)
-        return as_kept(outcome, row)
-
-    wanted = until.wanted if until else campaign.always
-    with progress:
-        campaign.run(
-            journal,
-            todo,
-            launcher,
-            here,
-            on_start=on_start,
-            on_end=on_end,
-            refused=refused,
-            wanted=wanted,
-            attempts=campaign.ATTEMPTS_IN_JOBS if work.ground.where.inside else 1,
-            tell=lambda text: _say(console, text),
+    planned = runner.plan_launches(suite.cases, most, journal.document["seed"])
+    todo = [launch for launch in planned if launch.key not in finished]
+    with counting() if console.is_interactive else nullcontext() as counter:
+        known = _known(suite, journal, [launch for launch in planned if launch.key in finished])
+        progress = LaunchProgress(
+            suite.suite.name, known, todo, console, counter, rounds, ended=len(finished)
         )
 
+        def on_end(launch: CaseLaunch, outcome: Outcome) -> Outcome:
+            row = write_row(journal, launch, outcome, suite.fits[launch.case.id].columns)
+            progress.ended(launch, row, rounds.known(launch.case.id) if rounds else "")
+            return outcome_of(outcome, row)
 
-def _steps(case: Case) -> int:
-    return case.train.warmup + case.train.steps + 2 * case.timing.overhead_steps
+        with progress.bar:
+            runner.run(
+                journal,
+                todo,
+                launcher,
+                here,
+                on_start=progress.started,
+                on_end=on_end,
+                refused=suite.refused(),
+                wanted=rounds.wanted if rounds else runner.always,
+                attempts=runner.ATTEMPTS_IN_JOBS if suite.target.site.allocation else 1,
+                tell=lambda text: say(console, text),
+                counter=counter,
+            )
+    if rounds:
+        rounds.close()
 
 
-def _cores(case: Case, here: Machine) -> int:
-    return min(case.ranks * case.threads, here.usable_cores * here.nodes)
-
-
-def _line(job: Job, count: Count, row: dict[str, Any], reached: str) -> str:
-    """Say in one line how a launch went, and how well its case was known before."""
-    figure = f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else escape(row["reason"])
-    style = _STATUS_STYLES.get(row["status"], "red")
-    place = f"{count.ended:>{len(str(count.known))}}/{count.known}"
-    launch = f"{place}  {escape(job.case.label)} #{job.repeat + 1}"
-    return f"{launch}  [{style}]{row['status']}[/{style}]  {figure}" + (f"  ({reached})" if reached else "")
+def _known(suite: PreparedSuite, journal: Journal, ended: Sequence[CaseLaunch]) -> Known:
+    """Return what the launches that have ended before tell."""
+    flops = {case: fit.model_flops for case, fit in suite.fits.items()}
+    known = Known(
+        flops=flops, costs=expected_s(suite.fits.values(), suite.target.machine, journal.folder.parent)
+    )
+    for launch in ended:
+        with suppress(ResultsError):
+            known.add(launch, read_part(journal.data, "cases", *launch.key).to_pylist()[0])
+    return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,66 +16,67 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.cli.console import new_console
-from pscale.cli.room import Room
-from pscale.cli.schedules import texts
-from pscale.cli.work import Chosen, settled
-from pscale.config import Case, to_dict
-from pscale.parallel.memory import KINDS
-from pscale.parallel.predict import Prediction, predict
+from pscale.cli.durations import expected_s, in_words
+from pscale.cli.memory_fit import MemoryFit, memory_fits
+from pscale.cli.prepare import SuiteOptions, load
+from pscale.cli.schedules import draw, texts
+from pscale.config import Case, to_dict, to_document
+from pscale.errors import UsageError
+from pscale.launch.machine import place
+from pscale.launch.target import Target
+from pscale.program import arguments
 from pscale.report.text import clean, plural, size_of
 from pscale.suite import Suite, expand
+from pscale.training.prediction import KINDS, predict
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
-_MEMORY_DISPENSABLE = (
-    "rank",
-    "written",
-    "read",
-    "exchange",
-    "optimizer",
-    "gradients",
-    "parameters",
-    "activations",
-)
+_MEMORY_DISPENSABLE = ("rank", "written", "read", "exchange", *KINDS[2::-1], "activations")
 _TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
 
 def show(
-    path: Path, chosen: Chosen, *, as_json: bool, memory: bool, schedule: bool, figure: Path | None
+    path: Path,
+    chosen: SuiteOptions,
+    reports: Path,
+    *,
+    as_json: bool,
+    memory: bool,
+    schedule: bool,
+    figure: Path | None,
 ) -> None:
-    """Print the cases of the suite at `path`.
+    """Print the cases of the suite at `path`; earlier runs in `reports` tell how long they take.
 
     With `memory` also what the fullest rank holds by kind, with `schedule` what the stages of pipelines do,
     which is drawn into the file `figure`, if there is to be one.
     """
-    suite, _, ground = settled(path, chosen)
-    here = ground.machine
+    suite, _, target = load(path, chosen)
+    here = target.machine
     cases = expand(suite, here.names(), chosen.only).cases
+    if any(case.workload.command for case in cases):
+        if memory or schedule or figure:
+            raise UsageError("--memory, --schedule and --figure are of training; this suite has a workload")
+        _show_programs(suite, cases, target, reports.absolute() / suite.name / "RUN", as_json=as_json)
+        return
     if figure is not None:
-        from pscale.cli.draw import draw
-
         draw(cases, figure, suite.title or suite.name)
-    predictions, rooms = [predict(case) for case in cases], [Room(case, here) for case in cases]
+    found = memory_fits(cases, here)
+    fits = [found[case.id] for case in cases]
+    seconds = expected_s(fits, here, reports / suite.name)
     if as_json:
-        rows = [
-            _document(case, prediction, room)
-            for case, prediction, room in zip(cases, predictions, rooms, strict=True)
-        ]
-        often = {"repeat": suite.repeat, "auto": asdict(suite.auto) if suite.auto else None}
-        print(json.dumps({"suite": suite.name, **often, "cases": rows}, indent=1))
+        rows = [{**_document(fit), "expected_launch_s": seconds[fit.case.id]} for fit in fits]
+        print(json.dumps({"suite": suite.name, **_often(suite), "cases": rows}, indent=1))
         return
     console = new_console()
-    console.print(f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(path))}", highlight=False)
-    console.print(_heading(suite, cases), highlight=False)
+    console.print(_title(suite), highlight=False)
+    console.print(f"{_heading(suite, cases)}: {_time(suite, sum(seconds.values()))}", highlight=False)
+    console.print(_fitted([_row(fit) for fit in fits], _DISPENSABLE, console))
     console.print(
-        _fitted([_row(*known) for known in zip(predictions, rooms, strict=True)], _DISPENSABLE, console)
-    )
-    console.print(
-        "Of rank 0 and a step; FLOPs of all ranks, attention counted causal; memory of the fullest rank.",
+        "Per step, of rank 0; FLOPs: all ranks, causal attention; memory: the rank that holds most.",
         style="dim",
     )
-    refused = [room for room in rooms if room.refusal]
+    refused = [fit for fit in fits if fit.refusal]
     if refused:
         console.print(
             f"{_TOO_LARGE} {plural(len(refused), 'case')} will not be started: {refused[0].case.label} "
@@ -85,62 +87,106 @@ def show(
         )
     if memory:
         offloads = any(case.plan.offload != "none" for case in cases)
-        console.print(Text("\nMemory of the fullest rank", style="bold"))
-        console.print(
-            _fitted([_memory(room, offloads=offloads) for room in rooms], _MEMORY_DISPENSABLE, console)
-        )
-        beside = "; in a file, read, written: of a rank and a step, beside its memory" if offloads else ""
-        console.print(f"all ranks: with 128 MiB for each process{beside}", style="dim")
+        console.print(Text("\nMemory of the rank that holds most", style="bold"))
+        rows = [_memory(fit, offloads=offloads) for fit in fits]
+        console.print(_fitted(rows, _MEMORY_DISPENSABLE, console))
+        beside = "; in a file, read, written: per rank and step, not in its memory" if offloads else ""
+        console.print(f"all ranks: with 128 MiB per process{beside}", style="dim")
     if schedule:
-        for text in texts(cases):
-            console.print(f"\n{text}", markup=False, highlight=False, soft_wrap=True)
+        for text in texts(cases, console.width):
+            console.print(f"\n{text}", markup=False, highlight=False)
 
 
-def _memory(room: Room, *, offloads: bool) -> dict[str, str]:
-    """Return what the fullest rank of a case is predicted to hold, by kind."""
-    mark = f" {_TOO_LARGE}" if room.refusal else ""
+def _title(suite: Suite) -> str:
+    return f"[bold]{escape(suite.title or suite.name)}[/bold]  {escape(str(suite.file))}"
+
+
+def _often(suite: Suite) -> dict[str, Any]:
+    return {"repeat": suite.repeat, "auto": asdict(suite.auto) if suite.auto else None}
+
+
+def _show_programs(suite: Suite, cases: Sequence[Case], target: Target, run: Path, *, as_json: bool) -> None:
+    """Print the cases of workloads, each with the command that starts it."""
+    commands = {case.id: _command(case, target, run) for case in cases}
+    if as_json:
+        rows = [{**to_document(case), "command": commands[case.id]} for case in cases]
+        print(json.dumps({"suite": suite.name, **_often(suite), "cases": rows}, indent=1))
+        return
+    console = new_console()
+    console.print(_title(suite), highlight=False)
+    console.print(_heading(suite, cases), highlight=False)
+    for case in cases:
+        said = f"\n{case.id}  {case.label}{' (base)' * case.base}"
+        console.print(said, markup=False, highlight=False, style="bold")
+        console.print(shlex.join(commands[case.id]), markup=False, highlight=False, soft_wrap=True)
+
+
+def _command(case: Case, target: Target, run: Path) -> list[str]:
+    """Return the command of a case; where jobs are submitted, they choose what starts its ranks."""
+    if target.site.scheduler:
+        return list(arguments(case, place(case, target.machine).nodes))
+    from pscale.cli.submit import command_of
+    from pscale.launch.selection import select
+
+    launcher = select(case.launch, target.site.allocation, target.machine)
+    return list(command_of(case, run, launcher, target.machine).argv)
+
+
+def _memory(fit: MemoryFit, *, offloads: bool) -> dict[str, str]:
+    """Return what the fullest rank of a case is predicted to hold, by kind.
+
+    And if any case offloads, what lies in a file in place of memory, and what of it moves in a step.
+    """
+    fullest, away = fit.fullest, fit.fullest.offloaded
+    sizes = {"in a file": away.file_bytes, "read": away.read_bytes, "written": away.written_bytes}
     return {
-        "case": room.case.label,
-        "rank": str(room.fullest.rank),
-        **{kind: size_of(room.fullest.memory_bytes[kind]) for kind in KINDS},
-        "a rank": size_of(room.fullest.total_bytes),
-        **_offloaded(room, offloads=offloads),
-        "all ranks": size_of(room.needed_bytes) + mark,
+        "case": fit.case.label,
+        "rank": str(fullest.rank),
+        **{kind: size_of(fullest.memory_bytes[kind]) for kind in KINDS},
+        "a rank": size_of(fullest.total_bytes),
+        **({name: size_of(size) if size else "-" for name, size in sizes.items()} if offloads else {}),
+        "all ranks": size_of(fit.needed_bytes) + _mark(fit),
     }
 
 
-def _offloaded(room: Room, *, offloads: bool) -> dict[str, str]:
-    """Return what lies in a file in place of memory, and what of it moves in a step, if any case offloads."""
-    found = room.fullest.offloaded
-    moved = {"read": found.read_bytes, "written": found.written_bytes}
-    sizes = {"in a file": found.file_bytes, **moved}
-    return {name: size_of(size) if size else "-" for name, size in sizes.items()} if offloads else {}
+def _mark(fit: MemoryFit) -> str:
+    return f" {_TOO_LARGE}" if fit.refusal else ""
 
 
-def _document(case: Case, prediction: Prediction, room: Room) -> dict[str, Any]:
+def _document(fit: MemoryFit) -> dict[str, Any]:
     """Return a case with what is predicted of its first and of its fullest rank."""
-    fullest = room.fullest
+    case, fullest, first = fit.case, fit.fullest, predict(fit.case)
     memory = {
         "rank": fullest.rank,
         "kept_bytes": fullest.kept_bytes,
         **{f"{kind}_bytes": size for kind, size in fullest.memory_bytes.items()},
         "total_bytes": fullest.total_bytes,
-        "all_ranks_bytes": room.needed_bytes,
-        "limit_bytes": room.limit_bytes,
-        "refusal": room.refusal,
+        "all_ranks_bytes": fit.needed_bytes,
+        "limit_bytes": fit.limit_bytes,
+        "refusal": fit.refusal,
     }
-    predicted = {**to_dict(prediction), "sent_bytes": prediction.sent_bytes, "fullest": memory}
+    predicted = {**to_dict(first), "sent_bytes": first.sent_bytes, "fullest": memory}
     return {"id": case.id, **to_dict(case), "predicted": predicted}
 
 
+def _time(suite: Suite, round_s: float) -> str:
+    """Say how long the suite takes, where a round of its launches takes `round_s`."""
+    auto = suite.auto
+    if auto is None:
+        return f"about {in_words(suite.repeat * round_s)}"
+    least_s, most_s = auto.least * round_s, auto.most * round_s
+    limit_s = most_s if auto.budget_s is None else max(round_s, min(most_s, auto.budget_s))
+    words = f"about {in_words(min(least_s, limit_s))}"
+    return words if limit_s <= least_s else f"{words}, at most {in_words(limit_s)}"
+
+
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
-    counted = f"{len(cases)} case{'s' * (len(cases) != 1)}"
-    if auto := suite.auto:
-        often = f"{suite.repeat} to {auto.most} launches of each"
-        goal = f"until it is known to ±{100 * auto.precision:.3g}%"
-        return f"{suite.scaling} scaling · {counted}, {often}, {goal}"
     launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} of each"
-    return f"{suite.scaling} scaling · {counted}, {launches}"
+    if auto := suite.auto:
+        launches = f"rounds of launches until efficiencies are known to ±{100 * auto.precision:.3g}%"
+        if suite.scaling == "throughput":
+            launches = launches.replace("efficiencies", "step times")
+    return f"{suite.scaling} scaling · {plural(len(cases), 'case')}, {launches}"
 
 
 def _fitted(rows: Sequence[Mapping[str, str]], dispensable: Sequence[str], console: Console) -> Table:
@@ -168,18 +214,18 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
     return table
 
 
-def _row(prediction: Prediction, room: Room) -> dict[str, str]:
-    case, mark = room.case, f" {_TOO_LARGE}" if room.refusal else ""
+def _row(fit: MemoryFit) -> dict[str, str]:
+    case, first = fit.case, predict(fit.case)
     return {
         "id": case.id,
         "case": case.label + (" (base)" if case.base else ""),
         "plan": _plan(case),
         "batch": str(case.train.batch),
-        "parameters": f"{prediction.parameters:,}",
-        "GFLOP": f"{prediction.model_flops * 1e-9:,.3g}",
-        "calls": str(sum(call.count for call in prediction.calls)),
-        "sent": size_of(prediction.sent_bytes),
-        "memory": size_of(room.fullest.total_bytes) + mark,
+        "parameters": f"{first.parameters:,}",
+        "GFLOP": f"{first.model_flops * 1e-9:,.3g}",
+        "calls": str(sum(call.count for call in first.calls)),
+        "sent": size_of(first.sent_bytes),
+        "memory": size_of(fit.fullest.total_bytes) + _mark(fit),
     }
 
 

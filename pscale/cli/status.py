@@ -1,4 +1,4 @@
-"""`pscale status` and `pscale cancel`: what the jobs of a run do, and their end."""
+"""`pscale doctor`, `list`, `status` and `cancel`: the machine, the runs, and the launches and jobs of one."""
 
 from __future__ import annotations
 
@@ -6,36 +6,43 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pscale.analysis.wording import percent, rate
 from pscale.cli.console import changing, new_console
-from pscale.errors import LaunchError, ResultsError
-from pscale.launch import jobs
-from pscale.launch.fleet import POLL_S
-from pscale.launch.jobs import SubmittedJob
-from pscale.launch.journal import Journal, key_of, newest_run
+from pscale.errors import FAILED, LaunchError, ResultsError
+from pscale.launch.job_manager import POLL_S
+from pscale.launch.jobs import SubmittedJob, jobs_of, open_jobs
+from pscale.launch.journal import Journal, key_of
+from pscale.launch.retry import ending_of
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
-from pscale.launch.scheduler.protocol import Sighting
-from pscale.launch.settle import ending_of
+from pscale.launch.scheduler.base import JobStatus
+from pscale.run_folders import newest
+
+if TYPE_CHECKING:
+    from pscale.analysis.cards import Card
+    from pscale.report.table import Tone, Value
 
 _LOOK_S = 2.0
 _STYLES = {"running": "green", "completed": "green", "queued": "yellow"}
+_MARKS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class RunState:
     """A run as it is now."""
 
     journal: Journal
     jobs: list[SubmittedJob]
-    sightings: Mapping[str, Sighting]
+    statuses: Mapping[str, JobStatus]
     trouble: str = ""  # why the scheduler could not be asked
 
     def document(self) -> dict[str, Any]:
@@ -45,21 +52,23 @@ class State:
         records = journal.records()
         ended = {key_of(record): record for record in records if record["event"] == "ended"}
         begun = {key_of(record) for record in records if record["event"] == "launched"}
-        labels = {case["id"]: case["label"] for case in journal.document["cases"]}
+        labels = {case["id"]: case.get("label", case["id"]) for case in journal.document["cases"]}
         return {
             "run": str(journal.folder),
             "launches": len(labels) * journal.document["repeats"],
             "until_precise": journal.document.get("auto") is not None,
             "ended": dict(Counter(record["status"] for record in ended.values())),
             "stopped": self._is_stopped(),
-            "under_way": sorted(f"{labels[case]} #{repeat + 1}" for case, repeat in begun - ended.keys()),
+            "under_way": sorted(
+                f"{labels.get(case, case)} #{repeat + 1}" for case, repeat in begun - ended.keys()
+            ),
             "finished": finished,
             "jobs": [self._job(job, ended.keys()) for job in self.jobs],
             "trouble": self.trouble,
         }
 
     def _is_stopped(self) -> bool:
-        """Tell whether it will not go on by itself: no job is to do it, and who was at it here is gone."""
+        """Tell whether nothing runs it: it has no jobs, and the pscale that ran it here has ended."""
         return (
             not self.journal.document.get("scheduler")
             and self.journal.is_abandoned()
@@ -67,78 +76,67 @@ class State:
         )
 
     def _job(self, job: SubmittedJob, ended: Any) -> dict[str, Any]:
-        sighting = self.sightings.get(job.name)
+        status = self.statuses.get(job.name)
         folder = self.journal.job_folder(job.branch)
-        state = job.ending or ending_of(folder, sighting) or (sighting.phase if sighting else "unknown")
+        state = job.ending or ending_of(folder, status) or (status.phase if status else "unknown")
         return {
             "job": job.id or job.name,
             "state": state,
             "launches": len(job.keys),
             "ended": sum(key in ended for key in job.keys),
-            "note": job.note or (sighting.note if sighting else ""),
+            "note": job.note or (status.note if status else ""),
             "log": str(folder / "log.txt"),
         }
 
 
 def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> int:
-    """Print how a run is; with `watch` until it has finished."""
+    """Print the state of a run; with `watch` until it has finished."""
     journal = _run(path, reports)
     if as_json:
         print(json.dumps(_state(journal).document(), indent=1))
         return 0
     console = new_console()
-    if not watch:
+    if watch:
+        _watch(journal)
+    else:
         console.print(_page(_state(journal).document()), highlight=False)
-        return 0
+    return 0
+
+
+def _watch(journal: Journal) -> None:
     poll_s = max(_LOOK_S, float(journal.document.get("poll_s", POLL_S)))
     state, asked = _state(journal), time.monotonic()
     document = state.document()
-    with changing(console) as show:
+    with changing(new_console()) as show:
         show(_page(document))
         while not document["finished"]:
             time.sleep(_LOOK_S)
             if time.monotonic() - asked >= poll_s:
                 state, asked = _state(journal), time.monotonic()
             else:
-                state = State(
-                    journal=journal,
-                    jobs=jobs.jobs_of(journal),
-                    sightings=state.sightings,
-                    trouble=state.trouble,
-                )
+                state = replace(state, jobs=jobs_of(journal))
             before, document = document, state.document()
             if document != before:
                 show(_page(document))
-    return 0
 
 
 def cancel(path: Path | None, reports: Path) -> int:
-    """End all jobs of a run; what has ended is kept, and `pscale run` goes on with the rest."""
+    """End all jobs of a run; what has ended is kept, and `pscale run` continues with the rest."""
     journal = _run(path, reports)
-    scheduler = _scheduler(journal)
-    open_jobs = [job for job in jobs.jobs_of(journal) if not job.ending]
-    if scheduler is None or not open_jobs:
-        print(f"{journal.folder} has no jobs that are at work")
+    scheduler, current = _scheduler(journal), open_jobs(journal)
+    if scheduler is None or not current:
+        print(f"{journal.folder} has no running or queued jobs")
         return 0
-    known = scheduler.poll_many([job.ticket for job in open_jobs])
-    ids = [
-        sighting.id for job in open_jobs if (sighting := known.get(job.name)) and sighting.phase != "ended"
-    ]
+    known = scheduler.poll_many(current)
+    ids = [status.id for job in current if (status := known.get(job.name)) and status.phase != "ended"]
     if ids:
         scheduler.cancel(ids)
-    print(
-        f"cancelled {', '.join(ids) or 'nothing: no job is at work'}; `pscale run` goes on with what is left"
-    )
+    print(f"cancelled {', '.join(ids) or 'nothing: no job is running or queued'}; `pscale run` continues")
     return 0
 
 
 def _run(path: Path | None, reports: Path) -> Journal:
-    if path is not None:
-        return Journal.open(path)
-    found = newest_run(reports)
-    if found is None:
-        raise ResultsError(f"{reports}: no runs here; make one with 'pscale run SUITE', or name its folder")
-    return found
+    return Journal.open(path or newest(reports))
 
 
 def _scheduler(journal: Journal) -> Scheduler | None:
@@ -146,21 +144,20 @@ def _scheduler(journal: Journal) -> Scheduler | None:
     return next((each for each in SCHEDULERS if each.name == name), None)
 
 
-def _state(journal: Journal) -> State:
-    """Ask the scheduler once, if a job may be at work."""
-    known, scheduler = jobs.jobs_of(journal), _scheduler(journal)
-    open_jobs = [job for job in known if not job.ending]
-    if scheduler is None or not open_jobs:
-        return State(journal=journal, jobs=known, sightings={})
+def _state(journal: Journal) -> RunState:
+    """Ask the scheduler once, if a job may be running."""
+    scheduler, current = _scheduler(journal), open_jobs(journal)
+    state = RunState(journal=journal, jobs=jobs_of(journal), statuses={})
+    if scheduler is None or not current:
+        return state
     try:
-        sightings = scheduler.poll_many([job.ticket for job in open_jobs])
+        return replace(state, statuses=scheduler.poll_many(current))
     except LaunchError as error:
-        return State(journal=journal, jobs=known, sightings={}, trouble=str(error))
-    return State(journal=journal, jobs=known, sightings=sightings)
+        return replace(state, trouble=str(error))
 
 
 def _page(document: Mapping[str, Any]) -> RenderableType:
-    """Return what people see: how many launches have ended and how, and a line for each job."""
+    """Return how many launches have ended and how, and a line for each job."""
     ended, total = document["ended"], document["launches"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(ended.items()))
     least = "at least " if document["until_precise"] else ""
@@ -169,10 +166,10 @@ def _page(document: Mapping[str, Any]) -> RenderableType:
         f"{sum(ended.values())} of {least}{total} launches have ended{f': {counts}' if counts else ''}",
     ]
     if document["under_way"]:
-        now = "interrupted" if document["stopped"] else "under way"
+        now = "interrupted" if document["stopped"] else "running"
         lines.append(f"{now}: {', '.join(document['under_way'])}")
     if document["stopped"]:
-        lines.append("nobody is at work on it: the same `pscale run` goes on")
+        lines.append("no pscale is running it; the same `pscale run` command continues it")
     if document["trouble"]:
         lines.append(document["trouble"])
     text = Text("\n".join(lines), overflow="fold")
@@ -192,3 +189,106 @@ def _jobs(rows: Sequence[Mapping[str, Any]]) -> Table:
             escape(job["note"]),
         )
     return table
+
+
+def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bool) -> None:
+    """Print the runs in `reports`, newest first, of one suite or of all, `most` of them."""
+    from pscale.analysis.cards import cards
+
+    found = cards(reports, suite)
+    if not found and not as_json:
+        where = reports / suite if suite else reports
+        raise ResultsError(f"{where}: no runs here; make one with 'pscale run SUITE'")
+    shown = found[:most]
+    if as_json:
+        print(json.dumps([asdict(card) for card in shown], indent=1))
+        return
+    _show_runs(shown, len(found))
+
+
+def _show_runs(shown: Sequence[Card], count: int) -> None:
+    from pscale.report.printing import print_table
+    from pscale.report.table import Column
+    from pscale.report.table import Table as ReportTable
+
+    columns = (
+        *(Column("run"), Column("started", wide=True), Column("cases", str)),
+        *(Column("failed", str), Column("ranks", str), Column("best figure", fold=True)),
+        Column("host", wide=True),
+    )
+    rows = tuple((_tone(card), _values(card)) for card in shown)
+    left = f"{count - len(shown)} older runs are not shown" if count > len(shown) else ""
+    print_table(
+        ReportTable(title="Runs", columns=columns, rows=rows, caption=left), new_console(highlight=False)
+    )
+
+
+def _tone(card: Card) -> Tone:
+    return "bad" if card.failed or card.trouble else ""
+
+
+def _values(card: Card) -> tuple[Value, ...]:
+    begun = datetime.fromtimestamp(card.begun_unix_s) if card.begun_unix_s else None
+    return (
+        "/".join(Path(card.path).parts[-2:]),
+        f"{begun:%Y-%m-%d %H:%M}" if begun else None,
+        f"{card.cases_ok}/{card.cases}",
+        *(card.failed or None, card.ranks or None, card.trouble or _figure(card), card.host),
+    )
+
+
+def _figure(card: Card) -> str:
+    match card.metric:
+        case "efficiency":
+            half = f" ± {percent((card.high - card.low) / 2)}" if card.high and card.low else ""
+            answer = f", {card.answer}" if card.answer else ""
+            return f"{percent(card.value or 0.0)}{half} efficient at {card.at}{answer}"
+        case "samples_per_s":
+            return f"{rate(card.value or 0.0)} samples/s at {card.at}"
+    return "not finished" if card.pending else "-"
+
+
+def doctor(reports: Path, *, as_json: bool) -> int:
+    """Print what was found on this machine; return 1 if something keeps pscale from working."""
+    from pscale.launch.doctor import findings
+
+    found = findings(reports)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in found], indent=1))
+    else:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for finding in found:
+            text = escape(finding.text)
+            if finding.advice:
+                text += f"\n[bold]→[/bold] {escape(finding.advice)}"
+            table.add_row(_MARKS[finding.level], f"[bold]{escape(finding.topic)}[/bold]", text)
+        new_console().print(table, highlight=False)
+    return FAILED if any(finding.level == "fail" for finding in found) else 0
+
+
+def doctor_of_blas(*, as_json: bool) -> int:
+    """Print how fast each BLAS that is installed multiplies matrices; return 1 if none does."""
+    from pscale.launch import machine
+    from pscale.launch.doctor import blas
+
+    cores = machine.inspect().usable_cores
+    speeds = blas.ranking(cores)
+    if as_json:
+        print(json.dumps([asdict(speed) for speed in speeds], indent=1))
+    else:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("launch.blas", overflow="fold")
+        table.add_column("kernels", no_wrap=True)
+        table.add_column("threads by", no_wrap=True)
+        counts = ["1 thread", *([f"{cores} threads"] if cores > 1 else [])]
+        for count in counts:
+            table.add_column(count, justify="right", no_wrap=True)
+        for speed in speeds:
+            name = (
+                f"[bold]{escape(speed.name)}[/bold]{' = auto' if speed.auto else ''}\n{escape(speed.choice)}"
+            )
+            figures = [f"{speed.gflops:.0f}", f"{speed.gflops_all:.0f}"][: len(counts)]
+            failed = [escape(speed.error), "", *([""] * len(counts))]
+            table.add_row(name, *(failed if speed.error else [speed.kernels, speed.threading, *figures]))
+        new_console().print(table, "GFLOP/s of matrix products in float32", highlight=False)
+    return FAILED if all(speed.error for speed in speeds) else 0

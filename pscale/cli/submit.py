@@ -1,102 +1,160 @@
-"""`pscale run` on a login node: submit jobs, tell what becomes of them, come back at any time."""
+"""`pscale run` on a login node: submit jobs and show their progress, or only print them."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from pscale.cli.keep import keep, needed, planned
-from pscale.cli.room import refusals
-from pscale.cli.work import Work
-from pscale.launch import jobs
-from pscale.launch.campaign import Job
-from pscale.launch.fleet import Fleet, Yard
+from pscale.cli.console import say
+from pscale.cli.launches import needed, planned, write_row
+from pscale.cli.prepare import PreparedSuite
+from pscale.config import Case
+from pscale.launch import jobs, runner
+from pscale.launch.command import Command, command
+from pscale.launch.job_manager import JobManager, SchedulerSettings
+from pscale.launch.jobs import PlannedJob, open_jobs, plan_jobs
 from pscale.launch.journal import Journal
+from pscale.launch.launcher import Launcher
+from pscale.launch.machine import Machine
 from pscale.launch.outcome import Outcome
+from pscale.launch.runner import CaseLaunch
+from pscale.launch.scheduler import Scheduler
+from pscale.launch.selection import candidates
 
 _STATUS_STYLES = {"ok": "green"}
+_SEED = 0  # of a dry run
 
 
-def fleet(work: Work, journal: Journal, console: Console) -> Fleet:
-    """Return the jobs of a run."""
-    scheduler = work.ground.where.scheduler
+def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobManager:
+    """Return what submits and watches the jobs of a run."""
+    target, scheduler = suite.target, suite.target.site.scheduler
     assert scheduler is not None, "only called where jobs are submitted"
 
-    def on_end(job: Job, outcome: Outcome) -> None:
-        keep(journal, job, outcome, work.ground.machine)
+    def on_end(launch: CaseLaunch, outcome: Outcome) -> None:
+        write_row(journal, launch, outcome, suite.fits[launch.case.id].columns)
 
-    return Fleet(
+    return JobManager(
         journal=journal,
         todo=planned(journal),
-        refused=refusals(work.cases, work.ground.machine),
-        yard=Yard(scheduler=scheduler, shape=work.ground.shape, poll_s=work.site.poll_s),
+        refused={case: fit.refusal for case, fit in suite.fits.items() if fit.refusal},
+        settings=SchedulerSettings(
+            scheduler=scheduler,
+            machine=target.machine,
+            max_time_s=target.max_time_s,
+            poll_s=suite.site.poll_s,
+        ),
         on_end=on_end,
-        tell=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+        tell=lambda text: say(console, text),
     )
 
 
-def wait(found: Fleet, console: Console) -> bool:
+def wait(manager: JobManager, console: Console) -> bool:
     """Stay until all jobs have ended; tell whether all launches have: those that were cancelled are left."""
-    teller = _Teller(found, console)
+    launches = _EndedLaunches(manager, console)
     with console.status("") as line:
 
-        def on_look(fleet: Fleet) -> None:
-            teller.news()
-            line.update(teller.state(fleet))
+        def on_look(manager: JobManager) -> None:
+            launches.show()
+            line.update(launches.summary(manager))
 
-        found.launch(wait=True, on_look=on_look)
-    return found.journal.is_finished()
+        manager.launch(wait=True, on_look=on_look)
+    return manager.journal.is_finished()
 
 
-class _Teller:
+class _EndedLaunches:
     """Prints each launch once, when it has ended."""
 
-    def __init__(self, found: Fleet, console: Console):
-        self._fleet, self._console = found, console
-        self._jobs = {job.key: job for job in found.todo}
-        self._told, self._needed = found.journal.finished(), needed(found.journal)
+    def __init__(self, manager: JobManager, console: Console):
+        self._manager, self._console = manager, console
+        self._launches = {launch.key: launch for launch in manager.todo}
+        self._shown, self._needed = manager.journal.finished(), needed(manager.journal)
 
-    def news(self) -> None:
+    def show(self) -> None:
         """Print what has ended since the last time."""
-        ended: Sequence[dict[str, Any]] = [
-            record for record in self._fleet.journal.records() if record["event"] == "ended"
-        ]
-        for record in ended:
-            job = self._jobs.get((record["case"], record["repeat"]))
-            if job is None or job.key in self._told:
+        for record in self._manager.journal.records():
+            if record["event"] != "ended":
                 continue
-            self._told.add(job.key)
+            launch = self._launches.get((record["case"], record["repeat"]))
+            if launch is None or launch.key in self._shown:
+                continue
+            self._shown.add(launch.key)
             style = _STATUS_STYLES.get(record["status"], "red")
-            place = f"{len(self._told)}/{self._needed}"
             said = escape(record["reason"]) or f"{record['wall_s']:.3g} s"
             self._console.print(
-                f"{place}  {escape(job.case.label)} #{job.repeat + 1}  "
+                f"{len(self._shown)}/{self._needed}  {escape(launch.case.label)} #{launch.repeat + 1}  "
                 f"[{style}]{record['status']}[/{style}]  {said}",
                 highlight=False,
             )
 
-    def state(self, found: Fleet) -> str:
-        """Say in one line what the jobs do."""
-        open_jobs = [job for job in jobs.jobs_of(found.journal) if not job.ending]
-        phases = Counter(
-            sighting.phase if (sighting := found.sightings.get(job.name)) else "submitted"
-            for job in open_jobs
-        )
+    def summary(self, manager: JobManager) -> str:
+        """Say in one line how many launches have ended, and what the jobs do."""
+        statuses = (manager.statuses.get(job.name) for job in open_jobs(manager.journal))
+        phases = Counter(status.phase if status else "submitted" for status in statuses)
         said = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none open"
-        return f"{len(self._told)} of {self._needed} launches; jobs: {said}; Ctrl-C leaves them at work"
+        return f"{len(self._shown)} of {self._needed} launches; jobs: {said}; Ctrl-C leaves them running"
 
 
 def detached(journal: Journal) -> str:
-    """Say how to go on with a run whose jobs are at work without pscale."""
+    """Say how to continue a run whose jobs run without pscale."""
     folder = journal.folder
     ended = f"{len(journal.finished())} of {needed(journal)} launches have ended"
     return (
-        f"{ended}, jobs go on without pscale; run: {folder}\n"
-        f"see how it is:       pscale status '{folder}'\n"
+        f"{ended}, jobs run without pscale; run: {folder}\n"
+        f"see its state:       pscale status '{folder}'\n"
         "wait and report:     the same command again\n"
         f"end its jobs:        pscale cancel '{folder}'"
     )
+
+
+def dry_run(suite: PreparedSuite, reports: Path) -> Iterator[str]:
+    """Yield every script and command of a run as blocks of text; start and write nothing.
+
+    With the name of a run in place of RUN each command starts a launch of it again.
+    """
+    target, folder = suite.target, reports.absolute() / suite.suite.name / "RUN"
+    yield f"# {target.site.reason}\n# RUN stands for the name of the run"
+    if target.site.scheduler is None:
+        launcher = suite.launcher()
+        for case in suite.cases:
+            yield _line(case, folder, launcher, target.machine)
+        return
+    todo = runner.plan_launches(suite.cases, suite.repeats, _SEED)
+    planned = plan_jobs(todo, target.machine, suite.repeats, target.max_time_s)
+    for number, job in enumerate(planned, start=1):
+        yield from _job(job, number, folder, target.site.scheduler, target.machine)
+
+
+def _job(job: PlannedJob, number: int, run: Path, scheduler: Scheduler, machine: Machine) -> Iterator[str]:
+    folder = run / "jobs" / jobs.branch(number)
+    request = job.request(f"pscale-RUN-{number}", folder)
+    script = folder / jobs.SCRIPT
+    submission = shlex.join(scheduler.submission(request, script))
+    yield f"# job {number}: {len(job.launches)} launches\n{submission}"
+    yield f"# {script}\n{scheduler.render(request)}"
+    launchers = list(candidates(job.launches[0].case.launch.launcher, scheduler.name))
+    found = " or ".join(" ".join(launcher.opening) for launcher in launchers)
+    yield f"# the job uses the first of these launchers that works: {found or 'those on its nodes'}"
+    if not launchers:
+        return
+    for case in {launch.case.id: launch.case for launch in job.launches}.values():
+        yield _line(case, run, launchers[0], machine)
+
+
+def command_of(case: Case, run: Path, launcher: Launcher, machine: Machine) -> Command:
+    """Return the command of a case's first launch with the variables that pscale sets for it."""
+    folder = Journal(run, {}).case_folder((case.id, 0))
+    words = runner.of_rank(case, folder, machine)
+    return command(case, launcher, words, machine, environ={}, root=os.geteuid() == 0)
+
+
+def _line(case: Case, run: Path, launcher: Launcher, machine: Machine) -> str:
+    """Return the command line of a case's first launch and the variables that pscale sets for it."""
+    started = command_of(case, run, launcher, machine)
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(started.env.items()))
+    return f"# {case.label}\n{variables} {shlex.join(started.argv)}"

@@ -1,4 +1,4 @@
-"""`pscale trace`: the timeline of a launch whose notes were kept, as a file for a viewer of traces."""
+"""`pscale trace`: the timeline of a launch whose events were kept, as a file for a viewer of traces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pscale.analysis.frames import Run, load, newest, records
-from pscale.analysis.traced import HOW, Traced, notes, traced
+from pscale.analysis.frames import Run, load, records
+from pscale.analysis.timeline import HOW, Step, Traced, kept_steps, launch_events, traced
+from pscale.cli.schedules import figure_format
 from pscale.errors import ResultsError, UsageError
 from pscale.report.trace import trace_lines
+from pscale.run_folders import newest
 
 _WINDOW = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _VIEWERS = "open it in https://ui.perfetto.dev or chrome://tracing"
@@ -24,10 +26,12 @@ def trace(
     """Write launch `number` of a case, from 1, into `output` or the run's folder; `-` prints it."""
     run = load(path or newest(reports))
     launches = traced(run)
-    launch = _chosen(run, launches, case, number)
-    if steps is not None and steps.stop > launch.steps:
-        raise UsageError(f"--steps: {launch.label} has measured steps 0 to {launch.steps - 1}")
-    table = notes(run, launch, steps=steps)
+    launch = chosen(run, launches, case, number)
+    if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
+        raise UsageError(
+            f"--steps: events of {launch.label} were kept for its measured steps 0 to {kept - 1}"
+        )
+    table = launch_events(run, launch, steps=steps)
     about = {"run": str(run.document.get("run", "")), "case": launch.case, "label": launch.label}
     lines = trace_lines(table, _places(run, launch), {**about, "launch": number})
     if output == Path("-"):
@@ -36,8 +40,34 @@ def trace(
     target = output or run.path / f"trace-{launch.case}-{number}.json"
     _write(target, lines)
     print(target)
-    print(f"{launch.label}, launch {number}, {len(table):,} notes: {_VIEWERS}")
+    print(f"{launch.label}, launch {number}, {len(table):,} events: {_VIEWERS}")
     _tell_others(launches, launch)
+
+
+def draw(
+    path: Path | None, reports: Path, case: str | None, number: int, steps: range | None, target: Path
+) -> None:
+    """Draw a step of launch `number` of a case, or of all: the first of `steps`, else the shortest."""
+    kind = figure_format(target)
+    run = load(path or newest(reports))
+    launches = traced(run)
+    every = [each for each in launches if each.repeat == number - 1 and case is None]
+    drawn = [_step(run, launch, steps) for launch in every or [chosen(run, launches, case, number)]]
+    from pscale.report import drawing
+    from pscale.report.step_figure import figure
+
+    suite = run.document["suite"]
+    title = suite.get("title") or suite["name"]
+    with drawing.styled():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        drawing.place(figure(drawn, title)).save(target.parent, target.stem, [kind])
+
+
+def _step(run: Run, launch: Traced, steps: range | None) -> Step:
+    events = launch_events(run, launch, steps=steps and steps[:1])
+    both = events[events["kind"] == "step"].groupby("step").agg({"enter": "min", "leave": "max"})
+    step = (both["leave"] - both["enter"]).idxmin()  # other work has disturbed it least
+    return Step(launch.label, events[events["step"] == step])
 
 
 def window(text: str | None) -> range | None:
@@ -52,18 +82,18 @@ def window(text: str | None) -> range | None:
     return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
-def _chosen(run: Run, launches: Sequence[Traced], case: str | None, number: int) -> Traced:
+def chosen(run: Run, launches: Sequence[Traced], case: str | None, number: int) -> Traced:
     """Return the launch that is asked for; without a case, that of one with most ranks."""
     if case is None:
         if not launches:
-            raise UsageError(f"{run.path}: no launch that ended well was traced; {HOW}")
+            raise UsageError(f"{run.path}: no successful launch was traced; {HOW}")
         case = max(launches, key=lambda launch: launch.ranks).case
     found = _of_case(run, launches, case)
     if not found:
         others = "; ".join(dict.fromkeys(f"{each.case} ({each.label})" for each in launches[:_NAMED]))
         raise UsageError(
-            f"--case '{case}': no launch of it that ended well was traced; "
-            + (f"traced are {others}" if others else HOW)
+            f"--case '{case}': no successful launch of it was traced; "
+            + (f"traced: {others}" if others else HOW)
         )
     repeats = [launch.repeat + 1 for launch in found]
     if number not in repeats:
@@ -82,7 +112,7 @@ def _of_case(run: Run, launches: Sequence[Traced], case: str) -> list[Traced]:
         labels = "; ".join(f"{name} ({label})" for name, label in list(known.items())[:_NAMED])
         raise UsageError(f"--case '{case}': the run has no such case; it has {labels}")
     if len(named) > 1:
-        raise UsageError(f"--case '{case}': could be {' or '.join(named[:_NAMED])}")
+        raise UsageError(f"--case '{case}': ambiguous: {' or '.join(named[:_NAMED])}")
     return [launch for launch in launches if launch.case == named[0]]
 
 

@@ -3,25 +3,33 @@
 Frozen, keyword-only and of the standard library alone, so that every package may read them.
 """
 
-from pscale.config.case import Case
+from pscale.config.case import Case, from_dict, to_dict, to_document
+from pscale.config.injection import Inject, Jitter
 from pscale.config.launch import Launch, Omp, Require, Timing
-from pscale.config.model import Model
-from pscale.config.plain import from_dict, to_dict
 from pscale.config.plan import Matrix, Plan
-from pscale.config.training import Data, Precision, Train
+from pscale.config.program import Figure, Files, Program, Success, Workload
+from pscale.config.workload import Data, Model, Precision, Train
 
 __all__ = [
     "Case",
     "Data",
+    "Figure",
+    "Files",
+    "Inject",
+    "Jitter",
     "Launch",
     "Matrix",
     "Model",
     "Omp",
     "Plan",
     "Precision",
+    "Program",
     "Require",
+    "Success",
     "Timing",
     "Train",
+    "Workload",
     "from_dict",
     "to_dict",
+    "to_document",
 ]

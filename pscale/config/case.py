@@ -1,4 +1,4 @@
-"""One point of a suite, and what makes two of them the same work."""
+"""One point of a suite, what makes two of them the same work, and how one is stored."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pscale.config.choices import LossScaling, Scaling
+from pscale.config.injection import Inject, Jitter, injected_words
 from pscale.config.launch import Launch, Require, Timing
-from pscale.config.model import Model
 from pscale.config.plan import Plan
-from pscale.config.training import Data, Precision, Train
-from pscale.lateness import NO_DELAY, NO_JITTER, Inject, Jitter, in_words
+from pscale.config.program import Program, Workload
+from pscale.config.workload import Data, Model, Precision, Train
 
+T = TypeVar("T")
 NARROW: frozenset[str] = frozenset({"fp16"})  # types whose least numbers are larger than many gradients
 _NOT_THE_WORK = (  # fields of Launch that say where and how long, not what is measured
     *("time_limit_s", "hang_after_s", "memory_limit_bytes", "scheduler", "packing", "partition", "account"),
@@ -36,19 +38,21 @@ class Case:
     threads: int = 1
     model: Model = Model()
     data: Data = Data()
-    train: Train = Train()
+    train: Train = Train()  # with the batch of all ranks
     plan: Plan = Plan()
     precision: Precision = Precision()
     timing: Timing = Timing()
     launch: Launch = Launch()
     require: Require = Require()
-    inject: Inject = NO_DELAY
-    jitter: Jitter = NO_JITTER
+    inject: Inject = Inject()
+    jitter: Jitter = Jitter()
+    workload: Workload = Workload()  # without a command: pscale's trainer
+    program: Program = Program()
 
     @property
     def injected(self) -> str:
-        """What makes ranks late on purpose, in words; empty for a healthy case."""
-        return in_words(self.inject, self.jitter)
+        """What delays ranks on purpose, in words; empty for a healthy case."""
+        return injected_words(self.inject, self.jitter)
 
     @property
     def loss_scale(self) -> LossScaling | float:
@@ -69,6 +73,7 @@ class Case:
             content.pop(name, None)
         for name in _NOT_THE_WORK:
             content.get("launch", {}).pop(name, None)
+        content.get("program", {}).pop("folder", None)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -81,5 +86,45 @@ def _unlike_default(value: Any) -> dict[str, Any]:
             if inner := _unlike_default(held):
                 content[each.name] = inner
         elif held != (each.default_factory() if callable(each.default_factory) else each.default):
-            content[each.name] = held
+            content[each.name] = _without_classes(held)
     return content
+
+
+def _without_classes(held: Any) -> Any:
+    """Return a value with groups by name as dictionaries."""
+    if isinstance(held, Mapping):
+        return {name: to_dict(one) if dataclasses.is_dataclass(one) else one for name, one in held.items()}
+    return held
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Turn a configuration into plain dictionaries, for JSON."""
+    return dataclasses.asdict(value)
+
+
+_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter")
+
+
+def to_document(case: Case) -> dict[str, Any]:
+    """Return what the document of a run says of a case: of one that runs a program, nothing of a training."""
+    left_out = _OF_TRAINING if case.workload.command else ("workload", "program")
+    return {name: value for name, value in to_dict(case).items() if name not in left_out} | {"id": case.id}
+
+
+def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Build a configuration of class `kind` from what `to_dict` made, fields of other versions left out."""
+    hints = _hints(cast("Hashable", kind))
+    return kind(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
+
+
+@functools.cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_dict(hint, value)
+    if get_origin(hint) is Mapping and dataclasses.is_dataclass(kind := get_args(hint)[1]):
+        return {name: from_dict(cast("type[Any]", kind), one) for name, one in value.items()}
+    return tuple(value) if isinstance(value, list) else value

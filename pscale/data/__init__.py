@@ -4,5 +4,6 @@ One seam for the trainer: `prepare` returns the `Batches` of a rank, `fill` the 
 """
 
 from pscale.data.batches import Batches, check, prepare
+from pscale.data.corpus import find_corpus
 
-__all__ = ["Batches", "check", "prepare"]
+__all__ = ["Batches", "check", "find_corpus", "prepare"]

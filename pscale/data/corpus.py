@@ -6,13 +6,17 @@ Finding a corpus looks at names and sizes only; bytes are read by range, so a ra
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import glob
+import itertools
 import os
+import stat
 import sysconfig
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from pscale.mesh.axis import Array
 
 PYTHON_STDLIB = "python-stdlib"
 SEPARATOR = 0  # between two files; no text holds it
+MOST_ENTRIES = 100_000  # of folders that a glob looks into
 _BLOCK_BYTES = 1 << 18
 _NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
@@ -83,6 +88,7 @@ def unigram_nats(counts: Array) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
+@lru_cache(maxsize=64)  # the cases of a suite share it
 def find_corpus(source: str) -> Corpus:
     """Return the corpus that `source` names: `python-stdlib`, a file, or a glob of files.
 
@@ -99,17 +105,17 @@ def find_corpus(source: str) -> Corpus:
 @cache
 def _standard_library() -> Corpus:
     """Return the interpreter's own library: text that every machine has."""
-    root = Path(sysconfig.get_path("stdlib"))
-    files = []
+    root = sysconfig.get_path("stdlib")
+    files: list[str] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_SOURCE]
-        files += [Path(folder, name) for name in names if name.endswith(".py")]
+        files += [f"{folder}{os.sep}{name}" for name in names if name.endswith(".py")]
     # A distribution may link to configuration that is not installed.
-    found = [path for path in files if path.is_file() and os.access(path, os.R_OK)]
-    found.sort(key=lambda path: path.relative_to(root).parts)
+    found = [file for file in files if os.path.isfile(file) and os.access(file, os.R_OK)]  # noqa: PTH113 - faster
+    found.sort(key=lambda file: file.split(os.sep))  # noqa: PTH206 - faster
     if not found:
-        raise UsageError(f"data.source: no Python files under {str(root)!r}; name a file or a glob instead")
-    return _measured(found, f"data.source: {str(root)!r}")
+        raise UsageError(f"data.source: no Python files under {root!r}; name a file or a glob instead")
+    return _measured(map(Path, found), f"data.source: {root!r}")
 
 
 def _files(source: str) -> list[Path]:
@@ -121,11 +127,52 @@ def _files(source: str) -> list[Path]:
         return [path]
     if not glob.has_magic(source):
         raise UsageError(f"data.source: no file {source!r}{_suggestion(path)}")
-    matches = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute patterns
-    files = sorted(match for match in map(Path, matches) if not match.is_dir())
+    files = sorted(match for match in map(Path, _matches(path)) if not match.is_dir())
     if not files:
         raise UsageError(f"data.source: no file matches {source!r}")
     return files
+
+
+def _matches(pattern: Path) -> set[str]:
+    """Return what matches a glob; `**` is any folders in between, and hidden names have to be asked for.
+
+    Raises UsageError where the folders on the way have too many entries.
+    """
+    found, seen = {pattern.anchor or os.curdir}, itertools.count()
+    for part in pattern.relative_to(pattern.anchor).parts:
+        if part == "**":
+            found = set(_below(found, seen))
+        elif glob.has_magic(part):
+            listed = itertools.chain.from_iterable(_entries(folder, seen) for folder in found)
+            named = (entry for entry in listed if part.startswith(".") or not entry.name.startswith("."))
+            found = {entry.path for entry in named if fnmatch.fnmatchcase(entry.name, part)}
+        else:
+            paths = (os.path.join(folder, part) for folder in found)  # noqa: PTH118 - faster
+            found = {path for path in paths if os.path.lexists(path)}
+    return found
+
+
+def _below(folders: Iterable[str], seen: Iterator[int]) -> Iterator[str]:
+    """Yield folders and all that is in them, also through links, each folder once."""
+    waiting, known = list(folders), set()
+    while waiting:
+        path = waiting.pop()
+        yield path
+        with suppress(OSError):
+            place = os.stat(path)  # noqa: PTH116 - faster
+            if stat.S_ISDIR(place.st_mode) and (key := (place.st_dev, place.st_ino)) not in known:
+                known.add(key)
+                waiting += [entry.path for entry in _entries(path, seen) if not entry.name.startswith(".")]
+
+
+def _entries(folder: str, seen: Iterator[int]) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder, none of what cannot be listed; `seen` counts them."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if next(seen) >= MOST_ENTRIES:
+                message = f"its folders have more than {MOST_ENTRIES:,} entries"
+                raise UsageError(f"data.source: {message}; name one that is closer to the files")
+            yield entry
 
 
 def _suggestion(path: Path) -> str:
@@ -138,12 +185,13 @@ def _suggestion(path: Path) -> str:
 def _measured(files: Iterable[Path], what: str) -> Corpus:
     sizes = {}
     for path in files:
-        if not path.is_file():
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             raise UsageError(f"{what}: {str(path)!r} is not a regular file")
         if not os.access(path, os.R_OK):
             raise UsageError(f"{what}: no permission to read {str(path)!r}")
-        if size := path.stat().st_size:
-            sizes[path] = size
+        if found.st_size:
+            sizes[path] = found.st_size
     if not sizes:
         raise UsageError(f"{what} is empty")
     return Corpus(files=tuple(sizes), sizes=tuple(sizes.values()))

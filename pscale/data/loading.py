@@ -1,6 +1,6 @@
 """How the windows of a step reach a rank: from memory, through MPI-IO, from the root, from a file of its own.
 
-Readers do in every step what their name says; what they need beforehand is made when they are opened.
+Readers do in every step what their name says; what they need before is made when they are opened.
 """
 
 from __future__ import annotations
@@ -27,33 +27,38 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back files; every rank calls it, after the last step."""
+        """Release files; every rank calls it, after the last step."""
         ...
 
 
-class MemoryReader:
-    """Keeps the rank's part of the corpus and copies windows out of it."""
-
-    def __init__(self, corpus: Corpus, placement: Placement, rank: int):
-        self._placement, self._rank = placement, rank
-        self._first, self._held = _held(corpus, *placement.span(rank))
-
-    def read(self, step: int, micro: int, windows: Array) -> None:
-        """Copy the windows."""
-        _copy(self._held, self._placement.offsets(step, micro, self._rank) - self._first, windows)
+class _FromMemory:
+    """A reader without files."""
 
     def close(self) -> None:
         """Leave all to the garbage collector."""
 
 
-class ScatterReader:
+class MemoryReader(_FromMemory):
+    """Keeps the rank's part of the corpus and copies windows out of it."""
+
+    def __init__(self, corpus: Corpus, placement: Placement, rank: int):
+        self._placement, self._rank = placement, rank
+        self._first, stop = placement.span(rank)
+        self._held = _part(corpus, self._first, stop)
+
+    def read(self, step: int, micro: int, windows: Array) -> None:
+        """Copy the windows."""
+        _copy(self._held, self._placement.offsets(step, micro, self._rank) - self._first, windows)
+
+
+class ScatterReader(_FromMemory):
     """The root copies the windows of all ranks from memory and scatters them, in every call."""
 
     def __init__(self, corpus: Corpus, placement: Placement, axis: Axis, shape: tuple[int, int]):
         self._placement, self._axis = placement, axis
         self._held = self._parts = None
         if axis.rank == 0:
-            _, self._held = _held(corpus, 0, corpus.size)
+            self._held = _part(corpus, 0, corpus.size)
             self._parts = np.empty((axis.size, *shape), np.uint8)
 
     def read(self, step: int, micro: int, windows: Array) -> None:
@@ -62,9 +67,6 @@ class ScatterReader:
             for rank, part in enumerate(self._parts):
                 _copy(self._held, self._placement.offsets(step, micro, rank), part)
         self._axis.scatter(self._parts, windows)
-
-    def close(self) -> None:
-        """Leave all to the garbage collector."""
 
 
 class FileReader:
@@ -139,10 +141,10 @@ def open_reader(
     return FileReader(PartFile(path), path, first, placement, axis)
 
 
-def _held(corpus: Corpus, start: int, stop: int) -> tuple[int, Array]:
-    held = np.empty(stop - start, np.uint8)
-    corpus.read_into(start, held)
-    return start, held
+def _part(corpus: Corpus, start: int, stop: int) -> Array:
+    part = np.empty(stop - start, np.uint8)
+    corpus.read_into(start, part)
+    return part
 
 
 def _copy(held: Array, offsets: Array, windows: Array) -> None:

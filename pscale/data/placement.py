@@ -2,19 +2,36 @@
 
 A window is `sequence + 1` bytes: inputs, and targets one byte further. The places (slots) of a global batch
 are numbered once; ranks and micro-batches own consecutive ones, so what a step learns from does not depend
-on how many there are.
+on how many there are. Nor does any random number: each is drawn from its own place in a stream.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from pscale.data.streams import Stream, generator
 from pscale.mesh.axis import Array
+
+
+class Stream(IntEnum):
+    """What random numbers are drawn for."""
+
+    ORDER = 0  # of windows, per epoch
+    SAMPLES = 1  # per step and place in the global batch
+    TEACHER = 2
+    FEATURES = 3
+
+
+def generator(seed: int, stream: Stream, *place: int) -> np.random.Generator:
+    """Return the generator of one place in a stream.
+
+    The place goes into the spawn key: as further words of entropy, (1,) and (1, 0) would draw alike.
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, *place)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +112,7 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """All windows of the corpus in an order drawn anew for every epoch; each batch takes the next ones.
+    """All windows of the corpus in a new random order every epoch; each batch takes the next ones.
 
     Windows share no byte. An epoch is as many whole batches as there are windows for.
     """

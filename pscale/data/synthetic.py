@@ -1,7 +1,7 @@
-"""Samples from nothing but the seed: random tokens, and a regression that a block can learn.
+"""Samples from nothing but the seed: random tokens, a regression for a block, and the linear problem.
 
 Each is drawn from its place in the global batch, whatever rank that belongs to. Drawing in every step would
-take longer than some models do, so a few global batches are drawn once and come again in turn.
+take longer than some models do, so a few global batches are drawn once and repeated in turn.
 """
 
 from __future__ import annotations
@@ -10,22 +10,31 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pscale.config import Model, Train
-from pscale.data.placement import Slots
-from pscale.data.streams import Stream, generator
+from pscale.config import Data, Model, Train
+from pscale.data.placement import Slots, Stream, generator
+from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Array
-from pscale.number import number
 
 TOKEN_BATCHES = 16
 REGRESSION_BATCHES = 4  # each as large as the activations between two layers
 
-_Draw = Callable[[np.random.Generator], tuple[Array, Array]]
+WEIGHTS = (0.500593, -0.0807231, 1.17474, -1.45482, -0.629856)
+SAMPLES = 10_000
+
+_Draw = Callable[["np.random.Generator"], tuple[Array, Array]]
 
 
-class Pool:
-    """Samples of this rank for a few steps; what `fill` returns is a part of them, and not to be changed."""
+class _InMemory:
+    """Batches that were made when the job began."""
 
     unigram_nats: float | None = None
+
+    def close(self) -> None:
+        """Leave all to the garbage collector."""
+
+
+class Pool(_InMemory):
+    """Samples of this rank for a few steps; what `fill` returns is a part of them, and not to be changed."""
 
     def __init__(self, draw: _Draw, steps: int, seed: int, slots: Slots, rank: int):
         samples = [
@@ -45,9 +54,6 @@ class Pool:
         turn = step % len(self._inputs)
         share = slice(micro * self._per_micro, (micro + 1) * self._per_micro)
         return self._inputs[turn, share], self._targets[turn, share]
-
-    def close(self) -> None:
-        """Leave all to the garbage collector."""
 
 
 def random_tokens(model: Model, train: Train, slots: Slots, rank: int) -> Pool:
@@ -73,6 +79,34 @@ def regression(model: Model, train: Train, slots: Slots, rank: int) -> Pool:
         x = random.standard_normal((model.sequence, width))
         answer = x @ teacher
         answer[1:] += x[:-1]
-        return x.astype(number(model.dtype)), answer.astype(number(model.dtype))
+        return x.astype(dtype_of(model.dtype)), answer.astype(dtype_of(model.dtype))
 
     return Pool(draw, REGRESSION_BATCHES, train.seed, slots, rank)
+
+
+class LinearBatches(_InMemory):
+    """The five-weight problem: find W from features and their weighted sums.
+
+    Samples come in order, the first again after the last; what `fill` returns is not to be changed.
+    """
+
+    def __init__(self, data: Data, model: Model, train: Train, slots: Slots, rank: int):
+        self._samples, self._slots, self._rank = samples_of(data), slots, rank
+        features = generator(train.seed, Stream.FEATURES).standard_normal((self._samples, len(WEIGHTS)))
+        answers = features @ np.array(WEIGHTS)[:, None]
+        # With a head start repeated behind the end, every batch is one piece of memory.
+        again = np.arange(self._samples + slots.per_micro) % self._samples
+        self._features, self._answers = (x[again].astype(dtype_of(model.dtype)) for x in (features, answers))
+        self._features.flags.writeable = self._answers.flags.writeable = False
+
+    def fill(self, step: int, micro: int) -> tuple[Array, Array]:
+        """Return features of shape (B, 5) and answers of shape (B, 1), in the model's type."""
+        slots = self._slots.of(self._rank, micro)
+        first = (step * self._slots.batch + slots.start) % self._samples
+        part = slice(first, first + len(slots))
+        return self._features[part], self._answers[part]
+
+
+def samples_of(data: Data) -> int:
+    """Return the size of the data set: as given, else that of the original problem."""
+    return data.samples or SAMPLES

@@ -34,7 +34,7 @@ class TextBatches:
         return inputs, targets
 
     def close(self) -> None:
-        """Give back files; every rank calls it, after the last step."""
+        """Release files; every rank calls it, after the last step."""
         self._reader.close()
 
 

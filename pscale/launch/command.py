@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pscale.config import Case, Omp
 from pscale.errors import LaunchError
-from pscale.launch.binding import binding
-from pscale.launch.machine import Machine
-from pscale.launch.mpi import SCHEDULERS, Launcher
-from pscale.launch.placement import Placement, place
+from pscale.launch.launcher import Launcher
+from pscale.launch.machine import Machine, Placement, place
+from pscale.launch.scheduler import is_replaced
 
 _THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
     *("NVPL_BLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"),
 )
-_CONFLICT = re.compile(
-    r".*_NUM_THREADS|VECLIB_MAXIMUM_THREADS|MKL_(DYNAMIC|DOMAIN_.*)|BLIS_[JI][CR]_NT|GOMP_CPU_AFFINITY"
-    r"|OMP_(PROC_BIND|PLACES|WAIT_POLICY|THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS)|GOMP_SPINCOUNT"
-    r"|KMP_(AFFINITY|HW_SUBSET|BLOCKTIME|LIBRARY)"
-    r"|I_MPI_PIN.*|HYDRA_(BINDING|BINDTO|MAPBY)|(OMPI|PRTE)_MCA_(hwloc|rmaps)_.*"
-    # What sbatch and salloc leave as defaults for srun, and what a login shell sets for all three:
-    r"|(SBATCH|SALLOC|SRUN)_.*|SLURM_(NTASKS.*|NPROCS|CPUS_PER_(TASK|GPU)|TRES_PER_TASK|CPU_BIND.*|HINT"
-    r"|THREADS_PER_CORE|CORE_SPEC|DISTRIBUTION|EXPORT_ENV|MPI_TYPE|MEM_BIND.*|EXACT|EXCLUSIVE|OVERCOMMIT"
-    r"|OVERLAP|WHOLE|TIMELIMIT|KILL_BAD_EXIT|WAIT|UNBUFFEREDIO|LABELIO|STD(IN|OUT|ERR)MODE|JOB_NAME)"
-)
+_OWN_BINDING = re.compile(r"--?(bind-to|binding|map-by|cpu-set|cpu-list|rankfile)\b")
 _ROOT_OPTION = "--allow-run-as-root"
 _ROOT_VARIABLES = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
@@ -58,11 +48,11 @@ def command(
     ranks and threads than cores, LaunchError where the launcher would refuse to start.
     """
     placement = place(case, machine)
-    bound = binding(case, launcher, machine, placement)
+    bound = _binding(case, launcher, machine, placement)
     permits = (
         _openmpi_permits(case, machine, environ, root, placement) if launcher.flavour == "openmpi" else ()
     )
-    count = () if launcher.flavour in SCHEDULERS else ("-n", str(case.ranks))
+    count = () if launcher.scheduler else ("-n", str(case.ranks))
     return Command(
         argv=(*launcher.opening, *bound.options, *permits, *case.launch.extra, *count, *argv),
         env={
@@ -94,11 +84,6 @@ def _openmp(omp: Omp) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value}
 
 
-def is_replaced(name: str) -> bool:
-    """Tell whether an inherited variable would set threads or binding, and is therefore not passed on."""
-    return _CONFLICT.fullmatch(name) is not None
-
-
 def _openmpi_permits(
     case: Case, machine: Machine, environ: Mapping[str, str], root: bool, placement: Placement
 ) -> tuple[str, ...]:
@@ -118,3 +103,94 @@ def _openmpi_permits(
         "Open MPI refuses to run as root outside a container: run pscale as another user, or, if root is "
         f"meant, say `launch: {{extra: [{_ROOT_OPTION}]}}` or set {' and '.join(_ROOT_VARIABLES)} to 1"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Binding:
+    """Options of the launcher and variables of the job that bind ranks."""
+
+    options: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def _binding(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
+    """Return what lays out and binds the ranks of `case` as it asks; no binding where it brings its own.
+
+    Ranks that share cores stay unbound: bound, two would sit on one core while another is free.
+    """
+    if launcher.scheduler:
+        return _Binding(options=launcher.scheduler.launcher_options(case, placement))
+    layout = _layout(launcher, machine, placement)
+    if any(_OWN_BINDING.match(option) for option in case.launch.extra):
+        return _Binding(options=layout)  # launchers refuse an option given twice
+    if case.launch.bind == "none" or placement.shared or not machine.binds:
+        bound = _unbound(launcher, machine, placement)
+    else:
+        by_flavour = {"mpich": _mpich, "openmpi": _openmpi, "intel": _intel}
+        bound = by_flavour[launcher.flavour](case, launcher, machine, placement)
+    return replace(bound, options=(*layout, *bound.options))
+
+
+def _layout(launcher: Launcher, machine: Machine, placement: Placement) -> tuple[str, ...]:
+    """Return the options of mpiexec that spread ranks over nodes; none where there is one node.
+
+    Open MPI says with one option how many ranks a node has and how they are bound: that is left to it.
+    """
+    if machine.nodes == 1:
+        return ()
+    named = {"openmpi": "--hostfile", "intel": "-machinefile"}.get(launcher.flavour, "-f")
+    hosts = (named, machine.hostfile) if machine.hostfile else ()
+    return hosts if launcher.flavour == "openmpi" else (*hosts, "-ppn", str(placement.ranks_per_node))
+
+
+def _unbound(launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
+    if launcher.flavour == "intel":
+        return _Binding(variables={"I_MPI_PIN": "0"})
+    if launcher.flavour == "mpich":
+        return _Binding(options=("-bind-to", "none"))
+    spread = ("--map-by", _each_node(placement)) if machine.nodes > 1 else ()
+    return _Binding(options=(*spread, "--bind-to", "none"))
+
+
+def _each_node(placement: Placement) -> str:
+    return f"ppr:{placement.ranks_per_node}:node"
+
+
+def _mpich(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
+    """Bind with Hydra, which does not bind by itself and ignores an inherited affinity."""
+    # Which cores the job has on its other nodes is not known here.
+    if machine.restricted and (case.launch.bind != "core" or machine.nodes > 1):
+        return _unbound(launcher, machine, placement)
+    if machine.restricted:
+        unit = "user:" + ",".join(_cpu_lists(case, machine))
+    else:
+        unit = f"core:{case.threads}" if case.launch.bind == "core" else case.launch.bind
+    return _Binding(options=("-bind-to", unit))
+
+
+def _cpu_lists(case: Case, machine: Machine) -> list[str]:
+    """Return the CPUs of each rank: as many whole cores as it has threads, in order."""
+    starts = range(0, case.ranks * case.threads, case.threads)
+    return [
+        "+".join(str(cpu) for core in machine.core_cpus[start : start + case.threads] for cpu in core)
+        for start in starts
+    ]
+
+
+def _openmpi(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
+    """Bind with Open MPI, which ignores an inherited affinity: there, ranks share it unbound."""
+    if machine.restricted:
+        return _unbound(launcher, machine, placement)
+    if case.launch.bind == "core":
+        each = _each_node(placement) if machine.nodes > 1 else "slot"
+        return _Binding(options=("--map-by", f"{each}:PE={case.threads}", "--bind-to", "core"))
+    unit = "package" if case.launch.bind == "socket" and launcher.major >= 5 else case.launch.bind
+    spread = _each_node(placement) if machine.nodes > 1 else unit
+    return _Binding(options=("--map-by", spread, "--bind-to", unit))
+
+
+def _intel(case: Case, _launcher: Launcher, machine: Machine, _placement: Placement) -> _Binding:
+    """Bind with Intel MPI, which counts a domain in logical CPUs and keeps to an inherited affinity."""
+    cpus = case.threads * len(machine.core_cpus[0])
+    domain = f"{cpus}:compact" if case.launch.bind == "core" else case.launch.bind
+    return _Binding(variables={"I_MPI_PIN": "1", "I_MPI_PIN_DOMAIN": domain})

@@ -1,42 +1,112 @@
-"""The jobs of a run, as the journal knows them: what each was to do, and what has become of it."""
+"""The scheduler jobs of a run: which launches go into which job, and what the journal knows of each job."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from pscale import durable
-from pscale.errors import LaunchError
-from pscale.launch.journal import Journal, Key
-from pscale.launch.scheduler.protocol import JobRequest, Ticket
+from pscale import atomic_files
+from pscale.launch.journal import Journal, Key, writing
+from pscale.launch.machine import Machine, Placement, place
+from pscale.launch.runner import CaseLaunch
+from pscale.launch.scheduler.base import JobHandle, JobRequest, JobSize
 
-ORDER, SCRIPT, FAILURE, CANCEL = "job.json", "script.sh", "failure.txt", "cancel"  # files in its folder
+WORK_ORDER, SCRIPT, FAILURE = "job.json", "script.sh", "failure.txt"  # files in a job's folder
+_PROGRAM = "pscale.cli.job"
+_SLACK_S = 120.0  # to start, and to find the launcher
+_JOB_FIELDS = (  # of `launch`: launches that differ in one need different jobs
+    *("partition", "account", "qos", "constraint", "gpus", "job_time_limit_s"),
+    *("directives", "modules", "setup"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmittedJob:
-    """One job. `id` is empty until the scheduler has told it; `ending` until the job is settled."""
+class PlannedJob(JobSize):
+    """The launches of one job, in their order, and what it asks for."""
+
+    launches: tuple[CaseLaunch, ...]
+
+    def request(self, name: str, folder: Path) -> JobRequest:
+        """Return the job that runs them."""
+        size = {each.name: getattr(self, each.name) for each in fields(JobSize)}
+        command = (sys.executable, "-P", "-m", _PROGRAM, str(folder))
+        launch = self.launches[0].case.launch
+        return JobRequest(name=name, folder=folder, command=command, launch=launch, **size)
+
+
+def plan_jobs(
+    todo: Sequence[CaseLaunch], machine: Machine, least: int, max_time_s: float | None = None
+) -> list[PlannedJob]:
+    """Put launches into jobs as their `packing` says; those that need different jobs stay separate.
+
+    A job asks for the time of the first `least` launches of each case: with `repeat: auto` there may be far
+    more, which use the time that those leave, or go into a later job. Small jobs come first: they start
+    sooner.
+    """
+    placements = {launch.case.id: place(launch.case, machine) for launch in todo}
+    groups: dict[Hashable, list[CaseLaunch]] = defaultdict(list)
+    for launch in todo:
+        case, asked = launch.case, launch.case.launch
+        nodes = placements[case.id].nodes
+        group = {"nodes": nodes, "case": (nodes, case.id), "all": None}[asked.packing]
+        groups[group, tuple(getattr(asked, name) for name in _JOB_FIELDS)].append(launch)
+    planned = [_planned(group, placements, machine, least, max_time_s) for group in groups.values()]
+    return sorted(planned, key=lambda job: job.nodes)
+
+
+def _planned(
+    launches: Sequence[CaseLaunch],
+    placements: Mapping[str, Placement],
+    machine: Machine,
+    least: int,
+    max_time_s: float | None,
+) -> PlannedJob:
+    placed = [placements[launch.case.id] for launch in launches]
+    ranks, cores = _cores(launches, placed, machine.usable_cores)
+    limit_s = launches[0].case.launch.job_time_limit_s or _least_time_s(launches, least) + _SLACK_S
+    return PlannedJob(
+        launches=tuple(launches),
+        nodes=max(placement.nodes for placement in placed),
+        ranks_per_node=ranks,
+        cores_per_rank=cores,
+        time_limit_s=min(limit_s, max_time_s or limit_s),
+    )
+
+
+def _least_time_s(launches: Sequence[CaseLaunch], least: int) -> float:
+    """Return the time that the first `least` launches of each case may take."""
+    limits = {launch.case.id: launch.case.launch.time_limit_s for launch in launches}
+    counts = Counter(launch.case.id for launch in launches)
+    return sum(limits[case] * min(count, least) for case, count in counts.items())
+
+
+def _cores(launches: Sequence[CaseLaunch], placed: Sequence[Placement], most: int) -> tuple[int, int]:
+    """Return ranks of a node and cores of a rank; where launches differ, single cores for the largest."""
+    pairs = zip(placed, launches, strict=True)
+    shapes = {(placement.ranks_per_node, launch.case.threads) for placement, launch in pairs}
+    if len(shapes) == 1 and not placed[0].shared:
+        return shapes.pop()
+    return min(most, max(ranks * threads for ranks, threads in shapes)), 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmittedJob(JobHandle):
+    """One job. `id` is empty until the scheduler has answered; `ending` until the job's end is handled."""
 
     number: int
-    name: str
     keys: tuple[Key, ...]
-    id: str = ""
     ending: str = ""
     note: str = ""
-    charged: tuple[Key, ...] = ()  # launches that the job is to blame for not having done
+    failed: tuple[Key, ...] = ()  # launches of which this was a failed attempt
 
     @property
     def branch(self) -> str:
         """Name of its folder and of its part of the journal."""
         return branch(self.number)
-
-    @property
-    def ticket(self) -> Ticket:
-        """What to ask the scheduler by."""
-        return Ticket(name=self.name, id=self.id)
 
 
 def branch(number: int) -> str:
@@ -45,27 +115,27 @@ def branch(number: int) -> str:
 
 
 def jobs_of(journal: Journal) -> list[SubmittedJob]:
-    """Return all jobs of a run, oldest first; one that came to nothing has the ending "withdrawn"."""
+    """Return all jobs of a run, oldest first; one that was never submitted has the ending "withdrawn"."""
     found: dict[int, SubmittedJob] = {}
-    for record in Journal(journal.folder, journal.document).own_records():
+    for record in journal.branch("").own_records():
         number = int(record.get("job", 0))
         match record["event"]:
             case "submitting":
-                found[number] = SubmittedJob(
-                    number=number, name=record["name"], keys=_keys(record["launches"])
-                )
+                keys = _keys(record["launches"])
+                found[number] = SubmittedJob(number=number, name=record["name"], keys=keys)
             case "submitted":
                 found[number] = replace(found[number], id=record["id"])
             case "withdrawn":
                 found[number] = replace(found[number], ending="withdrawn", note=record["note"])
             case "settled":
-                found[number] = replace(
-                    found[number],
-                    ending=record["ending"],
-                    note=record["note"],
-                    charged=_keys(record["charged"]),
-                )
+                ending, note, failed = record["ending"], record["note"], _keys(record["charged"])
+                found[number] = replace(found[number], ending=ending, note=note, failed=failed)
     return list(found.values())
+
+
+def open_jobs(journal: Journal) -> list[SubmittedJob]:
+    """Return the jobs of a run whose end has not been handled."""
+    return [job for job in jobs_of(journal) if not job.ending]
 
 
 def owners(jobs: Iterable[SubmittedJob]) -> dict[Key, int]:
@@ -73,28 +143,20 @@ def owners(jobs: Iterable[SubmittedJob]) -> dict[Key, int]:
     return {key: job.number for job in jobs if job.ending != "withdrawn" for key in job.keys}
 
 
-def attempts(jobs: Iterable[SubmittedJob]) -> Counter[Key]:
-    """Count how many jobs have failed to do each launch, by their own fault or their nodes'."""
-    return Counter(key for job in jobs for key in job.charged)
-
-
 def write(path: Path, text: str) -> None:
     """Write a file of a job, on disk when this returns."""
-    try:
+    with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.write(path, text)
-    except OSError as error:
-        raise LaunchError(f"cannot write {path}: {error.strerror or error}") from error
+        atomic_files.write(path, text)
 
 
-def order(journal: Journal, number: int, keys: Iterable[Key], request: JobRequest) -> str:
-    """Return what the job reads: which launches of which run, and what it has been asked for."""
-    launches = [[case, repeat] for case, repeat in keys]
+def work_order(journal: Journal, number: int, keys: Iterable[Key], request: JobRequest) -> str:
+    """Return what the job reads: which launches of which run, and the resources that it asked for."""
     document = {
         "format": 1,
         "run": str(journal.folder),
         "job": number,
-        "launches": launches,
+        "launches": [[case, repeat] for case, repeat in keys],
         "time_limit_s": request.time_limit_s,
         "cores_per_node": request.cores_per_node,
     }

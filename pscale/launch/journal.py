@@ -1,4 +1,4 @@
-"""The memory of a run: what was asked, what was started and what has ended, on disk before it is acted on."""
+"""The journal of a run: what was requested, started and ended, on disk before anything depends on it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pscale import durable
+from pscale import atomic_files
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import lock
+from pscale.run_folders import check
+from pscale.run_shape import check_document, check_records
 
 Key = tuple[str, int]  # case id and repeat
 
@@ -55,27 +57,29 @@ class Journal:
         name = f"{datetime.now():%Y-%m-%dT%H%M%S}-{secrets.token_hex(2)}"
         folder = root.absolute() / suite / name
         document = {**run_document, "format": _FORMAT, "run": name}
-        with _writing(folder):
+        with writing(folder, "; --reports FOLDER keeps runs elsewhere"):
             (folder / "cases").mkdir(parents=True)
             (folder / "data").mkdir()
-            durable.write(folder / _DOCUMENT, json.dumps(document, indent=1))  # last: now it is a run
+            atomic_files.write(folder / _DOCUMENT, json.dumps(document, indent=1))  # last: now it is a run
         return cls(folder, document)
 
     @classmethod
     def open(cls, folder: Path) -> Journal:
         """Read the run in `folder`; raises ResultsError if it is none, or of a newer pscale."""
         path = folder.absolute() / _DOCUMENT
+        check(path.parent)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             version = document["format"]
         except FileNotFoundError as error:
             raise ResultsError(f"{path.parent} holds no run of pscale: it has no {_DOCUMENT}") from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise ResultsError(
                 f"{path.parent} holds no run of pscale: its {_DOCUMENT} cannot be read ({error})"
             ) from error
-        if version > _FORMAT:
+        if isinstance(version, int) and version > _FORMAT:
             raise ResultsError(f"{path}: format {version}, this pscale reads up to {_FORMAT}; upgrade pscale")
+        check_document(document, path)
         return cls(path.parent, document)
 
     @property
@@ -89,22 +93,23 @@ class Journal:
         return self.folder / "data"
 
     def case_folder(self, key: Key) -> Path:
-        """Return where one launch has its order, logs and result."""
+        """Return where one launch has its input, logs and result."""
         case, repeat = key
         return self.folder / "cases" / f"{case}-{repeat}"
 
-    def launched(self, key: Key, order: int) -> None:
+    def launched(self, key: Key, index: int) -> None:
         """Note that a launch is about to be started."""
-        self._append({"event": "launched", "case": key[0], "repeat": key[1], "order": order})
+        self.note("launched", case=key[0], repeat=key[1], order=index)
 
     def ended(self, key: Key, status: str, reason: str, wall_s: float) -> None:
         """Note that a launch has ended and its row is written."""
-        ending = {"status": status, "reason": reason, "wall_s": wall_s}
-        self._append({"event": "ended", "case": key[0], "repeat": key[1], **ending})
+        self.note("ended", case=key[0], repeat=key[1], status=status, reason=reason, wall_s=wall_s)
 
     def note(self, event: str, **facts: Any) -> None:
-        """Note anything else that happened to the run."""
-        self._append({"event": event, **facts})
+        """Note anything that happened to the run."""
+        record = {"event": event, **facts, "unix_s": time.time()}
+        with writing(self._own):
+            atomic_files.append(self._own / _RECORDS, json.dumps(record).encode())
 
     def records(self) -> list[dict[str, Any]]:
         """Return all that was noted; a last line that was cut off is left out.
@@ -126,8 +131,9 @@ class Journal:
         whole = content[: content.rfind(b"\n") + 1].splitlines()
         try:  # one list is read several times as fast as its lines
             records: list[dict[str, Any]] = json.loads(b"[" + b",".join(whole) + b"]")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ResultsError(f"{path}: a line is damaged: {error}") from error
+        check_records(records, path)
         return records
 
     def left(self, keys: Iterable[Key]) -> list[Key]:
@@ -145,20 +151,20 @@ class Journal:
         return {record["status"] for record in self.records() if record["event"] == "ended"}
 
     def interrupted(self) -> set[Key]:
-        """Return the launches of this writer whose end was never noted: it was killed, or is at it now."""
+        """Return the launches of this writer without an end: it was killed, or is running them now."""
         return _keys(self.own_records(), "launched") - self.finished()
 
     def is_finished(self) -> bool:
-        """Tell whether every case has ended as often as it should."""
+        """Tell whether every case has all the launches that it needs."""
         auto = self.document.get("auto")
         most = auto["most"] if auto else self.document["repeats"]
         cases = [case["id"] for case in self.document["cases"]]
         return not self.left((case, repeat) for case in cases for repeat in range(most))
 
     def is_over(self) -> bool:
-        """Tell whether it is finished and that has been told: there is a report, or none was wanted."""
-        told = (self.folder / _REPORT).exists() or any(r["event"] == "closed" for r in self.own_records())
-        return told and self.is_finished()
+        """Tell whether it is finished and reported, or finished and no report was wanted."""
+        reported = (self.folder / _REPORT).exists() or any(r["event"] == "closed" for r in self.own_records())
+        return reported and self.is_finished()
 
     def enough(self) -> set[str]:
         """Return the cases that need no further launch, though they could have more."""
@@ -171,12 +177,12 @@ class Journal:
         The lock goes with its process, however that ends. Raises LaunchError if another one has it.
         """
         with ExitStack() as stack:
-            with _writing(self._own):
+            with writing(self._own):
                 try:
                     works = stack.enter_context(lock.held(self._own))
                 except lock.TakenError as other:
                     raise LaunchError(
-                        f"{self.folder} is at work in another pscale ({other}): "
+                        f"{self.folder} is in use by another pscale ({other}): "
                         "wait for it or stop it, or start a run of its own with `--new`"
                     ) from None
                 self._cut_torn_line()
@@ -185,10 +191,6 @@ class Journal:
     def is_abandoned(self) -> bool:
         """Tell whether the pscale that was the last to work on this run is known to be gone."""
         return lock.is_left(self._own)
-
-    def _append(self, record: Mapping[str, Any]) -> None:
-        with _writing(self._own):
-            durable.append(self._own / _RECORDS, json.dumps({**record, "unix_s": time.time()}).encode())
 
     def _cut_torn_line(self) -> None:
         path = self._own / _RECORDS
@@ -217,19 +219,16 @@ def newest_unfinished(root: Path, suite: str, wanted: str) -> Journal | None:
             journal = Journal.open(path.parent)
             if fingerprint(journal.document) == wanted and not journal.is_over():
                 return journal
-        except (ResultsError, KeyError):  # not ours to go on with
+        except (ResultsError, KeyError):  # not ours to continue
             continue
     return None
 
 
-def newest_run(root: Path) -> Journal | None:
-    """Return the run under `root` that was begun last."""
-    found = list(root.glob(f"*/*/{_DOCUMENT}")) if root.is_dir() else []
-    return Journal.open(max(found, key=lambda file: file.stat().st_mtime_ns).parent) if found else None
-
-
 def fingerprint(run_document: Mapping[str, Any]) -> str:
-    """Return what two runs share only if one can go on with the other: the work and the kind of machine."""
+    """Return a hash that is equal for runs of the same cases on the same kind of machine.
+
+    Only then one can continue the other.
+    """
     machine = run_document["provenance"].get("machine", {})
     same = {
         "resolved": run_document["suite"]["resolved"],
@@ -242,9 +241,9 @@ def fingerprint(run_document: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn what a file system refuses into a message that names the place."""
+def writing(folder: Path, advice: str = "") -> Iterator[None]:
+    """Turn an error of the file system into a message that names the folder."""
     try:
         yield
     except OSError as error:
-        raise LaunchError(f"cannot write in {folder}: {error.strerror or error}") from error
+        raise LaunchError(f"cannot write in {folder}: {error.strerror or error}{advice}") from error

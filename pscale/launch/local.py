@@ -2,92 +2,223 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from pscale.errors import LaunchError
-from pscale.launch import hang, processes
 from pscale.launch.command import Command
-from pscale.launch.outcome import BORN, STDERR, STDOUT, Outcome, Status, judge, overdue
+from pscale.launch.outcome import (
+    BORN,
+    STDERR,
+    STDOUT,
+    HangReports,
+    Outcome,
+    Status,
+    describe_hang,
+    judge,
+    overdue,
+)
 
-_LOOK_S = 2.0  # between two looks for ranks that say that they stand still
+_LOOK_S = 2.0  # between two looks for hang reports
+TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job
 
-Ending = Literal["ended", "hung", "overdue"]
+LARGEST_LOG_BYTES, _KEPT_BYTES = 64 << 20, 1 << 20
+_PR_SET_CHILD_SUBREAPER = 36
+_GRACE_S = 3.0  # for MPI to clean up after itself before it is killed
+_KILLS = 5  # more than one: a process may start while the others are killed
+_PAUSE_S = 0.01
+
+Overrun = Literal["hung", "timeout"]  # why a job is ended
 
 
-def launch(command: Command, folder: Path, time_limit_s: float) -> Outcome:
-    """Run a job whose logs and results go to `folder`.
+def launch(
+    command: Command,
+    folder: Path,
+    time_limit_s: float,
+    *,
+    is_stuck: Callable[[], bool] | None = None,
+    judged: Callable[[Path, int], tuple[Status, str]] = judge,
+    inside: Path | None = None,
+    shows: bool = False,
+) -> Outcome:
+    """Run a job whose logs and results go to `folder`; one that `shows` its output has the terminal instead.
 
-    A job that lasts longer than `time_limit_s` is ended, and so is one whose ranks say that they stand still,
-    and one that is waited for when the user interrupts. Raises LaunchError where it cannot be started or
+    Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`.
+
+    A job that lasts longer than `time_limit_s` is ended, and so is one whose ranks report a hang, or that
+    `is_stuck`, and one under way when the user interrupts. Raises LaunchError where it cannot be started or
     `folder` cannot be written.
     """
-    job = tag(folder)
+    job, before = tag(folder), _adopted()
+    logs = [folder / name for name in (STDOUT, STDERR)]
     started_unix_s, started = time.time(), time.perf_counter()
     try:
-        process = _start(command, folder, job)
-        ending = _wait(process, folder, time_limit_s)
+        process = _start(command, folder, job, inside, shows=shows)
+        overrun = _wait(process, is_stuck or HangReports(folder).are_complete, time_limit_s, logs)
         wall_s = time.perf_counter() - started
     finally:  # also what a launcher that crashed has left behind
-        processes.end(job)
+        end(job, before)
+        for log in logs:
+            _cut(log)
     exit_code = process.wait()
-    status, reason = _verdict(ending, folder, exit_code, time_limit_s)
+    _bury(before)
+    status: Status
+    if overrun:
+        status, reason = (
+            overrun,
+            describe_hang(folder) if overrun == "hung" else overdue(folder, time_limit_s),
+        )
+    else:
+        status, reason = judged(folder, exit_code)
     return Outcome(
         status=status,
         reason=reason,
         wall_s=wall_s,
         exit_code=exit_code,
         started_unix_s=started_unix_s,
-        unborn=status == "failed" and not (folder / BORN).exists(),
+        failed_at_startup=status == "failed" and not (folder / BORN).exists(),
     )
 
 
 def tag(folder: Path) -> str:
-    """Return what the processes of the job in `folder` are known by."""
+    """Return the tag of all processes of the job in `folder`."""
     return str(folder.resolve())
 
 
-def _start(command: Command, folder: Path, job: str) -> subprocess.Popen[bytes]:
+def _start(
+    command: Command, folder: Path, job: str, inside: Path | None, *, shows: bool
+) -> subprocess.Popen[bytes]:
     """Start the launcher in a session of its own, so that the terminal's Ctrl-C reaches pscale alone."""
     try:
-        with (folder / STDOUT).open("wb") as stdout, (folder / STDERR).open("wb") as stderr:
+        for log in (folder / STDOUT, folder / STDERR):
+            log.write_bytes(b"")
+        with (folder / STDOUT).open("ab") as stdout, (folder / STDERR).open("ab") as stderr:
             return subprocess.Popen(
                 command.argv,
-                env={**command.env, processes.TAG: job},
+                cwd=inside,
+                env={**command.env, TAG: job},
                 stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
+                stdout=None if shows else stdout,
+                stderr=None if shows else stderr,
                 start_new_session=True,
             )
     except OSError as error:
         raise LaunchError(f"cannot start {command.argv[0]} in {folder}: {error}") from error
 
 
-def _verdict(ending: Ending, folder: Path, exit_code: int, limit_s: float) -> tuple[Status, str]:
-    match ending:
-        case "ended":
-            return judge(folder, exit_code)
-        case "hung":
-            return "hung", hang.told(folder)
-        case "overdue":
-            return "timeout", overdue(folder, limit_s)
-
-
-def _wait(process: subprocess.Popen[bytes], folder: Path, limit_s: float) -> Ending:
-    """Wait for the end, for ranks that say that they stand still, or for the limit.
+def _wait(
+    process: subprocess.Popen[bytes], is_stuck: Callable[[], bool], limit_s: float, logs: Sequence[Path]
+) -> Overrun | None:
+    """Wait for the end, for hang reports of the ranks, or for the limit; keep the `logs` small.
 
     `Popen.wait` with a limit sleeps up to 50 ms between two looks, which would be added to every case.
     """
     waiter = threading.Thread(target=process.wait, daemon=True)
     waiter.start()
-    roll_call, deadline = hang.RollCall(folder), time.monotonic() + limit_s
+    deadline = time.monotonic() + limit_s
     while (left_s := deadline - time.monotonic()) > 0:
         waiter.join(min(left_s, _LOOK_S))
         if not waiter.is_alive():
-            return "ended"
-        if roll_call.is_over():
+            return None
+        for log in logs:
+            _cut(log)
+        if is_stuck():
             return "hung"
-    return "overdue"
+    return "timeout"
+
+
+def _cut(log: Path) -> None:
+    """Leave of a log that has grown too large its beginning and its end; ranks write on behind that."""
+    with suppress(OSError), log.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size > LARGEST_LOG_BYTES:
+            file.seek(size - _KEPT_BYTES)
+            last = file.read(_KEPT_BYTES)
+            file.seek(_KEPT_BYTES)
+            file.write(b"\n... %d bytes left out ...\n" % (size - 2 * _KEPT_BYTES) + last)
+            file.truncate()
+
+
+def _adopted() -> frozenset[psutil.Process]:
+    """Return the children of this process, which from now on gets those whose parents have ended too."""
+    with suppress(OSError, AttributeError):  # no Linux
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return frozenset(psutil.Process().children())
+
+
+def end(tag: str, others: Collection[psutil.Process] | None = None) -> None:
+    """End all processes whose environment has `TAG`=`tag`: terminate, then kill, and wait for the end.
+
+    Those that hide their environment are found among the children of this process, if `others` are all that
+    it had before.
+
+    Launchers put ranks into sessions of their own and, when they are killed, leave them without a parent:
+    neither the process group nor the tree finds them all, the environment does.
+    """
+    are_left = True
+    try:
+        are_left = _signal(tag, signal.SIGTERM, others)
+    finally:  # also when the user is too impatient for the grace
+        for _ in range(_KILLS):
+            if not are_left:
+                break
+            are_left = _signal(tag, signal.SIGKILL, others)
+
+
+def tagged(tag: str) -> list[psutil.Process]:
+    """Return the living processes of a job."""
+    found = []
+    for process in psutil.process_iter():
+        # those of other users cannot be read, zombies have no environment left
+        with suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(TAG) == tag:
+                found.append(process)
+    return found
+
+
+def _hidden(others: Collection[psutil.Process] | None) -> list[psutil.Process]:
+    """Return the children of this process other than `others`, with theirs."""
+    if others is None:
+        return []
+    with suppress(psutil.Error):
+        new = [child for child in psutil.Process().children() if child not in others]
+        return [each for child in new for each in (child, *child.children(recursive=True)) if _lives(each)]
+    return []
+
+
+def _bury(others: Collection[psutil.Process]) -> None:
+    """Take note of the end of children whose own parents are gone."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, ChildProcessError):
+            if child not in others and child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
+
+
+def _signal(tag: str, number: signal.Signals, others: Collection[psutil.Process] | None) -> bool:
+    """Send a signal to the processes of a job and wait for their end; false if there were none."""
+    found = [*dict.fromkeys([*tagged(tag), *_hidden(others)])]  # the launcher first: it began first
+    for process in found:
+        with suppress(psutil.Error):
+            process.send_signal(number)
+    patience = time.monotonic() + _GRACE_S
+    while any(_lives(process) for process in found) and time.monotonic() < patience:
+        time.sleep(_PAUSE_S)
+    return bool(found)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Tell whether a process still runs, without reaping it: its parent does that."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

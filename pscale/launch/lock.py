@@ -1,4 +1,4 @@
-"""One pscale at a time on a run: a lock that goes with its process, and a file that says whose it is."""
+"""One pscale at a time on a run: a lock that ends with its process, and a file that names its owner."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 FILE = "lock"
 _PATIENCE_S, _PAUSE_S = 10.0, 0.05
 UNLOCKED = (
-    "this file system has no locks, so nothing keeps a second pscale from working on this run: start none"
+    "this file system has no locks, so nothing prevents a second pscale from using this run: start none"
 )
 
 
 class TakenError(Exception):
-    """Another process has the lock; says which one, as far as that is known."""
+    """Another process has the lock; names it, if known."""
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
     """Hold the lock of `folder`; yields false where its file system has no locks.
 
-    It goes with its process, however that ends. Raises TakenError, and OSError where it cannot be written.
+    It ends with its process, however that ends. Raises TakenError, and OSError where it cannot be written.
     """
     with (folder / FILE).open("a+", encoding="utf-8") as lock:
         works = _locked(lock.fileno(), folder)
@@ -51,12 +53,12 @@ def _locked(descriptor: int, folder: Path) -> bool | None:
 
 
 def is_left(folder: Path) -> bool:
-    """Tell whether whoever had the lock last is known to be gone."""
+    """Tell whether the last owner of the lock is known to have ended."""
     try:
         _, process, _, host = (folder / FILE).read_text(encoding="utf-8").split()
     except (OSError, ValueError):
         return False
-    return host == socket.gethostname() and not _lives(int(process))
+    return host == socket.gethostname() and not psutil.pid_exists(int(process))
 
 
 def try_lock(descriptor: int) -> bool | None:
@@ -67,14 +69,4 @@ def try_lock(descriptor: int) -> bool | None:
         return None
     except OSError:  # a file system without locks
         return False
-    return True
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
     return True

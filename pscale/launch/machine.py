@@ -1,7 +1,8 @@
-"""What this process has been given to work with: cores, memory, and the limits on both."""
+"""The cores and memory that this process may use, and how the ranks of a case are placed on them."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import socket
@@ -10,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from pscale import cgroup
+from pscale.config import Case
+from pscale.errors import PlanError
+from pscale.ranges import numbers_in
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
@@ -20,13 +22,14 @@ _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One host as this process may use it, and how many of its like there are beside it."""
+    """One host as this process may use it, and how many equal ones there are."""
 
     host: str
     cpu_model: str
     core_cpus: tuple[tuple[int, ...], ...]  # inside the affinity: the logical CPUs of each physical core
     memory_bytes: int  # of the host, or of the control group where that is less
     cpu_limit: float | None = None  # CPUs' worth of time that the control group allows
+    binds: bool = True  # ranks to cores
     restricted: bool = False  # the affinity leaves out CPUs of the host
     container: bool = False
     nodes: int = 1  # `host` then stands for all of them
@@ -48,7 +51,7 @@ class Machine:
         return self.cores if self.cpu_limit is None else max(1, min(self.cores, int(self.cpu_limit)))
 
     def at_least(self, cores: int) -> Machine:
-        """Return this machine with so many cores, if fewer are seen: whoever has asked for them knows."""
+        """Return this machine with so many cores, if it has fewer: a job has those that it asked for."""
         if self.usable_cores >= cores:
             return self
         return replace(self, core_cpus=tuple((cpu,) for cpu in range(cores)), cpu_limit=None)
@@ -78,43 +81,43 @@ class Machine:
 
 def inspect() -> Machine:
     """Look at the host, this process's affinity and its control groups."""
-    affinity = _affinity()
-    memory = psutil.virtual_memory().total
+    cpus = affinity()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         host=socket.gethostname(),
         cpu_model=_cpu_model(),
-        core_cpus=_core_cpus(affinity),
+        core_cpus=_core_cpus(cpus),
         memory_bytes=min(memory, cgroup.memory_limit() or memory),
         cpu_limit=cgroup.cpu_limit(),
-        restricted=len(affinity) < (psutil.cpu_count() or 1),
+        binds=hasattr(os, "sched_setaffinity"),
+        restricted=len(cpus) < (os.cpu_count() or 1),
         container=any(mark.exists() for mark in _CONTAINER_MARKS) or "container" in os.environ,
     )
 
 
-def _affinity() -> frozenset[int]:
+def affinity() -> frozenset[int]:
+    """Return the CPUs that this process may run on: all where the system does not restrict any."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(psutil.cpu_count() or 1))
+    return frozenset(range(os.cpu_count() or 1))
 
 
-def _core_cpus(affinity: frozenset[int]) -> tuple[tuple[int, ...], ...]:
-    """Group CPUs by core, as the kernel tells; where it does not, by the count of cores alone."""
-    cores = {_siblings(cpu) & affinity for cpu in affinity}
+def _core_cpus(allowed: frozenset[int]) -> tuple[tuple[int, ...], ...]:
+    """Group CPUs by core, by the kernel's topology; where there is none, by the number of cores."""
+    cores = {_siblings(cpu) & allowed for cpu in allowed}
     if cores == {frozenset()}:
-        count = min(psutil.cpu_count(logical=False) or len(affinity), len(affinity))
-        cores = {frozenset(sorted(affinity)[core::count]) for core in range(count)}
+        import psutil  # noqa: PLC0415 - takes its time, and is seldom asked
+
+        count = min(psutil.cpu_count(logical=False) or len(allowed), len(allowed))
+        cores = {frozenset(sorted(allowed)[core::count]) for core in range(count)}
     return tuple(sorted(tuple(sorted(core)) for core in cores))
 
 
 def _siblings(cpu: int) -> frozenset[int]:
     try:
-        text = (_CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text()
+        return numbers_in((_CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text())
     except OSError:
         return frozenset()
-    spans = (span.partition("-") for span in text.strip().split(","))
-    return frozenset(
-        number for first, _, last in spans for number in range(int(first), int(last or first) + 1)
-    )
 
 
 def _cpu_model() -> str:
@@ -124,3 +127,46 @@ def _cpu_model() -> str:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """So many ranks on each of so many nodes; the last node may have fewer."""
+
+    nodes: int
+    ranks_per_node: int
+    shared: bool  # ranks have to share cores
+
+
+def place(case: Case, machine: Machine) -> Placement:
+    """Lay out a case: as many ranks on a node as have cores there, evenly, or as many as the case says.
+
+    Raises PlanError for more than there is, unless the case says that its ranks may share cores.
+    """
+    wanted = case.launch.ranks_per_node or max(1, machine.usable_cores // case.threads)
+    nodes = math.ceil(case.ranks / wanted)
+    if nodes > machine.nodes or min(wanted, case.ranks) * case.threads > machine.usable_cores:
+        if not case.launch.oversubscribe:
+            raise _too_many(case, machine, nodes)
+        nodes = min(nodes, machine.nodes)
+    even = math.ceil(case.ranks / nodes)
+    per_node = max(even, min(case.launch.ranks_per_node, case.ranks))
+    return Placement(
+        nodes=nodes, ranks_per_node=per_node, shared=per_node * case.threads > machine.usable_cores
+    )
+
+
+def _too_many(case: Case, machine: Machine, nodes: int) -> PlanError:
+    if machine.nodes == 1 and not case.launch.ranks_per_node:
+        limited = machine.usable_cores != machine.cores
+        limit = f" (the control group allows {machine.cpu_limit:g} CPUs)" if limited else ""
+        wanted = f"ranks {case.ranks} x threads {case.threads} = {case.ranks * case.threads} cores"
+        there = f"{machine.usable_cores}{limit}"
+    else:
+        each = case.launch.ranks_per_node or math.ceil(case.ranks / nodes)
+        wanted = f"{nodes} nodes with {each} ranks x threads {case.threads} on each"
+        there = f"{machine.nodes} with {machine.usable_cores} cores each"
+    return PlanError(
+        f"{case.label}: {wanted}, but {machine.host} has {there}; leave such cases out, `exclude: "
+        '["ranks * threads > cores"]`, or say `launch: {oversubscribe: true}` to let them share cores'
+    )

@@ -1,14 +1,22 @@
-"""How one launch ended, told from what it left behind."""
+"""How one launch ended, from the files that it left, and the report of one that hangs."""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
+
+from pscale.config.choices import MOST_RANKS
+from pscale.launch.scheduler import SCHEDULERS
+from pscale.ranges import as_ranges
+from pscale.run_shape import mismatch
 
 Status = Literal[  # the last four: what became of the job around a launch
     "ok",
@@ -25,16 +33,20 @@ Status = Literal[  # the last four: what became of the job around a launch
 
 RESULT, BORN, STDOUT, STDERR = "result.json", "born", "stdout.log", "stderr.log"
 
+_HANG_REPORTS = "hang-*.jsonl"  # a file for each host, a line for each rank
+_REPORTS_S = 3.0  # ranks report at different moments
+_REPORTS_SHARE = 0.25  # of the time without progress that counts as a hang
+_LONGEST_BYTES = 16 << 20  # of a file that ranks write for us
+Report = Mapping[str, Any]
 _QUOTED_LINES = 3
 _INNERMOST_FIRST = "(most recent call first):"  # how `faulthandler` heads a stack
 _QUOTED_BYTES = 64 << 10
 _DECORATION = re.compile(r"[\s=-]*")
-_AFTERMATH = re.compile(  # what launchers say of ranks once something has gone wrong
-    r"srun: (error: [^:]+: tasks? |Terminating|launch/|Job step aborted)"
-    r"|slurmstepd: error: \*\*\* |mpirun noticed "
+_LAUNCHER_NOISE = re.compile(  # what launchers write after a rank has failed
+    "|".join([*(scheduler.launcher_noise for scheduler in SCHEDULERS), r"mpirun noticed "])
 )
 _SIGNALLED = re.compile(r"\(signal (\d+)\)|exited on\s+signal (\d+)")  # Hydra, Open MPI
-_ADVICE = (  # what launchers say when they refuse, and what a person can do about it
+_ADVICE = (  # what launchers say when they refuse, and what to do about it
     (
         r"not enough slots|Out of resource",
         "Open MPI counts fewer cores than this needs: use fewer ranks, or `launch: {oversubscribe: true}`",
@@ -56,11 +68,40 @@ _ADVICE = (  # what launchers say when they refuse, and what a person can do abo
         "launcher and the MPI library that mpi4py loads are of different kinds: `pscale doctor` names both",
     ),
     (
+        r"mpi/pmi2: value not properly terminated",
+        "the PMI of this launcher cuts long addresses of MPICH off: "
+        "`launch: {env: {MPIR_CVAR_CH4_NETMOD: ofi}}`",
+    ),
+    (
         r"cannot load MPI library",
         "mpi4py finds no MPI: `pip install 'pscale[mpich]'`, or load the site's module",
     ),
     (r"No space left on device|Disk quota exceeded", "the disk is full"),
 )
+
+
+class _Failure(TypedDict):
+    """What a rank that fails leaves."""
+
+    rank: int
+    status: str
+    traceback: str
+    message: str
+    unix_s: float
+
+
+class _Hang(TypedDict):
+    """What a rank writes that makes no progress."""
+
+    rank: int
+    ranks: int
+    verb: str | None
+    axis: str | None
+    group: list[int]
+    step: int | None
+    phase: str | None
+    still_s: float
+    stack: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,40 +113,44 @@ class Outcome:
     wall_s: float
     exit_code: int
     started_unix_s: float
-    unborn: bool = False  # it failed before its ranks had met
+    failed_at_startup: bool = False  # before its ranks had formed their MPI world
 
 
 def judge(folder: Path, exit_code: int) -> tuple[Status, str]:
     """Return status and reason of a launch that ended by itself and left `folder`."""
     if failure := _first_failure(folder):
-        return failure["status"], _quoted(failure)
-    if exit_code == 0 and (folder / RESULT).exists():
+        return "invalid" if failure["status"] == "invalid" else "failed", _quoted(failure)
+    if exit_code == 0 and (folder / RESULT).is_file():
         return "ok", ""
-    return "failed", _cause(folder, exit_code) + _last_words(folder)
+    return "failed", cause(folder, exit_code) + last_words(folder)
 
 
 def overdue(folder: Path, limit_s: float) -> str:
     """Return the reason of a launch that was ended because it took more than `limit_s`."""
     failure = _first_failure(folder)
-    known = f": {_quoted(failure)}" if failure else _last_words(folder)
+    known = f": {_quoted(failure)}" if failure else last_words(folder)
     return f"no end after {limit_s:g} s (time_limit){known}"
 
 
-def _last_words(folder: Path) -> str:
-    """Return what to do about the end of stderr.log, that end, and where it is, to be put behind a cause."""
-    text = _tail(folder / STDERR)
+def last_words(folder: Path, *logs: str) -> str:
+    """Return what to do about the end of a log, that end, and where it is, to be put behind a cause.
+
+    It is the first of `logs` that says anything; standard error, if none are named.
+    """
+    texts = {name: tail(folder / name) for name in logs or (STDERR,)}
+    name, text = next((each for each in texts.items() if each[1].strip()), (next(iter(texts)), ""))
     lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
     said = f": {' / '.join(_telling(lines))}" if lines else ""
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
-    return f"{advice}{said} [{folder / STDERR}]"
+    return f"{advice}{said} [{folder / name}]"
 
 
 def _telling(lines: Sequence[str]) -> Sequence[str]:
     """Return the last lines or, of a stack that a rank left when it was ended, where it was.
 
-    What launchers say of ranks that ended only counts where nobody else has said a thing.
+    Lines of launchers about ranks that ended are used only where there are no others.
     """
-    lines = [line for line in lines if not _AFTERMATH.match(line)] or lines
+    lines = [line for line in lines if not _LAUNCHER_NOISE.match(line)] or lines
     stacks = [number for number, line in enumerate(lines, 1) if line.endswith(_INNERMOST_FIRST)]
     if stacks and all(line.startswith("File ") for line in lines[stacks[-1] :]):
         return lines[stacks[-1] :][:_QUOTED_LINES]
@@ -119,10 +164,10 @@ def _first_failure(folder: Path) -> dict[str, Any] | None:
 
 def _failures(folder: Path) -> Iterator[dict[str, Any]]:
     for path in folder.glob("failure-*.json"):
-        try:
-            yield json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # the disk was full, say: the log will have to do
-            continue
+        with suppress(OSError, ValueError, RecursionError):  # the disk was full, say: the log will have to do
+            failure = json.loads(_start_of(path))
+            if not mismatch(_Failure, failure):
+                yield failure
 
 
 def _quoted(failure: dict[str, Any]) -> str:
@@ -130,13 +175,14 @@ def _quoted(failure: dict[str, Any]) -> str:
     return f"rank {failure['rank']}: {lines[-1] if failure['traceback'] else ' '.join(lines)}"
 
 
-def _cause(folder: Path, exit_code: int) -> str:
+def cause(folder: Path, exit_code: int) -> str:
+    """Return why a launch ended that left no results, as far as its exit code and its logs tell."""
     if exit_code == 0:
         return "ended without an error but left no results"
     if exit_code < 0:
         return f"the launcher was ended by {_signal_name(-exit_code)}"
-    if told := _SIGNALLED.search(_tail(folder / STDOUT) + _tail(folder / STDERR)):
-        return f"a rank was ended by {_signal_name(int(told[1] or told[2]))}"
+    if found := _SIGNALLED.search(tail(folder / STDOUT) + tail(folder / STDERR)):
+        return f"a rank was ended by {_signal_name(int(found[1] or found[2]))}"
     return f"exit code {exit_code}"
 
 
@@ -146,10 +192,96 @@ def _signal_name(number: int) -> str:
     return names.get(number, f"signal {number}") + memory
 
 
-def _tail(path: Path) -> str:
+def tail(path: Path) -> str:
+    """Return the end of a log; nothing where it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _QUOTED_BYTES))
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+class HangReports:
+    """The reports that ranks of the job in `folder` write when they make no progress."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._first: float | None = None
+
+    def are_complete(self) -> bool:
+        """Tell whether all ranks have reported, or enough time has passed since the first did."""
+        found = list(_reports(self._folder))
+        if not found:
+            return False
+        if len(found) >= int(found[0]["ranks"]):
+            return True
+        if self._first is None:
+            self._first = time.monotonic()
+            return False
+        limit_s = max(_REPORTS_S, _REPORTS_SHARE * max(float(report["still_s"]) for report in found))
+        return time.monotonic() - self._first > limit_s
+
+
+def describe_hang(folder: Path) -> str:
+    """Return the hang report of the job in `folder` in one line: who is in which call, who is missing.
+
+    Empty where no rank reported a hang.
+    """
+    reports = sorted(_reports(folder), key=lambda report: int(report["rank"]))
+    if not reports:
+        return ""
+    missing = set(range(reports[0]["ranks"])) - {report["rank"] for report in reports}
+    calls: dict[tuple[str, str, tuple[int, ...]], list[Report]] = defaultdict(list)
+    elsewhere = []
+    for report in reports:
+        if report["verb"]:
+            calls[report["verb"], report["axis"], tuple(report["group"])].append(report)
+        else:
+            elsewhere.append(report)
+    parts = [_call(verb, axis, found) for (verb, axis, _), found in calls.items()]
+    parts += [f"rank {report['rank']} is in no call but{_place(report)}" for report in elsewhere]
+    if missing:
+        parts.append(f"no report from {ranks(sorted(missing))}: ended, stopped or still running")
+    still_s = max(report["still_s"] for report in reports)
+    return f"no progress for {still_s:.3g} s: {'; '.join(parts)} [{folder / _HANG_REPORTS}]"
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """Write "rank 3", or "ranks 0-2, 5"."""
+    return f"rank{'s' if len(numbers) > 1 else ''} {as_ranges(numbers, ', ')}"
+
+
+def _call(verb: str, axis: str, found: Sequence[Report]) -> str:
+    """Say who is in a call, and which ranks of its group are not."""
+    inside = [int(report["rank"]) for report in found]
+    missing = sorted(set(found[0]["group"]) - set(inside))
+    absent = f", {ranks(missing)} missing" if missing else ""
+    step = (
+        "" if found[0]["step"] is None else f" (step {found[0]['step']}, {found[0]['phase'] or 'no phase'})"
+    )
+    return f"{ranks(inside)} in {verb} over {axis}{step}{absent}"
+
+
+def _place(report: Report) -> str:
+    """Return the innermost line of a stack, without the folders."""
+    if not report["stack"]:
+        return " in an unknown place"
+    where, _, line = str(report["stack"][-1]).partition(": ")
+    path, _, function = where.partition(" ")
+    return f" at {Path(path).name} {function}: {line}"
+
+
+def _reports(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in folder.glob(_HANG_REPORTS):
+        with suppress(OSError, ValueError, RecursionError):  # a line is being written
+            found = [json.loads(line) for line in _start_of(path).splitlines()]
+            yield from (each for each in found if not mismatch(_Hang, each) and each["ranks"] <= MOST_RANKS)
+
+
+def _start_of(path: Path) -> str:
+    """Return what a rank has written into a file, as far as it is of a sensible size."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(_LONGEST_BYTES).decode()

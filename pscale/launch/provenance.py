@@ -1,19 +1,22 @@
-"""Under which circumstances a run was made, so that two of them can be compared years later."""
+"""The environment of a run: versions, variables and load, so that two runs can be compared years later."""
 
 from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-PREFIXES = (
+from pscale.launch import isolated_process
+from pscale.launch.scheduler import is_of_job
+from pscale.secret_names import is_secret
+
+_PREFIXES = (
     *("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "NVPL_"),
-    *("MPICH_", "HYDRA_", "OMPI_", "PRTE_", "PMIX_", "I_MPI_", "UCX_", "FI_", "MPI4PY_", "SLURM_"),
+    *("MPICH_", "HYDRA_", "OMPI_", "PRTE_", "PMIX_", "I_MPI_", "UCX_", "FI_", "MPI4PY_"),
 )
 _PACKAGES = (
     *("pscale", "numpy", "mpi4py", "pyarrow", "threadpoolctl", "psutil"),
@@ -26,6 +29,7 @@ def provenance(folder: Path | None = None) -> dict[str, Any]:
     """Return git state of `folder` (default: the current one), versions, variables in force and load."""
     return {
         "git": _git(folder or Path.cwd()),
+        "driver": _drivers(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": _packages(),
@@ -38,25 +42,30 @@ def provenance(folder: Path | None = None) -> dict[str, Any]:
 def _git(folder: Path) -> dict[str, Any] | None:
     """Return commit and whether there are uncommitted changes; None outside a repository."""
     commit, changes = (
-        _git_says(folder, *words)
+        isolated_process.output(("git", "--no-optional-locks", *words), _GIT_LIMIT_S, cwd=folder)
         for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
     )
     return None if commit is None else {"commit": commit, "dirty": None if changes is None else bool(changes)}
 
 
-def _git_says(folder: Path, *words: str) -> str | None:
+def _drivers() -> str:
+    """Return the drivers of networks, accelerators and the clock with their versions, as Linux tells them."""
+    found = {}
+    for path in (Path("/sys/class") / name for name in ("net", "infiniband", "drm")):
+        for link in path.glob("*/device/driver"):
+            module = link.resolve().name
+            found[module] = _text(Path("/sys/module") / module / "version")
+    if governor := _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver")):
+        found[governor] = ""
+    return ", ".join(" ".join(filter(None, each)) for each in sorted(found.items()))
+
+
+def _text(path: Path) -> str:
+    """Return the content of a small file; empty where there is none."""
     try:
-        answer = subprocess.run(
-            ["git", "--no-optional-locks", *words],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=_GIT_LIMIT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _packages() -> dict[str, str]:
@@ -70,6 +79,10 @@ def _packages() -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables that change how MPI, OpenMP and BLAS behave."""
-    relevant = {name for name in os.environ if name.startswith(PREFIXES) or name.endswith("_NUM_THREADS")}
-    return {name: os.environ[name] for name in sorted(relevant)}
+    """Return the variables that change how MPI, OpenMP and BLAS behave, and those of a scheduler's job."""
+    return {
+        name: os.environ[name]
+        for name in sorted(os.environ)
+        if (name.startswith(_PREFIXES) or name.endswith("_NUM_THREADS") or is_of_job(name))
+        and not is_secret(name)
+    }

@@ -105,7 +105,7 @@ class Axis(Protocol):
         ...
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Return when every rank has arrived."""
         ...
 
     def open(self, path: Path) -> ParallelFile:
@@ -130,7 +130,7 @@ class ParallelFile(Protocol):
 
 
 class Mesh(Protocol):
-    """The ranks of a job as a grid with named dims."""
+    """The ranks of a job as a grid with named axes."""
 
     sizes: Mapping[str, int]
     coordinates: Mapping[str, int]
@@ -142,8 +142,8 @@ class Mesh(Protocol):
         """Memory in which this rank's calls have arranged data, kept from call to call."""
         ...
 
-    def axis(self, *dims: str) -> Axis:
-        """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
+    def axis(self, *axes: str) -> Axis:
+        """Return the axis that spans the named axes of the grid, rank 0 first in their order."""
         ...
 
     def progress(self) -> None:
@@ -179,7 +179,7 @@ class Recorder(Protocol):
         """Note time spent asking whether a started call is complete."""
         ...
 
-    def found(self, request: int, enter: int, leave: int) -> None:
+    def polled_complete(self, request: int, enter: int, leave: int) -> None:
         """Note the question whose answer was that a started call is complete."""
         ...
 

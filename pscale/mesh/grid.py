@@ -1,23 +1,25 @@
-"""The grid of ranks: its dims, and the groups of ranks that exchange data."""
+"""The grid of ranks: its axes, and the groups of ranks that exchange data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
+from pscale.config.axes import HALVES
 
-def spanned(sizes: Mapping[str, int], dims: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `dims` that have more than one rank, in the grid's order: an axis is known by them.
 
-    Where hybrid sharding makes two dims of "dp", that names both.
+def spanned(sizes: Mapping[str, int], axes: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `axes` that have more than one rank, in the grid's order: an axis is known by them.
+
+    Where an axis is dealt out to two, its name stands for both.
     """
-    wanted = {*dims, "replica", "shard"} if "dp" in dims else dims
-    return tuple(dim for dim in sizes if dim in wanted and sizes[dim] > 1)
+    wanted = {*axes, *(half for axis in axes for half in HALVES.get(axis, ()))}
+    return tuple(axis for axis in sizes if axis in wanted and sizes[axis] > 1)
 
 
 def groups(sizes: Mapping[str, int], wanted: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Return each different group of more than one rank once, in one order on every rank."""
-    spans = (spanned(sizes, dims) for dims in wanted)
+    spans = (spanned(sizes, axes) for axes in wanted)
     return list(dict.fromkeys(span for span in spans if span))
 
 
@@ -27,18 +29,34 @@ def axis_name(span: Sequence[str]) -> str:
 
 
 def coordinates(sizes: Mapping[str, int], rank: int) -> dict[str, int]:
-    """Return the place of `rank` along every dim; the last varies fastest."""
+    """Return the place of `rank` along every axis; the last varies fastest."""
     places: dict[str, int] = {}
-    for dim in reversed(list(sizes)):
-        rank, places[dim] = divmod(rank, sizes[dim])
-    return {dim: places[dim] for dim in sizes}
+    for axis in reversed(list(sizes)):
+        rank, places[axis] = divmod(rank, sizes[axis])
+    return {axis: places[axis] for axis in sizes}
+
+
+def place(sizes: Mapping[str, int], rank: int, *axes: str) -> int:
+    """Return which rank of the group over `axes` it is: the last of the grid's order varies fastest."""
+    found, at = 0, coordinates(sizes, rank)
+    for axis in spanned(sizes, axes):
+        found = found * sizes[axis] + at[axis]
+    return found
+
+
+def rank_at(sizes: Mapping[str, int], places: Mapping[str, int]) -> int:
+    """Return the rank at a place along every axis of `sizes`: the inverse of `coordinates`."""
+    rank = 0
+    for axis, size in sizes.items():
+        rank = rank * size + places[axis]
+    return rank
 
 
 def members(sizes: Mapping[str, int], span: Sequence[str], rank: int) -> list[int]:
-    """Return the ranks of the group over `span` that `rank` belongs to: they agree in all other dims."""
+    """Return the ranks of the group over `span` that `rank` belongs to: they agree in all other axes."""
 
     def elsewhere(other: int) -> dict[str, int]:
-        return {dim: place for dim, place in coordinates(sizes, other).items() if dim not in span}
+        return {axis: place for axis, place in coordinates(sizes, other).items() if axis not in span}
 
     mine = elsewhere(rank)
     return [other for other in range(math.prod(sizes.values())) if elsewhere(other) == mine]

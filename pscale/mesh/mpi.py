@@ -12,13 +12,12 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from mpi4py import MPI
 
+from pscale.dtypes import HALF_BYTES
 from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
-from pscale.mesh.silent import Silent
-from pscale.mesh.solo import Solo
-from pscale.mesh.started import Request, Started, UnderWay, progress
+from pscale.mesh.nonblocking import NonblockingCall, Outstanding, Request, progress
+from pscale.mesh.self_axis import NullRecorder, SelfAxis
 from pscale.mesh.sums import Sums, sendable
-from pscale.number import NARROW
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ _SUM, _IN_PLACE = MPI.SUM, MPI.IN_PLACE
 
 
 class MpiMesh:
-    """The ranks of `comm` as a grid, row-major over `sizes`: the last dim varies fastest.
+    """The ranks of `comm` as a grid, row-major over `sizes`: the last axis varies fastest.
 
     Creating a sub-communicator is collective, so every group that a plan can need is made here, in one
     order on every rank, never lazily. `nodes` says on which node each rank is.
@@ -43,42 +42,42 @@ class MpiMesh:
     ):
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self._under_way = UnderWay()
-        self.world: Axis = MpiAxis("world", comm.Dup(), Silent(), self._under_way)
+        self._outstanding = Outstanding()
+        self.world: Axis = MpiAxis("world", comm.Dup(), NullRecorder(), self._outstanding)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
         self.coordinates: Mapping[str, int] = dict(zip(sizes, places, strict=True))
-        self._axes: dict[tuple[str, ...], Axis] = {(): Solo("")}
+        self._axes: dict[tuple[str, ...], Axis] = {(): SelfAxis("")}
         for span in grid.groups(sizes, wanted):
-            part = lattice.Sub([dim in span for dim in sizes])
-            self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder, self._under_way)
+            part = lattice.Sub([axis in span for axis in sizes])
+            self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder, self._outstanding)
 
     @property
     def scratch_bytes(self) -> int:
         """Memory in which this rank's calls have arranged data, kept from call to call."""
         return sum(axis.scratch_bytes for axis in self._axes.values() if isinstance(axis, MpiAxis))
 
-    def axis(self, *dims: str) -> Axis:
-        """Return the axis that spans the named dims of the grid, rank 0 first in their order."""
-        return self._axes[grid.spanned(self.sizes, dims)]
+    def axis(self, *axes: str) -> Axis:
+        """Return the axis that spans the named axes of the grid, rank 0 first in their order."""
+        return self._axes[grid.spanned(self.sizes, axes)]
 
     def progress(self) -> None:
         """Let exchanges that were started move on."""
-        progress(self._under_way)
+        progress(self._outstanding)
 
 
 class MpiAxis:
-    """A communicator as an axis; `under_way` knows what was started on any axis of the mesh.
+    """A communicator as an axis; `outstanding` knows what was started on any axis of the mesh.
 
     Before and after a call of MPI little is done, and by few functions: the data that it moves have taken the
     caches, and every line of code or memory that is touched comes from far away.
     """
 
-    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, under_way: UnderWay):
+    def __init__(self, name: str, comm: MPI.Intracomm, recorder: Recorder, outstanding: Outstanding):
         self.name = name
         self.size, self.rank = comm.size, comm.rank
         self._comm, self._recorder, self._now = comm, recorder, recorder.now
-        self._under_way = under_way
+        self._outstanding = outstanding
         self._scratches: dict[tuple[tuple[int, ...], np.dtype[Any]], Array] = {}
         self._sums = Sums(comm)
 
@@ -90,7 +89,7 @@ class MpiAxis:
     def all_reduce(self, x: Array, op: Op = "sum") -> None:
         """Replace `x` on every rank by the reduction over all ranks."""
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             self._sums.reduce(x, op).Wait()
         else:
             self._comm.Allreduce(_IN_PLACE, x, _OPS[op])
@@ -99,18 +98,18 @@ class MpiAxis:
     def start_all_reduce(self, x: Array, op: Op = "sum") -> Pending:
         """Begin replacing `x` by the reduction over all ranks; leave `x` alone until complete."""
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             request: Request = self._sums.reduce(x, op)
         else:
             request = self._comm.Iallreduce(_IN_PLACE, x, _OPS[op])
         number = self._recorder.posted(self.name, "all_reduce", x.nbytes, enter, self._now())
-        return Started(request, number, self._recorder, self._under_way)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def all_gather(self, x: Array, out: Array, dim: int = 0) -> None:
         """Put `x` of every rank side by side along `dim` of `out`."""
         whole = out if dim == 0 or _leads(out, dim) else self._scratch((self.size, *x.shape), x)
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             self._comm.Allgather(sendable(x), sendable(whole))
         else:
             self._comm.Allgather(x, whole)
@@ -124,7 +123,7 @@ class MpiAxis:
         enter = self._now()
         request = self._comm.Iallgather(mine, sendable(out))
         number = self._recorder.posted(self.name, "all_gather", x.nbytes, enter, self._now())
-        return Started(request, number, self._recorder, self._under_way)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def reduce_scatter(self, x: Array, out: Array, dim: int = 0) -> None:
         """Write this rank's part along `dim` of the sum of `x` over all ranks to `out`."""
@@ -133,7 +132,7 @@ class MpiAxis:
             parts = self._scratch((self.size, *out.shape), x)
             self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             self._sums.scatter(parts, out).Wait()
         else:
             self._comm.Reduce_scatter_block(parts, out, _SUM)
@@ -143,17 +142,17 @@ class MpiAxis:
         """Begin writing this rank's part along the first dim of the sum of `x` to `out`."""
         given, taken = (_IN_PLACE, x) if out.base is not None and _lies_in(out, x) else (x, out)
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             request: Request = self._sums.scatter(x, out)
         else:
             request = self._comm.Ireduce_scatter_block(given, taken, _SUM)
         number = self._recorder.posted(self.name, "reduce_scatter", x.nbytes, enter, self._now())
-        return Started(request, number, self._recorder, self._under_way)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def all_to_all(self, x: Array, out: Array) -> None:
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             self._comm.Alltoall(sendable(x), sendable(out))
         else:
             self._comm.Alltoall(x, out)
@@ -164,14 +163,14 @@ class MpiAxis:
         enter = self._now()
         request = self._comm.Isend(sendable(x), to)
         number = self._recorder.posted(self.name, "send", x.nbytes, enter, self._now(), partner=to)
-        return Started(request, number, self._recorder, self._under_way)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def start_receive(self, out: Array, source: int) -> Pending:
         """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
         enter = self._now()
         request = self._comm.Irecv(sendable(out), source)
         number = self._recorder.posted(self.name, "receive", 0, enter, self._now(), partner=source)
-        return Started(request, number, self._recorder, self._under_way)
+        return NonblockingCall(request, number, self._recorder, self._outstanding)
 
     def copy(self, x: Array, out: Array) -> None:
         """Copy `x` to `out`, an arrangement that an exchange needs; noted as copy."""
@@ -199,7 +198,7 @@ class MpiAxis:
         """Replace `x` on `root` by the sum over all ranks; elsewhere it stays."""
         is_root = self.rank == root
         enter = self._now()
-        if x.itemsize == NARROW:
+        if x.itemsize == HALF_BYTES:
             self._sums.reduce(x if is_root else x.copy(), root=root).Wait()
         else:
             self._comm.Reduce(_IN_PLACE if is_root else x, x if is_root else None, _SUM, root)
@@ -219,7 +218,7 @@ class MpiAxis:
         self._recorder.call(self.name, "scatter", sent, enter, self._now(), root=self.rank == root)
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Return when every rank has arrived."""
         enter = self._now()
         self._comm.Barrier()
         self._recorder.call(self.name, "barrier", 0, enter, self._now())
@@ -274,7 +273,7 @@ def world() -> MPI.Intracomm:
 
 def world_axis() -> Axis:
     """Return all processes of this job as an axis whose calls are not timed."""
-    return MpiAxis("world", MPI.COMM_WORLD, Silent(), UnderWay())
+    return MpiAxis("world", MPI.COMM_WORLD, NullRecorder(), Outstanding())
 
 
 def nodes(comm: MPI.Intracomm) -> list[int]:

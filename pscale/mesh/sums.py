@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pscale.dtypes import HALF_BYTES, combine
 from pscale.mesh.axis import Array, Op
-from pscale.number import NARROW, combine
 
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _TAGS = 8192  # of sums, in turn; tag 0 is that of other messages
@@ -50,7 +50,7 @@ class Messages(Protocol):
 
 def sendable(x: Array) -> Array:
     """Return `x` as MPI can move it: 16 bits as whole numbers."""
-    return x.view(np.uint16) if x.itemsize == NARROW else x
+    return x.view(np.uint16) if x.itemsize == HALF_BYTES else x
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Sum:
         self._sums = sums
         self.added = False  # nothing arrives any more in the memory that sums share
         self._steps = self._messages(wanted)
-        self._under_way: Sequence[Message] | None = None
+        self._outstanding: Sequence[Message] | None = None
         self.complete = False
 
     def Test(self) -> bool:  # noqa: N802
@@ -88,15 +88,15 @@ class Sum:
         self._sums.move(until=self)
 
     def advance(self, *, waits: bool) -> None:
-        """Go as far as messages have come, or `waits` for them."""
+        """Go as far as messages have arrived, or wait for them if it `waits`."""
         while not self.complete:
-            for message in self._under_way or ():
+            for message in self._outstanding or ():
                 if waits:
                     message.Wait()
                 elif not message.Test():
                     return
-            self._under_way = next(self._steps, None)
-            self.complete = self._under_way is None
+            self._outstanding = next(self._steps, None)
+            self.complete = self._outstanding is None
 
     def _messages(self, wanted: Wanted) -> Iterator[Sequence[Message]]:
         comm, x, tag = self._sums.comm, sendable(wanted.x), wanted.tag

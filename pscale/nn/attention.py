@@ -1,4 +1,4 @@
-"""Causal multi-head attention, of all tokens at once or of keys that come in pieces."""
+"""Causal multi-head attention, of all tokens at once or of keys that come in blocks."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
-from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.piece import Piece, Progress, Softmax, whole
+from pscale.nn.buffers import Array, Buffers, downcast
+from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax, whole
 from pscale.nn.param import Param
-from pscale.nn.wide import rounded
-from pscale.number import wide
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What forward leaves of a piece."""
+    """What forward leaves of a block."""
 
-    piece: Piece
+    block: AttentionBlock
     softmax: Softmax
 
 
 @dataclass(frozen=True)
 class Cache:
-    """What backward needs: the pieces in the order in which they were met, and what is kept of them."""
+    """What backward needs: the blocks in the order in which they were met, and what is kept of them."""
 
     qkv: Array
     y: Array
@@ -65,26 +64,26 @@ class Forward:
     def __init__(self, qkv: Array, heads: int, buffers: Buffers, *, keeps_scores: bool):
         B, T, width = qkv.shape
         self.qkv, self.heads, self.buffers, self._keeps_scores = qkv, heads, buffers, keeps_scores
-        self.y = buffers.take((B, T, width // 3), wide(qkv.dtype))
-        self._maximum = buffers.take((B, heads, T), wide(qkv.dtype))
-        self._total = buffers.take((B, heads, T), wide(qkv.dtype))
+        self.y = buffers.take((B, T, width // 3), compute_dtype(qkv.dtype))
+        self._maximum = buffers.take((B, heads, T), compute_dtype(qkv.dtype))
+        self._total = buffers.take((B, heads, T), compute_dtype(qkv.dtype))
         self._maximum.fill(-np.inf)
         self._total.fill(0)
         self._scored: list[Scored] = []
 
-    def meet(self, piece: Piece, kv: Array, progress: Progress | None = None) -> None:
-        """Attend to keys and values, (B, keys, 2, C); the first piece has all queries."""
+    def meet(self, block: AttentionBlock, kv: Array, progress: Progress | None = None) -> None:
+        """Attend to keys and values, (B, keys, 2, C); the first block has all queries."""
         q, y = by_head(packed(self.qkv, 3), self.heads)[0], by_head(packed(self.y, 1), self.heads)[0]
-        softmax, queries = self._softmax(piece), piece.queries
+        softmax, queries = self._softmax(block), block.queries
         kernels.current().attend(
-            piece,
-            (q[:, :, queries], *by_head(kv[:, piece.keys], self.heads)),
+            block,
+            (q[:, :, queries], *by_head(kv[:, block.keys], self.heads)),
             y[:, :, queries],
             softmax,
             first=not self._scored,
             progress=progress,
         )
-        self._scored.append(Scored(piece, softmax))
+        self._scored.append(Scored(block, softmax))
 
     def finish(self) -> tuple[Array, Cache]:
         """Return the output and what backward needs, when the last keys have been met."""
@@ -92,7 +91,7 @@ class Forward:
         kernels.current().normalise(y, self._total)
         kept = self._factors() if self._keeps_scores else self._levels()
         self.buffers.give(self._total)
-        self.y = rounded(self.y, self.qkv.dtype, self.buffers)
+        self.y = downcast(self.y, self.qkv.dtype, self.buffers)
         self.buffers.share(self.y)
         return self.y, Cache(self.qkv, self.y, self._scored, kept)
 
@@ -114,36 +113,37 @@ class Forward:
         self._maximum += np.log(self._total, out=self._total)
         return [self._maximum]
 
-    def _softmax(self, piece: Piece) -> Softmax:
-        maximum, total = (x[:, :, piece.queries] for x in (self._maximum, self._total))
+    def _softmax(self, block: AttentionBlock) -> Softmax:
+        maximum, total = (x[:, :, block.queries] for x in (self._maximum, self._total))
         if not self._keeps_scores:
             return Softmax(None, maximum, maximum, total)
         B, dtype, take = len(self.qkv), self.qkv.dtype, self.buffers.take
-        exponentials = take((B, self.heads, piece.scores(kept=True)), dtype)
-        return Softmax(exponentials, take((B, self.heads, piece.size[0]), wide(dtype)), maximum, total)
+        exponentials = take((B, self.heads, block.scores(kept=True)), dtype)
+        factors = take((B, self.heads, block.size[0]), compute_dtype(dtype))
+        return Softmax(exponentials, factors, maximum, total)
 
 
 class Backward:
-    """Gradients of attention piece by piece; takes over `dy`, and `cache` at its end."""
+    """Gradients of attention block by block; takes over `dy`, and `cache` at its end."""
 
     def __init__(self, dy: Array, cache: Cache, heads: int, buffers: Buffers):
         self.dy, self.cache, self.heads, self.buffers = dy, cache, heads, buffers
         self.dqkv = buffers.take(cache.qkv.shape, dy.dtype)
 
     def meet(self, scored: Scored, kv: Array, dkv: Array, progress: Progress | None = None) -> None:
-        """Write the gradients of the piece's keys and values to `dkv`, (B, keys, 2, C), add to those of q.
+        """Write the gradients of the block's keys and values to `dkv`, (B, keys, 2, C), add to those of q.
 
-        The pieces come in the order of forward: the first has all queries and writes.
+        The blocks come in the order of forward: the first has all queries and writes.
         """
-        piece, cache = scored.piece, self.cache
-        q, dq = (by_head(packed(x, 3), self.heads)[0][:, :, piece.queries] for x in (cache.qkv, self.dqkv))
-        y, dy = (by_head(packed(x, 1), self.heads)[0][:, :, piece.queries] for x in (cache.y, self.dy))
+        block, cache = scored.block, self.cache
+        q, dq = (by_head(packed(x, 3), self.heads)[0][:, :, block.queries] for x in (cache.qkv, self.dqkv))
+        y, dy = (by_head(packed(x, 1), self.heads)[0][:, :, block.queries] for x in (cache.y, self.dy))
         kernels.current().attend_backward(
-            piece,
-            (q, *by_head(kv[:, piece.keys], self.heads)),
+            block,
+            (q, *by_head(kv[:, block.keys], self.heads)),
             y,
             dy,
-            (dq, *by_head(dkv[:, piece.keys], self.heads)),
+            (dq, *by_head(dkv[:, block.keys], self.heads)),
             scored.softmax,
             first=scored is cache.scored[0],
             progress=progress,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -11,16 +13,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pscale.dtypes import compute_dtype
+
 Array = NDArray[Any]
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
 
 
-def aligned(size_bytes: int) -> NDArray[np.uint8]:
-    """Return uninitialised bytes that start on a cache line."""
+Allocate = Callable[[int], NDArray[np.uint8]]
+
+
+def _allocate(size_bytes: int) -> NDArray[np.uint8]:
     raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size_bytes]
+
+
+class _OfThread(threading.local):
+    source: Allocate = staticmethod(_allocate)
+
+
+_of_thread = _OfThread()
+
+
+def source() -> Allocate:
+    """Return where memory comes from."""
+    return _of_thread.source
+
+
+@contextmanager
+def memory_from(allocate: Allocate) -> Iterator[None]:
+    """Let the memory of whatever this thread makes during the block come from `allocate`."""
+    before, _of_thread.source = _of_thread.source, allocate
+    try:
+        yield
+    finally:
+        _of_thread.source = before
+
+
+def aligned(size_bytes: int) -> NDArray[np.uint8]:
+    """Return uninitialised bytes that start on a cache line."""
+    return source()(size_bytes)
 
 
 def zeros(sizes: Sequence[int], dtype: DTypeLike) -> list[Array]:
@@ -60,6 +93,7 @@ class Buffers:
     """
 
     def __init__(self) -> None:
+        self.allocate = source()
         self._free: dict[int, list[NDArray[np.uint8]]] = {}
         self._leases: dict[int, _Lease] = {}  # by address
         self.total_bytes = 0  # ever allocated
@@ -67,19 +101,25 @@ class Buffers:
         self.exchange_bytes = 0  # the most that was for exchanges at once
         self._exchanged_bytes = 0
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is held, and neither leaves nor arrives."""
+        return self.held_bytes - self._exchanged_bytes
+
     def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an uninitialised C-contiguous array, held once."""
         kind = np.dtype(dtype)
-        size_bytes = max(math.prod(shape), 1) * kind.itemsize
+        elements = math.prod(shape)
+        size_bytes = max(elements, 1) * kind.itemsize
         free = self._free.get(size_bytes)
         if free:
             memory = free.pop()
         else:
-            memory = aligned(size_bytes)
+            memory = self.allocate(size_bytes)
             self.total_bytes += size_bytes
         self._leases[_address(memory)] = _Lease(memory, 1)
         self.held_bytes += size_bytes
-        return memory[: math.prod(shape) * kind.itemsize].view(kind).reshape(shape)
+        return (memory if elements else memory[:0]).view(kind).reshape(shape)
 
     def share(self, array: Array) -> None:
         """Note one more holder of `array`."""
@@ -87,11 +127,12 @@ class Buffers:
 
     def give(self, array: Array) -> None:
         """End one holding of `array`; after the last its memory is taken again."""
-        lease = self._lease(array)
+        address = _address(array)
+        lease = self._lease(array, address)
         lease.holders -= 1
         if not lease.holders:
             self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
-            del self._leases[_address(array)]
+            del self._leases[address]
             self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
             self.held_bytes -= lease.memory.nbytes
 
@@ -149,8 +190,8 @@ class Buffers:
         self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
         lease.under_way = False
 
-    def _lease(self, array: Array) -> _Lease:
-        lease = self._leases.get(_address(array))
+    def _lease(self, array: Array, address: int | None = None) -> _Lease:
+        lease = self._leases.get(_address(array) if address is None else address)
         assert lease is not None, f"an array of shape {array.shape} is not of this pool, or was given back"
         return lease
 
@@ -158,3 +199,22 @@ class Buffers:
 def _address(array: Array) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def upcast(x: Array, buffers: Buffers) -> Array:
+    """Take over `x` and return it in the type in which is computed."""
+    return _as(x, compute_dtype(x.dtype), buffers)
+
+
+def downcast(x: Array, dtype: np.dtype[Any], buffers: Buffers) -> Array:
+    """Take over `x` and return it rounded to `dtype`."""
+    return _as(x, dtype, buffers)
+
+
+def _as(x: Array, dtype: np.dtype[Any], buffers: Buffers) -> Array:
+    if x.dtype == dtype:
+        return x
+    y = buffers.take(x.shape, dtype)
+    np.copyto(y, x, casting="unsafe")
+    buffers.give(x)
+    return y

@@ -11,8 +11,7 @@ import numpy as np
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels import scratch
-from pscale.nn.kernels.copies import Copies
-from pscale.nn.kernels.tile import ones, rows_of, tile_shape, tiles
+from pscale.nn.kernels.tiles import Copies, ones, rows_of, tile_shape, tiles
 from pscale.nn.layer import Layer
 from pscale.nn.param import Param
 from pscale.nn.routing import Router, Routing

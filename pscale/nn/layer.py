@@ -9,8 +9,8 @@ import numpy as np
 
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import ones, rows_of
-from pscale.nn.norm import LayerNorm
+from pscale.nn.common_layers import LayerNorm
+from pscale.nn.kernels.tiles import ones, rows_of
 from pscale.nn.param import Param
 
 
@@ -152,3 +152,25 @@ class First:
         dx = self.layer.backward(dy, cache)
         assert dx is not None
         self.buffers.give(dx)
+
+
+class Recomputed:
+    """A layer of which its input alone is kept: backward does forward again, with the same bits."""
+
+    def __init__(self, layer: Layer, *, buffers: Buffers):
+        self.layer, self.buffers = layer, buffers
+        self.params: Sequence[Param] = layer.params
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the output; keeps the input."""
+        mark = self.buffers.holdings()
+        self.buffers.share(x)
+        y, _ = self.layer.forward(x)
+        self.buffers.forget_since(mark, y)
+        return y, x
+
+    def backward(self, dy: Array, x: Array) -> Array | None:
+        """Find what the layer keeps, and go back through it."""
+        y, cache = self.layer.forward(x)
+        self.buffers.give(y)
+        return self.layer.backward(dy, cache)

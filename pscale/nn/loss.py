@@ -1,4 +1,4 @@
-"""What training makes small: sums over tokens times a weight, one over the tokens of a step on all ranks."""
+"""Losses, and how many times larger they are made, so that small gradients do not vanish in 16 bits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import ones, rows_of
-from pscale.nn.wide import rounded, widened
+from pscale.config import Case
+from pscale.nn.buffers import Array, Buffers, downcast, upcast
+from pscale.nn.kernels.tiles import ones, rows_of
 
 
 class Loss(Protocol):
@@ -31,7 +31,7 @@ class CrossEntropy:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient takes the logits' place at once."""
-        dtype, y = y.dtype, widened(y, self.buffers)
+        dtype, y = y.dtype, upcast(y, self.buffers)
         dy = self.buffers.reuse(y)
         p = rows_of(dy)
         target = (np.arange(len(p)), targets.ravel())
@@ -42,7 +42,7 @@ class CrossEntropy:
         loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
         p *= (weight / total)[:, None]
         p[target] -= weight
-        return loss, rounded(dy, dtype, self.buffers)
+        return loss, downcast(dy, dtype, self.buffers)
 
     def backward(self, cache: Array) -> Array:
         """Return weight (softmax - one-hot)."""
@@ -60,14 +60,57 @@ class MeanSquare:
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Sum over tokens; the gradient takes the outputs' place at once."""
-        dtype, y = y.dtype, widened(y, self.buffers)
+        dtype, y = y.dtype, upcast(y, self.buffers)
         dy = self.buffers.reuse(y)
         weight /= y.shape[-1] * self.ranks
         np.subtract(y, targets.reshape(y.shape), out=dy)
         loss = float(np.sum(np.vecdot(dy, dy), dtype=np.float64)) * weight
         dy *= 2 * weight
-        return loss, rounded(dy, dtype, self.buffers)
+        return loss, downcast(dy, dtype, self.buffers)
 
     def backward(self, cache: Array) -> Array:
         """Return 2 weight (y - target) / C."""
         return cache
+
+
+GROWTH, BACK_OFF = 2.0, 0.5  # powers of two: no other factor leaves every digit of a gradient as it is
+LARGEST = 2.0**24  # a scale that kept growing would make its inverse vanish in float32
+SMALLEST = 2.0**-24  # one that kept shrinking would end as zero
+
+
+class LossScale:
+    """The scale of a step, by the rule of Micikevicius et al. (2018).
+
+    It grows after `interval` steps in a row whose gradients are numbers, and backs off at once when they are
+    not; without an interval it stays. Such a step is to be skipped either way.
+    """
+
+    def __init__(self, value: float, interval: int = 0):
+        self.value, self._interval = value, interval
+        self._good = 0  # steps in a row at this scale
+
+    def update(self, *, overflowed: bool) -> None:
+        """Choose the scale of the next step."""
+        if not self._interval:
+            return
+        if overflowed:
+            self.value = min(self.value, max(self.value * BACK_OFF, SMALLEST))
+            self._good = 0
+            return
+        self._good += 1
+        if self._good == self._interval:
+            self.value = max(self.value, min(self.value * GROWTH, LARGEST))
+            self._good = 0
+
+
+def make_loss_scale(case: Case) -> LossScale | None:
+    """Return the scale of the first step; None if the loss is taken as it is and nobody looks at overflow."""
+    asked, precision = case.loss_scale, case.precision
+    match asked:
+        case "none":
+            return None
+        case "dynamic":
+            return LossScale(precision.initial_scale, precision.growth_interval)
+        case _:
+            assert isinstance(asked, float | int), "a scale is a number, if it is no word"
+            return LossScale(float(asked))

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, zeros
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+Draw = Callable[["np.random.Generator", tuple[int, ...]], Array]
 
 
 def normal(deviation: float) -> Draw:
@@ -30,14 +30,14 @@ def constant(value: float) -> Draw:
 class Cut:
     """Which part of a whole parameter this rank holds.
 
-    The whole, of shape `whole`, is seen as `view`; the part is `view[index]`. `dims` are the dims of the
-    mesh whose ranks hold different parts.
+    The whole, of shape `whole`, is seen as `view`; the part is `view[index]`. `axes` are those of the mesh
+    whose ranks hold different parts.
     """
 
     whole: tuple[int, ...]
     view: tuple[int, ...]
     index: tuple[slice, ...]
-    dims: tuple[str, ...]
+    axes: tuple[str, ...]
 
     def take(self, whole: Array) -> Array:
         """Return this rank's part of `whole`, in the shape of the view."""
@@ -57,7 +57,7 @@ def share(total: int, parts: int, part: int) -> slice:
 
 
 class Deferred:
-    """Products for gradients that are put off, so that gradients of inputs come first.
+    """Products for gradients that are deferred, so that gradients of inputs come first.
 
     Their factors stay held until they are multiplied.
     """
@@ -78,7 +78,7 @@ class Deferred:
         self._products.append(multiply)
 
     def collect(self) -> list[Callable[[], None]]:
-        """Return what was put off since the last time."""
+        """Return what was deferred since the last time."""
         products, self._products = self._products, []
         return products
 
@@ -86,7 +86,7 @@ class Deferred:
 class Param:
     """A weight and its gradient, both views into an arena once bound.
 
-    `layer` and `name` (unique within the layer) choose the random numbers, `sync` names the dims of the mesh
+    `layer` and `name` (unique within the layer) choose the random numbers, `sync` names the axes of the mesh
     over which the gradient is a partial sum, `decay` says whether weight decay applies, `cut` which part of
     the whole this is; without it, all.
     """
@@ -108,16 +108,16 @@ class Param:
         self.name, self.shape, self.layer = name, shape, layer
         self.draw, self.sync, self.decay, self.cut = draw, sync, decay, cut
         self.size = math.prod(shape)
+        self.whole = cut.whole if cut else shape
         self.stale = False  # the gradient belongs to an earlier step
         self.claim: Callable[[], None] | None = None  # gives a stale gradient memory, if it has none
-        self.deferred: Deferred | None = None  # where products for the gradient are put off, if at all
+        self.deferred: Deferred | None = None  # where products for the gradient are deferred, if at all
 
     def initial(self, seed: int) -> Array:
         """Draw the whole value in float64, the same for every plan, dtype and order; return this part."""
         random = np.random.default_rng([seed, self.layer, zlib.crc32(self.name.encode())])
-        if self.cut is None:
-            return self.draw(random, self.shape)
-        return self.cut.take(self.draw(random, self.cut.whole)).reshape(self.shape)
+        whole = self.draw(random, self.whole)
+        return self.cut.take(whole).reshape(self.shape) if self.cut else whole
 
     def add_grad(self, values: Array) -> None:
         """Add to the gradient."""

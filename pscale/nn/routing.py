@@ -2,7 +2,7 @@
 
 Everything is decided within one sequence of the batch: the choice of a token by its own probabilities, the
 capacity of an expert and who finds no place by the tokens of that sequence alone, the auxiliary loss as a
-mean over sequences. Ranks that share a sequence tell each other how often they choose whom (`queue`), so
+mean over sequences. Ranks that share a sequence exchange each other how often they choose whom (`queue`), so
 that a token stands where it would if one rank had them all: the result does not depend on how many ranks,
 micro-batches or stages there are, with or without dropping.
 
@@ -21,19 +21,87 @@ micro-batches or stages there are, with or without dropping.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Model
+from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.nn.queue import Standing, choices, places
-from pscale.number import wide
+
+
+def capacity(model: Model) -> int:
+    """Return how many tokens of one sequence an expert takes."""
+    fair = model.top_k * model.capacity_factor * model.sequence / model.experts
+    return min(model.sequence, math.ceil(round(fair, 9)))  # 1.1 x 10 is 11.000000000000002
+
+
+def room(model: Model, parts: int) -> int:
+    """Return how many tokens an expert may take of a rank that has one of `parts` parts of a sequence."""
+    return min(capacity(model), model.sequence // parts)
+
+
+class ExpertPositions(Protocol):
+    """Where the tokens of this rank stand in their sequences, of which other ranks may have the rest."""
+
+    runs: Sequence[int]  # lengths of the runs of consecutive tokens that are here of every sequence
+
+    def exchange(self, counts: Array) -> tuple[Array, Array]:
+        """Turn what is chosen here, (top_k, runs, sequences, experts) numbers, into what is chosen elsewhere.
+
+        Return the choices of tokens on other ranks that come before each run, (runs, sequences, experts), and
+        the first choices of all tokens, (sequences, experts).
+        """
+        ...
+
+
+class LocalPositions:
+    """Sequences of which this rank has every token."""
+
+    def __init__(self, tokens: int):
+        self.runs: Sequence[int] = (tokens,)
+
+    def exchange(self, counts: Array) -> tuple[Array, Array]:
+        """Return that nobody comes before, and who is here."""
+        return np.zeros_like(counts[0]), counts[0, 0]
+
+
+def choices(chosen: Array, sequences: int, experts: int, runs: Sequence[int]) -> Array:
+    """Count how often each expert is chosen: (top_k, runs, sequences, experts), from (n, top_k)."""
+    n, top_k = chosen.shape
+    run = np.tile(run_numbers(runs), sequences)
+    sequence = np.arange(n) // (n // sequences)
+    first = (np.arange(top_k) * len(runs) + run[:, None]) * sequences + sequence[:, None]
+    shape = (top_k, len(runs), sequences, experts)
+    return np.bincount((first * experts + chosen).ravel(), minlength=math.prod(shape)).reshape(shape)
+
+
+def places(
+    chosen: Array, sequences: int, experts: int, runs: Sequence[int], ahead: Array
+) -> tuple[Array, Array]:
+    """Return how many stand before each choice among those here, (n, top_k), and among all."""
+    n = len(chosen)
+    sequence = np.arange(n)[:, None] // (n // sequences)
+    queues = (sequence * experts + chosen).ravel()
+    order = np.argsort(queues, kind="stable")
+    lengths = np.bincount(queues, minlength=sequences * experts)
+    here = np.empty_like(order)
+    here[order] = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    here = here.reshape(chosen.shape)
+    run = np.tile(run_numbers(runs), sequences)[:, None]
+    return here, here + ahead[run, sequence, chosen]
+
+
+def run_numbers(runs: Sequence[int]) -> Array:
+    """Return to which run each token of a sequence belongs."""
+    return np.repeat(np.arange(len(runs)), runs)
 
 
 def has_experts(model: Model, block: int) -> bool:
@@ -95,7 +163,7 @@ class Routing:
 
 
 class Router:
-    """Chooses `top_k` experts for every token of x (B, T, C), all of a sequence or those `standing` says.
+    """Chooses `top_k` experts for every token of x (B, T, C), all of a sequence or those `positions` says.
 
     `capacity` and `loss_weight` are of one sequence, which has `sequence` tokens.
     """
@@ -107,28 +175,28 @@ class Router:
         top_k: int,
         capacity: int,
         sequence: int,
-        standing: Standing,
+        positions: ExpertPositions,
         loss_weight: float,
         tally: Tally,
         buffers: Buffers,
     ):
         self.weight, self.top_k, self.capacity = weight, top_k, capacity
-        self.sequence, self.standing = sequence, standing
+        self.sequence, self.positions = sequence, positions
         self.loss_weight, self.tally, self.buffers = loss_weight, tally, buffers
         self.experts = weight.shape[1]
 
     def forward(self, x: Array) -> Routing:
         """Decide; `x` stays the caller's."""
         B, T, _ = x.shape
-        p = self.buffers.take((B * T, self.experts), wide(x.dtype))
+        p = self.buffers.take((B * T, self.experts), compute_dtype(x.dtype))
         kernels.current().multiply(rows_of(x), self.weight.data, p)
         p -= np.maximum.reduce(p, axis=1, keepdims=True)
         np.exp(p, out=p)
         p /= np.add.reduce(p, axis=1, keepdims=True)
         chosen, gates = self._choose(p)
-        counts = choices(chosen, B, self.experts, self.standing.runs)
-        ahead, firsts = self.standing.tell(counts)
-        here, place = places(chosen, B, self.experts, self.standing.runs, ahead)
+        counts = choices(chosen, B, self.experts, self.positions.runs)
+        ahead, firsts = self.positions.exchange(counts)
+        here, place = places(chosen, B, self.experts, self.positions.runs, ahead)
         kept = np.less(place, self.capacity, out=self.buffers.take(chosen.shape, np.bool_))
         pull = self.buffers.take(firsts.shape, p.dtype)
         weight = self.tally.scale * self.loss_weight * self.experts / self.sequence**2

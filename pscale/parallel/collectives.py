@@ -14,11 +14,11 @@ import numpy as np
 from pscale.config import Case, Model, Plan
 from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis, Mesh, Pending
-from pscale.mesh.grid import axis_name, coordinates
+from pscale.mesh.grid import axis_name, place
 from pscale.nn.buffers import Buffers
 from pscale.nn.param import Param
-from pscale.parallel.fitting import multiples
 from pscale.parallel.replicas import Call
+from pscale.parallel.suggestions import multiples
 
 AXES = ("dp", "tp")
 ITEM = np.dtype(np.float32)
@@ -156,16 +156,16 @@ def check(case: Case) -> None:
         raise PlanError(
             f"model.kind collectives has no loss for loss_scale {case.loss_scale}; loss_scale none works"
         )
-    for axis in ("pp", "cp", "ep"):
-        if getattr(plan, axis) > 1:
+    for axis, degree in plan.degrees.items():
+        if axis not in AXES and degree > 1:
             raise PlanError(
-                f"model.kind collectives is exchanged over dp and tp; {axis} {getattr(plan, axis)} "
-                f"would be as dp {plan.dp * getattr(plan, axis)}"
+                f"model.kind collectives is exchanged over dp and tp; {axis} {degree} "
+                f"is the same as dp {plan.dp * degree}"
             )
     if plan.matrix.ranks > 1:
         raise PlanError(
             f"model.kind collectives has no products for matrix {plan.matrix.product} to share; "
-            f"dp {plan.dp * plan.matrix.ranks} would exchange as well"
+            f"dp {plan.dp * plan.matrix.ranks} exchanges as much"
         )
     if plan.zero:
         raise PlanError(
@@ -188,7 +188,7 @@ def calls(case: Case, rank: int) -> list[Call]:
 def _calls(case: Case, rank: int) -> Iterator[Call]:
     message, count = case.model.message_bytes, case.model.calls * case.train.micro_batches
     for axis, size in _sizes(case.plan):
-        root = coordinates(case.plan.sizes, rank)[axis] == 0
+        root = place(case.plan.sizes, rank, axis) == 0
         part, of_root = message // size, message if root else 0
         forward = {
             "all_reduce": message,

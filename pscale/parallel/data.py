@@ -9,23 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Case
+from pscale.config.axes import BATCH_AXES, PARAMETER_AXES
+from pscale.dtypes import dtype_of
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
-from pscale.mesh.grid import axis_name, coordinates, spanned
+from pscale.mesh.grid import axis_name, place, spanned
 from pscale.nn import kernels
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optim import Elsewhere, Flat, update
 from pscale.nn.optimizers import make_optimizer
-from pscale.nn.paper import WIDE_BYTES
+from pscale.nn.optimizers.base import Elsewhere, update
+from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Arena, Param
-from pscale.number import number
-from pscale.parallel import division
-from pscale.parallel.compression.make import make_compressed
-from pscale.parallel.fitting import multiples
-from pscale.parallel.matrix.grid import dealt_in
+from pscale.parallel import sharding
+from pscale.parallel.compression import make_compressed
+from pscale.parallel.matrix.grid import batch_divisor
+from pscale.parallel.precision import GradientUpcast
 from pscale.parallel.reduction import buckets, make_reduction
-from pscale.parallel.replicas import CUTTING, Call, Group, grouped
-from pscale.parallel.widening import Summing
+from pscale.parallel.replicas import Call, Group, grouped
+from pscale.parallel.suggestions import multiples
 
 Array = NDArray[np.floating]
 
@@ -34,19 +35,19 @@ class _Held:
     """The memory of one group of parameters, its reduction and its optimizer."""
 
     def __init__(self, group: Group, mesh: Mesh, case: Case, storage: Storage | None):
-        plan, dtype = case.plan, number(case.model.dtype)
+        plan, dtype = case.plan, dtype_of(case.model.dtype)
         self.arena = Arena(group.params, dtype)
         grad, axis = self.arena.grad, mesh.axis(*group.sync)
         shapes = [param.shape for param in group.params]
         self.sync, self.compressed = axis, make_compressed(plan, grad, shapes, axis)
-        self.summing = Summing(dtype, case.precision)
+        self.summing = GradientUpcast(dtype, case.precision)
         over = self.summing.over(axis)
         self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), over)
         flat = Flat(self.arena.data, self.arena.grad, self.arena.params)
-        elsewhere = Elsewhere(cuts=mesh.axis(*group.cut).all_reduce)
+        elsewhere = Elsewhere(cuts=mesh.axis(*group.cut))
         self.optimizer = make_optimizer(case.train, [flat], elsewhere, storage)
         different = {"pp", *group.cut}
-        self.copies = math.prod(mesh.sizes.get(dim, 1) for dim in CUTTING if dim not in different)
+        self.copies = math.prod(mesh.sizes.get(axis, 1) for axis in PARAMETER_AXES if axis not in different)
 
     def gradients(self) -> Array:
         """Return the sums, and what ranks hold back of them, one after another."""
@@ -65,9 +66,12 @@ class Replicated:
         self, units: Sequence[Sequence[Param]], mesh: Mesh, case: Case, storage: Storage | None = None
     ):
         self._held = [_Held(group, mesh, case, storage) for group in grouped(units, mesh)]
-        self._cutting = mesh.axis(*CUTTING)
+        self._cutting = mesh.axis(*PARAMETER_AXES)
+
+    def fill(self, seed: int) -> None:
+        """Give every parameter its initial value."""
         for held in self._held:
-            held.arena.fill(case.train.seed)
+            held.arena.fill(seed)
 
     def gather(self, unit: int) -> None:
         """Find the weights whole as they are."""
@@ -145,7 +149,7 @@ def _slices(group: Group) -> dict[int, slice]:
 def check(case: Case) -> None:
     """Raise PlanError if the batch cannot be dealt out evenly."""
     batch, micro = case.train.batch, case.train.micro_batches
-    factors = {"dp": case.plan.dp, "ep": case.plan.ep, "micro_batches": micro}
+    factors = {**{axis: case.plan.degrees[axis] for axis in BATCH_AXES}, "micro_batches": micro}
     if case.scaling == "weak" and batch % case.plan.batch_parts == 0:
         # People give the batch of one replica, so the advice is about that.
         batch, factors = batch // case.plan.batch_parts, {"micro_batches": micro}
@@ -153,7 +157,7 @@ def check(case: Case) -> None:
     if batch % parts:
         named = [f"{name} {size}" for name, size in factors.items() if size > 1]
         split = " × ".join(named) + (f" = {parts}" if len(named) > 1 else "")
-        fits = multiples(batch, parts * dealt_in(case.plan))
+        fits = multiples(batch, parts * batch_divisor(case.plan))
         raise PlanError(f"batch {batch} does not divide by {split}; batch {fits} would")
 
 
@@ -161,21 +165,21 @@ def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
     if case.plan.zero:
         return []
-    parts = division.parts(case, rank) if case.plan.compression == "none" else ()
+    parts = sharding.tensor_groups(case, rank) if case.plan.compression == "none" else ()
     made = [call for part in parts if part.sync for call in _reduction(case, part, rank)]
-    cutting = spanned(case.plan.sizes, CUTTING)
+    cutting = spanned(case.plan.sizes, PARAMETER_AXES)
     if cutting and case.asks_for_norm:
         made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8, wide=True))
     return made
 
 
-def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
+def _reduction(case: Case, part: sharding.TensorGroup, rank: int) -> list[Call]:
     """Predict the calls that sum the gradients of one group of parameters."""
     axis = axis_name(part.sync)
-    item = division.item_bytes(case)
-    units, sent = [size * item for size in part.units.values()], division.summed_bytes(case) // item
+    item = sharding.item_bytes(case)
+    units, sent = [size * item for size in part.units.values()], sharding.summed_bytes(case) // item
     if case.plan.reduction == "gather-broadcast":
-        total, root = sum(units), _is_root(case, part, rank)
+        total, root = sum(units), place(case.plan.sizes, rank, *part.sync) == 0
         return [
             Call(axis=axis, verb="gather", sent_bytes=total),
             Call(axis=axis, verb="broadcast", sent_bytes=total if root else 0),
@@ -192,24 +196,3 @@ def _reduction(case: Case, part: division.Part, rank: int) -> list[Call]:
         )
         for group in groups
     ]
-
-
-def buffer_bytes(case: Case, rank: int) -> int:
-    """Predict the memory that the exchange needs beside parameters and gradients."""
-    if case.plan.zero:
-        return 0
-    if division.widens(case):
-        return sum(part.parameters for part in division.parts(case, rank) if part.sync) * WIDE_BYTES
-    if case.plan.reduction != "gather-broadcast":
-        return 0
-    sizes = case.plan.sizes
-    return sum(
-        math.prod(sizes[dim] for dim in part.sync) * part.parameters * division.item_bytes(case)
-        for part in division.parts(case, rank)
-        if _is_root(case, part, rank)
-    )
-
-
-def _is_root(case: Case, part: division.Part, rank: int) -> bool:
-    places = coordinates(case.plan.sizes, rank)
-    return bool(part.sync) and not any(places[dim] for dim in part.sync)

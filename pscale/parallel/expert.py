@@ -5,6 +5,9 @@ number of slots is fixed, so every exchange moves the same: experts x sequences 
 many tokens of a sequence as a rank may have to send to one expert.
 Tensor ranks do not cut experts: they route, exchange and multiply alike or, with sequence parallelism, each
 the tokens of its slice.
+A token's place in the queue of an expert is the number of those before it in the sequence, wherever they
+are. Ranks that share sequences have runs of consecutive tokens, so they tell each other how many of each run
+choose each expert.
 """
 
 from __future__ import annotations
@@ -12,18 +15,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pscale.config import Case
+import numpy as np
+
+from pscale.config import Case, Model, Plan
+from pscale.config.axes import SEQUENCE_AXES, TOKEN_AXES
 from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis
+from pscale.mesh.grid import axis_name, spanned
 from pscale.nn.buffers import Buffers
 from pscale.nn.layer import Layer
 from pscale.nn.param import Cut, Param, share
-from pscale.nn.queue import room
-from pscale.parallel import division, standing
-from pscale.parallel.fitting import degrees, divisors
-from pscale.parallel.replicas import TOKENS, Call
+from pscale.nn.routing import room
+from pscale.parallel import sharding
+from pscale.parallel.context.form import layout_of
+from pscale.parallel.context.layout import runs_of
+from pscale.parallel.replicas import Call
+from pscale.parallel.suggestions import degrees, divisors
 
-SYNC = tuple(dim for dim in TOKENS if dim != "ep")  # over which the gradients of experts are partial sums
+SYNC = tuple(axis for axis in TOKEN_AXES if axis != "ep")  # of gradients of experts
 
 
 class Exchange:
@@ -83,7 +92,7 @@ def cut(whole: tuple[int, ...], axis: Axis) -> Cut | None:
     if axis.size == 1:
         return None
     mine = share(whole[0], axis.size, axis.rank)
-    return Cut(whole=whole, view=whole, index=(mine,), dims=("ep",))
+    return Cut(whole=whole, view=whole, index=(mine,), axes=("ep",))
 
 
 def check(case: Case) -> None:
@@ -106,17 +115,65 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict two exchanges of slots forward and two backward for each mixture, and the news of choices."""
-    mixtures = sum(division.with_experts(case, name) for name in division.units(case, rank))
+    mixtures = sum(sharding.with_experts(case, name) for name in sharding.units(case, rank))
     made = []
     if case.plan.ep > 1:
         made.append(Call(axis="ep", verb="all_to_all", sent_bytes=slot_bytes(case), count=4 * mixtures))
     if case.plan.sequence_parts > 1:
-        made.append(standing.call(case, mixtures))
-    return division.per_step(case, made)
+        made.append(positions_call(case, mixtures))
+    return sharding.per_step(case, made)
 
 
 def slot_bytes(case: Case) -> int:
     """Return the size of the slots of a micro-batch, which every exchange moves."""
     model = case.model
-    slots = model.experts * room(model, case.plan.sequence_parts) * division.sequences(case)
-    return slots * model.width * division.item_bytes(case)
+    slots = model.experts * room(model, case.plan.sequence_parts) * sharding.sequences(case)
+    return slots * model.width * sharding.item_bytes(case)
+
+
+_NUMBER = np.dtype(np.int64)
+
+
+class SharedPositions:
+    """Sequences of which the ranks of `axis` have parts; `everyone` are the runs of each rank, in order."""
+
+    def __init__(self, axis: Axis, everyone: Sequence[Sequence[slice]]):
+        self._axis, self._most = axis, max(len(runs) for runs in everyone)
+        mine = everyone[axis.rank]
+        self.runs: Sequence[int] = [run.stop - run.start for run in mine]
+        self._before = np.zeros((len(mine), axis.size, self._most), _NUMBER)
+        for place, run in enumerate(mine):
+            for rank, theirs in enumerate(everyone):
+                for number, other in enumerate(theirs):
+                    self._before[place, rank, number] = rank != axis.rank and other.start < run.start
+
+    def exchange(self, counts: Array) -> tuple[Array, Array]:
+        """Gather the numbers of all ranks; those of runs that a rank does not have are 0."""
+        top_k, runs, sequences, experts = counts.shape
+        sent = np.zeros((top_k, self._most, sequences, experts), _NUMBER)
+        sent[:, :runs] = counts
+        every = np.empty((self._axis.size * top_k, *sent.shape[1:]), _NUMBER)
+        self._axis.all_gather(sent, every)
+        of_ranks = every.reshape(self._axis.size, *sent.shape)
+        ahead = np.tensordot(self._before, of_ranks.sum(1), axes=2)
+        return ahead, of_ranks[:, 0].sum((0, 1))
+
+
+def runs_of_all(model: Model, plan: Plan) -> list[list[slice]]:
+    """Return the runs of every rank that shares a sequence, in the order of the axis."""
+    slices, layout = plan.tp if plan.sp else 1, layout_of(model, plan)
+    return [runs_of(layout.runs(rank), slices, part) for rank in range(plan.cp) for part in range(slices)]
+
+
+def sequence_axes(plan: Plan) -> tuple[str, ...]:
+    """Return the axes of the ranks that share a sequence."""
+    return (*SEQUENCE_AXES, "tp") if plan.sp else SEQUENCE_AXES
+
+
+def positions_call(case: Case, mixtures: int) -> Call:
+    """Predict the news of choices of a micro-batch."""
+    model, plan = case.model, case.plan
+    runs = max(len(runs) for runs in runs_of_all(model, plan))
+    numbers = model.top_k * runs * sharding.sequences(case) * model.experts
+    axis = axis_name(spanned(plan.sizes, sequence_axes(plan)))
+    return Call(axis=axis, verb="all_gather", sent_bytes=numbers * _NUMBER.itemsize, count=mixtures)

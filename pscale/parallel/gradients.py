@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pscale.mesh.axis import Axis, Pending
-from pscale.nn.param import Param
-from pscale.parallel.shards import Array, Pool, ShardedUnit, Shards, hide, show
+from pscale.parallel.shards import Array, Pool, ShardedUnit, hide, show
 
 
-class Gradients(Protocol):
+class Gradients:
     """The gradients of a unit; `own` is this rank's of the sum, `held` and `padding` count what stays."""
 
     own: Array
     held: int
     padding: int
 
+    def __init__(self, unit: ShardedUnit, *, over: Axis, sets: Axis):
+        self._params, self._layout, self._axis, self._sum = unit.params, unit.layout, over, _Sum(sets)
+
     def start_step(self) -> None:
-        """Begin a step: gradients are those of earlier steps."""
-        ...
+        """Let the first contribution to each gradient replace what is there."""
+        for param in self._params:
+            param.stale = True
 
     def reduce(self, *, last: bool) -> None:
         """Be told that the gradients of a micro-batch are final; the last one of the step if `last`."""
-        ...
+        raise NotImplementedError
 
     def poll(self) -> bool:
         """Let a sum make progress; true while it is under way."""
-        ...
+        raise NotImplementedError
 
     def settle(self) -> None:
         """Free memory of the pool that a sum under way needs: return when it is there."""
-        ...
 
     def finish(self) -> None:
         """Return when `own` is the sum over all that hold these parameters."""
-        ...
+        self.settle()
+        self._sum.finish()
+
+    def _complete(self, whole: Array) -> None:
+        """Clear what no layer contributed to, and the padding."""
+        for param in self._params:
+            param.accumulator()
+        whole[self._layout.size :] = 0
 
 
 class _Sum:
@@ -58,36 +65,27 @@ class _Sum:
             self._pending = None
 
 
-class WholeGradients:
+class WholeGradients(Gradients):
     """Gradients of the whole unit stay, summed once a step; the shard of the sum lies at their start."""
 
     def __init__(self, unit: ShardedUnit, memory: Array, *, over: Axis, sets: Axis):
-        layout = unit.layout
-        self._params, self._layout, self._axis, self._whole = unit.params, layout, over, memory
+        super().__init__(unit, over=over, sets=sets)
+        layout, self._whole = unit.layout, memory
         self._shard = self._whole[: layout.shard]
         self.own = self._shard[: unit.count]
         self.held, self.padding = layout.size, layout.padded - layout.size
         self._pending: Pending | None = None
-        self._sum = _Sum(sets)
         show(unit.params, "grad", self._whole)
-
-    def start_step(self) -> None:
-        """Let the first contribution to each gradient replace what is there."""
-        for param in self._params:
-            param.stale = True
 
     def reduce(self, *, last: bool) -> None:
         """Begin to sum at the end of the step."""
         if last:
-            _complete(self._params, self._whole, self._layout)
+            self._complete(self._whole)
             self._pending = self._axis.start_reduce_scatter(self._whole, self._shard)
 
     def poll(self) -> bool:
         """Let the sum make progress; true while it is under way."""
         return self._pending is not None and not self._pending.poll()
-
-    def settle(self) -> None:
-        """Do nothing: no memory would be freed."""
 
     def finish(self) -> None:
         """Return when this rank has its shard of the sum."""
@@ -95,7 +93,7 @@ class WholeGradients:
             self._pending.wait()
             self._pending = None
             self._sum.start(self._shard)
-        self._sum.finish()
+        super().finish()
 
 
 @dataclass(frozen=True)
@@ -108,18 +106,17 @@ class _Reduction:
     last: bool
 
 
-class ShardedGradients:
+class ShardedGradients(Gradients):
     """Only the shard stays; the gradients of a micro-batch lie in memory of the pool until summed."""
 
     def __init__(self, unit: ShardedUnit, memory: Array, *, over: Axis, sets: Axis, pool: Pool):
-        self._params, self._layout, self._axis, self._pool = unit.params, unit.layout, over, pool
-        self._shard = memory
+        super().__init__(unit, over=over, sets=sets)
+        self._shard, self._pool = memory, pool
         self.own = memory[: unit.count]
         self.held, self.padding = unit.count, memory.size - unit.count
         self._first = True
         self._filling: Array | None = None
         self._reduction: _Reduction | None = None
-        self._sum = _Sum(sets)
         hide(unit.params, "grad")
         for param in unit.params:
             param.claim = self._claim
@@ -127,8 +124,7 @@ class ShardedGradients:
     def start_step(self) -> None:
         """Let the first sum replace what is there."""
         self._first = True
-        for param in self._params:
-            param.stale = True
+        super().start_step()
 
     def reduce(self, *, last: bool) -> None:
         """Begin to sum what this micro-batch contributed; the next one's gradients get other memory."""
@@ -136,7 +132,7 @@ class ShardedGradients:
         self._claim()
         whole = self._filling
         assert whole is not None
-        _complete(self._params, whole, self._layout)
+        self._complete(whole)
         out = self._shard if self._first else whole[: self._layout.shard]
         pending = self._axis.start_reduce_scatter(whole, out)
         self._reduction = _Reduction(pending, whole, self._first, last)
@@ -164,20 +160,8 @@ class ShardedGradients:
         if reduction.last:
             self._sum.start(self._shard)
 
-    def finish(self) -> None:
-        """Return when the sum of all micro-batches is in the shard."""
-        self.settle()
-        self._sum.finish()
-
     def _claim(self) -> None:
         """Give the gradients memory: the first contribution comes."""
         if self._filling is None:
             self._filling = self._pool.take(self._layout)
             show(self._params, "grad", self._filling)
-
-
-def _complete(params: Sequence[Param], whole: Array, layout: Shards) -> None:
-    """Clear what no layer contributed to, and the padding."""
-    for param in params:
-        param.accumulator()
-    whole[layout.size :] = 0

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pscale.config import Case, Model, Plan
+from pscale.dtypes import BYTES
 from pscale.errors import PlanError
 from pscale.mesh.axis import Array, Axis, Pending
-from pscale.mesh.grid import coordinates
+from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
-from pscale.number import BYTES
-from pscale.parallel.fitting import alternatives, degrees, divisors, multiples, nearest
 from pscale.parallel.matrix.grid import activation_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.schedule import Action, Timetable
+from pscale.parallel.suggestions import alternatives, degrees, divisors, multiples, nearest
 
 
 def timetable(plan: Plan, micro_batches: int) -> Timetable:
@@ -75,7 +75,7 @@ def stage_units(model: Model, plan: Plan, stage: int) -> dict[int, range]:
 
 def stage_of(plan: Plan, rank: int) -> int:
     """Return the stage of a rank of the world."""
-    return coordinates(plan.sizes, rank)["pp"]
+    return place(plan.sizes, rank, "pp")
 
 
 def held_units(case: Case, rank: int) -> list[int]:
@@ -178,16 +178,14 @@ def check(case: Case) -> None:
     pp, chunks = plan.pp, plan.virtual_stages
     if chunks > 1 and plan.schedule != "interleaved":
         raise PlanError(
-            f"virtual_stages {chunks} is not for schedule {plan.schedule}; schedule interleaved, or "
-            "virtual_stages 1, would do"
+            f"virtual_stages {chunks} is not for schedule {plan.schedule}; schedule interleaved or "
+            "virtual_stages 1 works"
         )
     if pp == 1:
         return
     if plan.schedule == "interleaved" and chunks == 1:
         more = "virtual_stages 2 or " if 2 * pp <= model.layers else ""
-        raise PlanError(
-            f"schedule interleaved needs virtual_stages of at least 2; {more}schedule 1f1b would do"
-        )
+        raise PlanError(f"schedule interleaved needs virtual_stages of at least 2; {more}schedule 1f1b works")
     if model.kind in ("linear", "block"):
         raise PlanError(
             f"model.kind {model.kind} is one unit, which pp {pp} cannot cut; pp 1 with dp rest works"

@@ -9,38 +9,45 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from pscale.config import Case
+from pscale.config.axes import (
+    ALL_AXES,
+    BATCH_AXES,
+    GRID_AXES,
+    HALVES,
+    PARAMETER_AXES,
+    PLAN_AXES,
+    SEQUENCE_AXES,
+    SETS,
+    TOKEN_AXES,
+)
 from pscale.mesh.axis import Mesh
 from pscale.nn.offload.storage import Storage
 from pscale.nn.param import Param
 from pscale.parallel.data import Replicated
 from pscale.parallel.expert import SYNC
-from pscale.parallel.replicas import CUTTING, EVERYWHERE, GRID, SETS, TOKENS, Replicas
+from pscale.parallel.replicas import Replicas
 from pscale.parallel.zero import Sharded
 
 _REPEATING = (("tx",), ("ty",), ("tz",), ("tz", "tx"), ("tz", "ty"))
-# The axes that the strategies exchange over, each a set of dims of the mesh, in one order on every rank.
+_SHARD = HALVES["dp"][1]
+# The groups of ranks that the strategies exchange over, each a set of axes, in one order on every rank.
 GROUPS = (
-    ("pp",),
-    ("tp",),
-    ("cp",),
-    ("cp", "tp"),  # who shares a sequence
-    ("ep",),
-    ("dp", "ep"),  # who shares a batch
-    SYNC,
-    TOKENS,
-    (*TOKENS, "tp"),
-    ("dp", "cp", "tp"),
-    CUTTING,  # who holds different parameters
-    ("shard", "ep", "cp"),  # who shares a set of shards
-    ("shard", "ep", "cp", "tp"),
-    ("shard", "cp"),
-    ("shard", "cp", "tp"),
+    *((axis,) for axis in PLAN_AXES if axis in {*PARAMETER_AXES, *SEQUENCE_AXES}),
+    (*SEQUENCE_AXES, "tp"),  # who shares a sequence
+    BATCH_AXES,  # who shares a batch
+    PARAMETER_AXES,  # who holds different parameters
     (SETS,),  # who has the same shard of another set
-    EVERYWHERE,  # who has different shards
-    # Of a grid: single dims for products, all sets of them for parameters that they cut, others for
-    # parameters that ranks repeat or sum.
-    *(dims for count in range(1, len(GRID) + 1) for dims in combinations(GRID, count)),
-    *((*data, *dims) for data in (TOKENS, ("shard", "ep", "cp")) for dims in _REPEATING),
+    ALL_AXES,  # who has different shards
+    # Of a grid: single axes for products, all sets of them for parameters that they cut.
+    *(axes for count in range(1, len(GRID_AXES) + 1) for axes in combinations(GRID_AXES, count)),
+    # Over whom gradients are summed: of parameters and of experts, of all replicas and within a set of
+    # shards, of what is whole on every rank, on tensor ranks that cut sequences, or on ranks of a grid.
+    *(
+        (*(_SHARD if sharded and axis == "dp" else axis for axis in tokens), *more)
+        for sharded in (False, True)
+        for tokens in (TOKEN_AXES, SYNC)
+        for more in ((), ("tp",), *_REPEATING)
+    ),
 )
 
 

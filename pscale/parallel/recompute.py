@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pscale.config import Case, Plan
 from pscale.errors import PlanError
 from pscale.nn import counts
-from pscale.parallel import context, division, pipeline, standing
+from pscale.parallel import expert, pipeline, sharding
+from pscale.parallel.context import plan as context
 from pscale.parallel.expert import slot_bytes
 from pscale.parallel.matrix import plan as matrix
-from pscale.parallel.matrix.grid import attending
+from pscale.parallel.matrix.grid import attention_copies
 from pscale.parallel.replicas import Call
 
 
@@ -62,17 +63,17 @@ def check(case: Case) -> None:
         )
     if plan.checkpoint == "selective" and not model.keeps_scores:
         raise PlanError(
-            f"{chosen} computes scores again, and attention {model.attention} keeps none at sequence "
+            f"{chosen} recomputes scores, and attention {model.attention} keeps none at sequence "
             f"{model.sequence}; checkpoint none holds as little, attention plain would keep them"
         )
     if model.kind == "block" and plan.checkpoint_interval:
         raise PlanError(
-            f"{chosen} saves nothing where one block is all, since a block is computed again as a whole; "
+            f"{chosen} saves nothing with a single block, which is recomputed as a whole; "
             "checkpoint selective or none works"
         )
     if plan.checkpoint_interval > model.layers:
         raise PlanError(
-            f"{chosen} is of more blocks than layers {model.layers}; {_fitting(model.layers)} works"
+            f"{chosen} has more blocks than layers {model.layers}; {_fitting(model.layers)} works"
         )
 
 
@@ -83,18 +84,18 @@ def _fitting(layers: int) -> str:
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls of what is computed again; ZeRO 3 counts its gathers of weights itself."""
     plan = case.plan
-    if plan.checkpoint == "selective" and plan.context != "ulysses":  # which keeps what it has exchanged
-        blocks = sum(name.startswith("block.") for name in division.units(case, rank))
-        return division.per_step(case, context.forward_calls(case, blocks))
+    if plan.checkpoint == "selective":
+        blocks = sum(name.startswith("block.") for name in sharding.units(case, rank))
+        return sharding.per_step(case, context.recomputed_calls(case, blocks))
     again = list(_again(case, pipeline.stage_of(plan, rank)))
     if plan.matrix.ranks > 1:
         blocks_calls = (matrix.forward_calls(case, rank, stops=last) for _, last in again)
-        return division.per_step(case, [call for calls in blocks_calls for call in calls])
+        return sharding.per_step(case, [call for calls in blocks_calls for call in calls])
     blocks, dense = len(again), sum(dense for dense, _ in again)
     made = [*context.forward_calls(case, blocks)]
     if plan.tp > 1:
         sums = blocks + sum(dense and not last for dense, last in again)
-        whole = division.activation_bytes(case)
+        whole = sharding.activation_bytes(case)
         gathers = blocks + dense if plan.sp else 0
         verb = "reduce_scatter" if plan.sp else "all_reduce"
         made.append(Call(axis="tp", verb=verb, sent_bytes=whole, count=sums))
@@ -104,14 +105,14 @@ def calls(case: Case, rank: int) -> list[Call]:
             Call(axis="ep", verb="all_to_all", sent_bytes=slot_bytes(case), count=2 * (blocks - dense))
         )
     if plan.sequence_parts > 1:
-        made.append(standing.call(case, blocks - dense))
-    return division.per_step(case, made)
+        made.append(expert.positions_call(case, blocks - dense))
+    return sharding.per_step(case, made)
 
 
 def unit_flops(case: Case) -> dict[int, int]:
     """Return the FLOPs that are done again in a step, on all ranks, by number of the model's unit."""
     model, plan, batch = case.model, case.plan, case.train.batch
-    scores = context.computed_scores(case) * attending(plan)
+    scores = context.computed_scores(case) * attention_copies(plan)
     if plan.checkpoint == "selective":
         attention = 4 * batch * scores * model.width
         names = counts.unit_parameters(model)
@@ -125,7 +126,7 @@ def unit_flops(case: Case) -> dict[int, int]:
         for segment in _recomputed(case, stage):
             for number in segment.units:
                 name, flops = forward[number]
-                stops = number == segment.units[-1] and not division.with_experts(case, name)
+                stops = number == segment.units[-1] and not sharding.with_experts(case, name)
                 found[number] = flops - output * stops
     return found
 
@@ -145,4 +146,12 @@ def _again(case: Case, stage: int) -> Iterator[tuple[bool, bool]]:
     names = [name for name, _ in counts.unit_parameters(case.model)]
     for segment in _recomputed(case, stage):
         for number in segment.units:
-            yield not division.with_experts(case, names[number]), number == segment.units[-1]
+            yield not sharding.with_experts(case, names[number]), number == segment.units[-1]
+
+
+def executed_flops(case: Case) -> int:
+    """Count the FLOPs of the matrix products of a step, on all ranks."""
+    scores = context.computed_scores(case) * attention_copies(case.plan)
+    copies, parts = case.plan.mixture_copies, case.plan.sequence_parts
+    once = counts.executed_flops(case.model, case.train.batch, scores=scores, copies=copies, parts=parts)
+    return once + flops(case)

@@ -3,58 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Plan
+from pscale.dtypes import combine
 from pscale.mesh.axis import Axis, Pending
-from pscale.number import combine
+from pscale.nn.buffers import aligned
 
 Array = NDArray[np.floating]
 
 
-class Reduction(Protocol):
+class Reduction:
     """A sum of gradients over all ranks of an axis, in place, with `buffer_bytes` of memory beside them."""
-
-    buffer_bytes: int
-
-    def ready(self, unit: int) -> None:
-        """Be told that the gradients of unit `unit` are final for this step; units come in reverse order."""
-        ...
-
-    def finish(self) -> None:
-        """Return when every gradient is the sum over the axis."""
-        ...
-
-
-class AllReduce:
-    """One all-reduce of all gradients when the backward pass is over: simple, and nothing is hidden."""
 
     buffer_bytes = 0
 
+    def ready(self, unit: int) -> None:
+        """Be told that the gradients of unit `unit` are final for this step; units come in reverse order.
+
+        Nothing starts before the end, unless a reduction says otherwise.
+        """
+
+    def finish(self) -> None:
+        """Return when every gradient is the sum over the axis."""
+        raise NotImplementedError
+
+
+class AllReduce(Reduction):
+    """One all-reduce of all gradients when the backward pass is over: simple, and nothing is hidden."""
+
     def __init__(self, grad: Array, axis: Axis):
         self._grad, self._axis = grad, axis
-
-    def ready(self, unit: int) -> None:
-        """Wait for the others: nothing starts before the end."""
 
     def finish(self) -> None:
         """Sum all gradients in one call."""
         self._axis.all_reduce(self._grad)
 
 
-class GatherBroadcast:
+class GatherBroadcast(Reduction):
     """Gradients travel to one rank, which sums them and sends the sum to all: the root is the bottleneck."""
 
     def __init__(self, grad: Array, axis: Axis):
         self._grad, self._axis = grad, axis
-        self._gathered = np.empty((axis.size, grad.size), grad.dtype) if axis.rank == 0 else None
+        self._gathered: Array | None = None
+        if axis.rank == 0:
+            memory = aligned(axis.size * grad.nbytes)
+            self._gathered = memory.view(grad.dtype).reshape(axis.size, grad.size)
         self.buffer_bytes = self._gathered.nbytes if self._gathered is not None else 0
-
-    def ready(self, unit: int) -> None:
-        """Wait for the others: nothing starts before the end."""
 
     def finish(self) -> None:
         """Gather on rank 0, add up in the order of the ranks, broadcast."""
@@ -64,10 +61,8 @@ class GatherBroadcast:
         self._axis.broadcast(self._grad)
 
 
-class Bucketed:
+class Bucketed(Reduction):
     """All-reduces of gradient buckets that start while the backward pass goes on, and hide behind it."""
-
-    buffer_bytes = 0
 
     def __init__(self, grad: Array, axis: Axis, units: Mapping[int, slice], bucket_bytes: int):
         parts = sorted(units.items())

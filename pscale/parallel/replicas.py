@@ -9,21 +9,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.config import Plan
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import spanned
 from pscale.nn.param import Param
 
-GRID = ("tz", "tx", "ty")  # dims of the grid of matrix parallelism
-EVERYWHERE = (*Plan().sizes, *GRID)  # all dims
-TOKENS = ("dp", "ep", "cp")  # dims that split the tokens of the batch
-ALIKE = tuple(dim for dim in EVERYWHERE if dim not in ("pp", *TOKENS))  # whose ranks see the same tokens
-CUTTING = tuple(dim for dim in EVERYWHERE if dim not in ("dp", "cp"))  # whose ranks hold other parameters
-SETS = "replica"  # the dim of the sets that each have all shards: hybrid sharding
-
 
 class Replicas(Protocol):
     """A rank's copy, or share, of the parameters: their memory, their exchange and their update."""
+
+    def fill(self, seed: int) -> None:
+        """Give every parameter its initial value, which every rank draws alike."""
+        ...
 
     def gather(self, unit: int) -> None:
         """Make the weights of unit `unit` whole, before it runs forward or backward."""
@@ -91,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Parameters that are summed over the same axis and cut by the same dims, unit by unit."""
+    """Parameters that are summed over the same axis and cut by the same axes, unit by unit."""
 
     sync: tuple[str, ...]
     cut: tuple[str, ...]
@@ -109,12 +105,12 @@ def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
     for number, params in enumerate(units):
         for param in params:
             sync = present(mesh, param.sync)
-            cut = present(mesh, param.cut.dims if param.cut else ())
+            cut = present(mesh, param.cut.axes if param.cut else ())
             group = groups.setdefault((sync, cut), Group(sync=sync, cut=cut, units={}))
             group.units.setdefault(number, []).append(param)
     return list(groups.values())
 
 
-def present(mesh: Mesh, dims: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `dims` along which the mesh has more than one rank."""
-    return spanned(mesh.sizes, dims)
+def present(mesh: Mesh, axes: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `axes` along which the mesh has more than one rank."""
+    return spanned(mesh.sizes, axes)

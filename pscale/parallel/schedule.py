@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, NamedTuple
@@ -40,7 +40,7 @@ class Timetable:
 
     @property
     def splits(self) -> bool:
-        """Whether the gradients of matrices are put off. One stage has nobody who could wait for it."""
+        """Whether the gradients of matrices are deferred. One stage has nobody who could wait for it."""
         return self.schedule == "zero-bubble" and self.stages > 1
 
     def stage_of(self, action: Action) -> int:
@@ -105,7 +105,7 @@ def _put_off(actions: Sequence[Action], delay: int) -> list[Action]:
     """Split backwards, and keep the weight parts of `delay` micro-batches for when there is nothing to do.
 
     With a delay of the stage's number this is ZB-H1 (Qi et al., 2023): stages near the end, which have fewer
-    forwards ahead, put off more, so that none holds more micro-batches than the first does under 1F1B.
+    forwards ahead, defer more, so that none holds more micro-batches than the first does under 1F1B.
     """
     split, waiting = [], []
     for action in actions:
@@ -117,25 +117,3 @@ def _put_off(actions: Sequence[Action], delay: int) -> list[Action]:
         if len(waiting) > delay:
             split.append(waiting.pop(0))
     return split + waiting
-
-
-def peak(
-    actions: Sequence[Action], kept: Callable[[int], int], put_off: Callable[[int], int] = lambda _: 0
-) -> int:
-    """Return the most that is held at once.
-
-    A forward of part p holds kept(p) until its backward; an `input` holds put_off(p) until its `weight`.
-    """
-    most = held = 0
-    for action in actions:
-        match action.kind:
-            case "forward":
-                held += kept(action.part)
-            case "backward":
-                held -= kept(action.part)
-            case "input":
-                held += put_off(action.part) - kept(action.part)
-            case "weight":
-                held -= put_off(action.part)
-        most = max(most, held)
-    return most

@@ -7,20 +7,22 @@ backward is the slice as well; it is gathered once more there, which costs one g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.linear import Linear
+from pscale.nn.common_layers import Linear
+from pscale.nn.layer import Forgetful, Layer
+from pscale.nn.loss import Loss
 from pscale.nn.param import Param, share
-from pscale.parallel import division
-from pscale.parallel.fitting import multiples
-from pscale.parallel.layout import equal_parts
+from pscale.parallel import sharding
+from pscale.parallel.context.form import equal_parts
 from pscale.parallel.replicas import Call
-from pscale.parallel.slices import gathered, scattered
-from pscale.parallel.tensor import DIM
+from pscale.parallel.suggestions import multiples
+from pscale.parallel.tensor import AXIS
 
 T_DIM = 1  # of activations (B, T, C)
 
@@ -71,23 +73,100 @@ def calls(case: Case, rank: int) -> list[Call]:
     plan = case.plan
     if not plan.sp or plan.tp == 1:
         return []
-    names = division.units(case, rank)
+    names = sharding.units(case, rank)
     pairs = 2 * sum(name.startswith("block.") for name in names)
-    pairs -= sum(division.with_experts(case, name) for name in names)  # of layers that are cut
+    pairs -= sum(sharding.with_experts(case, name) for name in names)  # of layers that are cut
     head = "head" in names
     by_rows = "embedding" in names and plan.embedding == "row"
     by_columns = "embedding" in names and plan.embedding == "column"
-    whole = division.activation_bytes(case)
+    whole = sharding.activation_bytes(case)
     made = [
-        Call(axis=DIM, verb="all_gather", sent_bytes=whole // plan.tp, count=3 * pairs + 2 * head + by_rows),
-        Call(axis=DIM, verb="reduce_scatter", sent_bytes=whole, count=2 * pairs + head + by_rows),
-        Call(axis=DIM, verb="all_to_all", sent_bytes=whole // plan.tp, count=2 * by_columns),
+        Call(axis=AXIS, verb="all_gather", sent_bytes=whole // plan.tp, count=3 * pairs + 2 * head + by_rows),
+        Call(axis=AXIS, verb="reduce_scatter", sent_bytes=whole, count=2 * pairs + head + by_rows),
+        Call(axis=AXIS, verb="all_to_all", sent_bytes=whole // plan.tp, count=2 * by_columns),
     ]
-    return division.per_step(case, made)
+    return sharding.per_step(case, made)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:  # noqa: ARG001
     """Predict the memory for arranging slices: of several sequences they come rank by rank."""
-    if not case.plan.sp or case.plan.tp == 1 or division.sequences(case) == 1:
+    if not case.plan.sp or case.plan.tp == 1 or sharding.sequences(case) == 1:
         return 0
-    return division.activation_bytes(case)
+    return sharding.activation_bytes(case)
+
+
+def gathered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
+    """Return all slices side by side, to be given back; `x` stays with the caller."""
+    if axis.size == 1:
+        buffers.share(x)
+        return x
+    whole = buffers.take(_resized(x, dim, x.shape[dim] * axis.size), x.dtype)
+    axis.all_gather(x, whole, dim=dim)
+    return whole
+
+
+def scattered(x: Array, axis: Axis, dim: int = 0, *, buffers: Buffers) -> Array:
+    """Take over `x` and return this rank's slice of its sum over the axis."""
+    if axis.size == 1:
+        return x
+    mine = buffers.take(_resized(x, dim, x.shape[dim] // axis.size), x.dtype)
+    axis.reduce_scatter(x, mine, dim=dim)
+    buffers.give(x)
+    return mine
+
+
+def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
+    return (*x.shape[:dim], size, *x.shape[dim + 1 :])
+
+
+class Leave(Forgetful):
+    """From partial sums to this rank's slice of the sum; backward gathers the slices' gradients."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, axis: Axis, dim: int = 0, *, buffers: Buffers):
+        self.axis, self.dim, self.buffers = axis, dim, buffers
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Sum and scatter."""
+        return scattered(x, self.axis, self.dim, buffers=self.buffers), None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Gather."""
+        whole = gathered(dy, self.axis, self.dim, buffers=self.buffers)
+        self.buffers.give(dy)
+        return whole
+
+
+Choice = Callable[[Array], Array]  # views this rank's part
+
+
+class SlicedInput:
+    """A first layer that works on a part of the data."""
+
+    def __init__(self, layer: Layer, part: Choice):
+        self.layer, self.part = layer, part
+        self.params: Sequence[Param] = layer.params
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Show the layer its part."""
+        return self.layer.forward(self.part(x))
+
+    def backward(self, dy: Array, cache: Any) -> Array | None:
+        """Leave it to the layer."""
+        return self.layer.backward(dy, cache)
+
+
+class SlicedTargets:
+    """A loss of a part, against targets that every rank has whole."""
+
+    def __init__(self, loss: Loss, part: Choice):
+        self.loss, self.part = loss, part
+
+    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
+        """Show the loss its part of the targets."""
+        return self.loss.forward(y, self.part(targets), weight)
+
+    def backward(self, cache: Array) -> Array:
+        """Return the gradient of this rank's outputs."""
+        return self.loss.backward(cache)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from pscale.config import Case
+from pscale.config.axes import PLAN_AXES
 from pscale.errors import PlanError
 from pscale.parallel import (
     collectives,
-    context,
     data,
     expert,
     offload,
@@ -22,9 +22,10 @@ from pscale.parallel import (
     zero_plan,
 )
 from pscale.parallel.compression import plan as compression
-from pscale.parallel.fitting import alternatives, divisors, nearest
+from pscale.parallel.context import plan as context
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import Call
+from pscale.parallel.suggestions import alternatives, divisors, nearest
 
 
 class Strategy(Protocol):
@@ -36,14 +37,6 @@ class Strategy(Protocol):
 
     def calls(self, case: Case, rank: int) -> list[Call]:
         """Predict the calls that `rank` makes in one step."""
-        ...
-
-
-class Buffered(Protocol):
-    """A strategy whose exchanges need memory of their own, beside the pool of activations."""
-
-    def buffer_bytes(self, case: Case, rank: int) -> int:
-        """Predict that memory on `rank`."""
         ...
 
 
@@ -63,7 +56,6 @@ STRATEGIES: dict[str, Strategy] = {
     "optimizer": optimizer,
     "offload": offload,
 }
-BUFFERED: tuple[Buffered, ...] = (data, compression, zero_plan, tensor, sequence)
 
 
 def check(case: Case) -> None:
@@ -72,7 +64,7 @@ def check(case: Case) -> None:
     if plan.ranks != case.ranks:
         needed = f"{plan.ranks} rank" + ("s" if plan.ranks > 1 else "")
         raise PlanError(
-            f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; {_fitting(case)} would do"
+            f"the plan needs {needed} ({plan.product}), the case has {case.ranks}; {_fitting(case)} works"
         )
     for strategy in STRATEGIES.values():
         strategy.check(case)
@@ -85,7 +77,7 @@ def _fitting(case: Case) -> str:
     if ranks % others == 0:
         return f"dp {ranks // others}"
     fits = []
-    for axis in ("tp", "pp", "cp", "ep"):
+    for axis in (axis for axis in PLAN_AXES if axis != "dp"):
         room, left = divmod(ranks * getattr(plan, axis), others)
         wholes = divisors(room) if left == 0 else []
         works = [size for size in wholes if _works(_with(case, {axis: size, "dp": room // size}))]
@@ -121,6 +113,6 @@ def calls(case: Case, rank: int = 0) -> list[Call]:
 
 
 def buffer_bytes(case: Case, rank: int = 0) -> int:
-    """Predict the memory that exchanges need on `rank` beside the pool of activations."""
-    sums = precision.sums_bytes(case, rank, calls(case, rank))
-    return sum(strategy.buffer_bytes(case, rank) for strategy in BUFFERED) + sums
+    """Predict the memory in which calls of MPI arrange data, or add up, on `rank`."""
+    arranged = tensor.buffer_bytes(case, rank) + sequence.buffer_bytes(case, rank)
+    return arranged + precision.sums_bytes(case, rank, calls(case, rank))

@@ -1,8 +1,9 @@
 """Tensor parallelism (Shoeybi et al., 2019): every layer's weights cut over ranks that see the same tokens.
 
 The matrices of attention and MLP come in pairs, the first cut by columns and the second by rows, so that a
-pair needs one sum forward and one backward. `vocabulary` has both ends of the model, `sequence` the form in
-which tokens are cut as well outside of the pairs.
+pair needs one sum forward and one backward. At the ends of the model the table of tokens is cut by rows
+(tokens that are not here become zero, and `Leave` adds up) or by columns, and the loss is of logits that are
+cut. `sequence` has the form in which tokens are cut as well outside of the pairs.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from pscale.config import Case
+from pscale.dtypes import compute_bytes
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
-from pscale.nn.buffers import Array, Buffers
+from pscale.nn.buffers import Array, Buffers, downcast, upcast
+from pscale.nn.kernels.tiles import ones, rows_of
 from pscale.nn.layer import Forgetful
 from pscale.nn.loss import Loss
 from pscale.nn.param import Cut, Param, share
-from pscale.number import wide_bytes
-from pscale.parallel import division
-from pscale.parallel.fitting import degrees, divisors, heads
+from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
+from pscale.parallel.suggestions import degrees, divisors, heads
 
-DIM = "tp"
+AXIS = "tp"
 
 
 def cut(whole: tuple[int, ...], dim: int, axis: Axis, *, groups: int = 1) -> tuple[Cut, tuple[int, ...]]:
@@ -36,7 +38,7 @@ def cut(whole: tuple[int, ...], dim: int, axis: Axis, *, groups: int = 1) -> tup
     index = (*(slice(None) for _ in range(dim + 1)), mine)
     view = (*whole[:dim], groups, each, *whole[dim + 1 :])
     shape = (*whole[:dim], groups * (mine.stop - mine.start), *whole[dim + 1 :])
-    return Cut(whole=whole, view=view, index=index, dims=(DIM,)), shape
+    return Cut(whole=whole, view=view, index=index, axes=(AXIS,)), shape
 
 
 class Enter(Forgetful):
@@ -109,7 +111,7 @@ def check(case: Case) -> None:
         )
     if model.heads % tp:
         fits = degrees(case.plan, "tp", divisors(model.heads))
-        more = heads(model, division.head_parts(case.plan))
+        more = heads(model, sharding.head_parts(case.plan))
         raise PlanError(f"heads {model.heads} do not divide by tp {tp}; {fits} would, or {more}")
     if model.kind in ("gpt", "moe") and model.vocabulary < tp:
         raise PlanError(
@@ -122,28 +124,129 @@ def calls(case: Case, rank: int) -> list[Call]:
     """Predict the sums of activations, of n0 = b s h elements each, and those of the loss, of b s."""
     if case.plan.tp == 1:
         return []
-    names = division.units(case, rank)
+    names = sharding.units(case, rank)
     blocks, ends = sum(name.startswith("block.") for name in names), "embedding" in names
-    whole = division.activation_bytes(case)
+    whole = sharding.activation_bytes(case)
     made = []
     if not case.plan.sp:
         rows = case.plan.embedding == "row"
-        whole_mlps = sum(division.with_experts(case, name) for name in names)
+        whole_mlps = sum(sharding.with_experts(case, name) for name in names)
         sums = 4 * blocks - 2 * whole_mlps + (ends and rows) + ("head" in names)
-        made.append(Call(axis=DIM, verb="all_reduce", sent_bytes=whole, count=sums))
+        made.append(Call(axis=AXIS, verb="all_reduce", sent_bytes=whole, count=sums))
         made.append(
-            Call(axis=DIM, verb="all_gather", sent_bytes=whole // case.plan.tp, count=ends and not rows)
+            Call(axis=AXIS, verb="all_gather", sent_bytes=whole // case.plan.tp, count=ends and not rows)
         )
-    of_tokens = whole // division.item_bytes(case) // case.model.width * wide_bytes(case.model.dtype)
+    of_tokens = whole // sharding.item_bytes(case) // case.model.width * compute_bytes(case.model.dtype)
     made.append(
-        Call(axis=DIM, verb="all_reduce", sent_bytes=of_tokens, count=3 * ("head" in names), wide=True)
+        Call(axis=AXIS, verb="all_reduce", sent_bytes=of_tokens, count=3 * ("head" in names), wide=True)
     )
-    return division.per_step(case, made)
+    return sharding.per_step(case, made)
 
 
 def buffer_bytes(case: Case, rank: int) -> int:
     """Predict the memory for arranging data: embeddings gathered by columns come part by part."""
     plan = case.plan
-    if plan.tp == 1 or plan.sp or plan.embedding == "row" or "embedding" not in division.units(case, rank):
+    if plan.tp == 1 or plan.sp or plan.embedding == "row" or "embedding" not in sharding.units(case, rank):
         return 0
-    return division.activation_bytes(case)
+    return sharding.activation_bytes(case)
+
+
+class JoinColumns:
+    """From this rank's columns of all tokens, (B, T, C / size), to all columns: a gather."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, axis: Axis, *, buffers: Buffers):
+        self.axis, self.buffers = axis, buffers
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Gather."""
+        B, T, C = x.shape
+        y = self.buffers.take((B, T, C * self.axis.size), x.dtype)
+        self.axis.all_gather(x, y, dim=2)
+        self.buffers.give(x)
+        return y, None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Take this rank's columns."""
+        B, T, C = dy.shape
+        mine = share(C, self.axis.size, self.axis.rank)
+        dx = self.buffers.take((B, T, mine.stop - mine.start), dy.dtype)
+        self.axis.copy(dy[..., mine], dx)
+        self.buffers.give(dy)
+        return dx
+
+
+class ColumnsToSlices:
+    """From this rank's columns of all tokens to all columns of its slice of T: an all-to-all, either way."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, axis: Axis, *, buffers: Buffers):
+        self.axis, self.buffers = axis, buffers
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Send every rank its slice of the tokens: (B, T, C / size) to (B, T / size, C)."""
+        B, T, C = x.shape
+        size = self.axis.size
+        y = self.buffers.take((B, T // size, size * C), x.dtype)
+        by_slice = x.reshape(B, size, T // size, C).transpose(1, 0, 2, 3)
+        self._exchange(by_slice, y.reshape(B, T // size, size, C).transpose(2, 0, 1, 3))
+        self.buffers.give(x)
+        return y, None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Send every rank its columns: (B, T / size, C) to (B, T, C / size)."""
+        B, T, C = dy.shape
+        size = self.axis.size
+        dx = self.buffers.take((B, size * T, C // size), dy.dtype)
+        by_columns = dy.reshape(B, T, size, C // size).transpose(2, 0, 1, 3)
+        self._exchange(by_columns, dx.reshape(B, size, T, C // size).transpose(1, 0, 2, 3))
+        self.buffers.give(dy)
+        return dx
+
+    def _exchange(self, x: Array, out: Array) -> None:
+        sent, received = (self.buffers.take_exchange(x.shape, x.dtype) for _ in range(2))
+        self.axis.copy(x, sent)
+        self.axis.all_to_all(sent, received)
+        self.axis.copy(received, out)
+        for array in (sent, received):
+            self.buffers.give(array)
+
+
+class ParallelCrossEntropy:
+    """-log softmax(logits)[target] of logits cut by columns; this rank's are the tokens from `first` on.
+
+    No logits travel: of every token its largest one, its sum of exponentials and the one of its target do.
+    """
+
+    def __init__(self, axis: Axis, *, first: int, buffers: Buffers):
+        self.axis, self.first, self.buffers = axis, first, buffers
+
+    def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
+        """Sum over tokens, the same on every rank; the gradient takes the logits' place at once."""
+        dtype, y = y.dtype, upcast(y, self.buffers)
+        dy = self.buffers.reuse(y)
+        p = rows_of(dy)
+        largest, total, chosen = statistics = self.buffers.take((3, len(p)), y.dtype)
+        np.maximum.reduce(rows_of(y), axis=1, out=largest)
+        self.axis.all_reduce(largest, "max")
+        np.subtract(rows_of(y), largest[:, None], out=p)
+        columns = targets.ravel().astype(np.intp) - self.first
+        here = np.flatnonzero((columns >= 0) & (columns < p.shape[1]))
+        target = here, columns[here]
+        chosen.fill(0)
+        chosen[here] = p[target]
+        self.axis.all_reduce(chosen)
+        np.exp(p, out=p)
+        np.matmul(p, ones(p.shape[1], p.dtype), out=total)
+        self.axis.all_reduce(total)
+        loss = float(np.sum(np.log(total) - chosen, dtype=np.float64)) * weight
+        p *= (weight / total)[:, None]
+        p[target] -= weight
+        self.buffers.give(statistics)
+        return loss, downcast(dy, dtype, self.buffers)
+
+    def backward(self, cache: Array) -> Array:
+        """Return weight (softmax - one-hot), this rank's columns."""
+        return cache

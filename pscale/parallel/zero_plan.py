@@ -1,20 +1,25 @@
-"""What sharding asks of a plan, and what it costs: calls and memory, in closed form."""
+"""What sharding asks of a plan, and what it costs in calls, in closed form.
+
+How often weights are gathered follows from the order in which a step uses the units.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from pscale.config import Case
+from pscale.config.axes import ALL_AXES, SETS
 from pscale.errors import PlanError
-from pscale.mesh.grid import axis_name, coordinates, spanned
-from pscale.nn.paper import WIDE_BYTES
-from pscale.parallel import division, zero_walk
-from pscale.parallel.fitting import alternatives, divisors
-from pscale.parallel.replicas import EVERYWHERE, SETS, Call
+from pscale.mesh.grid import axis_name, spanned
+from pscale.parallel import pipeline, sharding
+from pscale.parallel.recompute import Segment, segments
+from pscale.parallel.replicas import Call
 from pscale.parallel.shards import Shards
-from pscale.parallel.zero_walk import Event
+from pscale.parallel.suggestions import alternatives, divisors
 
 
 def check(case: Case) -> None:
@@ -28,14 +33,14 @@ def check(case: Case) -> None:
     if not plan.reshard_after_forward and plan.zero != 3:
         raise PlanError(
             f"reshard_after_forward false is for zero 3, which gathers weights, and the plan has zero "
-            f"{plan.zero}; zero 3, or reshard_after_forward true, would do"
+            f"{plan.zero}; zero 3 or reshard_after_forward true works"
         )
     if not plan.shard:
         return
     if not plan.zero:
         raise PlanError(
             f"shard {plan.shard} needs something to share, and the plan has zero 0; "
-            "zero 1, 2 or 3, or shard 0, would do"
+            "zero 1, 2 or 3, or shard 0 works"
         )
     if plan.dp == 1:
         raise PlanError(f"shard {plan.shard} needs replicas to share, and there is dp 1; shard 0 works")
@@ -51,103 +56,130 @@ def calls(case: Case, rank: int) -> list[Call]:
     plan = case.plan
     if not plan.zero:
         return []
-    told = zero_walk.events(case, rank)
-    made = [call for dealt in _dealt(case, rank) if dealt.shared for call in _exchange(case, dealt, told)]
+    told = events(case, rank)
+    made = [
+        call for group in _sharded_groups(case, rank) if group.shared for call in _exchange(case, group, told)
+    ]
     if case.asks_for_norm and plan.ranks > 1:
         made.append(
-            Call(axis=axis_name(spanned(plan.sizes, EVERYWHERE)), verb="all_reduce", sent_bytes=8, wide=True)
+            Call(axis=axis_name(spanned(plan.sizes, ALL_AXES)), verb="all_reduce", sent_bytes=8, wide=True)
         )
     return made
 
 
-def _exchange(case: Case, dealt: _Dealt, told: Sequence[Event]) -> Iterator[Call]:
+def _exchange(case: Case, group: _ShardedGroup, told: Sequence[Event]) -> Iterator[Call]:
     """Yield the calls for one group of parameters: a unit is summed and gathered as a whole."""
-    plan, item, name = case.plan, division.item_bytes(case), axis_name(dealt.shared)
-    summed, widens = division.summed_bytes(case), division.widens(case)
+    plan, item, name = case.plan, sharding.item_bytes(case), axis_name(group.shared)
+    summed, upcasts = sharding.summed_bytes(case), sharding.upcasts(case)
     sums = case.train.micro_batches if plan.zero >= 2 else 1
-    gathers, _ = zero_walk.gathered(told, dealt.layouts, keep=not plan.reshard_after_forward)
-    for unit, layout in dealt.layouts.items():
+    gathers = gathered(told, group.layouts, keep=not plan.reshard_after_forward)
+    for unit, layout in group.layouts.items():
         shard_bytes, times = layout.shard * item, gathers[unit] if plan.zero == 3 else 1
         sent_bytes = layout.padded * summed
-        yield Call(axis=name, verb="reduce_scatter", sent_bytes=sent_bytes, count=sums, wide=widens)
+        yield Call(axis=name, verb="reduce_scatter", sent_bytes=sent_bytes, count=sums, wide=upcasts)
         yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=times)
-        if dealt.sets:
+        if group.sets:
             sent_bytes = layout.shard * summed
-            yield Call(axis=SETS, verb="all_reduce", sent_bytes=sent_bytes, wide=widens)
-
-
-def buffer_bytes(case: Case, rank: int) -> int:
-    """Predict the memory for padding and for what is here for a while."""
-    zero, elements, told = case.plan.zero, 0, zero_walk.events(case, rank)
-    for dealt in _dealt(case, rank):
-        if not dealt.shared:
-            continue
-        for layout in dealt.layouts.values():
-            whole, shard = layout.padded - layout.size, layout.shard - layout.count(dealt.part)
-            elements += (shard if zero == 3 else whole) + (shard if zero >= 2 else whole)
-        if zero == 3:
-            elements += zero_walk.gathered(told, dealt.layouts, keep=not case.plan.reshard_after_forward)[1]
-        if zero >= 2:
-            elements += zero_walk.contributed(told, dealt.layouts)
-    return elements * division.item_bytes(case) + _widened_bytes(case, rank)
-
-
-def _widened_bytes(case: Case, rank: int) -> int:
-    """Predict the memory of gradients on their way to a sum in float32.
-
-    With zero 1 they are all on it at the end of a step, and then the shards of one unit after another, where
-    there are sets of them; else it is the other way round. Memory is kept for units of a size.
-    """
-    if not division.widens(case):
-        return 0
-    elements = 0
-    for dealt in _dealt(case, rank):
-        if dealt.shared:
-            sizes = [layout.padded for layout in dealt.layouts.values()]
-            elements += sum(sizes if case.plan.zero == 1 else {*sizes})
-        if dealt.sets:
-            sizes = [layout.shard for layout in dealt.layouts.values()]
-            elements += sum({*sizes} if case.plan.zero == 1 else sizes)
-    return elements * WIDE_BYTES
-
-
-def model_state(case: Case, rank: int) -> dict[str, int]:
-    """Predict the elements of `parameters` and `gradients` that stay on `rank`, and those that it updates."""
-    elements = dict.fromkeys(("parameters", "gradients", "updated"), 0)
-    for dealt in _dealt(case, rank):
-        for layout in dealt.layouts.values():
-            owned = layout.count(dealt.part)
-            elements["parameters"] += owned if case.plan.zero == 3 else layout.size
-            elements["gradients"] += owned if case.plan.zero >= 2 else layout.size
-            elements["updated"] += owned
-    return elements
-
-
-def owned(case: Case, rank: int) -> list[dict[int, slice]]:
-    """Return, for each group of parameters, which elements of every unit `rank` updates."""
-    return [
-        {unit: layout.owned(dealt.part) for unit, layout in dealt.layouts.items()}
-        for dealt in _dealt(case, rank)
-    ]
+            yield Call(axis=SETS, verb="all_reduce", sent_bytes=sent_bytes, wide=upcasts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Dealt:
-    """A group of parameters as one rank has it: how each unit is in shards, and which one is its own."""
+class _ShardedGroup:
+    """A group of parameters as one rank has it: how each unit is in shards."""
 
-    shared: tuple[str, ...]  # dims over which it is in shards
+    shared: tuple[str, ...]  # axes over which it is in shards
     sets: bool  # whether other ranks have the same shards
     layouts: dict[int, Shards]  # by number of the unit
-    part: int
 
 
-def _dealt(case: Case, rank: int) -> Iterator[_Dealt]:
-    sizes, places = case.plan.sizes, coordinates(case.plan.sizes, rank)
-    for group in division.parts(case, rank):
-        shared = tuple(dim for dim in group.sync if dim != SETS) if case.plan.zero else ()
-        part = 0
-        for dim in shared:
-            part = part * sizes[dim] + places[dim]
-        parts = math.prod(sizes[dim] for dim in shared)
+def _sharded_groups(case: Case, rank: int) -> Iterator[_ShardedGroup]:
+    sizes = case.plan.sizes
+    for group in sharding.tensor_groups(case, rank):
+        shared = tuple(axis for axis in group.sync if axis != SETS) if case.plan.zero else ()
+        parts = math.prod(sizes[axis] for axis in shared)
         layouts = {unit: Shards(size=size, parts=parts) for unit, size in group.units.items()}
-        yield _Dealt(shared=shared, sets=SETS in group.sync, layouts=layouts, part=part)
+        yield _ShardedGroup(shared=shared, sets=SETS in group.sync, layouts=layouts)
+
+
+Kind = Literal["gather", "release", "leave", "drop", "claim", "ready"]
+
+
+_KINDS: dict[str, tuple[Kind, ...]] = {  # of an action, for each of its units
+    "forward": ("gather", "release"),
+    "again": ("gather", "leave"),
+    "backward": ("gather", "claim", "drop", "ready"),
+    "input": ("gather", "claim", "drop"),
+    "weight": ("claim", "ready"),
+}
+
+
+class Event(NamedTuple):
+    """What the training loop tells the replicas of a unit; `claim`: it contributes to gradients."""
+
+    kind: Kind
+    unit: int
+
+
+def events(case: Case, rank: int) -> list[Event]:
+    """Return what happens to the units of `rank` in one step, in order."""
+    stage = pipeline.stage_of(case.plan, rank)
+    names, start = sharding.units(case, rank), 0
+    parts: dict[int, list[Segment]] = {}
+    for part, units in pipeline.stage_units(case.model, case.plan, stage).items():
+        parts[part] = segments(case.plan, names[start : start + len(units)], start)
+        start += len(units)
+    table = pipeline.timetable(case.plan, case.train.micro_batches)
+    return [
+        event
+        for action in table.actions(stage)
+        for segment in (parts[action.part] if action.kind == "forward" else reversed(parts[action.part]))
+        for event in _events(action.kind, segment)
+        # A table of tokens is no matrix of a product: there is nothing to defer.
+        if (action.kind, event.kind, names[event.unit]) != ("weight", "claim", "embedding")
+    ]
+
+
+def _events(action: str, segment: Segment) -> Iterator[Event]:
+    """Yield what an action tells of the units of a segment.
+
+    Of one that is computed again the last unit's weights stay: its backward comes next.
+    """
+    if action == "forward":
+        yield from (Event(kind, unit) for unit in segment.units for kind in _KINDS[action])
+        return
+    again = segment.recomputed and action != "weight"
+    if again:
+        yield from (Event(kind, unit) for unit in segment.units[:-1] for kind in _KINDS["again"])
+    for unit in reversed(segment.units):
+        yield from (Event(kind, unit) for kind in _KINDS[action])
+
+
+def gathered(told: Sequence[Event], layouts: Mapping[int, Shards], *, keep: bool) -> Counter[int]:
+    """Return how often each unit is gathered in a step.
+
+    A unit is fetched while the one before it in the order of use computes. `keep`: it stays as long as any
+    micro-batch is between its forward and its backward.
+    """
+    order = [event.unit for event in told if event.kind == "gather"]
+    times: Counter[int] = Counter()
+    uses: Counter[int] = Counter()
+    here: set[int] = set()
+    place = 0
+
+    def start(unit: int) -> None:
+        if unit in layouts and unit not in here:
+            here.add(unit)
+            times[unit] += 1
+
+    for kind, unit in told:
+        if kind == "gather":
+            place += 1
+            start(unit)
+        elif kind in ("release", "leave", "drop"):
+            uses[unit] += {"release": 1, "leave": 0, "drop": -1}[kind]
+            freed = not keep or (kind == "drop" and uses[unit] <= 0)
+            if freed:
+                here.discard(unit)
+        for following in order[place : place + 1]:
+            start(following)
+    return times

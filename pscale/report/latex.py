@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.grid import Column, Grid
-from pscale.report.tables import tables
+from pscale.report.table import Table
+from pscale.report.topics import TOPICS
 
-_CASES_ACROSS = 6  # of the phase table
 _LONG = 36  # characters; longer cells get lines of a fixed width
 _LETTERS = 0x180  # Latin letters: what the fonts of pdfLaTeX have
 _LACKING = frozenset("ĦħĸĿŀŉŦŧſ")  # but for these
@@ -49,15 +47,15 @@ _WRITTEN = {
 def render_latex(summary: Summary) -> str:
     """Return all tables of a run; its title and name are a comment."""
     heading = f"{summary.title}, run {summary.run}"
-    return latex(heading, tables(summary, cases_across=_CASES_ACROSS))
+    return latex(heading, (table for topic in TOPICS for table in topic.tables(summary)))
 
 
-def latex(heading: str, grids: Iterable[Grid]) -> str:
+def latex(heading: str, tables: Iterable[Table]) -> str:
     """Return tables that need nothing but the package booktabs, and T1 fonts for straight quotes."""
     comment = text.clean(heading).encode("ascii", "replace").decode()
     lines = [f"% {comment}", r"% \usepackage[T1]{fontenc} \usepackage{booktabs}"]
-    for grid in grids:
-        lines += _table(grid)
+    for table in tables:
+        lines += _table(table.for_people().narrow())
     return "\n".join(lines) + "\n"
 
 
@@ -73,43 +71,33 @@ def _letter(letter: str) -> str:
     return letter if ord(letter) < _LETTERS and letter not in _LACKING else "?"
 
 
-def _table(grid: Grid) -> Iterator[str]:
-    shown = _narrow(grid)
-    yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{escaped(grid.title)}}}")
-    yield rf"\begin{{tabular}}{{{''.join(_alignments(shown))}}}"
+def _table(table: Table) -> Iterator[str]:
+    rows = [*table.texts()]
+    yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{escaped(table.title)}}}")
+    yield rf"\begin{{tabular}}{{{''.join(_alignments(table, [cells for _, cells in rows]))}}}"
     yield r"\toprule"
-    yield _row([escaped(column.name) for column in shown.columns])
+    yield _row([escaped(column.name) for column in table.columns])
     yield r"\midrule"
-    for tone, cells in shown.rows:
+    for tone, cells in rows:
         written = [escaped(cell) for cell in cells]
         yield _row([rf"\textbf{{{cell}}}" if cell and tone == "base" else cell for cell in written])
     yield from (r"\bottomrule", r"\end{tabular}")
-    if grid.caption:
-        yield rf"\par\smallskip\footnotesize {escaped(grid.caption)}"
+    if table.caption:
+        yield rf"\par\smallskip\footnotesize {escaped(table.caption)}"
     yield r"\end{table}"
 
 
-def _narrow(grid: Grid) -> Grid:
-    kept = [place for place, column in enumerate(grid.columns) if not column.wide]
-    return replace(
-        grid,
-        columns=tuple(grid.columns[place] for place in kept),
-        rows=tuple((tone, tuple(cells[place] for place in kept)) for tone, cells in grid.rows),
-    )
-
-
-def _alignments(grid: Grid) -> Iterator[str]:
+def _alignments(table: Table, rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield how each column is set; long texts share two fifths of the line."""
-    long = [_is_long(grid, place, column) for place, column in enumerate(grid.columns)]
-    for column, is_long in zip(grid.columns, long, strict=True):
+    long = [
+        column.fold and any(len(cells[place]) > _LONG for cells in rows)
+        for place, column in enumerate(table.columns)
+    ]
+    for column, is_long in zip(table.columns, long, strict=True):
         if is_long:
             yield rf"p{{{0.4 / sum(long):.2f}\linewidth}}"
         else:
             yield "r" if column.right else "l"
-
-
-def _is_long(grid: Grid, place: int, column: Column) -> bool:
-    return column.fold and any(len(cells[place]) > _LONG for _, cells in grid.rows)
 
 
 def _row(cells: Sequence[str]) -> str:

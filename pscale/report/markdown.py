@@ -7,22 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.grid import Grid
-from pscale.report.marks import distrust
-from pscale.report.tables import tables
-from pscale.report.warnings import told
+from pscale.report.table import Table
+from pscale.report.topics import TOPICS
+from pscale.report.topics.problems import distrust, warnings
 
-_CASES_ACROSS = 12  # of the phase table
-_CAPTIONS = {
-    "plans": "Step time of every plan, fastest first, and what it goes to.",
-    "memory": "Memory of the fullest rank by kind, as predicted; the mark is what was measured.",
-    "scaling": "Speed-up and efficiency with 95% intervals; the dashed line is ideal scaling from the base.",
-    "breakdown": "Where the step of each case goes.",
-    "wait": "Wait by rank and step in the largest case.",
-    "timeline": "One step as it ran: a row a rank, waits pale, numbers are micro-batches.",
-    "calls": "Communication of the largest case by axis and verb: bytes per rank and step, and bandwidth.",
-    "loss": "Training loss.",
-}
 _CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks are somebody's text
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
 
@@ -42,36 +30,38 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
     if summary.oversubscribed:
         yield from ("", f"> **{escaped(summary.oversubscribed)}**")
     for headline in summary.headlines:
-        topic = f"{escaped(headline.topic)}: " if headline.topic else ""
-        yield from ("", f"**{topic}{escaped(headline.text)}**")
+        about = f"{escaped(headline.topic)}: " if headline.topic else ""
+        yield from ("", f"**{about}{escaped(headline.text)}**")
     if before := distrust(summary):
         yield from ("", before)
+    captions = {topic.figure.name: topic.figure.description for topic in TOPICS if topic.figure}
     for figure in figures:
         name = figure.rpartition("/")[2].rpartition(".")[0]
-        yield ""
-        yield f"![{_CAPTIONS.get(name, name)}](<{figure}>)"
-    for grid in tables(summary, cases_across=_CASES_ACROSS):
-        yield from table(grid)
-    warnings = [
-        f"{escaped(whose)}: {escaped(said, code=True)}" if whose else escaped(said, code=True)
-        for whose, said in told(summary.remarks)
+        yield from ("", f"![{captions.get(name, name)}](<{figure}>)")
+    for topic in TOPICS:
+        for table in topic.tables(summary):
+            yield from table_lines(table)
+    said = [
+        f"{escaped(about)}: {escaped(words, code=True)}" if about else escaped(words, code=True)
+        for about, words in warnings(summary.warnings)
     ]
     notes = [escaped(note, code=True) for note in summary.notes]
-    for title, lines in (("Warnings", warnings), ("Notes", notes)):
+    for title, lines in (("Warnings", said), ("Notes", notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))
 
 
-def table(grid: Grid) -> Iterator[str]:
+def table_lines(table: Table) -> Iterator[str]:
     """Yield the lines of a table under its title."""
-    yield from ("", f"## {escaped(grid.title)}", "")
-    yield _row([escaped(column.name) for column in grid.columns])
-    yield _row(["--:" if column.right else ":--" for column in grid.columns])
-    for tone, cells in grid.rows:
-        shown = [escaped(cell) for cell in cells]
-        yield _row([f"**{cell}**" if cell else "" for cell in shown] if tone == "base" else shown)
-    if grid.caption:
-        yield from ("", escaped(grid.caption))
+    table = table.for_people()
+    yield from ("", f"## {escaped(table.title)}", "")
+    yield _row([escaped(column.name) for column in table.columns])
+    yield _row(["--:" if column.right else ":--" for column in table.columns])
+    for tone, texts in table.texts():
+        cells = [escaped(words) for words in texts]
+        yield _row([f"**{cell}**" if cell else "" for cell in cells] if tone == "base" else cells)
+    if table.caption:
+        yield from ("", escaped(table.caption))
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -7,16 +7,16 @@ from pathlib import Path
 from types import ModuleType
 
 from pscale.analysis.summary import Summary
+from pscale.import_guard import without
 from pscale.report.exports import write_text
-from pscale.report.look import Look
+from pscale.report.figure_style import FigureStyle
 from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page
-from pscale.without import without
 
 Drawn = tuple[list[Path], dict[str, str]]  # files, and figures as SVG for the page by name
 FORMATS = ("svg",)
 PRINTED = ("pdf",)
-_SHOWN = ("svg", "png")  # in Markdown, the first of these that was drawn
+_LINKED = ("svg", "png")  # in Markdown, the first of these that was drawn
 
 
 def write_all(
@@ -28,8 +28,8 @@ def write_all(
     where another process has been asked for them.
     """
     pictures, inline = drawn() if drawn else draw_all(summary, folder / "figures", formats)
-    shown = next((kind for kind in _SHOWN if kind in formats), None)
-    linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{shown}"]
+    linked_kind = next((kind for kind in _LINKED if kind in formats), None)
+    linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{linked_kind}"]
     markdown = write_text(folder / "report.md", render_markdown(summary, linked))
     return [_write_page(summary, folder, inline), markdown, *pictures]
 
@@ -42,9 +42,11 @@ def draw_all(summary: Summary, folder: Path, formats: Sequence[str]) -> Drawn:
     return figures().write_figures(drawn, folder, formats) if drawn else [], figures().inline_figures(drawn)
 
 
-def write_pictures(summary: Summary, folder: Path, formats: Sequence[str], look: Look) -> list[Path]:
+def write_pictures(summary: Summary, folder: Path, formats: Sequence[str], style: FigureStyle) -> list[Path]:
     """Write figures alone into `folder`; returns the files."""
-    drawn: list[Path] = figures().write_figures(figures().draw_figures(summary, look), folder, formats, look)
+    drawn: list[Path] = figures().write_figures(
+        figures().draw_figures(summary, style), folder, formats, style
+    )
     return drawn
 
 

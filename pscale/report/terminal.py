@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich.console import Console
 from rich.text import Text
 
 from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.marks import distrust
 from pscale.report.plots import plots
-from pscale.report.shown import show_grid, show_list
-from pscale.report.tables import tables
-from pscale.report.warnings import told
-
-_FIXED, _PER_CASE = 20, 11  # characters of the phase table
+from pscale.report.printing import print_list, print_table
+from pscale.report.topics import TOPICS
+from pscale.report.topics.problems import distrust, warnings
 
 
 def render_terminal(summary: Summary, console: Console, *, plot: bool = False) -> None:
-    """Print everything that a person wants to know first; no text of the suite is taken as markup.
+    """Print everything that a person wants to know; no text of the suite is taken as markup.
 
     With `plot` also figures made of characters.
     """
@@ -30,14 +27,26 @@ def render_terminal(summary: Summary, console: Console, *, plot: bool = False) -
         console.print(line)
     if plot:
         console.print()
-        for line in plots(summary, console.width):
-            console.print(line, no_wrap=True)
-    for grid in tables(summary, cases_across=max(1, (console.width - _FIXED) // _PER_CASE)):
-        show_grid(grid, console)
-    for title, lines in (("Warnings", _warnings(summary)), ("Notes", list(summary.notes))):
-        show_list(title, lines, console)
+        render_plots(summary, console)
+    render_topics(summary, console, [topic.name for topic in TOPICS])
+    said = [f"{about}: {words}" if about else words for about, words in warnings(summary.warnings)]
+    for title, lines in (("Warnings", said), ("Notes", summary.notes)):
+        print_list(title, lines, console)
     console.print()
     console.print(Text(f"Data and logs: {text.clean(summary.path)}", style="dim"), soft_wrap=True)
+
+
+def render_plots(summary: Summary, console: Console) -> None:
+    """Print figures made of characters."""
+    for line in plots(summary, console.width):
+        console.print(line, no_wrap=True)
+
+
+def render_topics(summary: Summary, console: Console, names: Collection[str]) -> None:
+    """Print the tables of the topics of these names."""
+    for topic in TOPICS:
+        for table in topic.tables(summary) if topic.name in names else ():
+            print_table(table, console)
 
 
 def _header(summary: Summary) -> Iterator[Text]:
@@ -59,7 +68,3 @@ def _headlines(summary: Summary) -> Iterator[Text]:
         yield line
     if before := distrust(summary):
         yield Text(before, style="yellow")
-
-
-def _warnings(summary: Summary) -> list[str]:
-    return [f"{whose}: {said}" if whose else said for whose, said in told(summary.remarks)]

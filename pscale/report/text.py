@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
+from pscale import errors
 from pscale.analysis import wording
 from pscale.analysis.wording import digits, unit_of
 
@@ -12,10 +17,13 @@ if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
     from pscale.analysis.stats import Estimate
     from pscale.analysis.summary import Summary
 
+clean = errors.clean
 MISSING, VAGUE = "-", "too wide"
-KINDS = {"together": "wait + transfer"}  # kinds of time that are written otherwise than they are called
+WAIT_OR_TRANSFER = "wait + transfer"
+KINDS = {"wait_or_transfer": WAIT_OR_TRANSFER}  # kinds of time that are not written as they are called
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_MEDIAN = 3  # the block of the median, and of what is less than half a block away
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-_RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def duration(seconds: float | None, count: int = 4) -> str:
@@ -34,7 +42,7 @@ def duration_interval(value: Estimate | None, count: int = 4) -> str:
 
 def percent(value: float | None, places: int = 0) -> str:
     """Return a fraction in percent."""
-    return MISSING if value is None else f"{value:.{places}%}"
+    return MISSING if value is None else wording.percent(value, places)
 
 
 def percent_interval(value: Estimate | None) -> str:
@@ -48,9 +56,26 @@ def _unstated(value: Estimate | None) -> str:
     return MISSING if value is None or value.low is None else VAGUE
 
 
-def ratio(value: float | None) -> str:
-    """Return a ratio to something that may not be there."""
-    return MISSING if value is None else f"{value:.3g}"
+percent_1, percent_2 = (partial(percent, places=places) for places in (1, 2))
+duration_3 = partial(duration, count=3)
+
+
+def ratio_interval(value: Estimate | None) -> str:
+    """Return the bounds of a ratio."""
+    bounds = value.stated if value else None
+    return _unstated(value) if bounds is None else f"{digits(bounds[0], 3)}–{digits(bounds[1], 3)}"
+
+
+def change_interval(value: Estimate | None) -> str:
+    """Return the bounds of a relative change."""
+    if value is None or value.low is None or value.high is None:
+        return MISSING
+    return f"{value.low:+.1%} to {value.high:+.1%}"
+
+
+def change(value: float) -> str:
+    """Return a fraction by which something is more or less."""
+    return f"{value:+.1%}"
 
 
 def size_of(count: float | None) -> str:
@@ -65,12 +90,12 @@ def size_of(count: float | None) -> str:
 
 def rate(value: float | None, unit: str = "") -> str:
     """Return a number per second with k, M or G."""
-    if value is None:
-        return MISSING
-    for factor, prefix in _RATES:
-        if abs(value) >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}".rstrip()
-    return f"{value:.3g} {unit}".rstrip()
+    return MISSING if value is None else wording.rate(value, unit)
+
+
+def size_rate(value: float) -> str:
+    """Return bytes per second."""
+    return f"{size_of(value)}/s"
 
 
 def number(value: float | None, count: int = 4) -> str:
@@ -78,13 +103,11 @@ def number(value: float | None, count: int = 4) -> str:
     return MISSING if value is None else digits(value, count)
 
 
-def clean(text: str) -> str:
-    """Return text without control characters, which could move a terminal's cursor or break a line."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+number_2, number_3 = (partial(number, count=count) for count in (2, 3))
 
 
 def size(point: Point) -> str:
-    """Return the size of a case as a table shows it; with lateness on purpose it never looks healthy."""
+    """Return the size of a case as a table shows it; with injected delays it never looks healthy."""
     ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks}×{point.threads}"
     return f"{ranks} injected" if point.injected else ranks
 
@@ -103,3 +126,24 @@ def plural(count: int, noun: str) -> str:
     """Return a count with its noun."""
     ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
     return f"{count} {noun}{ending}"
+
+
+def titled(title: str, series: str, summary: Summary) -> str:
+    """Return a title with its series where there are several and each has a table of its own."""
+    alone = len(summary.series) == 1 or summary.side_by_side
+    return title if alone else f"{title}: {clean(series)}"
+
+
+def sparkline(values: Sequence[float], cells: int = 10, per_block: float = 1 / 8) -> str:
+    """Return at most `cells` blocks, each as high as the largest of its values beside the median of all.
+
+    Heights mean the same in every line: the median is ▄, and each block `per_block` of it.
+    """
+    middle = median(values) if values else 0.0
+    if not middle > 0:
+        return ""
+    count = min(cells, len(values))
+    edges = [place * len(values) // count for place in range(count + 1)]
+    tops = [max(values[start:stop]) for start, stop in pairwise(edges)]
+    heights = [_MEDIAN + round((top / middle - 1) / per_block) for top in tops]
+    return "".join(_HEIGHTS[min(len(_HEIGHTS) - 1, max(0, height))] for height in heights)

@@ -1,7 +1,8 @@
 """Tables of a run on disk: small parts, each written whole or not at all, read as one.
 
-A part has the rows of one launch. The parts of a run with many launches are joined in one file a table when
-it has ended (`results.compact`): opening a file costs more than reading a launch.
+A part has the rows of one launch. `compact` joins the parts of a run with many launches in one file a table
+when it has ended: opening a file costs more than reading a launch. Files of schema 1 are read with the names
+that columns have now.
 """
 
 from __future__ import annotations
@@ -16,16 +17,38 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pscale import durable
+from pscale import atomic_files
 from pscale.errors import ResultsError
-from pscale.results.schema import TABLES, VERSION, Table
+from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
+from pscale.run_shape import is_name_of_case
 
+JOINED_TABLES: tuple[Table, ...] = (
+    "cases",
+    "steps",
+    "calls",
+    "ranks",
+    "figures",
+)  # not events: read alone
+LEAST = 16  # parts of a table that are joined: fewer are left as they are, a file a launch
 _AT_A_TIME = 64  # parts that are read before they are joined
 _WORTH_THREADS = 100_000  # rows
+_MOST_OF_A_KEY = (1 << 31) - 1
+_ROWS, _ROWS_PER_BYTE = 1_000_000, 20  # beyond these, rows are equal: made to fill memory, not measured
 BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
-JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
+_JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
 _VERSION = b"pscale_schema"
 _CODED = pa.dictionary(pa.int32(), pa.string())
+_TYPES: dict[Type, pa.DataType] = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "texts": pa.list_(pa.string()),
+    "ints": pa.list_(pa.int64()),
+    "floats": pa.list_(pa.float64()),
+}
+
+Chosen = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +62,23 @@ class Damaged:
     why: str
 
 
+def schema_of(table: Table, columns: Sequence[str] | None = None, coded: Sequence[str] = ()) -> pa.Schema:
+    """Return the schema of a table, or of these columns alone; `coded` texts are dictionaries."""
+    types = {column.name: _TYPES[column.type] for column in TABLES[table]}
+    fields = [pa.field(name, _CODED if name in coded else types[name]) for name in columns or types]
+    return pa.schema(fields, {_VERSION: str(VERSION)})
+
+
 def part_path(data: Path, table: Table, case: str, repeat: int) -> Path:
-    """Return where the rows of one launch go."""
+    """Return where the rows of one launch go; raises ResultsError for a case that is none, as `../x`."""
+    if not is_name_of_case(case):
+        raise ResultsError(f"{data}: {case!r} is no id of a case")
     return data / f"{table}-{case}-{repeat}.parquet"
 
 
 def part_paths(data: Path, table: Table) -> list[Path]:
     """Return all parts of a table, in order of their names."""
     return sorted(data.glob(f"{table}-*.parquet"))
-
-
-def joined_path(data: Path, table: Table) -> Path:
-    """Return where the joined parts of a table are, if they are."""
-    return data / f"{table}.parquet"
 
 
 def write_part(data: Path, table: Table, case: str, repeat: int, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -65,34 +92,81 @@ def write_columns(
     data: Path, table: Table, case: str, repeat: int, columns: Mapping[str, Sequence[Any]]
 ) -> Path:
     """Write one launch given as columns of equal length; `case` and `repeat` are added."""
-    length = len(next(iter(columns.values())))
-    schema = TABLES[table]
-    assert set(columns) <= set(schema.names), (
-        f"{table} has no columns {sorted(set(columns) - set(schema.names))}"
-    )
+    length, schema = len(next(iter(columns.values()))), schema_of(table)
+    unknown = sorted(set(columns) - set(schema.names))
+    assert not unknown, f"{table} has no columns {unknown}"
     whole = {"case": [case] * length, "repeat": [repeat] * length, **columns}
     arrays = [
-        pa.array(whole[name], kind) if name in whole else pa.nulls(length, kind)
-        for name, kind in zip(schema.names, schema.types, strict=True)
+        pa.array(whole[field.name], field.type) if field.name in whole else pa.nulls(length, field.type)
+        for field in schema
     ]
     path = part_path(data, table, case, repeat)
     temporary = path.with_suffix(".tmp")
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
-    durable.rename(temporary, path)
+    atomic_files.rename(temporary, path)
     return path
 
 
-def read_part(
-    data: Path, table: Table, case: str, repeat: int, chosen: Mapping[str, Sequence[int]] | None = None
-) -> pa.Table:
+def unfit(table: Table, columns: Mapping[str, Any]) -> str:
+    """Say which value cannot be in a row of a table; empty if all can."""
+    schema = schema_of(table)
+    for name, value in columns.items():
+        if name not in schema.names or name in ("case", "repeat"):
+            return f"there is no column {name!r:.60}"
+        try:
+            pa.array([value], schema.field(name).type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            return f"{name}: {error}"
+    return ""
+
+
+def compact(data: Path) -> None:
+    """Join the parts of every table that has many.
+
+    Nothing is lost or read twice after a crash: parts are removed when the joined file has its name, and
+    readers leave out parts that are in it. Parts that cannot be read stay as they are.
+    """
+    for table in JOINED_TABLES:
+        if len(part_paths(data, table)) >= LEAST:
+            _join(data, table)
+
+
+def _join(data: Path, table: Table) -> None:
+    path, parts = _joined_path(data, table), part_paths(data, table)
+    before = _joined_parts(path)
+    damaged: list[Damaged] = []
+    temporary = path.with_suffix(".tmp")
+    with pq.ParquetWriter(temporary, schema_of(table), compression="zstd") as writer:
+        for rows in batches(data, table, damaged=damaged):
+            writer.write_table(rows, row_group_size=max(len(rows), BATCH_ROWS))
+        lost = {part.path for part in damaged}
+        joined = [part for part in parts if part not in lost]
+        names = sorted(before.union(part.name for part in joined))
+        writer.add_key_value_metadata({_JOINED.decode(): json.dumps(names)})
+    atomic_files.rename(temporary, path)
+    for part in joined:
+        part.unlink()
+
+
+def read_part(data: Path, table: Table, case: str, repeat: int, chosen: Chosen | None = None) -> pa.Table:
     """Read the rows of one launch, of `chosen` columns only those with one of the values.
 
     Raises ResultsError where there are none that can be read.
     """
-    path, schema = part_path(data, table, case, repeat), TABLES[table]
-    if not path.exists() and joined_path(data, table).exists():
+    path, schema = part_path(data, table, case, repeat), schema_of(table)
+    if not path.exists() and _joined_path(data, table).exists():
         return read_case(data, table, case, repeat)
-    return _conform(_filtered(path, chosen) if chosen else _read(path, schema), schema)
+    return _filtered(path, schema, chosen) if chosen else _read(path, schema)
+
+
+def largest(data: Path, table: Table, case: str, repeat: int, column: str) -> int:
+    """Return the largest value of a column in the part of one launch, by what the file says of itself."""
+    path = part_path(data, table, case, repeat)
+    with _reading(path):
+        metadata = pq.read_metadata(path)
+        index = metadata.schema.names.index(column)
+        groups = (metadata.row_group(place).column(index) for place in range(metadata.num_row_groups))
+        return max((int(group.statistics.max) for group in groups), default=-1)
 
 
 def read_table(
@@ -114,14 +188,12 @@ def batches(
 
     Parts that cannot be read are put into `damaged`; without it they raise ResultsError, as does whatever
     was written by a newer pscale. Arrow keeps some kilobytes for each column of a part, however few rows it
-    has: parts are joined as they come.
+    has: parts are joined as they are read.
     """
-    schema, joined = schema_of(table, columns, coded), joined_path(data, table)
-    parts, done = part_paths(data, table), frozenset[str]()
+    schema, joined = schema_of(table, columns, coded), _joined_path(data, table)
+    parts, done = part_paths(data, table), _joined_parts(joined)
     if joined.exists():
-        done = joined_parts(joined)
-        for rows in _row_groups(joined, schema):
-            yield _conform(rows, schema)
+        yield from _row_groups(joined, schema)
     waiting: list[pa.Table] = []
     for path in parts:
         if path.name in done:  # a crash left it behind
@@ -138,14 +210,13 @@ def batches(
         yield pa.concat_tables(waiting)
 
 
-def read_case(
-    data: Path, table: Table, case: str, repeat: int | None = None, columns: Sequence[str] | None = None
-) -> pa.Table:
+def read_case(data: Path, table: Table, case: str, repeat: int | None = None) -> pa.Table:
     """Read the rows of one case, or of one launch of it; parts that cannot be read are left out."""
     import pyarrow.compute as pc  # noqa: PLC0415 - ranks write and never choose: they start without it
 
-    schema, joined = schema_of(table, columns), joined_path(data, table)
-    done = joined_parts(joined) if joined.exists() else frozenset[str]()
+    schema, joined = schema_of(table), _joined_path(data, table)
+    done = _joined_parts(joined)
+    pattern = part_path(data, table, case, 0).name.replace("-0.", f"-{'*' if repeat is None else repeat}.")
 
     def chosen(rows: pa.Table) -> pa.Table:
         of_case = pc.equal(rows["case"], case)
@@ -153,67 +224,77 @@ def read_case(
 
     found = [
         chosen(part)
-        for path in sorted(data.glob(f"{table}-{case}-{'*' if repeat is None else repeat}.parquet"))
+        for path in sorted(data.glob(pattern))
         if path.name not in done and (part := _part(path, table, schema, [])) is not None
     ]
     if done:
-        found += [chosen(_conform(rows, schema)) for rows in _row_groups(joined, schema, case, repeat)]
+        found += [chosen(rows) for rows in _row_groups(joined, schema, case, repeat)]
     return pa.concat_tables(found or [schema.empty_table()])
 
 
-def schema_of(table: Table, columns: Sequence[str] | None, coded: Sequence[str] = ()) -> pa.Schema:
-    """Return the schema of a table with these columns alone, `coded` texts as dictionaries."""
-    schema = TABLES[table]
-    if columns is None and not coded:
-        return schema
-    fields = [schema.field(name) for name in columns or schema.names]
-    return pa.schema(
-        [each.with_type(_CODED) if each.name in coded else each for each in fields], schema.metadata
-    )
+def _joined_path(data: Path, table: Table) -> Path:
+    """Return where the joined parts of a table are, if they are."""
+    return data / f"{table}.parquet"
 
 
-def joined_parts(path: Path) -> frozenset[str]:
-    """Return the names of the parts that are in a joined file."""
+def _joined_parts(path: Path) -> frozenset[str]:
+    """Return the names of the parts that are in a joined file; none without one."""
+    if not path.exists():
+        return frozenset()
     with _reading(path):
-        return frozenset(json.loads((pq.read_metadata(path).metadata or {}).get(JOINED, b"[]")))
+        return frozenset(json.loads((pq.read_metadata(path).metadata or {}).get(_JOINED, b"[]")))
 
 
 def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | None) -> pa.Table | None:
+    case, _, repeat = path.stem.removeprefix(f"{table}-").rpartition("-")
+    number = int(repeat) if repeat.isdecimal() else 0
     try:
-        with _reading(path):
-            return _conform(_read(path, schema), schema)
+        rows = _read(path, schema)
+        if damaged is not None and (fault := _fault(rows, table, case, number)):
+            raise ResultsError(f"{path}: {fault}")
+        return rows
     except _NewerError:
         raise
     except ResultsError as error:
         if damaged is None:
             raise
-        case, _, repeat = path.stem.removeprefix(f"{table}-").rpartition("-")
-        number = int(repeat) if repeat.isdecimal() else 0
         damaged.append(Damaged(table=table, case=case, repeat=number, path=path, why=str(error)))
         return None
 
 
+def _fault(rows: pa.Table, table: Table, case: str, repeat: int) -> str:
+    """Say what is wrong with the keys of a part: rows of another launch, or several of what there is one."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - as in `read_case`
+
+    own: dict[str, Any] = {"case": case, "repeat": repeat}
+    for name in {"case", "repeat", "rank", "step"}.intersection(rows.schema.names):
+        if rows[name].null_count:
+            return f"{name} is missing in some rows"
+        if name in own:
+            if len(rows) and rows[name].unique().to_pylist() != [own[name]]:
+                return f"has rows of another {name}"
+        elif len(rows) and max(map(abs, pc.min_max(rows[name]).as_py().values())) > _MOST_OF_A_KEY:
+            return f"has a {name} that cannot be"
+    if table == "cases" and len(rows) != 1:
+        return f"has {len(rows)} rows, not one"
+    if table == "ranks" and "rank" in rows.schema.names and len(rows["rank"].unique()) != len(rows):
+        return "has several rows of a rank"
+    return ""
+
+
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     with _reading(path):
-        file, names = _opened(path, schema)
-        return file.read(names, use_threads=file.metadata.num_rows > _WORTH_THREADS)
+        file, names, version = _opened(path, schema)
+        rows = file.read(names, use_threads=file.metadata.num_rows > _WORTH_THREADS)
+        return _conform(rows, schema, version)
 
 
-def _opened(path: Path, schema: pa.Schema) -> tuple[pq.ParquetFile, list[str]]:
-    """Return a file, which keeps texts coded that the schema wants so, and which of its columns it has."""
-    coded = [each.name for each in schema if each.type == _CODED]
-    file = pq.ParquetFile(path, read_dictionary=coded)
-    _check_version(path, file.metadata.metadata or {})
-    present = set(file.schema_arrow.names)
-    return file, [name for name in schema.names if name in present]
-
-
-def _filtered(path: Path, chosen: Mapping[str, Sequence[int]]) -> pa.Table:
+def _filtered(path: Path, schema: pa.Schema, chosen: Chosen) -> pa.Table:
     """Read rows by the values of columns; groups of rows that cannot hold any are left on disk."""
     filters = [(name, "in", list(values)) for name, values in chosen.items()]
     with _reading(path):
-        _check_version(path, pq.read_metadata(path).metadata or {})
-        return pq.read_table(path, filters=filters, partitioning=None)
+        version = _version(path, pq.read_metadata(path).metadata or {})
+        return _conform(pq.read_table(path, filters=filters, partitioning=None), schema, version)
 
 
 def _row_groups(
@@ -221,26 +302,45 @@ def _row_groups(
 ) -> Iterator[pa.Table]:
     """Yield the row groups of a joined file, or those that may have rows of a case or of a launch."""
     with _reading(path):
-        file, names = _opened(path, schema)
+        file, names, version = _opened(path, schema)
         for group in range(file.num_row_groups):
-            keys = (file.metadata.row_group(group).column(place).statistics for place in (0, 1))
+            keys = (file.metadata.row_group(group).column(index).statistics for index in (0, 1))
             if all(_may_hold(key, wanted) for key, wanted in zip(keys, (case, repeat), strict=True)):
-                yield file.read_row_group(group, names)
+                yield _conform(file.read_row_group(group, names), schema, version)
 
 
 def _may_hold(key: pq.Statistics | None, wanted: str | int | None) -> bool:
     return wanted is None or key is None or key.min <= wanted <= key.max
 
 
-def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of a schema; those that an older version did not have are null."""
-    if rows.schema.equals(schema):  # of this version: a hundred casts for nothing
+def _opened(path: Path, schema: pa.Schema) -> tuple[pq.ParquetFile, list[str], int]:
+    """Return a file, which keeps texts coded that the schema wants so, its wanted columns, its version."""
+    file = pq.ParquetFile(path, read_dictionary=[each.name for each in schema if each.type == _CODED])
+    version = _version(path, file.metadata.metadata or {})
+    if file.metadata.num_rows > _ROWS + _ROWS_PER_BYTE * path.stat().st_size:
+        raise ResultsError(f"{path}: says that it has {file.metadata.num_rows} rows, too many for its size")
+    present = set(file.schema_arrow.names)
+    return file, [name for name in _stored_names(schema, version) if name in present], version
+
+
+def _stored_names(schema: pa.Schema, version: int) -> list[str]:
+    """Return what files of a version call the columns of a schema."""
+    return [NAMES_OF_1.get(name, name) if version == 1 else name for name in schema.names]
+
+
+def _conform(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
+    """Return rows of a file with the columns of a schema; those that its version did not have are null."""
+    if version == VERSION and rows.schema.equals(schema):  # a hundred casts for nothing
         return pa.Table.from_arrays(rows.columns, schema=schema)
     found = dict(zip(rows.column_names, rows.columns, strict=True))
     columns = [
-        _cast(found[field.name], field.type) if field.name in found else pa.nulls(len(rows), field.type)
-        for field in schema
+        _cast(found[stored], field.type) if stored in found else pa.nulls(len(rows), field.type)
+        for field, stored in zip(schema, _stored_names(schema, version), strict=True)
     ]
+    if version == 1 and "kind" in schema.names:
+        index, present = schema.names.index("kind"), {old: new for new, old in KINDS_OF_1.items()}
+        kinds = [present.get(kind, kind) for kind in columns[index].to_pylist()]
+        columns[index] = pa.array(kinds, schema.field(index).type)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -257,12 +357,12 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn what Arrow says of a file that is none of ours into a message with its name."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise ResultsError(f"{path}: not a readable Parquet file ({first})") from error
 
 
-def _check_version(path: Path, metadata: Mapping[bytes, bytes]) -> None:
+def _version(path: Path, metadata: Mapping[bytes, bytes]) -> int:
     try:
         version = int(metadata[_VERSION])
     except (KeyError, ValueError):
@@ -271,3 +371,4 @@ def _check_version(path: Path, metadata: Mapping[bytes, bytes]) -> None:
         raise _NewerError(
             f"{path}: schema {version} of a newer pscale, this one reads up to {VERSION}; upgrade pscale"
         )
+    return version

@@ -1,10 +1,9 @@
 """Suites: a YAML file, validated whole, and the cases that it asks for on a machine."""
 
-from pscale.suite.editor import editor_schema
 from pscale.suite.expand import expand
-from pscale.suite.load import load_suite
+from pscale.suite.load import Auto, Expansion, Expectation, Suite, load_suite
+from pscale.suite.schema import editor_schema
 from pscale.suite.site import Site, find_site
-from pscale.suite.suite import Auto, Expansion, Expectation, Suite
 
 __all__ = [
     "Auto",

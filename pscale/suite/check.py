@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from pscale.config import Case, Model
+from pscale import program
+from pscale.config import Case
 from pscale.data import check as check_data
+from pscale.data import find_corpus
 from pscale.errors import PlanError, SuiteError, UsageError
-from pscale.parallel import division, fitting
+from pscale.expressions import names_in
+from pscale.parallel import sharding, suggestions
 from pscale.parallel.strategies import check as check_plan
 from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.draft import Draft, written
-from pscale.suite.fields import GROUPS, full_name
-from pscale.suite.late import lateness_problems
+from pscale.suite.fields import GROUPS, PARAMS, full_name
+from pscale.suite.load import Suite
 from pscale.suite.problems import Problem, suite_error
-from pscale.suite.suite import Suite
+from pscale.suite.site import FILE as SITES
 
 _WAYS_OUT = (
     'leave such cases out with `exclude: ["ranks * threads > cores"]`, or let ranks share cores with '
     "`launch: {oversubscribe: true}`"
 )
+_LARGEST = 1 << 50  # numbers of an array: sizes in bytes have 64 bits
+_MOST_TOKENS = 1 << 26  # of a rank and micro-batch: a dry run has real indices of them
+_LONGEST_STEP = 200_000  # blocks that micro-batches pass: a dry run takes half a millisecond for each
+_EXCLUDE = "leave such cases out with `exclude`"
 _NAME = re.compile(r"\w+(?:\.\w+)*")
 _FIELD = re.compile(r"\b(model|data|train)\.(\w+)")
 
 
 def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -> None:
     """Raise SuiteError for sizes and data that cannot be, then PlanError for cases that cannot run here."""
-    unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in drafts}
+    find_corpus.cache_clear()  # files may have changed since the last suite
+    programs = [draft for draft in drafts if draft.case.workload.command]
+    trained = [draft for draft in drafts if not draft.case.workload.command]
+    unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in trained}
+    found = [(draft, each) for draft in unlike.values() for each in _work_problems(draft.case)]
+    read = _read_names(suite) if programs else set()
+    found += [(draft, each) for draft in programs for each in _program_problems(suite, draft, read)]
+    found += [(draft, each) for draft in drafts for each in _injection_problems(draft.case)]
     problems: dict[Path_, Problem] = {}  # the first of each place: other cases repeat it with other numbers
-    for draft in unlike.values():
-        for problem in _model_problems(draft.case) + _data_problems(draft.case):
-            path = written(draft.point, problem.path)
-            problems.setdefault(path, Problem(path, problem.message))
-    for draft in drafts:
-        for problem in lateness_problems(draft.case):
-            path = written(draft.point, problem.path)
-            problems.setdefault(path, Problem(path, f"{draft.case.label}: {problem.message}"))
+    for draft, problem in found:
+        path = written(draft.point, problem.path)
+        problems.setdefault(path, Problem(path, problem.message))
     if problems:
         raise suite_error(problems.values(), suite.places)
     shortages = [(draft, text) for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]
-    refusals = [(draft, text) for draft in drafts if (text := _refusal(draft.case))]
+    refusals = [(draft, text) for draft in trained if (text := _refusal(draft.case))]
     if shortages or refusals:
         lines = [_placed(suite, draft, text) for draft, text in shortages + refusals]
         raise PlanError("\n".join([*lines, *([_WAYS_OUT] if shortages else [])]))
@@ -57,46 +66,125 @@ def _placed(suite: Suite, draft: Draft, text: str) -> str:
         if f"{setting.field}.".startswith(f"{field}.")
     ]
     paths = [*swept, *(tuple(field.split(".")) for field in fields)]
-    place = next((suite.places[path] for path in paths if path in suite.places), Place(file=suite.file))
+    place = next(
+        (suite.places[path] for path in paths if path in suite.places), Place(file=suite.file, line=1)
+    )
     option = f"{place.option}: " if place.option else ""
     return str(
         SuiteError(f"{option}{draft.case.label}: {text}", file=place.file or suite.file, line=place.line)
     )
 
 
-def _model_problems(case: Case) -> list[Problem]:
-    return _head_problems(case) + (_expert_problems(case.model) if case.model.kind == "moe" else [])
-
-
-def _head_problems(case: Case) -> list[Problem]:
-    width, heads = case.model.width, case.model.heads
-    if width % heads == 0:
-        return []
-    would = fitting.heads(case.model, division.head_parts(case.plan))
-    message = f"{heads} heads do not divide width {width}; {would} would, or width "
-    return [Problem(("model", "heads"), message + str(width + heads - width % heads))]
-
-
-def _expert_problems(model: Model) -> list[Problem]:
-    problems = []
-    if model.top_k > model.experts:
+def _work_problems(case: Case) -> Iterator[Problem]:
+    """Yield what is wrong with the sizes of the model and with the data."""
+    model, width, heads = case.model, case.model.width, case.model.heads
+    if width % heads:
+        would = suggestions.heads(model, sharding.head_parts(case.plan))
+        message = f"{heads} heads do not divide width {width}; {would} would, or width "
+        yield Problem(("model", "heads"), message + str(width + heads - width % heads))
+    if model.kind == "moe" and model.top_k > model.experts:
         message = f"{model.top_k} experts of a token are more than experts {model.experts}"
-        problems.append(Problem(("model", "top_k"), f"{message}; top_k {model.experts} would do"))
-    if model.every > model.layers:
+        yield Problem(("model", "top_k"), f"{message}; top_k {model.experts} works")
+    if model.kind == "moe" and model.every > model.layers:
         fits = "1" if model.layers == 1 else f"1 to {model.layers}"
         message = f"every {model.every} leaves no block of layers {model.layers} with experts"
-        problems.append(Problem(("model", "every"), f"{message}; every {fits} would"))
-    return problems
-
-
-def _data_problems(case: Case) -> list[Problem]:
+        yield Problem(("model", "every"), f"{message}; every {fits} would")
+    yield from _size_problems(case)
     try:
-        check_data(case.data, case.model, case.train)
+        check_data(case.data, model, case.train)
     except UsageError as error:
         named = _FIELD.search(str(error))
         path: Path_ = named.groups() if named else ("data",)
-        return [Problem(path, re.sub(rf"^{dotted(path)}:? ", "", str(error)))]
-    return []
+        yield Problem(path, re.sub(rf"^{dotted(path)}:? ", "", str(error)))
+
+
+def _size_problems(case: Case) -> Iterator[Problem]:
+    """Yield sizes that no machine can have, nor a dry run."""
+    model, micro_batches = case.model, case.train.micro_batches
+    amounts = {
+        ("model", "width"): (model.width * max(4 * model.width, model.vocabulary), _LARGEST, "weights"),
+        ("train", "batch"): (
+            case.train.batch * model.sequence // (case.plan.batch_parts * micro_batches),
+            _MOST_TOKENS,
+            "tokens of a rank and micro-batch",
+        ),
+        ("train", "micro_batches"): (model.layers * micro_batches, _LONGEST_STEP, "layers x micro_batches"),
+    }
+    for field, (amount, most, what) in amounts.items():
+        if amount > most:
+            yield Problem(field, f"makes {amount} {what}; at most {most} are possible")
+
+
+_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter")
+_OF_TRAINER = {
+    "timing": ("gemm_peak", "overhead_steps", "pace"),
+    "launch": ("blas", "kernels", "memory_limit"),
+}
+_OF_WATCH = {"timing": ("trace",), "launch": ("hang_after",)}
+
+
+def _program_problems(suite: Suite, draft: Draft, read: set[str]) -> Iterator[Problem]:
+    """Yield what is wrong with a case of a workload; expressions of the suite `read` some names."""
+    for path, message in program.problems(draft.case):
+        yield Problem(path, message)
+    if unused := draft.case.workload.params.keys() - program.used_names(draft.case) - read:
+        for name in sorted(unused):
+            yield Problem((*_PARAMS, name), f"is not used; write {{{name}}} in the command, or leave it out")
+    yield from _foreign_fields(suite, draft)
+
+
+_PARAMS: Path_ = ("workload", "params")
+
+
+def _read_names(suite: Suite) -> set[str]:
+    """Return the names that expressions of a suite read, in parameters, other fields and the sweep."""
+    found, values = set(), list(suite.values.values())
+    while values:
+        value = values.pop()
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        found |= names_in(value[1:]) if isinstance(value, str) and value.startswith("=") else set()
+    return {name.removeprefix(PARAMS) for name in found}
+
+
+def _foreign_fields(suite: Suite, draft: Draft) -> Iterator[Problem]:
+    """Yield fields that say something of pscale's own trainer, unless a site does for all suites."""
+    said: list[Path_] = [(group,) for group in _OF_TRAINING if suite.values.get(group) is not None]
+    swept = [setting.field.split(".") for setting in draft.point]
+    said += [tuple(field) for field in swept if field[0] in _OF_TRAINING]
+    for path in said:
+        yield Problem(path, "is of pscale's own trainer, which a suite with a workload does not run")
+    watched = draft.case.workload.watch
+    for chosen, why in ((_OF_TRAINER, "is of pscale's own trainer"), (_OF_WATCH, "needs watch: true")):
+        for group, names in chosen.items() if chosen is _OF_TRAINER or not watched else ():
+            for name in names:
+                place = suite.places.get(written(draft.point, (group, name)))
+                if place and (place.file is None or place.file.name != SITES):
+                    yield Problem((group, name), why)
+
+
+def _injection_problems(case: Case) -> Iterator[Problem]:
+    """Yield what is wrong with the injection into a case."""
+    inject, jitter, label = case.inject, case.jitter, case.label
+    if inject.delay_s and (text := _rank_problem(case, inject.rank, inject.phase)):
+        yield Problem(("inject", "rank"), f"{label}: {text}")
+    if inject.delay_s and inject.every > case.train.steps:
+        text = f"one step of {inject.every} is more than the {case.train.steps} measured steps"
+        yield Problem(("inject", "every"), f"{label}: {text}")
+    for rank in jitter.ranks:
+        if text := _rank_problem(case, rank, jitter.phase):
+            yield Problem(("jitter", "ranks"), f"{label}: {text}")
+    if jitter.mean_s and not jitter.ranks and jitter.phase == "data" and case.plan.pp > 2:
+        text = "stages between the first and the last read no data; name ranks that do, or another phase"
+        yield Problem(("jitter", "phase"), f"{label}: {text}")
+
+
+def _rank_problem(case: Case, rank: int, phase: str) -> str:
+    if rank >= case.ranks:
+        there = "rank 0 alone" if case.ranks == 1 else f"ranks 0 to {case.ranks - 1}"
+        return f"there is no rank {rank}, the case has {there}; {_EXCLUDE}"
+    if phase == "data" and 0 < (stage := rank * case.plan.pp // case.ranks) < case.plan.pp - 1:
+        return f"rank {rank} is of stage {stage}, which reads no data; take another phase"
+    return ""
 
 
 def _shortage(case: Case, cores: float) -> str:

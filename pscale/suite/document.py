@@ -7,7 +7,7 @@ no duplicate keys: a suite is data from somebody else.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ import yaml
 from pscale.errors import SuiteError
 
 Path_ = tuple[str | int, ...]
-LARGEST_BYTES = 1 << 20
+LARGEST_BYTES = 1 << 19
+MOST_VALUES = 20_000  # with names of fields and groups: PyYAML takes 40 µs of each
+DEEPEST = 50  # groups and lists within each other
+LONGEST_TEXT = 10_000  # characters of a text or a name, so that no pattern that sees it takes long
 _LONGEST_NUMBER = 400  # characters; Python itself refuses whole numbers of more than 4300 digits
 
 
@@ -38,6 +41,11 @@ class Document:
     places: Mapping[Path_, Place]
     text: str = ""
 
+    def over(self, below: Document, whole: Collection[Path_] = ()) -> Document:
+        """Return this document over another, group by group except at the paths in `whole`."""
+        values = merged(below.values, self.values, whole)
+        return Document(values=values, places={**below.places, **self.places}, text=self.text)
+
 
 _TAG = "tag:yaml.org,2002:"
 _READ: dict[str, Callable[[str], Any]] = {
@@ -53,12 +61,26 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes with the scalars of YAML 1.2 and without aliases, which can grow without bound."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's interface
+    _values = _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
+        self._values, self._depth = self._values + 1, self._depth + 1
+        if problem := self._refusal(self.peek_event()):  # type: ignore[no-untyped-call]
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed; repeat the value", problem_mark=mark)
-        return super().compose_node(parent, index)
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def _refusal(self, event: yaml.Event) -> str:
+        """Say why the value that begins here is not read; empty if it is."""
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_TEXT:
+            return f"a text of {len(event.value)} characters; at most {LONGEST_TEXT} are allowed"
+        if isinstance(event, yaml.AliasEvent):
+            return "aliases are not allowed; repeat the value"
+        if self._depth > DEEPEST:
+            return f"nested too deeply; at most {DEEPEST} levels are allowed"
+        return f"more than {MOST_VALUES} values" if self._values > MOST_VALUES else ""
 
 
 for _kind, _pattern, _first in (
@@ -69,6 +91,23 @@ for _kind, _pattern, _first in (
     ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
 ):
     _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def merged(
+    below: dict[str, Any], above: dict[str, Any], whole: Collection[Path_], path: Path_ = ()
+) -> dict[str, Any]:
+    """Put `above` over `below`, group by group except at the paths in `whole`.
+
+    Another kind of model or data starts afresh.
+    """
+    if "kind" in above and above["kind"] != below.get("kind"):
+        return above
+    values = {**below, **above}
+    for name in below.keys() & above.keys():
+        place = (*path, name)
+        if isinstance(below[name], dict) and isinstance(above[name], dict) and place not in whole:
+            values[name] = merged(below[name], above[name], whole, place)
+    return values
 
 
 def read_document(path: Path) -> Document:
@@ -94,11 +133,13 @@ def _read_text(path: Path) -> str:
         what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
         raise SuiteError(f"{what}; expected a YAML file", file=path)
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise SuiteError(f"cannot be read: {error.strerror}", file=path) from None
     if len(raw) > LARGEST_BYTES:
-        raise SuiteError(f"has {len(raw)} bytes, too many for a suite", file=path)
+        message = f"has more than {LARGEST_BYTES >> 10} KiB, too many for a suite"
+        raise SuiteError(message, file=path, line=1)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,24 +1,63 @@
-"""One case on its way: the suite's fields with the settings of one point, formulas computed."""
+"""The cases that a sweep asks for: its combinations, the fields of each, their expressions computed."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import difflib
+import functools
+import glob
+import itertools
+import math
+import operator
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from pscale.config import Case
-from pscale.suite.build import build
-from pscale.suite.combine import Point, combinations
+from pscale.config import Case, Data, Figure, Workload, from_dict
+from pscale.errors import UsageError
+from pscale.expressions import evaluate, names_in
+from pscale.program import with_program
 from pscale.suite.document import Path_
-from pscale.suite.fields import VARIABLE
-from pscale.suite.names import names_of, resolve
-from pscale.suite.problems import Problem, found_by_pydantic, place_of, suite_error
-from pscale.suite.schema.file import File
-from pscale.suite.suite import Suite
+from pscale.suite.fields import (
+    BY_MEMBER,
+    SHORT,
+    VARIABLE,
+    fields_of,
+    fields_of_any_kind,
+    full_name,
+    params_of,
+)
+from pscale.suite.load import Suite
+from pscale.suite.problems import Problem, found_by_pydantic, nearest_field, place_of, suite_error
+from pscale.suite.quantities import Formula
+from pscale.suite.schema import adapter, validate
+
+MOST_CASES = 10_000
+_ENOUGH = 30  # problems: nobody reads more of them at once
+_STDLIB = Data.source
+_ABSENT: dict[tuple[str, str], dict[str, Any]] = {  # the values of fields that a kind lacks
+    ("model", "block"): {"layers": 1, "vocabulary": 0},
+    ("model", "linear"): {"layers": 1, "width": 5, "heads": 1, "sequence": 1, "vocabulary": 0},
+    ("model", "collectives"): {"layers": 1, "width": 1, "heads": 1, "sequence": 1, "vocabulary": 0},
+    ("data", "synthetic"): {"source": ""},
+    ("data", "linear"): {"source": ""},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A value that a case sets, and where the sweep says so."""
+
+    field: str
+    value: Any
+    written: Path_
+
+
+Point = tuple[Setting, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +83,16 @@ class Draft:
 
 def drafts_of(suite: Suite, machine: Mapping[str, float]) -> list[Draft]:
     """Return a draft of every point of the sweep. Raises SuiteError with all that is wrong in any."""
-    points, problems = combinations(suite.values.get("sweep", {}))
+    points, problems = combinations(suite.values.get("sweep", {}), params_of(suite.values))
     drafts = []
     for point in points:
         made = _draft(suite, point, machine)
         if isinstance(made, Draft):
             drafts.append(made)
-        else:
+        elif len(problems) < _ENOUGH:
             problems += [Problem(written(point, found.path), found.message) for found in made]
+        else:
+            break
     if problems:
         raise suite_error(problems, suite.places)
     return drafts
@@ -66,19 +107,69 @@ def written(point: Point, path: Path_) -> Path_:
     return path
 
 
+def combinations(sweep: Mapping[str, Any], params: Collection[str] = ()) -> tuple[list[Point], list[Problem]]:
+    """Return the points of a validated sweep, the last field varying fastest, and what is wrong with it.
+
+    `params` are the parameters of the suite's workload.
+    """
+    points_of = [_dimension(name, values, params) for name, values in sweep.items() if values]
+    problems = _problems(points_of, params)
+    count = math.prod(len(points) for points in points_of)
+    if count > MOST_CASES:
+        problems.append(Problem(("sweep",), f"asks for {count} cases; at most {MOST_CASES} are possible"))
+    if problems:
+        return [], problems
+    return [tuple(itertools.chain(*parts)) for parts in itertools.product(*points_of)], []
+
+
+def _dimension(name: str, values: Any, params: Collection[str]) -> Sequence[Point]:
+    def setting(name: str, value: Any, *place: str | int) -> Setting:
+        return Setting(field=full_name(name, params) or "", value=value, written=("sweep", *place))
+
+    if name == "cases":
+        return [
+            tuple(setting(field, value, "cases", index, field) for field, value in case.items())
+            for index, case in enumerate(values)
+        ]
+    if name == "zip":
+        columns = [
+            [setting(field, value, "zip", field, index) for index, value in enumerate(items)]
+            for field, items in values.items()
+        ]
+        return list(zip(*columns, strict=True))
+    return [(setting(name, value, name, index),) for index, value in enumerate(values)]
+
+
+def _problems(points_of: Sequence[Sequence[Point]], params: Collection[str]) -> list[Problem]:
+    """Find names that are no field, and fields that are set in two ways."""
+    problems = []
+    owners: dict[str, tuple[int, str]] = {}
+    for dimension, points in enumerate(points_of):
+        for setting in itertools.chain(*points):
+            # The name of a field is the last text of its place: an index may follow it.
+            depth = max(place for place, part in enumerate(setting.written) if isinstance(part, str))
+            name, place = str(setting.written[depth]), setting.written[: depth + 1]
+            if not setting.field:
+                problems.append(Problem(place, f"is no field that can vary; {nearest_field(name, params)}"))
+            elif owners.setdefault(setting.field, (dimension, name)) != (dimension, name):
+                problems.append(Problem(place, f"{setting.field} is set in two ways"))
+    return problems
+
+
 def _draft(suite: Suite, point: Point, machine: Mapping[str, float]) -> Draft | list[Problem]:
     values = _values(suite, point)
     try:
-        fields = File.model_validate(values).model_dump()
-        problems = resolve(fields, machine)
-        if problems:
-            return problems
-        file = File.model_validate(values := fields)
+        fields = validate(values)
     except ValidationError as error:
         return found_by_pydantic(error, values)
-    source = place_of(written(point, ("data", "source")), suite.places)
-    folder = source.file.parent if source.file else Path()
-    return Draft(point=point, names=names_of(fields, machine), case=build(file, folder))
+    if problems := _resolve(fields, machine):
+        return problems
+    runs_program = bool(fields["workload"]["command"])
+    named = ("workload", "command") if runs_program else ("data", "source")
+    source = place_of(written(point, named), suite.places)
+    folder = suite.folder if source.file == suite.file else source.file.parent if source.file else Path()
+    case = _program_case(fields, folder) if runs_program else _case(fields, folder)
+    return Draft(point=point, names=_names_of(fields, machine), case=case)
 
 
 def _values(suite: Suite, point: Point) -> dict[str, Any]:
@@ -93,3 +184,124 @@ def _values(suite: Suite, point: Point) -> dict[str, Any]:
             holder = holder.setdefault(group, kinds)
         holder[last] = setting.value
     return values
+
+
+def _names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, Any]:
+    """Return the machine, the fields with their groups (`model.width`), and clear ones without (`width`)."""
+    short, absent = {}, () if fields["workload"]["command"] else ("workload",)
+    for name, full in SHORT.items():
+        holder, member = _holder(fields, full)
+        if holder is not fields and member in holder and not full.startswith(absent):
+            short[name] = holder[member]
+    groups = {name: fields[name] for name in VARIABLE if name not in (*BY_MEMBER, *absent)}
+    named = {f"{group}.{name}": value for group in BY_MEMBER for name, value in fields[group].items()}
+    return {**short, **groups, **named, **fields["workload"]["params"], **machine}
+
+
+def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Problem]:
+    """Put the values of formulas in their place, each after those that it reads; return what is wrong."""
+    while pending := _formulas(fields):
+        params = frozenset(fields["workload"]["params"])
+        ready = {f: text for f, text in pending.items() if not _reads(text, params) & pending.keys()}
+        if not ready:
+            circle = ", ".join(sorted(pending))
+            return [Problem(_path(field), f"goes in a circle: {circle} need each other") for field in pending]
+        names = _names_of(fields, machine)
+        problems = [found for field in ready for found in _compute(field, ready[field], fields, names)]
+        if problems:
+            return problems
+    return []
+
+
+def _compute(field: str, text: Formula, fields: dict[str, Any], names: Mapping[str, Any]) -> list[Problem]:
+    try:
+        value = evaluate(text[1:], names)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return [Problem(_path(field), f"expression '{text[1:]}' gives {value!r}, not a number")]
+        holder, member = _holder(fields, field)
+        holder[member] = adapter(field).validate_python(int(value) if value == int(value) else value)
+    except UsageError as error:
+        return [Problem(_path(field), str(error))]
+    except ValidationError as error:
+        return found_by_pydantic(error, value, within=_path(field))
+    return []
+
+
+def _formulas(fields: Mapping[str, Any]) -> dict[str, Formula]:
+    """Return the fields that are still formulas, by dotted name."""
+    return {name: value for name, value in _flat(fields, "") if isinstance(value, Formula)}
+
+
+def _flat(fields: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    """Yield dotted names and values of all fields."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value
+
+
+def _holder(fields: Mapping[str, Any], field: str) -> tuple[Any, str]:
+    """Return the group that a dotted field is in, and what it is called there."""
+    *groups, member = field.split(".")
+    return functools.reduce(operator.getitem, groups, fields), member
+
+
+@functools.cache  # the cases of a sweep share it
+def _reads(text: str, params: frozenset[str]) -> set[str]:
+    return {full_name(name, params) or name for name in names_in(text[1:])}
+
+
+def _path(field: str) -> Path_:
+    return tuple(field.split("."))
+
+
+def _case(fields: Mapping[str, Any], folder: Path) -> Case:
+    """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
+    values = {name: fields[name] for name in fields_of(Case) if name in fields and name != "base"}
+    for name in ("model", "data"):
+        values[name] = {**_ABSENT.get((name, values[name]["kind"]), {}), **values[name]}
+    precision = dict(values["precision"])
+    values["model"]["dtype"], values["precision"] = precision.pop("type"), precision
+    if values["data"]["source"]:
+        values["data"]["source"] = _found(values["data"]["source"], folder)
+    if fields["scaling"] == "weak":  # which gives the batch of one replica
+        batch = fields["train"]["batch"] * fields["plan"]["dp"] * fields["plan"]["ep"]
+        values["train"] = {**values["train"], "batch": batch}
+    values["jitter"] = {**values["jitter"], "ranks": sorted({*values["jitter"]["ranks"]})}
+    for name, amount in (("inject", "delay"), ("jitter", "mean")):
+        if not values[name][amount]:  # so that healthy cases are equal
+            values[name] = {}
+    return from_dict(Case, _members(Case, {"suite": fields["name"], "label": "", **values}))
+
+
+def _program_case(fields: Mapping[str, Any], folder: Path) -> Case:
+    """Return the case of a program, which trains nothing; its command names files relative to `folder`."""
+    values = {name: fields[name] for name in ("scaling", "ranks", "threads", "timing", "launch", "workload")}
+    workload = _members(Workload, values.pop("workload"))
+    figures = {name: _members(Figure, figure) for name, figure in workload["figures"].items()}
+    known = _members(Case, {"suite": fields["name"], "label": "", **values})
+    case = from_dict(Case, {**known, "workload": {**workload, "figures": figures}})
+    return with_program(case, folder)
+
+
+def _members(group: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names that the members of a group have, with units."""
+    fields, found = fields_of_any_kind(group), {}
+    for name, value in values.items():
+        field = fields.get(name)  # none of `dtype`, which a suite has elsewhere
+        inner = field.group if field and not field.by_name else None
+        found[field.member if field else name] = _members(inner, value) if inner else value
+    return found
+
+
+def _found(source: str, folder: Path) -> str:
+    """Make a path absolute, since the job may run elsewhere; a name that is nearly a known one stays."""
+    source = os.path.expanduser(source)  # noqa: PTH111 - leaves the home of an unknown user as it is
+    if source == _STDLIB or Path(source).is_absolute():
+        return source
+    path = (folder / source).absolute()
+    if path.exists():
+        return str(path)
+    misspelt = difflib.get_close_matches(source, [_STDLIB], cutoff=0.8)
+    return source if misspelt else str(Path(glob.escape(str(folder.absolute())), source))

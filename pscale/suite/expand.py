@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pscale.errors import SuiteError, UsageError
+from pscale.errors import UsageError
 from pscale.expressions import condition
 from pscale.suite.check import check
 from pscale.suite.document import Path_
 from pscale.suite.draft import Draft, drafts_of
 from pscale.suite.fields import INJECTED
 from pscale.suite.label import DEGREES, labels, with_injected
-from pscale.suite.problems import Problem, suite_error
-from pscale.suite.suite import Expansion, Expectation, Suite
+from pscale.suite.load import Expansion, Expectation, Suite
 
 
 def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) -> Expansion:
@@ -27,7 +26,7 @@ def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) 
     drafts = _labelled(suite, drafts_of(suite, machine))
     drafts = _without_excluded(suite, drafts, machine)
     drafts = _with_base(suite, drafts)
-    drafts = _selected(drafts, only)
+    drafts = selected(drafts, only)
     expect = _expectations(suite, drafts)
     check(suite, drafts, machine)
     return Expansion(cases=tuple(draft.case for draft in drafts), expect=expect)
@@ -38,7 +37,7 @@ def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
     swept = [s.field for draft in drafts for s in draft.point if not s.field.startswith(INJECTED)]
     fields = dict.fromkeys(["ranks", "threads", *swept])
     if fields.keys() & {*DEGREES} and len({draft.case.ranks for draft in drafts}) == 1:
-        fields |= dict.fromkeys(DEGREES)  # those that are the rest tell products of so many ranks apart too
+        fields |= dict.fromkeys(DEGREES)  # those that are the rest distinguish products of so many ranks too
     texts = labels([{field: draft.value(field) for field in fields} for draft in drafts])
     said = with_injected(texts, [draft.case.injected for draft in drafts])
     named = [
@@ -53,16 +52,13 @@ def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
             what = f"'{draft.case.label}' twice"
             if first.case.label != draft.case.label:
                 what = f"'{first.case.label}' and '{draft.case.label}', which are the same work"
-            raise _duplicates(suite, what)
+            raise suite.error(("sweep",), f"has duplicates: {what}")
     called = Counter(draft.case.label for draft in unique.values())
     for label, count in called.items():
         if count > 1:
-            raise _duplicates(suite, f"{count} cases called '{label}', whose numbers differ too little")
+            message = f"has duplicates: {count} cases called '{label}', whose numbers differ too little"
+            raise suite.error(("sweep",), message)
     return list(unique.values())
-
-
-def _duplicates(suite: Suite, what: str) -> SuiteError:
-    return suite_error([Problem(("sweep",), f"has duplicates: {what}")], suite.places)
 
 
 def _without_excluded(suite: Suite, drafts: list[Draft], machine: Mapping[str, float]) -> list[Draft]:
@@ -72,7 +68,7 @@ def _without_excluded(suite: Suite, drafts: list[Draft], machine: Mapping[str, f
     if not kept:
         here = ", ".join(f"{name} {value:g}" for name, value in machine.items())
         message = f"leaves out all {len(drafts)} cases on this machine ({here}); let one remain"
-        raise suite_error([Problem(("exclude",), message)], suite.places)
+        raise suite.error(("exclude",), message)
     return kept
 
 
@@ -90,11 +86,12 @@ def _with_base(suite: Suite, drafts: list[Draft]) -> list[Draft]:
         if count > 1:
             problem = f"'{text}' holds for {count} cases" + (f" of the series '{series}'" if series else "")
     if problem:
-        raise suite_error([Problem(("base",), f"{problem}; expected one of a series")], suite.places)
+        raise suite.error(("base",), f"{problem}; expected one of a series")
     return marked
 
 
-def _selected(drafts: list[Draft], only: str | None) -> list[Draft]:
+def selected(drafts: list[Draft], only: str | None) -> list[Draft]:
+    """Return the drafts for which a condition holds; raises UsageError if there is none."""
     if only is None:
         return drafts
     try:
@@ -126,4 +123,4 @@ def _holds(suite: Suite, text: str, draft: Draft, path: Path_) -> bool:
     try:
         return condition(text, draft.names)
     except UsageError as error:
-        raise suite_error([Problem(path, str(error))], suite.places) from None
+        raise suite.error(path, str(error)) from None

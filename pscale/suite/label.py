@@ -1,4 +1,4 @@
-"""What tells the cases of a suite apart, in words."""
+"""Labels of cases: what distinguishes them, in words."""
 
 from __future__ import annotations
 
@@ -6,38 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pscale import config
-from pscale.suite.schema.plan import AXES, GRID, Matrix, Plan, Precision
+from pscale.config import Matrix, Plan
+from pscale.config.axes import GRID_AXES, PLAN_AXES
+from pscale.suite.fields import field_at, fields_of
+from pscale.suite.file import Precision
 
 Values = Mapping[str, Any]  # of one case, by the dotted names of the fields that a sweep sets
 
-_GRID = tuple(f"plan.matrix.{name}" for name in GRID)
-DEGREES = (*(f"plan.{axis}" for axis in AXES), *_GRID)
-_PLAN = (  # in the order in which a plan reads well
-    *(f"plan.{name}" for name in Plan.model_fields),
-    *(f"plan.matrix.{name}" for name in Matrix.model_fields),
+DEGREES = (*(f"plan.{axis}" for axis in PLAN_AXES), *(f"plan.matrix.{axis}" for axis in GRID_AXES))
+_PLAN = (  # in the order of the declaration, an axis before its options
+    *(f"plan.{name}" for name in fields_of(Plan)),
+    *(f"plan.matrix.{name}" for name in fields_of(Matrix)),
 )
-_PRECISION = tuple(f"precision.{name}" for name in Precision.model_fields)
-_NEUTRAL = {  # what goes without saying
-    **dict.fromkeys(DEGREES, 1),
-    "plan.zero": 0,
-    "plan.shard": 0,
-    "plan.reshard_after_forward": True,
-    "plan.sp": False,
-    "plan.virtual_stages": 1,
-    "plan.checkpoint": "none",
-    "plan.compression": "none",
-    "plan.offload": "none",
-    "precision.reduce": config.Precision.reduce,
-    "precision.loss_scale": config.Precision.loss_scale,
-    "precision.initial_scale": config.Precision.initial_scale,
-}
-_AXES = {  # options that mean nothing where the axis has one rank
-    **dict.fromkeys(("plan.sp", "plan.embedding"), ("plan.tp",)),
-    **dict.fromkeys(("plan.schedule", "plan.virtual_stages"), ("plan.pp",)),
-    **dict.fromkeys(("plan.context", "plan.placement"), ("plan.cp",)),
-    "plan.matrix.algorithm": _GRID,
-}
+_PRECISION = tuple(f"precision.{name}" for name in fields_of(Precision))
 
 
 def labels(cases: Sequence[Values]) -> list[tuple[str, str]]:
@@ -93,7 +74,7 @@ def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
 def _said(names: Sequence[str], values: Values) -> list[str]:
     """Return the names without those of a group that say nothing, as long as others of it remain."""
     meant = [name for name in names if _means_something(name, names, values)]
-    said = {name for name in meant if name not in _NEUTRAL or values[name] != _NEUTRAL[name]}
+    said = {name for name in meant if not _omitted(name, values[name])}
     for group in (_PLAN, _PRECISION):
         if said.isdisjoint(group):
             said.update(name for name in meant if name in group)
@@ -102,8 +83,19 @@ def _said(names: Sequence[str], values: Values) -> list[str]:
 
 def _means_something(name: str, names: Sequence[str], values: Values) -> bool:
     """Tell whether an option has an axis to be of; one that does not vary has ranks."""
-    degrees = [values[axis] for axis in _AXES.get(name, ()) if axis in names]
+    group, field = name.rpartition(".")[0], field_at(name)
+    axes = [f"{group}.{axis}" for axis in (field.special.axes if field else ())]
+    degrees = [values[axis] for axis in axes if axis in names]
     return not degrees or any(degree != 1 for degree in degrees)
+
+
+def _omitted(name: str, value: Any) -> bool:
+    """Tell whether a plan or a precision has the default of a field, and labels omit that."""
+    field = field_at(name)
+    if field is None or name not in _PLAN + _PRECISION or value != field.job_default:
+        return False
+    usual = value == "none" or (not isinstance(value, str) and not field.unit)
+    return usual if field.special.omitted is None else field.special.omitted
 
 
 def _label(varying: Sequence[str], series: Sequence[str], said: Sequence[str], values: Values) -> str:
@@ -116,7 +108,8 @@ def _text(names: Sequence[str], values: Values) -> str:
 
 
 def _part(name: str, value: Any) -> str:
-    last = name.rpartition(".")[2]
+    last, field = name.rpartition(".")[2], field_at(name)
+    named = field is None or field.special.named  # a variable of the environment is no field
     if name in ("ranks", "threads"):
         return f"{value} {name if value != 1 else name.removesuffix('s')}"
     if isinstance(value, bool):
@@ -124,13 +117,8 @@ def _part(name: str, value: Any) -> str:
         return on if value else off
     if isinstance(value, float):
         return f"{last} {value:.10g}" if value.is_integer() else f"{last} {value:g}"
-    if isinstance(value, str) and value != "none" and not _needs_its_name(name):
+    if isinstance(value, str) and value != "none" and not named:
         return value  # such as a reduction or a loading mode: clear without the name of its field
-    if name in ("plan.bucket", "plan.offload_chunk", "model.message") and value % 1024 == 0:
+    if value and field and field.unit == "bytes" and value % 1024 == 0:
         return f"{last} {value >> 10} KiB" if value % (1 << 20) else f"{last} {value >> 20} MiB"
     return f"{last} {'none' if value is None else value}"
-
-
-def _needs_its_name(name: str) -> bool:
-    named = ("plan.embedding", "plan.offload", "precision.reduce", "precision.loss_scale")
-    return name in named or name.startswith("launch.env.")

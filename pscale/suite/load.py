@@ -2,28 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
-
-from pscale.errors import SuiteError
-from pscale.suite.document import Document, read_document
+from pscale.config import Case
+from pscale.config.choices import Scaling
+from pscale.errors import SuiteError, UsageError
+from pscale.metrics import METRICS
+from pscale.shipped import suite_file
+from pscale.suite.document import Document, Path_, Place, read_document
 from pscale.suite.fields import BY_MEMBER
-from pscale.suite.override import merged, overridden
-from pscale.suite.problems import found_by_pydantic, suite_error
-from pscale.suite.schema.file import File
+from pscale.suite.file import Expect, References
+from pscale.suite.override import overridden
+from pscale.suite.problems import Problem, nearest, place_of, suite_error, validated
 from pscale.suite.site import Site
-from pscale.suite.suite import Auto, Suite
 
-# With fewer launches an interval is narrow by chance too often: launching until it was narrow would leave
+# With fewer launches an interval is narrow by chance too often: launching until it was narrow would leave far
 # less than 95 % of the intervals with the truth in them, as simulations show.
-FEWEST_AUTO = 5
+FEWEST_AUTO = 6
 
 
-def load_suite(path: Path, overrides: Sequence[str] = (), site: Site | None = None) -> Suite:
+@dataclass(frozen=True, kw_only=True)
+class Expectation(Expect):
+    """A demand of a suite, with the ids of the cases that it is about."""
+
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto:
+    """Launches until figures are precise: `precision` is half of their interval over their value."""
+
+    precision: float
+    most: int  # launches of a case
+    least: int = FEWEST_AUTO  # before precision counts
+    budget_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expansion:
+    """What a suite asks for on a machine: its cases, and what it expects of them."""
+
+    cases: tuple[Case, ...]
+    expect: tuple[Expectation, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """One experiment, validated; `expand` makes its cases.
+
+    `given` is the file as written; `resolved` has what it extends, overrides and defaults filled in, as JSON
+    can hold it; `values` is the same without defaults, and `places` says where each was written.
+    """
+
+    name: str
+    title: str
+    scaling: Scaling
+    given: str
+    resolved: dict[str, Any]
+    repeat: int  # launches of each case; with `auto` the fewest that it has for certain
+    auto: Auto | None
+    file: Path
+    folder: Path  # where files are that it names
+    values: dict[str, Any] = field(repr=False)
+    places: Mapping[Path_, Place] = field(repr=False)
+
+    def error(self, path: Path_, message: str) -> SuiteError:
+        """Return the error that says what is wrong at `path`, with the line that was written there."""
+        return suite_error([Problem(path, message)], self.places)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceFile:
+    """The entries of a file, each as `expect:` of a suite has them; `suite` is empty if it names none."""
+
+    file: Path
+    suite: str
+    entries: tuple[Mapping[str, Any], ...]
+    places: Mapping[Path_, Place]
+
+    def place(self, entry: int) -> str:
+        """Return file, line and field of an entry, for messages."""
+        line = place_of(("expect", entry), self.places).line
+        return f"{self.file}:{line}: expect[{entry}]"
+
+
+def load_suite(
+    path: Path, overrides: Sequence[str] = (), site: Site | None = None, folder: Path | None = None
+) -> Suite:
     """Read a suite with all that it extends, above a site's profile; apply overrides such as `width=256`.
+
+    What the file itself names is looked for in `folder`, by default that of the file.
 
     Raises SuiteError that lists everything wrong, each with file, line, field and what would be right.
     """
@@ -32,22 +103,51 @@ def load_suite(path: Path, overrides: Sequence[str] = (), site: Site | None = No
         document = site.below(document)
     for override in overrides:
         document = overridden(document, override)
-    try:
-        file = File.model_validate(document.values)
-    except ValidationError as error:
-        raise suite_error(found_by_pydantic(error, document.values), document.places) from None
+    fields = validated(document.values, document.places)
+    if problems := list(_expect_problems(fields)):
+        raise suite_error(problems, document.places)
+    auto = _auto(fields) if fields["repeat"] == "auto" else None
     return Suite(
-        name=file.name,
-        title=file.title,
-        scaling=file.scaling,
+        **{name: fields[name] for name in ("name", "title", "scaling")},
         given=document.text,
-        resolved=file.model_dump(exclude={"extends"}),
-        repeat=min(FEWEST_AUTO, file.max_repeats) if file.repeat == "auto" else file.repeat,
-        auto=Auto(precision=file.known_to, most=file.max_repeats) if file.repeat == "auto" else None,
+        resolved={name: value for name, value in fields.items() if name != "extends"},
+        repeat=fields["repeat"] if auto is None else 1 if auto.budget_s else auto.least,
+        auto=auto,
         file=path,
+        folder=path.parent if folder is None else folder,
         values=document.values,
         places=document.places,
     )
+
+
+def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong with the metrics of `expect`, which may be figures of the workload."""
+    figures = fields["workload"]["figures"]
+    for place, entry in enumerate(fields["expect"]):
+        name, unit = entry["metric"], entry["unit"]
+        if name not in METRICS and name not in figures:
+            message = f"'{name}' is not possible; {nearest(name, [*METRICS, *figures])}"
+            yield Problem(("expect", place, "metric"), message)
+        elif name in figures and unit not in (None, figures[name]["unit"]):
+            message = f"{name} is not measured in '{unit}'; expected '{figures[name]['unit']}', or no unit"
+            yield Problem(("expect", place, "unit"), message)
+    for name in figures:
+        if name in METRICS:
+            yield Problem(("workload", "figures", name), "is the name of a metric; expected another name")
+
+
+def _auto(fields: Mapping[str, Any]) -> Auto:
+    most = fields["max_repeats"]
+    least = min(FEWEST_AUTO, most)
+    return Auto(precision=fields["known_to"], most=most, least=least, budget_s=fields["budget"])
+
+
+def load_references(path: Path) -> ReferenceFile:
+    """Read a file of reference values; raises SuiteError with all that is wrong in it."""
+    document = read_document(path)
+    known = validated(document.values, document.places, References)
+    entries = tuple(known["expect"])
+    return ReferenceFile(file=path, suite=known["suite"], entries=entries, places=document.places)
 
 
 def _spelled_out(document: Document) -> Document:
@@ -66,8 +166,11 @@ def _with_bases(path: Path, extending: tuple[Path, ...]) -> Document:
     if not isinstance(base, str) or not base:
         return document  # `File` says what is wrong with it
     chain = (*extending, path.resolve())
-    found = path.parent / base
     place = document.places["extends",]
+    try:
+        found = suite_file(Path(base), beside=path.parent)
+    except UsageError as error:
+        raise SuiteError(str(error), file=path, line=place.line, field="extends") from None
     if found.resolve() in chain:
         names = " -> ".join(file.name for file in (*chain, found))
         raise SuiteError(f"goes in a circle: {names}", file=path, line=place.line, field="extends")
@@ -75,5 +178,4 @@ def _with_bases(path: Path, extending: tuple[Path, ...]) -> Document:
         raise SuiteError(f"there is no file '{found}'", file=path, line=place.line, field="extends")
     below = _with_bases(found, chain)
     inherited = {name: value for name, value in below.values.items() if name not in ("name", "extends")}
-    values = merged(inherited, document.values, whole=[("sweep",)])
-    return Document(values=values, places={**below.places, **document.places}, text=document.text)
+    return document.over(replace(below, values=inherited), whole=[("sweep",)])

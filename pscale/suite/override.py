@@ -1,42 +1,28 @@
-"""Values over others: a file over the one that it extends, an option of the command line over the file."""
+"""Options of the command line over a suite: `--set model.width=256`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from pscale.config import Model
 from pscale.errors import SuiteError
-from pscale.suite.document import Document, Path_, Place, dotted, read_value
-from pscale.suite.fields import full_name
+from pscale.suite.document import Document, Path_, Place, dotted, merged, read_value
+from pscale.suite.fields import fields_of, full_name, params_of
+from pscale.suite.file import File
 from pscale.suite.problems import nearest_field
-from pscale.suite.schema.file import File
-from pscale.suite.schema.work import DATA_OF, MODEL
+from pscale.suite.schema import DATA_OF
 
 _FIXED = ("name", "extends")
-
-
-def merged(
-    below: dict[str, Any], above: dict[str, Any], whole: Collection[Path_], path: Path_ = ()
-) -> dict[str, Any]:
-    """Put `above` over `below`, group by group except at the paths in `whole`.
-
-    Another kind of model or data starts afresh.
-    """
-    if "kind" in above and above["kind"] != below.get("kind"):
-        return above
-    values = {**below, **above}
-    for name in below.keys() & above.keys():
-        place = (*path, name)
-        if isinstance(below[name], dict) and isinstance(above[name], dict) and place not in whole:
-            values[name] = merged(below[name], above[name], whole, place)
-    return values
+_LONGEST_SHOWN = 100  # characters of an option in a message
 
 
 def overridden(document: Document, override: str) -> Document:
     """Apply an override such as `model.width=256`: groups merge, the sweep and its fields are replaced."""
     name, equals, text = override.partition("=")
-    option = f"--set {override}"
-    path = _path(name.strip(), document.values.get("sweep"))
+    option = f"--set {override if len(override) <= _LONGEST_SHOWN else override[:_LONGEST_SHOWN] + '...'}"
+    params = params_of(document.values)
+    path = _path(name.strip(), document.values.get("sweep"), params)
     if not equals or not all(path):
         raise SuiteError(f"{option}: expected field=value, as in --set model.width=256")
     _check(path, document, option)
@@ -53,27 +39,27 @@ def overridden(document: Document, override: str) -> Document:
     )
 
 
-def _path(name: str, sweep: Any) -> tuple[str, ...]:
+def _path(name: str, sweep: Any, params: Collection[str]) -> tuple[str, ...]:
     """Return where a name of the command line is in the file; names in a sweep have dots themselves."""
     for group in (("sweep", "zip"), ("sweep",)):
         prefix = f"{dotted(group)}."
         if name.startswith(prefix):
             field = name.removeprefix(prefix)
-            full = full_name(field)
+            full = full_name(field, params)
             written = [place for place in _swept(sweep) if place[:-1] == group]
-            same = [str(last) for *_, last in written if full and full_name(str(last)) == full]
+            same = [str(last) for *_, last in written if full and full_name(str(last), params) == full]
             return (*group, same[0] if same else field)
-    return tuple((full_name(name) or name).split("."))
+    return tuple((full_name(name, params) or name).split("."))
 
 
 def _check(path: tuple[str, ...], document: Document, option: str) -> None:
     if path[0] in _FIXED:
         raise SuiteError(f"{option}: '{path[0]}' cannot be overridden")
-    if len(path) == 1 and path[0] not in File.model_fields:
-        known = [name for name in File.model_fields if name not in _FIXED]
+    if len(path) == 1 and path[0] not in fields_of(File):
+        known = [name for name in fields_of(File) if name not in _FIXED]
         raise SuiteError(f"{option}: a suite has no such field; {nearest_field(path[0], known)}")
     for swept in _swept(document.values.get("sweep")):
-        if full_name(str(swept[-1])) == ".".join(path):
+        if full_name(str(swept[-1]), params_of(document.values)) == ".".join(path):
             raise SuiteError(f"{option}: '{dotted(swept)}' sets it too and would win; override that")
 
 
@@ -83,9 +69,9 @@ def _with_kind(above: dict[str, Any], values: Mapping[str, Any]) -> dict[str, An
     if isinstance(values.get(group), dict) or not isinstance(members, dict) or "kind" in members:
         return above
     model = values.get("model")
-    kind = str(model.get("kind")) if isinstance(model, dict) else MODEL.kind
-    default = {"model": MODEL, "data": DATA_OF.get(kind)}.get(group)
-    return {group: {"kind": default.kind, **members}} if default else above
+    kind = str(model.get("kind")) if isinstance(model, dict) else Model.kind
+    default = {"model": kind, "data": DATA_OF.get(kind)}.get(group)
+    return {group: {"kind": default, **members}} if default else above
 
 
 def _places(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,13 @@ from pydantic import ValidationError
 
 from pscale.errors import SuiteError
 from pscale.suite.document import Path_, Place, dotted
-from pscale.suite.fields import LEAVES, SHORT, groups
-from pscale.suite.schema.file import Expect, File
-from pscale.suite.schema.group import Group
+from pscale.suite.fields import LEAVES, SHORT, fields_at, fields_of, group_at, kinds_of
+from pscale.suite.file import File
+from pscale.suite.schema import validate
 
+_LONGEST_WORD = 100  # characters of one that is compared with others
+_SHOWN = 50  # problems in a message
+_MOST = 1000  # that are put into words: looking for what is meant takes time
 _LISTED = 30  # names in a hint: as many as the largest group has fields, and no screenful
 
 
@@ -37,23 +41,37 @@ def suite_error(problems: Iterable[Problem], places: Mapping[Path_, Place]) -> S
             field = f"{place.option}: {field}"
         text = str(SuiteError(problem.message, file=place.file, line=place.line, field=field))
         lines.add((str(place.file), place.line or 0, text))
-    return SuiteError("\n".join(text for *_, text in sorted(lines)))
+    texts = [text for *_, text in sorted(lines)]
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return SuiteError.of([*texts[:_SHOWN], *more])
 
 
-def found_by_pydantic(error: ValidationError, values: Any, top: type[Group] = File) -> list[Problem]:
-    """Say what is wrong with `values`, which the group `top` refused."""
+def found_by_pydantic(
+    error: ValidationError, values: Any, top: type = File, within: Path_ = ()
+) -> list[Problem]:
+    """Say what is wrong with `values`, which the group `top` refused; they are written at `within`."""
     problems = []
-    for found in error.errors(include_url=False):
-        path = _path(found["loc"], values)
+    for found in itertools.islice(error.errors(include_url=False), _MOST):
+        path = _path(found["loc"], values, top)
         field = (*path, "kind") if found["type"] == "union_tag_invalid" else path
-        problems.append(Problem(field, _message(found, path, values, top)))
+        problems.append(Problem((*within, *field), _message(found, path, values, top)))
     return problems
+
+
+def validated(
+    values: Mapping[str, Any], places: Mapping[Path_, Place], top: type = File, within: Path_ = ()
+) -> dict[str, Any]:
+    """Return the values of a group with all defaults; raises SuiteError with all that is wrong in them."""
+    try:
+        return validate(values, top)
+    except ValidationError as error:
+        raise suite_error(found_by_pydantic(error, values, top, within), places) from None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint at the known word that is meant, or at those that are known."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1)
+    near = difflib.get_close_matches(word[:_LONGEST_WORD], known, n=1)
     if near:
         return f"did you mean '{near[0]}'?"
     more = len(known) > _LISTED
@@ -76,82 +94,78 @@ def place_of(path: Path_, places: Mapping[Path_, Place]) -> Place:
     return Place()
 
 
-def _path(location: Path_, values: Any) -> Path_:
-    """Drop the kinds that pydantic puts between the fields of a union."""
+def _path(location: Path_, values: Any, top: type) -> Path_:
+    """Drop the kinds that pydantic puts between the fields of a union, and its mark of a key."""
     path: Path_ = ()
     for place, part in enumerate(location):
         if isinstance(part, int) or (isinstance(values, dict) and part in values):
             values = values[part]
             path = (*path, part)
-        elif place == len(location) - 1 and part not in _kinds(path):  # a field that is missing
-            path = (*path, part)
+        elif place == len(location) - 1 and part != "[key]" and part not in _kinds(path, top):
+            path = (*path, part)  # a field that is missing
     return path
 
 
-def _kinds(path: Path_) -> list[str]:
-    """Return the kinds of the union at `path`, if there is one."""
-    return [kind for kind in groups(str(path[0])) if kind] if len(path) == 1 else []
+def _kinds(path: Path_, top: type) -> list[str]:
+    """Return the kinds of the group at `path`, if it has any."""
+    group = group_at(_names(path), top)
+    return [kind for kind in kinds_of(group) if kind] if group else []
 
 
-def _message(found: Any, path: Path_, values: Any, top: type[Group]) -> str:
+def _names(path: Path_) -> list[str]:
+    return [part for part in path if isinstance(part, str)]
+
+
+def _message(found: Any, path: Path_, values: Any, top: type) -> str:
     kind, got, context = found["type"], found["input"], found.get("ctx", {})
-    if kind == "extra_forbidden":
-        return _unknown_field(path, values, top)
-    if kind in _SAY:
-        return _SAY[kind](got, context, path)
-    if kind in _EXPECTED:
-        return f"expected {_EXPECTED[kind].format(**context)}, got {_shown(got)}{_hint(kind, got)}"
-    return f"{found['msg']}, got {_shown(got)}"
+    match kind:
+        case "extra_forbidden":
+            text = _unknown_field(path, values, top)
+        case "union_tag_invalid":
+            tag = context["tag"]
+            text = f"unknown kind {_shown(tag)}; {nearest(str(tag), _kinds(path, top))}"
+        case "union_tag_not_found":
+            text = f"'kind' is missing; expected one of {', '.join(_kinds(path, top))}"
+        case "missing":
+            text = f"is missing; expected {_MISSING.get(str(path[-1]), 'a value')}"
+        case "literal_error":
+            choices = re.findall("'([^']*)'", context["expected"])
+            hint = nearest(str(got), choices) if choices else f"expected {context['expected']}"  # of numbers
+            text = f"{_shown(got)} is not possible; {hint}"
+        case "value_error":
+            text = str(context["error"])
+        case _ if kind in _EXPECTED:
+            text = f"expected {_EXPECTED[kind].format(**context)}, got {_shown(got)}{_hint(kind, got)}"
+        case _:
+            text = f"{found['msg']}, got {_shown(got)}"
+    return text
 
 
-def _unknown_field(path: Path_, values: Any, top: type[Group]) -> str:
+def _unknown_field(path: Path_, values: Any, top: type) -> str:
     if moved := _MOVED.get(dotted(path)):
         return moved
-    holder, known = "a suite" if top is File else "the file", list(top.model_fields)
-    if path[0] == "expect":
-        holder, known = "'expect'", list(Expect.model_fields)
-    elif len(path) > 1:
-        group = dotted(path[:-1])
-        kind = values[path[0]].get("kind", "")
-        known = list(groups(group)[kind].model_fields)
-        holder = f"'{group}'" + (f" of kind {kind}" if kind else "")
-        having = [other for other, fields in groups(group).items() if path[-1] in fields.model_fields]
-        if having:
+    *groups, name = _names(path)
+    group = group_at(groups, top) or top
+    said = values.get(groups[0], {}) if groups else {}
+    kind = said["kind"] if kinds_of(group) != ("",) else ""  # one that there is: pydantic has looked
+    holder = "a suite" if top is File else "the file"
+    if groups:
+        holder = f"'{'.'.join(groups)}'" + (f" of kind {kind}" if kind else "")
+        if having := list(fields_at([*groups, name], top)):
             holder += f", unlike that of kind {' or '.join(having)},"
-        elif leaf := SHORT.get(str(path[-1])):
+        elif leaf := SHORT.get(name):
             return f"{holder} has no such field; did you mean '{leaf}'?"
-    return f"{holder} has no such field; {nearest(str(path[-1]), known)}"
+    return f"{holder} has no such field; {nearest(name, fields_of(group, kind))}"
 
 
 _MOVED = {"model.dtype": "the type of a model's numbers is a field of the suite: `precision: float64`"}
 
 
-def _missing(_got: Any, _context: Any, path: Path_) -> str:
-    return "is missing; expected " + {
-        "scaling": "one of weak, strong, throughput",
-        "metric": "a metric of the report, such as efficiency",
-        "name": "a short name; the results' folder is named after it",
-    }.get(str(path[-1]), "a value")
-
-
-def _unknown_kind(_got: Any, context: Any, path: Path_) -> str:
-    return f"unknown kind {_shown(context['tag'])}; {nearest(str(context['tag']), _kinds(path))}"
-
-
-def _unknown_choice(got: Any, context: Any, _path: Path_) -> str:
-    choices = re.findall("'([^']*)'", context["expected"])
-    hint = nearest(str(got), choices) if choices else f"expected {context['expected']}"  # of numbers
-    return f"{_shown(got)} is not possible; {hint}"
-
-
-_SAY: dict[str, Callable[[Any, Any, Path_], str]] = {
-    "missing": _missing,
-    "union_tag_not_found": lambda _, __, path: (
-        f"'kind' is missing; expected one of {', '.join(_kinds(path))}"
-    ),
-    "union_tag_invalid": _unknown_kind,
-    "literal_error": _unknown_choice,
-    "value_error": lambda _, context, __: str(context["error"]),
+_MISSING = {
+    "scaling": "one of weak, strong, throughput",
+    "command": "a program with its arguments, such as './a.out {n}'",
+    "metric": "a metric of the report, such as efficiency",
+    "name": "a short name; the results' folder is named after it",
 }
 _FIELDS = "fields, as in {{name: value}}"
 _EXPECTED = {
@@ -160,7 +174,6 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "a text",
-    "string_too_short": "a text that is not empty",
     "list_type": "a list, such as [1, 2]",
     "dict_type": _FIELDS,
     "model_type": _FIELDS,

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Gt
-from pydantic import BeforeValidator, Field, ValidationError
-
-from pscale.errors import SuiteError, UsageError
-from pscale.suite.document import Document, Path_, Place, dotted, read_document
-from pscale.suite.override import merged
-from pscale.suite.quantities import duration_s
-from pscale.suite.schema.group import Group
-from pscale.suite.schema.launch import Launch
+from pscale.config import Launch
+from pscale.config.choices import Number
+from pscale.errors import UsageError
+from pscale.suite.document import Document, Path_, Place, read_document
+from pscale.suite.problems import validated
 
 FILE = "sites.yaml"
-_POLL_S = 30.0
-
-Interval = Annotated[
-    float, Gt(0), BeforeValidator(lambda value: duration_s(value) if isinstance(value, str) else value)
-]
+Count = Annotated[int, Number(ge=1, computed=False)]
 
 
-class Profile(Group):
+@dataclass(frozen=True, kw_only=True)
+class Profile:
     """One site: the hosts where it is meant, what a scheduler does not tell, defaults for `launch`."""
 
-    hosts: list[str] = Field(default_factory=list)
-    poll: Interval = _POLL_S
-    nodes: Annotated[int, Field(ge=1)] | None = None
-    cores_per_node: Annotated[int, Field(ge=1)] | None = None
+    hosts: tuple[str, ...] = ()  # patterns of their names
+    poll_s: Annotated[float, Number(gt=0, unit="s", computed=False)] = (
+        30.0  # between questions to the scheduler
+    )
+    nodes: Count | None = None
+    cores_per_node: Count | None = None
     launch: Launch = Launch()
 
 
@@ -42,7 +37,7 @@ class Site:
     """A profile in force; without a name there is none. `launch` holds what it says, as written."""
 
     name: str = ""
-    poll_s: float = _POLL_S
+    poll_s: float = Profile.poll_s
     nodes: int | None = None
     cores_per_node: int | None = None
     launch: Mapping[str, Any] = field(default_factory=dict)
@@ -50,15 +45,9 @@ class Site:
 
     def below(self, document: Document) -> Document:
         """Put the profile below a suite: what that says itself is left alone."""
-        said = document.values.get("launch", {})
-        if not self.launch or not isinstance(said, dict):
-            return document
-        launch = merged(dict(self.launch), said, whole=())
         places = {("launch", *path): place for path, place in self.places.items()}
-        return Document(
-            values={**document.values, "launch": launch},
-            places={**places, **document.places},
-            text=document.text,
+        return document.over(
+            Document(values={"launch": dict(self.launch)} if self.launch else {}, places=places)
         )
 
 
@@ -74,9 +63,9 @@ def find_site(name: str | None, folder: Path, host: str) -> Site:
             continue
         document = read_document(path)
         for site in document.values:
-            profile = _profile(document, site, path)
+            profile = validated(document.values[site], document.places, Profile, within=(site,))
             known.append(site)
-            if site == name or (name is None and any(fnmatch(host, pattern) for pattern in profile.hosts)):
+            if site == name or (name is None and any(fnmatch(host, pattern) for pattern in profile["hosts"])):
                 return _site(document, site, profile)
     if name is None:
         return Site()
@@ -90,30 +79,14 @@ def files(folder: Path) -> Sequence[Path]:
     return folder / FILE, Path(configuration) / "pscale" / FILE
 
 
-def _profile(document: Document, name: str, path: Path) -> Profile:
-    try:
-        return Profile.model_validate(document.values[name])
-    except ValidationError as error:
-        raise SuiteError("\n".join(_problems(document, name, path, error))) from None
-
-
-def _problems(document: Document, name: str, path: Path, error: ValidationError) -> Iterator[str]:
-    for found in error.errors(include_url=False):
-        place: Path_ = (name, *found["loc"])
-        known = next(place[:end] for end in range(len(place), 0, -1) if place[:end] in document.places)
-        text = found["msg"].removeprefix("Value error, ")
-        yield str(SuiteError(text, file=path, line=document.places[known].line, field=dotted(known)))
-
-
-def _site(document: Document, name: str, profile: Profile) -> Site:
-    written = document.values[name].get("launch", {})
+def _site(document: Document, name: str, profile: Mapping[str, Any]) -> Site:
     within = (name, "launch")
     return Site(
         name=name,
-        poll_s=profile.poll,
-        nodes=profile.nodes,
-        cores_per_node=profile.cores_per_node,
-        launch=written,
+        poll_s=profile["poll"],
+        nodes=profile["nodes"],
+        cores_per_node=profile["cores_per_node"],
+        launch=document.values[name].get("launch", {}),
         places={
             path[2:]: place for path, place in document.places.items() if path[:2] == within and path[2:]
         },

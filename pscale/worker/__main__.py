@@ -8,29 +8,40 @@ _started = time.perf_counter()
 
 import sys  # noqa: E402
 
-from pscale.without import forbid  # noqa: E402
+from pscale.import_guard import forbid  # noqa: E402
 
 forbid("pandas")  # pyarrow imports it where it can, though the job has no use for it: 0.3 s a launch
 
-import traceback  # noqa: E402
 from pathlib import Path  # noqa: E402
+
+from pscale.blas import forwarding  # noqa: E402
+from pscale.blas.installed import BlasError  # noqa: E402
+
+_no_blas: BlasError | None = None
+if __name__ == "__main__":
+    try:
+        forwarding.use_as_case(Path(sys.argv[1], "case.json"))  # while NumPy is not loaded
+    except BlasError as error:
+        _no_blas = error
+
+import traceback  # noqa: E402
 from types import TracebackType  # noqa: E402
 
+from pscale.dtypes import is_16_bit  # noqa: E402
 from pscale.errors import PscaleError  # noqa: E402
 from pscale.mesh import grid  # noqa: E402
-from pscale.number import narrow  # noqa: E402
 from pscale.parallel.ranks import GROUPS  # noqa: E402
-from pscale.results.files import write_json  # noqa: E402
-from pscale.worker import collect, job, late, observe  # noqa: E402
+from pscale.results.documents import write_json  # noqa: E402
+from pscale.step_counter import StepCounter  # noqa: E402
+from pscale.worker import collect, delay_injection, job  # noqa: E402
 from pscale.worker.clock import ClockError  # noqa: E402
-from pscale.worker.computing import use_kernels  # noqa: E402
-from pscale.worker.order import Order  # noqa: E402
+from pscale.worker.environment import software, use_kernels  # noqa: E402
 from pscale.worker.recorder import Recorder  # noqa: E402
 
 _imported = time.perf_counter()
 
 from pscale.mesh import mpi  # noqa: E402 - importing mpi4py.MPI calls MPI_Init, timed apart
-from pscale.worker.watch import watching  # noqa: E402 - knows the calls of MPI
+from pscale.worker.watchdog import watchdog  # noqa: E402 - knows the calls of MPI
 
 
 class WrongWorldError(PscaleError):
@@ -39,34 +50,40 @@ class WrongWorldError(PscaleError):
 
 def main(folder: Path) -> None:
     """Run the case that is described in `folder` and leave its results there."""
-    timeline = job.Timeline(parts={"import_s": _imported - _started})
+    timeline = job.StartupTimes(parts={"import_s": _imported - _started})
     timeline.parts["mpi_init_s"] = time.perf_counter() - _imported
-    order = Order.read(folder)
+    spec = job.JobSpec.read(folder)
+    if _no_blas:
+        raise _no_blas
     comm, library = mpi.world(), mpi.library()
-    if comm.size != order.case.ranks:
+    if comm.size != spec.case.ranks:
         raise WrongWorldError(
-            f"asked for one world of {order.case.ranks} ranks, this process is in one of {comm.size}: the "
+            f"asked for one world of {spec.case.ranks} ranks, this process is in one of {comm.size}: the "
             f"launcher does not belong to the MPI that mpi4py loads ({library['library']}); "
             "`pscale doctor` says which are found"
         )
     if comm.rank == 0:
         (folder / "born").touch()  # the launcher has done its part: what goes wrong now is the case's fault
-    case = order.case
-    use_kernels(case.launch.kernels, case.threads, narrow=narrow(case.model.dtype))
+    case = spec.case
+    use_kernels(case.launch.kernels, case.threads, narrow=is_16_bit(case.model.dtype))
     sizes = case.plan.sizes
     spans = grid.groups(sizes, (*GROUPS, tuple(sizes)) if case.timing.pace else GROUPS)
-    names, measures = [grid.axis_name(span) for span in spans], order.task != "verify"
-    recorder = late.recorder(order.case, names, comm.rank, order.repeat) if measures else Recorder(names)
+    names, measures = [grid.axis_name(span) for span in spans], spec.task != "verify"
+    recorder = (
+        delay_injection.recorder(spec.case, names, comm.rank, spec.repeat) if measures else Recorder(names)
+    )
+    if comm.rank == 0 and (counter := StepCounter.open(spec.counter)):
+        recorder.on_step = counter.add
     mesh = mpi.MpiMesh(comm, sizes, spans, recorder, mpi.nodes(comm))
-    with watching(recorder, mesh, order.folder, order.case.launch.hang_after_s):
+    with watchdog(recorder, mesh, spec.folder, spec.case.launch.hang_after_s):
         if not measures:
             from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs
 
-            verify(order, mesh, recorder)
+            verify(spec, mesh, recorder)
             return
-        result = job.run(order, mesh, recorder, timeline)
+        result = job.run(spec, mesh, recorder, timeline)
         axes = [mesh.axis(*span) for span in spans]
-        collect.collect(order, mesh, axes, result, {"mpi": library, **observe.software()})
+        collect.collect(spec, mesh, axes, result, {"mpi": library, **software()})
 
 
 def _report_and_abort(folder: Path) -> None:
@@ -75,12 +92,12 @@ def _report_and_abort(folder: Path) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         rank = mpi.world_axis().rank
         text = "".join(traceback.format_exception(kind, error, trace))
-        mistake = isinstance(error, PscaleError)
+        of_user = isinstance(error, PscaleError)
         failure = {
             "rank": rank,
-            "status": "invalid" if isinstance(error, (WrongWorldError, ClockError)) else "failed",
-            "message": str(error) if mistake else traceback.format_exception_only(kind, error)[-1].strip(),
-            "traceback": "" if mistake else text,
+            "status": "invalid" if isinstance(error, (WrongWorldError, ClockError, BlasError)) else "failed",
+            "message": str(error) if of_user else traceback.format_exception_only(kind, error)[-1].strip(),
+            "traceback": "" if of_user else text,
             "unix_s": time.time(),
         }
         sys.stderr.write(text)

@@ -1,4 +1,4 @@
-"""One clock for all ranks, and how wrong it may be.
+"""One clock for all ranks, and its error bound.
 
 Ranks of a node read the same clock. Across nodes the first rank of each asks another for the time, many
 times: the answer was given between question and receipt, so every round trip bounds from both sides how far
@@ -72,12 +72,12 @@ class Clock:
 _OWN = Clock(before=Offset(at_ns=0, ahead_ns=0, bound_ns=0), after=Offset(at_ns=1, ahead_ns=0, bound_ns=0))
 
 
-def meet(mesh: Mesh, now: Now, *, last: bool = False) -> Offset | None:
-    """Let the first ranks of all nodes compare their clocks; collective.
+def compare(mesh: Mesh, now: Now, *, last: bool = False) -> Offset | None:
+    """Compare the clocks of the first ranks of all nodes; collective.
 
     Returns how far the clock of the node's parent in the tree is ahead; None on ranks that did not ask. The
-    `last` meeting goes from the leaves to the root, so that the offsets of a parent enclose in time those of
-    its children.
+    `last` comparison goes from the leaves to the root, so that the offsets of a parent enclose in time those
+    of its children.
     """
     leaders = [mesh.nodes.index(node) for node in range(1 + max(mesh.nodes))]
     if mesh.world.rank not in leaders:
@@ -93,7 +93,7 @@ def meet(mesh: Mesh, now: Now, *, last: bool = False) -> Offset | None:
 
 
 def agree(mesh: Mesh, before: Offset | None, after: Offset | None) -> Clock:
-    """Return this rank's way to the clock of rank 0, from what the two meetings found; collective."""
+    """Return this rank's way to the clock of rank 0, from what the two comparisons found; collective."""
     count = 1 + max(mesh.nodes)
     if count == 1:
         return _OWN
@@ -172,7 +172,7 @@ def backwards_ns(rows: Mapping[str, Times]) -> int:
     those of phases before that of their step: its `enter` was read before all of them. A phase begins where
     the one before it ended, the first with its step. What a thread of its own did has no place among them.
     """
-    own = rows["kind"] != Kind.MOVED
+    own = rows["kind"] != Kind.IO_DONE
     rows = {name: rows[name][own] for name in ("kind", "enter", "leave")}
     kind, place = rows["kind"], np.arange(len(rows["kind"]))
     is_step, is_phase = kind == Kind.STEP, kind == Kind.PHASE

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
+from typing import Protocol
 
 import numpy as np
 
 from pscale.mesh.axis import Mesh
+from pscale.simulator.program import Rows
 from pscale.worker import clock
 from pscale.worker.clock import Clock
-from pscale.worker.observe import Usage, usage
-from pscale.worker.pace import Pauses
 from pscale.worker.recorder import Recorder
-from pscale.worker.resident import peak_resident_bytes, reset_peak
-from pscale.worker.trainer import Trainer
-from pscale.worker.waits import Rows
+from pscale.worker.usage import Usage, peak_resident_bytes, reset_peak, usage
+from pscale.worker.work_quantum import Pauses
 
 _BATCHES, _CALLS = 16, 125  # a batch takes a tenth of a millisecond, in which a rank is seldom interrupted
+
+
+class Steps(Protocol):
+    """What runs steps and records them: a trainer."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Return what it is recorded by."""
+        ...
+
+    def step(self, index: int, meet: Callable[[], None] | None = None) -> None:
+        """Run a step; last of all, `meet`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +48,13 @@ class Measured:
     before: Usage
     after: Usage
     peak_rss_bytes: int
-    peak_of_steps: bool  # else of the process's life: the system keeps no other
-    paces_s: list[float] | None  # by step: what a fixed piece of work took beside it, on the slowest rank
+    peak_rss_of_steps: bool  # else of the process's life: the system keeps no other
+    work_quantum_s: (
+        list[float] | None
+    )  # by step: what a fixed piece of work took beside it, on the slowest rank
 
 
-def warm_up(trainer: Trainer, steps: int) -> None:
+def warm_up(trainer: Steps, steps: int) -> None:
     """Run the steps that no figure includes; the last one shows how many rows a step needs."""
     record = trainer.recorder
     for index in range(steps):
@@ -48,7 +63,7 @@ def warm_up(trainer: Trainer, steps: int) -> None:
         trainer.step(index)
 
 
-def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int, *, pace: bool = False) -> Measured:
+def measure(trainer: Steps, mesh: Mesh, first: int, steps: int, *, pace: bool = False) -> Measured:
     """Run and record `steps` steps from index `first`; steps are numbered from 0 in the rows.
 
     With `pace` there are pauses before, between and after the steps, in which it is measured. No figure
@@ -58,7 +73,7 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int, *, pace: bool 
     record.reserve(2 * max(len(record), 16) * steps)
     pauses = Pauses(mesh, record) if pace else None
     mesh.world.barrier()
-    opening = clock.meet(mesh, record.now)
+    opening = clock.compare(mesh, record.now)
     mesh.world.barrier()
     record.enabled = True
     of_steps = reset_peak()
@@ -72,9 +87,9 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int, *, pace: bool 
     end_ns, after = record.now(), usage()
     if pauses:
         pauses.take()
-    peak_bytes = peak_resident_bytes()  # before the notes are worked out, which takes memory as well
+    peak_bytes = peak_resident_bytes()  # before the events are evaluated, which takes memory too
     record.enabled = False
-    common = clock.agree(mesh, opening, clock.meet(mesh, record.now, last=True))
+    common = clock.agree(mesh, opening, clock.compare(mesh, record.now, last=True))
     rows = record.rows()
     rows["step"] -= first
     backwards_ns = clock.backwards_ns(rows)
@@ -82,10 +97,10 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int, *, pace: bool 
         times[:] = common(times)
     start_ns, end_ns = common.at(start_ns), common.at(end_ns)
     if pauses:
-        seamless = pauses.seamless(common)
+        without_pauses = pauses.removal(common)
         for times in (rows["enter"], rows["leave"]):
-            times[:] = seamless(times)
-        start_ns, end_ns = seamless.at(start_ns), seamless.at(end_ns)
+            times[:] = without_pauses(times)
+        start_ns, end_ns = without_pauses.at(start_ns), without_pauses.at(end_ns)
         after = pauses.less(after)
     return Measured(
         rows=rows,
@@ -96,12 +111,12 @@ def measure(trainer: Trainer, mesh: Mesh, first: int, steps: int, *, pace: bool 
         before=before,
         after=after,
         peak_rss_bytes=peak_bytes,
-        peak_of_steps=of_steps,
-        paces_s=pauses.paces_s() if pauses else None,
+        peak_rss_of_steps=of_steps,
+        work_quantum_s=pauses.quanta_s() if pauses else None,
     )
 
 
-def recording_ratio(trainer: Trainer, first: int, pairs: int) -> float | None:
+def recording_ratio(trainer: Steps, first: int, pairs: int) -> float | None:
     """Return step time with recording over without: `pairs` of steps in turn, the median of their ratios."""
     if not pairs:
         return None
@@ -121,7 +136,7 @@ def recording_ratio(trainer: Trainer, first: int, pairs: int) -> float | None:
 
 
 def recording_call_s() -> float:
-    """Return what noting one call costs, its two clock readings included: the median of batches."""
+    """Return what recording one call costs, its two clock readings included: the median of batches."""
     record = Recorder(["axis"])
     record.enabled = True
     record.reserve(_BATCHES * _CALLS)
@@ -130,6 +145,6 @@ def recording_call_s() -> float:
         start = perf_counter_ns()
         for _ in range(_CALLS):
             record.call("axis", "all_reduce", 8, perf_counter_ns(), perf_counter_ns())
-        record.make_rows()
+        record.pack()
         batches_ns.append(perf_counter_ns() - start)
     return float(np.median(batches_ns)) * 1e-9 / _CALLS

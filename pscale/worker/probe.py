@@ -1,8 +1,10 @@
-"""What the launcher asks, in processes of its own: each answer is one line of JSON on standard output.
+"""What the launcher asks in a process of its own: each answer is one line of JSON on standard output.
 
 python -m pscale.worker.probe blas --threads N    which BLAS, and how fast with N threads
 python -m pscale.worker.probe unmet               whether that BLAS will do for the case on standard input
 mpiexec -n N python -m pscale.worker.probe world  which MPI, and where its ranks may run
+
+The first two come after `python -m pscale.blas CHOICE -m`: NumPy has a BLAS from when it is loaded.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from pscale.config import Case, from_dict
 from pscale.nn import kernels
-from pscale.worker import observe
-from pscale.worker.computing import use_kernels
-from pscale.worker.gemm import measure_gemm
-from pscale.worker.require import has_openmp, unmet
+from pscale.nn.kernels import fused
+from pscale.worker.environment import affinity, blas, has_openmp, unmet, use_kernels
+from pscale.worker.roofline import measure_gemm
 
 _SECONDS = 0.3
 
@@ -29,9 +30,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m pscale.worker.probe", description=__doc__)
     questions = parser.add_subparsers(dest="question", required=True)
     questions.add_parser("world")
-    blas = questions.add_parser("blas")
-    blas.add_argument("--threads", type=int, default=1)
-    blas.add_argument("--size", type=int, default=1024)
+    of_blas = questions.add_parser("blas")
+    of_blas.add_argument("--threads", type=int, default=1)
+    of_blas.add_argument("--size", type=int, default=1024)
     questions.add_parser("unmet")
     asked = parser.parse_args(arguments)
     match asked.question:
@@ -48,11 +49,12 @@ def main(arguments: list[str]) -> None:
 def _blas(threads: int, size: int) -> dict[str, Any]:
     with threadpool_limits(threads, user_api="blas"):
         gemm = measure_gemm(size, "float32", _SECONDS)
-        found = observe.blas()
+        found = blas()
         use_kernels("auto", threads)
         return {
             **found,
             "kernels": kernels.current().name,
+            "kernels_obstacle": fused.obstacle(),
             "openmp": has_openmp(found),
             "gflops": gemm.gflops,
             "cores": gemm.cores,
@@ -60,14 +62,14 @@ def _blas(threads: int, size: int) -> dict[str, Any]:
 
 
 def _unmet(case: Case) -> dict[str, Any]:
-    return {"unmet": unmet(case.require, case.launch.omp, observe.blas())}
+    return {"unmet": unmet(case, blas())}
 
 
 def _world() -> dict[str, Any] | None:
     from pscale.mesh import mpi  # noqa: PLC0415 - starts MPI, which the other question does not need
 
     world = mpi.world_axis()
-    ranks = world.gather_objects({"rank": world.rank, "cpus": observe.affinity()})
+    ranks = world.gather_objects({"rank": world.rank, "cpus": affinity()})
     return {**mpi.library(), "size": world.size, "ranks": ranks} if ranks else None
 
 

@@ -1,7 +1,7 @@
-"""Notes of everything that happens in a step: phases and communication calls, as rows of integers.
+"""Events of a step, phases and communication calls above all, as rows of integers.
 
-Recording appends one note to a list: no I/O, no message. Between two steps the notes are packed as rows into
-memory that was set aside before. What the rows mean is worked out after the last step (`worker.waits`).
+Recording appends one tuple to a list: no I/O, no message. Between two steps the events are packed as rows
+into memory that was reserved before. What the rows mean is worked out after the last step (`worker.waits`).
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from pscale.results.events import ACTIONS, PHASES, VERBS, Kind
 
 FIELDS = ("kind", "step", "phase", "axis", "verb", "bytes", "request", "partner", "enter", "leave")
 _ROW = struct.Struct(f"{len(FIELDS)}q")
-_pack, _ROW_BYTES = _ROW.pack_into, _ROW.size
+_pack_into, _ROW_BYTES = _ROW.pack_into, _ROW.size
 _OUTSIDE = -1
 _RECENT_STEPS = 32
 _VERB = {name: number for number, name in enumerate(VERBS)}
 _ACTION = {name: number for number, name in enumerate(ACTIONS)}
-# Plain numbers are packed faster than members of an enumeration, and a note is taken inside a timed call.
-_STEP, _PHASE, _CALL, _ROOT, _POSTED, _POLLED, _FOUND, _COMPLETED, *_others = map(int, Kind)
-_COPIED, _INJECTED, _HANDED, _STALLED, _MOVED = _others
+# Plain numbers are packed faster than members of an enumeration, and a timed call records its own event.
+_STEP, _PHASE, _CALL, _ROOT, _POSTED, _POLLED, _POLLED_COMPLETE, _COMPLETED, *_others = map(int, Kind)
+_COPIED, _INJECTED, _IO_SUBMITTED, _IO_WAITED, _IO_DONE = _others
 _NO_ACTION = (_OUTSIDE, _OUTSIDE, _OUTSIDE)
 
 
 class Recorder:
-    """The notes of one rank on calls over the named `axes`. Switched off, it notes nothing.
+    """The events of one rank, of calls over the named `axes`. Disabled, it records none.
 
     `now` is the clock of the rank in ns; every time in the rows is what it said.
     """
 
-    # The data of a call have taken the caches, and what a note touches comes from far away: so it is no more
-    # than a tuple, and packed when that is near again.
+    # The data of a call have taken the caches, and what recording touches is far away: so an event is no
+    # more than a tuple, and packed when memory is near again.
     __slots__ = (
+        "_append",
         "_axis_numbers",
         "_durations_ns",
         "_end",
         "_ended",
+        "_events",
         "_in_step",
-        "_note",
-        "_notes",
         "_phase",
         "_requests",
         "_rows",
@@ -56,16 +56,18 @@ class Recorder:
         "axes",
         "enabled",
         "now",
+        "on_step",
     )
 
     def __init__(self, axes: Sequence[str], *, now: Callable[[], int] = perf_counter_ns) -> None:
         self.enabled = False
         self.axes, self.now = axes, now
+        self.on_step: Callable[[], None] | None = None  # called behind every step, whose time is without it
         self._axis_numbers = {name: number for number, name in enumerate(axes)}
         self._rows = bytearray(_ROW.size * 1024)
         self._end = 0
-        self._notes: list[tuple[int, ...]] = []  # since the last step
-        self._note = self._notes.append
+        self._events: list[tuple[int, ...]] = []  # since the last step
+        self._append = self._events.append
         self._step = self._phase = _OUTSIDE
         self._ended = 0  # when the last phase of the step did; before the first, when the step began
         self._requests: list[tuple[int, int]] = []  # axis and verb of every started call
@@ -73,28 +75,28 @@ class Recorder:
         self._in_step = False
 
     def reserve(self, rows: int) -> None:
-        """Forget all rows and set memory aside for `rows` of them."""
+        """Forget all rows and reserve memory for `rows` of them."""
         self._rows = bytearray(_ROW.size * rows)
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
         self._end = 0
-        self._notes.clear()
+        self._events.clear()
         self._requests.clear()
 
     def __len__(self) -> int:
-        return self._end // _ROW.size + len(self._notes)
+        return self._end // _ROW.size + len(self._events)
 
     def rows(self) -> dict[str, NDArray[np.int64]]:
-        """Return the rows noted so far, a column for each of FIELDS."""
-        self.make_rows()
+        """Return the rows recorded so far, a column for each of FIELDS."""
+        self.pack()
         table = np.frombuffer(self._rows[: self._end], np.int64).reshape(-1, len(FIELDS))
         return {name: table[:, i] for i, name in enumerate(FIELDS)}
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
-        """Note one step, from the first line of the block to its last."""
+        """Record one step, from the first line of the block to its last."""
         self._step, self._in_step = index, True
         enter = self._ended = self.now()
         yield
@@ -103,7 +105,9 @@ class Recorder:
             self._write(_STEP, _OUTSIDE, 0, enter, leave)
         self._durations_ns.append(leave - enter)
         self._in_step = False
-        self.make_rows()
+        self.pack()
+        if self.on_step:
+            self.on_step()
 
     def progress(self) -> tuple[int, ...]:
         """Return numbers that stay the same only while this rank gets nowhere."""
@@ -125,10 +129,10 @@ class Recorder:
         return self.axes[axis], VERBS[verb]
 
     def last_call(self) -> dict[str, int | str] | None:
-        """Return step, axis and verb of the last call that was noted; None if there is none."""
+        """Return step, axis and verb of the last call that was recorded; None if there is none."""
         packed = (_ROW.unpack_from(self._rows, end - _ROW.size) for end in range(self._end, 0, -_ROW.size))
-        for kind, step, _, axis, verb, *_ in chain(reversed(self._notes), packed):
-            if kind in {_CALL, _ROOT, _POSTED, _FOUND, _COMPLETED}:
+        for kind, step, _, axis, verb, *_ in chain(reversed(self._events), packed):
+            if kind in {_CALL, _ROOT, _POSTED, _POLLED_COMPLETE, _COMPLETED}:
                 return {"step": step, "axis": self.axes[axis], "verb": VERBS[verb]}
         return None
 
@@ -139,42 +143,42 @@ class Recorder:
     def call(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, root: bool = False
     ) -> None:
-        """Note a blocking call; `root` marks the rank that the others depend on."""
+        """Record a blocking call; `root` marks the rank that the others depend on."""
         if self.enabled:
             kind, of, which = _ROOT if root else _CALL, self._axis_numbers[axis], _VERB[verb]
             step, phase = self._step, self._phase
-            self._note((kind, step, phase, of, which, sent_bytes, _OUTSIDE, _OUTSIDE, enter, leave))
+            self._append((kind, step, phase, of, which, sent_bytes, _OUTSIDE, _OUTSIDE, enter, leave))
 
     def copied(self, axis: str, enter: int, leave: int) -> None:
-        """Note that data were arranged for an exchange."""
+        """Record that data were packed or unpacked for an exchange."""
         if self.enabled:
             self._write(_COPIED, self._axis_numbers[axis], _VERB["copy"], enter, leave)
 
     def injected(self, enter: int, leave: int) -> None:
-        """Note time that was burnt on purpose."""
+        """Record an injected delay."""
         if self.enabled:
             self._write(_INJECTED, _OUTSIDE, 0, enter, leave)
 
-    def handed(self, verb: str, size_bytes: int) -> None:
-        """Note that a read or write of a file was handed to the thread that does them."""
+    def io_submitted(self, verb: str, size_bytes: int) -> None:
+        """Record that a read or write of a file was submitted to the thread that does them."""
         if self.enabled:
             at = self.now()
-            self._write(_HANDED, _OUTSIDE, _VERB[verb], at, at, size_bytes)
+            self._write(_IO_SUBMITTED, _OUTSIDE, _VERB[verb], at, at, size_bytes)
 
-    def stalled(self, verb: str, enter: int, leave: int) -> None:
-        """Note that the step waited for one."""
+    def io_waited(self, verb: str, enter: int, leave: int) -> None:
+        """Record that the step waited for one."""
         if self.enabled:
-            self._write(_STALLED, _OUTSIDE, _VERB[verb], enter, leave)
+            self._write(_IO_WAITED, _OUTSIDE, _VERB[verb], enter, leave)
 
-    def moved(self, verb: str, size_bytes: int, enter: int, leave: int) -> None:
-        """Note when the thread did one; that may be long ago."""
+    def io_done(self, verb: str, size_bytes: int, enter: int, leave: int) -> None:
+        """Record when the thread did one; that may be long ago."""
         if self.enabled:
-            self._write(_MOVED, _OUTSIDE, _VERB[verb], enter, leave, size_bytes)
+            self._write(_IO_DONE, _OUTSIDE, _VERB[verb], enter, leave, size_bytes)
 
     def posted(
         self, axis: str, verb: str, sent_bytes: int, enter: int, leave: int, *, partner: int = _OUTSIDE
     ) -> int:
-        """Note that a call was started, to or from `partner` if with one rank; returns its number."""
+        """Record that a call was started, to or from `partner` if with one rank; returns its number."""
         requests, axis_number, verb_number = self._requests, self._axis_numbers[axis], _VERB[verb]
         number = len(requests)
         requests.append((axis_number, verb_number))
@@ -183,17 +187,17 @@ class Recorder:
         return number
 
     def polled(self, request: int, enter: int, leave: int) -> None:
-        """Note time spent asking whether a started call is complete."""
+        """Record a test that found a started call incomplete."""
         if self.enabled:
             self._write(_POLLED, *self._requests[request], enter, leave, 0, request)
 
-    def found(self, request: int, enter: int, leave: int) -> None:
-        """Note the question whose answer was that a started call is complete."""
+    def polled_complete(self, request: int, enter: int, leave: int) -> None:
+        """Record the test that found a started call complete."""
         if self.enabled:
-            self._write(_FOUND, *self._requests[request], enter, leave, 0, request)
+            self._write(_POLLED_COMPLETE, *self._requests[request], enter, leave, 0, request)
 
     def completed(self, request: int, enter: int, leave: int) -> None:
-        """Note the call from which on the rank relies on a started one."""
+        """Record the call from which on the rank relies on a started one."""
         if self.enabled:
             axis, verb = self._requests[request]
             self._write(_COMPLETED, axis, verb, enter, leave, 0, request)
@@ -209,18 +213,18 @@ class Recorder:
         request: int = _OUTSIDE,
         partner: int = _OUTSIDE,
     ) -> None:
-        self._note((kind, self._step, self._phase, axis, verb, sent_bytes, request, partner, enter, leave))
+        self._append((kind, self._step, self._phase, axis, verb, sent_bytes, request, partner, enter, leave))
 
-    def make_rows(self) -> None:
-        """Pack the notes as rows."""
+    def pack(self) -> None:
+        """Pack the events as rows."""
         end, needed = self._end, _ROW_BYTES * len(self)
         if needed > len(self._rows):  # more calls than the warm-up showed
             self._rows.extend(bytes(needed))
-        for note in self._notes:
-            _pack(self._rows, end, *note)
+        for event in self._events:
+            _pack_into(self._rows, end, *event)
             end += _ROW_BYTES
         self._end = end
-        self._notes.clear()
+        self._events.clear()
 
 
 class Phase:

@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Case, Plan
+from pscale.config.axes import BATCH_AXES
 from pscale.data import prepare
+from pscale.dtypes import is_16_bit, tolerance
 from pscale.mesh.axis import Mesh
-from pscale.mesh.solo import SoloMesh
+from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.param import Cut, Param
 from pscale.nn.routing import Tally
-from pscale.number import narrow, tolerance
-from pscale.parallel.offload import offloaded
 from pscale.parallel.strategies import calls
+from pscale.results.documents import write_json
 from pscale.results.events import VERBS, Kind
-from pscale.results.files import write_json
-from pscale.worker.choices import Following, Noting
-from pscale.worker.job import make_trainer
-from pscale.worker.order import Order
+from pscale.training.prediction import offloaded
+from pscale.training.trainer import Trainer
+from pscale.worker.job import JobSpec, make_trainer
 from pscale.worker.recorder import Recorder
-from pscale.worker.trainer import Trainer
+from pscale.worker.routing_replay import RoutingRecord, RoutingReplay
 
 LIMIT = 1e-12  # of a tensor's largest value
 
@@ -57,28 +57,28 @@ class Trained:
     weights: list[Part]
 
 
-def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
-    """Run the ordered case both ways and leave what differs in `result.json`; collective."""
-    case = order.case
-    rounds = narrow(case.model.dtype)
-    noting = Noting(case, mesh) if rounds and case.model.kind == "moe" else None
-    parallel = trained(case, mesh, recorder, order.folder, noting or as_it_likes)
+def verify(spec: JobSpec, mesh: Mesh, recorder: Recorder) -> None:
+    """Run the case both ways and leave what differs in `result.json`; collective."""
+    case = spec.case
+    rounds = is_16_bit(case.model.dtype)
+    record = RoutingRecord(case, mesh) if rounds and case.model.kind == "moe" else None
+    parallel = trained(case, mesh, recorder, spec.folder, record or free_routing)
     counted = _counted(recorder, mesh, case.train.steps)
     moved = _moved(recorder, mesh, case.train.steps)
     everyone = mesh.world.gather_objects((parallel, counted, moved))
     if not everyone:
         return
     whole = on_one_rank(case)
-    following = Following(noting, whole, SoloMesh()) if noting else None
-    serial = trained(whole, SoloMesh(), Recorder([]), order.folder, following or as_it_likes)
+    replay = RoutingReplay(record, whole, SelfMesh()) if record else None
+    serial = trained(whole, SelfMesh(), Recorder([]), spec.folder, replay or free_routing)
     weights = [part for rank, *_ in everyone for part in rank.weights]
-    departs = rounds or case.plan.compression != "none"  # all goes its own way once the first step is done
-    compared = slice(1) if departs else slice(None)
+    diverges = rounds or case.plan.compression != "none"  # programs differ once the first step is done
+    compared = slice(1) if diverges else slice(None)
     errors: dict[str, Sequence[Sequence[Any]]] = {
         "loss": [["every step", _error(everyone[0][0].losses[compared], serial.losses[compared])]],
         "gradient": _errors([part for rank, *_ in everyone for part in rank.gradients], serial.gradients),
-        "weight": _disagreements(weights) if departs else _errors(weights, serial.weights),
-        "choice": following.errors() if following else [],
+        "weight": _disagreements(weights) if diverges else _errors(weights, serial.weights),
+        "choice": replay.errors() if replay else [],
     }
     found = sorted(count for _, counts, _ in everyone for count in counts)
     predicted = sorted(_predicted(case))
@@ -97,7 +97,7 @@ def verify(order: Order, mesh: Mesh, recorder: Recorder) -> None:
         "files": files,
     }
     document = {"status": "ok", "reason": "", "columns": {}, "verified": verified}
-    write_json(order.folder / "result.json", document)
+    write_json(spec.folder / "result.json", document)
 
 
 def on_one_rank(case: Case) -> Case:
@@ -106,16 +106,16 @@ def on_one_rank(case: Case) -> Case:
     return replace(case, ranks=1, plan=Plan(), train=replace(case.train, lr_batch=lr_batch))
 
 
-def as_it_likes(_: Sequence[Tally]) -> AbstractContextManager[None]:
-    """Let routers choose."""
+def free_routing(_: Sequence[Tally]) -> AbstractContextManager[None]:
+    """Leave the choices to the routers."""
     return nullcontext()
 
 
 def trained(
-    case: Case, mesh: Mesh, recorder: Recorder, folder: Path, routing: Routing = as_it_likes
+    case: Case, mesh: Mesh, recorder: Recorder, folder: Path, routing: Routing = free_routing
 ) -> Trained:
-    """Train all steps of the case, with `recorder` noting all of them, and the first under `routing`."""
-    batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+    """Train all steps of the case, with `recorder` recording all of them, and the first under `routing`."""
+    batches = prepare(case.data, case.model, case.train, mesh.axis(*BATCH_AXES), folder)
     trainer = make_trainer(case, mesh, batches, recorder)
     recorder.enabled = True
     result = outcome(trainer, mesh, routing)
@@ -123,7 +123,7 @@ def trained(
     return result
 
 
-def outcome(trainer: Trainer, mesh: Mesh, routing: Routing = as_it_likes) -> Trained:
+def outcome(trainer: Trainer[Recorder], mesh: Mesh, routing: Routing = free_routing) -> Trained:
     """Run all steps of `trainer`, the first under `routing`.
 
     Gradients are those of the first step, before clipping, with what compression holds back: both programs
@@ -133,7 +133,7 @@ def outcome(trainer: Trainer, mesh: Mesh, routing: Routing = as_it_likes) -> Tra
     record = trainer.recorder
     enabled = record.enabled
     with routing(trainer.stage.tallies):
-        trainer.differentiate(0)
+        trainer.forward_backward(0)
     record.enabled = False
     gradients = _parts(trainer.replicas.gradients())
     record.enabled = enabled
@@ -195,37 +195,44 @@ def _error(found: Array, expected: Array) -> float:
 
 
 def _counted(recorder: Recorder, mesh: Mesh, steps: int) -> list[Count]:
-    """Count this rank's calls of a step, from its notes of all steps."""
-    rows = recorder.rows()
-    counts: Counter[tuple[str, str]] = Counter()
-    sent: Counter[tuple[str, str]] = Counter()
-    started = np.isin(rows["kind"], (Kind.CALL, Kind.ROOT, Kind.POSTED))
-    for axis, verb, size in zip(*(rows[name][started] for name in ("axis", "verb", "bytes")), strict=True):
-        key = (recorder.axes[axis], VERBS[verb])
-        counts[key] += 1
-        sent[key] += int(size)
-    rank = mesh.world.rank
-    return [(rank, *key, count // steps, sent[key] // steps) for key, count in counts.items()]
+    """Count this rank's calls of a step, from its recorded events."""
+    recorded = _recorded(recorder, Kind.CALL, Kind.ROOT, Kind.POSTED)
+    found = ((recorder.axes[axis], VERBS[verb], 1, size) for axis, verb, size in recorded)
+    return _summed(mesh.world.rank, found, steps)
 
 
 def _predicted(case: Case) -> Iterable[Count]:
     for rank in range(case.ranks):
-        counts: Counter[tuple[str, str]] = Counter()
-        sent: Counter[tuple[str, str]] = Counter()
-        for call in calls(case, rank):
-            counts[call.axis, call.verb] += call.count
-            sent[call.axis, call.verb] += call.step_bytes
-        yield from ((rank, *key, counts[key], sent[key]) for key in counts)
+        found = ((call.axis, call.verb, call.count, call.step_bytes) for call in calls(case, rank))
+        yield from _summed(rank, found, 1)
+
+
+def _summed(rank: int, found: Iterable[tuple[str, str, int, int]], steps: int) -> list[Count]:
+    """Sum a rank's calls and their bytes by axis and verb; return those of a step."""
+    counts: Counter[tuple[str, str]] = Counter()
+    sent: Counter[tuple[str, str]] = Counter()
+    for axis, verb, count, size in found:
+        counts[axis, verb] += count
+        sent[axis, verb] += size
+    return [(rank, *key, count // steps, sent[key] // steps) for key, count in counts.items()]
 
 
 def _moved(recorder: Recorder, mesh: Mesh, steps: int) -> list[Moved]:
-    """Count what this rank moved between memory and its file in a step, from its notes of all steps."""
-    rows = recorder.rows()
+    """Count what this rank moved between memory and its file in a step, from its recorded events."""
     moved: Counter[str] = Counter()
-    handed = rows["kind"] == Kind.HANDED
-    for verb, size in zip(*(rows[name][handed] for name in ("verb", "bytes")), strict=True):
-        moved[VERBS[verb]] += int(size)
+    for _, verb, size in _recorded(recorder, Kind.IO_SUBMITTED):
+        moved[VERBS[verb]] += size
     return [(mesh.world.rank, verb, size // steps) for verb, size in moved.items()]
+
+
+def _recorded(recorder: Recorder, *kinds: Kind) -> list[list[int]]:
+    """Return axis, verb and bytes of all events of some kinds."""
+    rows = recorder.rows()
+    chosen = np.isin(rows["kind"], kinds)
+    events: list[list[int]] = np.stack(
+        [rows[name][chosen] for name in ("axis", "verb", "bytes")], axis=1
+    ).tolist()
+    return events
 
 
 def _predicted_moves(case: Case) -> Iterable[Moved]:

@@ -25,34 +25,34 @@ def of(point, found):
 def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(summary):
     (call,) = of(UNCLEAR, summary.calls)
     assert (call.wait_s, call.transfer_s, call.bytes_per_s) == (0, 0, None)
-    assert call.together_s == pytest.approx(0.025)
+    assert call.wait_or_transfer_s == pytest.approx(0.025)
     (sync,) = [time for time in of(UNCLEAR, summary.phases) if time.phase == "sync"]
     assert (sync.wait_s, sync.transfer_s) == (0, 0)
-    assert sync.together_s == pytest.approx(0.025)
+    assert sync.wait_or_transfer_s == pytest.approx(0.025)
     slowest, *others = of(UNCLEAR, summary.ranks)
-    assert slowest.together_s == pytest.approx(0.010)
-    assert others[0].together_s == pytest.approx(0.030)
-    (losses,) = of(UNCLEAR, summary.losses)
+    assert slowest.wait_or_transfer_s == pytest.approx(0.010)
+    assert others[0].wait_or_transfer_s == pytest.approx(0.030)
+    (losses,) = of(UNCLEAR, summary.lost_time)
     assert losses.transfer == losses.serialisation == 0
-    assert losses.imbalance == pytest.approx(0.020 / 0.130)  # known from compute alone
-    assert losses.together == pytest.approx(0.010 / 0.130)
-    assert summary.wait.together
+    assert losses.imbalance == pytest.approx(0.015 / 0.130)  # known from compute alone
+    assert losses.wait_or_transfer == pytest.approx(0.010 / 0.130)
+    assert summary.wait.wait_or_transfer
     assert np.array(summary.wait.wait_s)[3] == pytest.approx(0.010)
 
 
-def test_a_bound_of_less_than_a_tenth_of_the_wait_leaves_them_apart(summary):
+def test_a_bound_of_less_than_a_tenth_of_the_wait_keeps_them_separate(summary):
     (call,) = of(CLEAR, summary.calls)
-    assert call.together_s == 0
+    assert call.wait_or_transfer_s == 0
     assert (call.wait_s, call.transfer_s) == pytest.approx((0.015, 0.010))
-    assert all(time.together_s == 0 for time in of(CLEAR, summary.phases))
-    assert [remark.case for remark in summary.remarks if remark.kind == "clock"] == [UNCLEAR.case.id]
+    assert all(time.wait_or_transfer_s == 0 for time in of(CLEAR, summary.phases))
+    assert [warning.case for warning in summary.warnings if warning.kind == "clock"] == [UNCLEAR.case.id]
 
 
-def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_tell_apart(summary):
+def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_separate(summary):
     text = render_markdown(summary)
     assert "off by 700 µs" in text
     assert "An all-reduce on dp waits 15 ms on average, known to 2 ms" in text
-    assert "|  | wait + transfer | 0 | 25 ms | 0 |" in text
+    assert "|  | sync | 19.2% | 0 | 0 | 0 | 25 ms |" in text
     header, _, *rows = text[text.index("## Communication") :].splitlines()[2:6]
     assert "| transfer | wait | wait + transfer |" in header
     assert "| - | - | 25 ms |" in rows[0]

@@ -29,7 +29,7 @@ def test_each_case_gets_its_own_answer(tmp_path):
     points[3] = replace(points[3], launch_noise=0.3)
     later = [points[0], replace(points[1], compute_s=0.105), replace(points[2], compute_s=0.09), points[3]]
     found = compare(*runs(tmp_path, points, later)).cases
-    assert [one.answer for one in found] == ["same", "slower", "faster", "unclear"]
+    assert [one.answer for one in found] == ["same", "slower", "faster", "undecided"]
     assert [one.matched_by for one in found] == ["id"] * 4
     assert found[1].ratio.value == pytest.approx(1.05, rel=0.01)
     assert found[1].text.startswith("slower by ")
@@ -37,11 +37,11 @@ def test_each_case_gets_its_own_answer(tmp_path):
     assert "free the machine of other work" in found[3].text
 
 
-def test_what_is_relevant_decides_between_no_difference_and_too_noisy(tmp_path):
+def test_what_is_relevant_decides_between_no_difference_and_undecided(tmp_path):
     pair = runs(tmp_path, [Point(ranks=1, launch_noise=0.02)], [Point(ranks=1, launch_noise=0.02)])
     assert compare(*pair, relevant=0.2).cases[0].answer == "same"
     (one,) = compare(*pair, relevant=0.01).cases
-    assert one.answer == "unclear"
+    assert one.answer == "undecided"
     assert f"one of 1% takes about {one.launches_needed} launches" in one.text
     assert one.launches_needed == pytest.approx(10 * (one.detectable / 0.01) ** 2, rel=0.1)
 
@@ -63,6 +63,14 @@ def test_cases_of_another_content_are_matched_by_their_label_and_the_fields_are_
     ]
 
 
+def test_cases_of_other_work_are_not_called_slower(tmp_path):
+    one, other = (Point(ranks=2, label="2 ranks", scaling=scaling, **QUIET) for scaling in ("weak", "strong"))
+    comparison = compare(*runs(tmp_path, [one], [other]))
+    assert comparison.cases == ()
+    (found,) = comparison.missing
+    assert (found.run, found.reason.startswith("a step does other work: batch 8 and 64")) == ("both", True)
+
+
 def test_what_only_one_run_has_measured_is_named_with_the_reason(tmp_path):
     both, gone = Point(ranks=1, **QUIET), Point(ranks=2, label="gone")
     new, failing = Point(ranks=4, label="new"), Point(ranks=8, label="failing")
@@ -79,7 +87,7 @@ def test_what_only_one_run_has_measured_is_named_with_the_reason(tmp_path):
 def test_with_one_launch_nothing_is_claimed(tmp_path):
     pair = runs(tmp_path, [Point(ranks=1)], [Point(ranks=1, compute_s=0.9)], repeats=1)
     (one,) = compare(*pair).cases
-    assert (one.answer, one.ratio.low, one.p) == ("unclear", None, None)
+    assert (one.answer, one.ratio.low, one.p) == ("undecided", None, None)
     assert one.ratio.value == pytest.approx(9)
 
 

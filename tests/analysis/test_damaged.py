@@ -17,6 +17,8 @@ from pscale.report.markdown import render_markdown
 from pscale.results.schema import VERSION
 from pscale.results.store import part_path, read_part
 
+pytestmark = pytest.mark.slow
+
 POINTS = [Point(ranks=1, noise=0.01, losses=[3.0, 2.0]), Point(ranks=2, noise=0.01, transfer_s=0.01)]
 ONE, TWO = (point.case.id for point in POINTS)
 
@@ -75,7 +77,7 @@ def test_a_row_that_is_lost_is_a_launch_that_has_not_run(run, content):
 
 
 @pytest.mark.parametrize("table", ["steps", "calls", "ranks"])
-def test_a_part_that_is_missing_is_told_and_the_rest_counts(run, table):
+def test_a_part_that_is_missing_is_reported_and_the_rest_counts(run, table):
     part_path(run / "data", table, TWO, 0).unlink()
     found = summary(run)
     assert found.point(TWO).launches == 3
@@ -95,7 +97,7 @@ def test_without_run_json_the_rows_tell_what_ran(run, whole):
 def test_a_newer_part_is_refused_and_an_older_one_is_read(run):
     part = part_path(run / "data", "steps", TWO, 0)
     rows = read_part(run / "data", "steps", TWO, 0)
-    pq.write_table(rows.drop_columns(["ideal_wait_s", "caused_s", "injected_s"]), part)
+    pq.write_table(rows.drop_columns(["ideal_wait_s", "caused_wait_s", "injected_delay_s"]), part)
     assert summary(run).point(TWO).launches == 3
     pq.write_table(rows.replace_schema_metadata({"pscale_schema": str(VERSION + 1)}), part)
     with pytest.raises(ResultsError, match=r"newer pscale.*upgrade pscale"):
@@ -152,11 +154,11 @@ def test_runs_with_little_in_them_are_reported(tmp_path, points):
     assert found.headlines
 
 
-def test_without_any_wait_nobody_is_blamed_and_nothing_divides(tmp_path):
+def test_without_any_wait_no_straggler_is_named_and_nothing_divides(tmp_path):
     points = [Point(ranks=1), Point(ranks=2)]
     found = summary(write_run(tmp_path / "run", points))
-    assert found.late == ()
-    assert all(loss.serialisation == pytest.approx(0) for loss in found.losses)
+    assert found.stragglers == ()
+    assert all(loss.serialisation == pytest.approx(0) for loss in found.lost_time)
 
 
 def test_one_launch_has_no_interval_and_two_that_differ_much_have_none_that_is_stated(tmp_path):

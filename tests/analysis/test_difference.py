@@ -1,10 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from synthetic import Point, write_run
 
-from pscale.analysis.difference import difference, holm, mann_whitney, student_tails, welch
-from pscale.analysis.stats import sample
+from pscale.analysis.compare import variants
+from pscale.analysis.difference import difference, holm, mann_whitney, paired
+from pscale.analysis.frames import load
+from pscale.analysis.stats import Sample, sample
+from pscale.errors import UsageError
+
+pytestmark = pytest.mark.slow
 
 STEPS = 20
+QUIET = {"launch_noise": 0.005, "noise": 0.005}
 
 
 def launches(random, count, *, slower=1.0, between=0.01):
@@ -14,31 +23,41 @@ def launches(random, count, *, slower=1.0, between=0.01):
 
 def compared(random, a, b, *, slower=1.0, between=0.01):
     sides = launches(random, a, between=between), launches(random, b, between=between, slower=slower)
-    one = difference(
-        *(sample(side, [seed]) for side, seed in zip(sides, random.integers(0, 2**31, 2), strict=True))
-    )
-    return one, one.answer(one.p, one.detectable(1), 0.05)
+    one = difference(*map(sample, sides))
+    return one, one.judge(one.p, one.detectable_with(1), 0.05)
 
 
-@pytest.mark.parametrize(
-    ("score", "degrees", "tails"),
-    [(2.3, 7.4, 0.05302914), (1, 1, 0.5), (0.2, 100, 0.84188674), (30, 4.5, 2.34397e-06), (0, 3, 1)],
-)
-def test_tails_of_student_are_those_of_the_tables(score, degrees, tails):
-    assert student_tails(score, degrees) == pytest.approx(tails, rel=1e-4)
+def of(*times):
+    return Sample(medians=times, repeats=tuple(range(len(times))))
 
 
-def test_p_values_are_those_that_scipy_gives():
-    fast, slow = np.array([10.1, 10.3, 9.8, 10.0]), np.array([10.6, 10.9, 10.2])
-    assert welch(fast, slow) == welch(slow, fast) == pytest.approx(0.10673095, rel=1e-5)
+def test_p_values_of_two_sets_are_those_of_welch_and_two_sided():
+    fast, slow = of(*np.exp([10.1, 10.3, 9.8, 10.0])), of(*np.exp([10.6, 10.9, 10.2]))
+    assert difference(fast, slow).p == difference(slow, fast).p == pytest.approx(0.10673095, rel=1e-5)
+
+
+def test_p_values_of_ranks_are_two_sided():
     tied = np.array([1, 2, 3, 4, 5, 6, 7.5, 8]), np.array([3, 5, 6, 7, 9, 10, 11, 12, 13.0])
     assert mann_whitney(*tied) == pytest.approx(0.03393416, rel=1e-6)
 
 
+def test_p_values_and_intervals_agree():
+    random = np.random.default_rng(1)
+    for compare, counts in ((difference, (2, 3, 6)), (paired, (5, 6, 7, 11))):
+        for count in counts:
+            found = [
+                compare(of(*random.normal(10, 1, count)), of(*random.normal(11, 1, count))) for _ in range(40)
+            ]
+            believed = [one.p < 0.05 for one in found]
+            assert believed == [not one.ratio.low <= 1 <= one.ratio.high for one in found]
+            assert any(believed)
+
+
 def test_equal_launches_are_no_evidence_and_distinct_constant_ones_are_certain():
-    same = np.full(8, 2.0)
-    assert mann_whitney(same, same) == welch(same, same) == 1.0
-    assert welch(same, same + 1) == 0.0
+    same, other = of(*[2.0] * 8), of(*[3.0] * 8)
+    for compare in (difference, paired):
+        assert compare(same, same).p == 1.0
+        assert compare(same, other).p < 0.001
 
 
 def test_p_values_are_corrected_for_their_number_as_holm_does():
@@ -50,35 +69,104 @@ def test_p_values_are_corrected_for_their_number_as_holm_does():
 @pytest.mark.parametrize(("a", "b"), [(3, 3), (4, 9), (10, 10)])
 def test_equal_sets_are_called_different_less_often_than_1_in_20(a, b):
     random = np.random.default_rng([a, b])
-    answers = [compared(random, a, b)[1] for _ in range(150)]
-    assert sum(answer in ("slower", "faster") for answer in answers) / 150 <= 0.05
+    answers = [compared(random, a, b)[1] for _ in range(400)]
+    assert sum(answer in ("slower", "faster") for answer in answers) / 400 <= 0.072  # 2 standard errors more
 
 
 @pytest.mark.parametrize(("slower", "answer"), [(1.05, "slower"), (1 / 1.05, "faster")])
 def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_half_of_that(slower, answer):
     random = np.random.default_rng(8)
-    found = [compared(random, 10, 10, slower=slower, between=0.024) for _ in range(60)]
-    assert sum(given == answer for _, given in found) >= 0.95 * 60
+    found = [compared(random, 10, 10, slower=slower, between=0.024) for _ in range(100)]
+    assert sum(given == answer for _, given in found) >= 0.95 * 100
     assert np.mean([one.ratio.value for one, _ in found]) == pytest.approx(slower, rel=0.005)
     # Of two normal distributions that are 1.4 of their joint deviations apart.
-    assert np.mean([one.effect for one, _ in found]) == pytest.approx(np.sign(slower - 1) * 0.84, abs=0.03)
+    assert np.mean([one.effect for one, _ in found]) == pytest.approx(np.sign(slower - 1) * 0.84, abs=0.04)
 
 
 def test_a_difference_called_detectable_is_detected_most_of_the_time():
     random = np.random.default_rng(9)
-    size = np.median([compared(random, 10, 10)[0].detectable(1) for _ in range(30)])
+    size = np.median([compared(random, 10, 10)[0].detectable_with(1) for _ in range(30)])
     answers = [compared(random, 10, 10, slower=1 + size)[1] for _ in range(100)]
     assert answers.count("slower") / 100 >= 0.7
 
 
-def test_no_difference_and_too_noisy_to_tell_are_two_answers():
+def test_no_difference_and_undecided_are_two_answers():
     random = np.random.default_rng(3)
     assert compared(random, 10, 10)[1] == "same"
-    assert compared(random, 3, 3, between=0.2)[1] == "unclear"
+    assert compared(random, 3, 3, between=0.2)[1] == "undecided"
     one, answer = compared(random, 1, 10, slower=2.0)
-    assert (answer, one.p, one.effect, one.detectable(1)) == ("unclear", None, None, None)
+    assert (answer, one.p, one.effect, one.detectable_with(1)) == ("undecided", None, None, None)
 
 
 def test_the_more_is_tested_the_larger_a_difference_has_to_be():
     one, _ = compared(np.random.default_rng(3), 10, 10)
-    assert one.detectable(20) > 1.2 * one.detectable(1)
+    assert one.detectable_with(20) > 1.2 * one.detectable_with(1)
+
+
+def case(random, drift, slower=1.0, between=0.01):
+    """Return launches, one a round, of a machine whose speed drifts from round to round."""
+    medians = slower * np.exp(drift + between * random.normal(size=len(drift)))
+    return Sample(
+        medians=tuple(medians.tolist()),
+        repeats=tuple(range(len(drift))),
+    )
+
+
+def answers(rounds, slower, trials=100):
+    random = np.random.default_rng(rounds)
+    found = []
+    for _ in range(trials):
+        drift = 0.2 * random.normal(size=rounds)
+        found.append(paired(case(random, drift), case(random, drift, slower=slower)))
+    return found, [one.judge(one.p, one.detectable_with(1), 0.05) for one in found]
+
+
+@pytest.mark.parametrize("rounds", [3, 6, 10])
+def test_cases_that_do_not_differ_are_called_different_less_often_than_1_in_20(rounds):
+    found, given = answers(rounds, 1.0, trials=200)
+    assert sum(answer in ("slower", "faster") for answer in given) / 200 <= 0.065
+    assert np.mean([one.ratio.low <= 1 <= one.ratio.high for one in found]) >= 0.935
+
+
+def test_five_per_cent_are_found_in_ten_pairs_however_far_the_machine_drifts():
+    found, given = answers(10, 1.05)
+    assert given.count("slower") >= 95
+    assert np.mean([one.ratio.value for one in found]) == pytest.approx(1.05, rel=0.003)
+    assert {one.test for one in found} == {"Yuen, pairs"}
+
+
+def test_rounds_that_lack_a_launch_are_left_out_and_where_many_do_launches_are_two_sets():
+    random = np.random.default_rng(4)
+    a, b = (case(random, np.zeros(8)) for _ in range(2))
+    most = paired(a, replace(b, repeats=(*range(2, 8), 8, 9)))
+    assert (most.a_launches, most.b_launches, most.test) == (6, 6, "paired t")
+    logs = np.log(np.array(b.medians[:6]) / np.array(a.medians[2:]))
+    assert most.ratio.value == pytest.approx(np.exp(logs.mean()))
+    few = paired(a, replace(b, repeats=range(4, 12)))
+    assert (few.test, few.a_launches, few.ratio) == ("Mann-Whitney", 8, difference(a, b).ratio)
+    one = paired(a, replace(b, medians=b.medians[:1], repeats=(0,)))
+    assert (one.p, one.ratio.low, one.judge(one.p, one.detectable_with(1), 0.05)) == (None, None, "undecided")
+
+
+def test_variants_of_a_run_are_compared_with_its_first_series_size_by_size(tmp_path):
+    points = [
+        *(Point(ranks=ranks, **QUIET) for ranks in (1, 2)),
+        *(Point(ranks=ranks, series="late", compute_s=0.105, **QUIET) for ranks in (1, 2, 4)),
+        Point(ranks=2, series="failing", bad_repeats=range(10), reason="out of luck"),
+    ]
+    comparison = variants(load(write_run(tmp_path / "run", points, repeats=10)))
+    assert [(one.label, one.answer, one.matched_by) for one in comparison.cases] == [
+        ("late 1 ranks", "slower", "size"),
+        ("late 2 ranks", "slower", "size"),
+    ]
+    assert {(one.label, one.run): one.reason for one in comparison.missing} == {
+        ("late 4 ranks", "A"): "no case of its size in dp",
+        ("failing 2 ranks", "B"): "failed: out of luck",
+    }
+    assert comparison.a.endswith("run: dp")
+    assert any("as pairs" in note for note in comparison.notes)
+
+
+def test_a_run_of_one_series_has_no_variants(tmp_path):
+    with pytest.raises(UsageError, match="no variants to compare; name a second run"):
+        variants(load(write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])))

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pscale.analysis.fits import Space
-from pscale.analysis.forecast import Bootstrap, Observed
+from pscale.analysis.forecast import Bootstrap, Observed, named_laws
 from pscale.analysis.laws import laws
-from pscale.analysis.named_laws import named_laws
 
 SIX, EIGHT = 2.0 ** np.arange(6), 2.0 ** np.arange(8)
 
@@ -42,7 +41,7 @@ def chosen(scaling, sizes, times):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_a_law_is_found_from_exact_times_and_foretells_larger_sizes(name):
+def test_a_law_is_found_from_exact_times_and_predicts_larger_sizes(name):
     scaling, sizes, law = LAWS[name]
     choice = chosen(scaling, sizes, law(sizes))
     far = 4 * sizes[-1:]

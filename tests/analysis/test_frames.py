@@ -1,10 +1,7 @@
-import json
-import os
-
 import pytest
 from synthetic import Point, write_run
 
-from pscale.analysis.frames import load, newest
+from pscale.analysis.frames import load
 from pscale.errors import ResultsError
 from pscale.results.store import read_table
 
@@ -61,7 +58,7 @@ def test_a_run_without_any_row_is_all_pending(tmp_path):
         ("{", "cannot be read as JSON"),
         ("[]", "not written by pscale"),
         ('{"format": 99, "cases": []}', "upgrade pscale"),
-        ('{"format": 1, "cases": [{}]}', "lists no cases"),
+        ('{"format": 1, "cases": [{}]}', "expected a name"),
     ],
 )
 def test_a_folder_that_is_no_run_says_what_it_is_instead(run, content, said):
@@ -77,17 +74,3 @@ def test_a_missing_folder_and_a_run_without_data_say_what_to_do(run, tmp_path):
     (run / "data").rename(run / "elsewhere")
     with pytest.raises(ResultsError, match="run the suite again"):
         load(run)
-
-
-def test_the_newest_run_is_the_one_begun_last(run):
-    later = run.parent.parent / "another" / "run"
-    later.mkdir(parents=True)
-    (later / "run.json").write_text(json.dumps({"format": 1, "cases": []}))
-    os.utime(run / "run.json", (1, 1))
-    assert newest(run.parent.parent) == later
-
-
-def test_a_folder_without_runs_says_how_to_make_one(tmp_path):
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ResultsError, match="pscale run SUITE"):
-            newest(folder)

@@ -12,6 +12,8 @@ from pscale.analysis.models import models
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
 
+pytestmark = pytest.mark.slow
+
 SIZES = (1, 2, 4, 8, 16)
 
 

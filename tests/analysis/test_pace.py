@@ -5,11 +5,12 @@ import pytest
 from synthetic import Point, write_run
 
 from pscale.analysis.compare import compare
-from pscale.analysis.difference import ALPHA, difference
+from pscale.analysis.difference import ALPHA, difference, paired
 from pscale.analysis.frames import load
 from pscale.analysis.pace import at_same_pace, of_variants, paced
-from pscale.analysis.pairs import paired
 from pscale.analysis.stats import Sample
+
+pytestmark = pytest.mark.slow
 
 TRIALS = 1000
 STEPS = 20
@@ -24,11 +25,6 @@ def launches(random, count=10, *, slower=1.0, machine=0.0, own=0.01, lonely=0.0)
     levels = paces + own * random.normal(size=count) + np.log(2) * (random.random(count) < lonely)
     times = tuple((slower * np.exp(levels)).tolist())
     return Sample(
-        value=float(np.median(times)),
-        draws=None,
-        launches=count,
-        steps=count,
-        dropped=0,
         medians=times,
         repeats=tuple(range(count)),
         levels=tuple(np.log(times).tolist()),
@@ -41,7 +37,7 @@ def answers(method, seed, *, trials, **b):
     lonely = b.get("lonely", 0.0)
     pairs = [(launches(random, lonely=lonely), launches(random, **b)) for _ in range(trials)]
     found = [at_same_pace(method, *sides)[0] for sides in pairs]
-    return [one.answer(one.p, one.detectable(1), 0.05) for one in found]
+    return [one.judge(one.p, one.detectable_with(1), 0.05) for one in found]
 
 
 @pytest.mark.parametrize(("method", "lonely"), [(difference, 0.0), (difference, 1 / 16), (paired, 0.0)])
@@ -62,11 +58,14 @@ def test_a_slower_machine_is_no_slower_program_and_a_slower_program_no_slower_ma
     base = launches(random, 200)
     found, pace = at_same_pace(difference, base, launches(random, 200, machine=0.1))
     assert found.ratio.value == pytest.approx(1, abs=0.01)
-    assert pace.ratio == pytest.approx(np.exp(0.1), abs=0.02)
+    assert pace.pace_ratio == pytest.approx(np.exp(0.1), abs=0.02)
     found, pace = at_same_pace(difference, base, launches(random, 200, slower=1.3))
     assert found.ratio.value == pytest.approx(1.3, abs=0.01)
-    assert pace.slope == pytest.approx(1, abs=0.05)
-    assert (pace.scatter, pace.left) == (pytest.approx(0.05, abs=0.01), pytest.approx(0.011, abs=0.002))
+    assert pace.pace_slope == pytest.approx(1, abs=0.05)
+    assert (pace.scatter, pace.scatter_at_pace) == (
+        pytest.approx(0.05, abs=0.01),
+        pytest.approx(0.011, abs=0.002),
+    )
 
 
 def test_sides_whose_pace_is_far_apart_are_known_less_well():
@@ -93,7 +92,7 @@ def launches_with(one, paces):
 
 def run_of(folder, *, beside=True, **ranks):
     """Return a run of ten launches."""
-    row = {"paces_s": [0.01] * STEPS} if beside else {}
+    row = {"work_quantum_s": [0.01] * STEPS} if beside else {}
     point = Point(ranks=2, launch_noise=0.02, noise=0.002, row=row, rank_row=ranks)
     return load(write_run(folder, [point], repeats=10, seed=len(folder.name)))
 

@@ -2,9 +2,6 @@ import numpy as np
 import pytest
 from synthetic import BYTES, Point, summary_of
 
-from pscale.analysis.frames import load
-from pscale.analysis.phases import wait_map
-
 
 def test_phases_are_means_over_ranks_and_steps_in_the_order_of_a_step(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})])
@@ -46,6 +43,11 @@ def test_the_wait_map_has_a_row_a_rank_and_a_column_a_step(tmp_path):
 
 
 def test_a_case_that_failed_has_no_wait_map(tmp_path):
-    summary_of(tmp_path / "run", [Point(ranks=2, status="failed")])
-    run = load(tmp_path / "run")
-    assert wait_map(run, run.cases["case"][0]) is None
+    assert summary_of(tmp_path / "run", [Point(ranks=2, status="failed")]).wait is None
+
+
+def test_the_map_of_waits_is_of_the_case_that_waits_most_among_the_largest(tmp_path):
+    healthy = Point(ranks=2, series="healthy")
+    delayed = Point(ranks=2, series="delayed", late_s={1: 0.02}, injected=True)
+    summary = summary_of(tmp_path / "run", [healthy, delayed, Point(ranks=1, series="alone")])
+    assert summary.wait.case == delayed.case.id

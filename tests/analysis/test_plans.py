@@ -1,9 +1,12 @@
 """What a report says of plans: which is fastest and why, what they hold, how long stages idle."""
 
+import re
+
 import pytest
 from synthetic import Point, summary_of
 
 from pscale.config import Plan
+from pscale.report.topics.pipeline import bubbles
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 SHARED = {"cpus": "0"}  # by all ranks
@@ -19,7 +22,7 @@ def ranked(tmp_path):
     points = [
         point("slow", Plan(tp=2), transfer_s=0.05),
         point("first", Plan(dp=2)),
-        point("as fast", Plan(dp=2, zero=1), launch_noise=0.05, compute_s=0.1001),
+        point("as fast", Plan(dp=2, zero=1), compute_s=0.1001),
         point(
             "stages", Plan(pp=2), compute_s=0.09, late_s={1: 0.08}, axis="pp", row={"predicted_bubble": 0.2}
         ),
@@ -27,13 +30,13 @@ def ranked(tmp_path):
     return summary_of(tmp_path / "run", points)
 
 
-def test_plans_of_the_same_work_are_ranked_by_step_time_and_ties_are_said_to_be_ties(ranked):
+def test_plans_of_the_same_work_are_ranked_by_step_time_and_equal_ones_share_a_place(ranked):
     places = ranked.ranking
     assert [place.plan for place in places][2:] == ["slow", "stages"]
     first, second, third, fourth = places
     assert {first.plan, second.plan} == {"first", "as fast"}
     assert (first.place, second.place, third.place, fourth.place) == (1, 1, 3, 4)
-    assert [place.tied for place in places] == [False, True, False, False]
+    assert [place.answer for place in places] == ["fastest", "equal", "slower", "slower"]
     assert third.ratio.low < 1.5 < third.ratio.high
     assert third.ratio.value == pytest.approx(1.5, rel=0.05)
 
@@ -51,11 +54,11 @@ def test_a_plan_is_slow_for_its_largest_loss(ranked):
         assert shares == pytest.approx(1, abs=0.02)
 
 
-def test_the_headline_names_the_fastest_those_tied_with_it_and_what_costs_the_slowest(ranked):
+def test_the_headline_names_the_fastest_those_equal_to_it_and_what_costs_the_slowest(ranked):
     (headline,) = ranked.headlines
     first, second, *_, last = ranked.ranking
     assert f"Of 4 plans on 2 ranks, {first.plan} is fastest here" in headline.text
-    assert f"cannot be told apart from {second.plan}" in headline.text
+    assert f"; within 5% of it: {second.plan} (100." in headline.text
     assert f"{last.plan} takes 1.7" in headline.text
     assert "is the bubble" in headline.text
     assert ranked.oversubscribed == ""
@@ -65,8 +68,9 @@ def test_with_one_launch_the_order_is_not_called_certain(tmp_path):
     points = [point("a", Plan(dp=2)), point("b", Plan(tp=2), transfer_s=0.1)]
     summary = summary_of(tmp_path / "run", points, repeats=1)
     assert summary.ranking[1].ratio.low is None
-    assert not summary.ranking[1].tied
-    assert "once" in summary.headlines[0].text
+    assert summary.ranking[1].answer == "undecided"
+    assert summary.headlines[0].text.startswith("Undecided: a looks fastest")
+    assert "To decide: several launches." in summary.headlines[0].text
 
 
 def test_where_ranks_share_cores_it_is_said_first_and_computing_is_no_loss(tmp_path):
@@ -92,7 +96,7 @@ def test_other_work_is_another_group_and_one_plan_alone_is_not_ranked(tmp_path):
 
 
 def test_a_bubble_is_the_wait_for_stages_beside_what_was_foreseen(ranked):
-    (bubble,) = ranked.bubbles
+    (bubble,) = bubbles(ranked)
     assert (bubble.stages, bubble.chunks, bubble.schedule) == (2, 1, "1f1b")
     assert bubble.predicted == 0.2
     assert bubble.measured == pytest.approx(0.04 / 0.17, rel=0.1)
@@ -105,11 +109,11 @@ def memory_row(**sizes):
 def test_memory_is_that_of_the_rank_which_was_predicted_to_hold_most(tmp_path):
     counted = dict.fromkeys(KINDS, 10 << 20)
     rows = {
-        **memory_row(**counted, peak_rss=160 << 20, empty_rss=100 << 20),
-        "peak_of_steps": True,
+        **memory_row(**counted, peak_rss=160 << 20, baseline_rss=100 << 20),
+        "peak_rss_of_steps": True,
     }
     predicted = {f"predicted_{kind}_bytes": 11 << 20 for kind in KINDS}
-    case = Point(ranks=2, row={"fullest_rank": 1, **predicted}, rank_row=rows)
+    case = Point(ranks=2, row={"peak_memory_rank": 1, **predicted}, rank_row=rows)
     (memory,) = summary_of(tmp_path / "run", [case]).memory
     assert (memory.rank, memory.predicted_bytes, memory.counted_bytes) == (1, 55 << 20, 50 << 20)
     assert (memory.measured_bytes, memory.of_steps) == (60 << 20, True)
@@ -117,7 +121,9 @@ def test_memory_is_that_of_the_rank_which_was_predicted_to_hold_most(tmp_path):
 
 def test_a_case_without_room_is_complete_and_known_by_its_prediction_alone(tmp_path):
     predicted = {f"predicted_{kind}_bytes": 11 << 20 for kind in KINDS}
-    refused = Point(ranks=4, status="skipped", reason="needs more", plan_row={"fullest_rank": 0, **predicted})
+    refused = Point(
+        ranks=4, status="skipped", reason="needs more", plan_row={"peak_memory_rank": 0, **predicted}
+    )
     summary = summary_of(tmp_path / "run", [Point(ranks=1), refused])
     assert summary.complete
     assert summary.failures == ()
@@ -136,6 +142,18 @@ def test_plans_whose_launches_differ_too_much_are_not_ranked_and_not_called_equa
         for name, made, compute_s in (("a", Plan(dp=2), 0.1), ("b", Plan(tp=2), 0.2), ("c", Plan(pp=2), 0.4))
     ]
     summary = summary_of(tmp_path / "run", points, repeats=2)
-    assert [place.vague for place in summary.ranking[1:]] == [True, True]
-    assert not any(place.tied for place in summary.ranking)
-    assert "3 plans on 2 ranks cannot be ranked" in summary.headlines[0].text
+    assert [place.answer for place in summary.ranking] == ["fastest", "undecided", "slower"]
+    assert "is fastest" not in summary.headlines[0].text
+    assert summary.headlines[0].text.endswith(f"To decide: {summary.ranking[1].to_decide}.")
+
+
+def test_more_rounds_are_advised_as_far_as_they_should_decide(tmp_path):
+    points = [
+        point("a", Plan(dp=2), launch_noise=0.02),
+        point("b", Plan(tp=2), launch_noise=0.02, compute_s=0.101),
+    ]
+    (first, second) = summary_of(tmp_path / "run", points, repeats=3).ranking
+    assert (first.to_decide, second.answer) == ("", "undecided")
+    found = re.fullmatch(r"(\d+) more rounds?, about (\d+) min", second.to_decide)
+    assert 1 <= int(found[1]) <= 20
+    assert int(found[2]) == int(found[1]), "two launches of 30 s each"

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pscale.analysis.difference import ALPHA, POWER, difference
+from pscale.analysis.difference import ALPHA, POWER, difference, paired
 from pscale.analysis.pace import at_same_pace
-from pscale.analysis.pairs import paired
 from pscale.analysis.stats import Sample
-from pscale.analysis.steady import steady_parts
+from pscale.results.step_time import steady_parts
+
+pytestmark = pytest.mark.slow
 
 RECORDED = Path(__file__).parent / "recorded"
 LAUNCHES, TRIALS, BLOCK, RELEVANT = 10, 40, 5, 0.05
@@ -40,11 +41,6 @@ def drawn(random, launches, chosen, slower=1.0):
     kept = [slice(part.start, None) for part in steady_parts(times)]
     medians = [slower * np.median(one[part]) for one, part in zip(times, kept, strict=True)]
     return Sample(
-        value=float(np.median(medians)),
-        draws=None,
-        launches=len(medians),
-        steps=steps * len(medians),
-        dropped=0,
         medians=tuple(medians),
         repeats=tuple(range(len(medians))),
         levels=tuple(np.log(slower * one[part]).mean() for one, part in zip(times, kept, strict=True)),
@@ -68,7 +64,7 @@ METHODS = {"in pairs": (set_of_pairs, paired), "as two sets": (two_sets, differe
 
 
 def compared(launches, method, *, slower=1.0, pace=True, count=LAUNCHES, trials=TRIALS):
-    """Compare launches with launches of the same case that are so much slower, each time anew."""
+    """Compare launches with launches of the same case that are so much slower, drawn afresh each time."""
     random = np.random.default_rng(1)
     draw, compare = METHODS[method]
     found = []
@@ -80,7 +76,7 @@ def compared(launches, method, *, slower=1.0, pace=True, count=LAUNCHES, trials=
 
 
 def share(found, *chosen):
-    return sum(one.answer(one.p, one.detectable(1), RELEVANT) in chosen for one in found) / len(found)
+    return sum(one.judge(one.p, one.detectable_with(1), RELEVANT) in chosen for one in found) / len(found)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -60,8 +60,8 @@ def hybrid(slower_s):
 def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_path):
     summary = summary_of(tmp_path / "run", hybrid(0.12))
     (answer,) = summary.answers
-    assert answer.startswith("Of the splits of 4 cores, 4 ranks × 1 thread is fastest here")
-    assert "1 rank × 4 threads takes 1.2 times as long (95% interval 1." in answer
+    assert answer.startswith("Of the splits of 4 cores, 4 ranks × 1 thread (100.")
+    assert answer.endswith(" takes 1.2 times as long.")
     assert "while NumPy runs on one thread" in answer
     assert answer in [headline.text for headline in summary.headlines]
     (time,) = [time for time in summary.threads if time.threads == 4]
@@ -76,8 +76,8 @@ def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_pa
 
 def test_splits_that_cannot_be_told_apart_are_not_ranked(tmp_path):
     (answer,) = summary_of(tmp_path / "run", hybrid(0.1)).answers
-    assert "1 rank × 4 threads is fastest here (its cores lose 37% of their time while NumPy runs" in answer
-    assert "It cannot be told apart from 4 ranks × 1 thread" in answer
+    assert "1 rank × 4 threads (99.98 ms; its cores lose 37.5% of their time while NumPy runs" in answer
+    assert "As fast: 4 ranks × 1 thread (100.1 ms)" in answer
 
 
 def test_cases_of_different_work_are_no_splits(tmp_path):

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.analysis.late import Late
-from pscale.analysis.remedy import remedy
+from pscale.analysis.advice import advice
+from pscale.analysis.stragglers import Straggler
 from pscale.analysis.verdict import Costs, verdict
 
 
@@ -18,14 +18,14 @@ def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
     assert verdict.cause == "imbalance"
     assert "rank 1 on node computes" in verdict.loss
     assert "most of it in backward" in verdict.loss
-    assert verdict.remedy.startswith("What helps: a look at what else runs where that rank does")
+    assert verdict.advice.startswith("Advice: check what else runs on the cores of that rank")
 
 
 def test_injected_transfer_is_named_with_its_phase(tmp_path):
     points = [Point(ranks=ranks, noise=0.01, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
     (verdict,) = summary_of(tmp_path / "run", points).verdicts
     assert verdict.cause == "transfer"
-    assert "transfer in sync, 23% of the step" in verdict.loss
+    assert "transfer in sync, 22.9% of the step" in verdict.loss
     assert "At 4 ranks, weak scaling keeps 7" in verdict.efficiency
     assert "95% interval" in verdict.efficiency
 
@@ -33,7 +33,7 @@ def test_injected_transfer_is_named_with_its_phase(tmp_path):
 def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(tmp_path):
     points = [Point(ranks=ranks, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
     summary = summary_of(tmp_path / "run", points)
-    late = Late(
+    late = Straggler(
         case=summary.points[-1].case,
         rank=3,
         host="node",
@@ -44,15 +44,18 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
         late_s=0.1,
         phase="forward",
     )
+    largest = late.case
     costs = Costs(
-        losses={losses.case: losses for losses in summary.losses},
-        phases=summary.phases,
-        ranks=summary.ranks,
-        axes=summary.axis_trees,
+        lost_time=[lost for lost in summary.lost_time if lost.case == largest],
+        phases=[time for time in summary.phases if time.case == largest],
+        ranks=[time for time in summary.ranks if time.case == largest],
+        axes=[tree for tree in summary.axis_trees if tree.case == largest],
     )
     for share, named in ((0.1, True), (0.01, False)):
-        said = verdict("", summary.points, replace(costs, late=[replace(late, step_share=share)]), {})
-        assert "transfer in sync, 23% of the step" in said.loss
+        delayed = replace(costs, stragglers=[replace(late, step_share=share)])
+        known = {largest: delayed, summary.points[0].case: replace(costs, lost_time=[])}
+        said = verdict("", summary.points, known.__getitem__, {})
+        assert "transfer in sync, 23.1% of the step" in said.loss
         assert ("The others wait for rank 3" in said.loss) is named
 
 
@@ -63,58 +66,100 @@ def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_thre
         four = Point(ranks=1, threads=4, scaling="strong", compute_s=0.05, rank_row=row)
         (verdict,) = summary_of(tmp_path / cause, [alone, four]).verdicts
         assert verdict.cause == cause
-        assert "50% of the step" in verdict.loss
+        assert "50.0% of the step" in verdict.loss
         assert ("idle threads" in verdict.loss) == (cause == "threads")
 
 
 BOUND, LOOSE = ({"launch": {"bind": bind}} for bind in ("core", "none"))
+NETWORK = "use larger batches, send fewer or larger messages, or use a faster network"
 AT_ONCE, IN_BUCKETS = ({"plan": {"reduction": reduction}} for reduction in ("all-reduce", "bucketed"))
 
 
 @pytest.mark.parametrize(
     ("cause", "axis", "planned", "said"),
     [
-        ("scaling", "", LOOSE, "fewer ranks on a memory bus, ranks bound to cores, or larger matrices"),
-        ("scaling", "", BOUND, "fewer ranks on a memory bus, or larger matrices"),
-        ("serialisation", "dp", LOOSE, "cores that nothing else uses, or ranks bound to cores"),
-        ("serialisation", "dp", BOUND, "cores that nothing else uses"),
-        ("serialisation", "pp", LOOSE, "more micro-batches, or another schedule"),
-        ("transfer", "dp", IN_BUCKETS, "larger batches, fewer or larger messages, or a faster network"),
+        ("scaling", "", LOOSE, "use fewer ranks per memory bus, bind ranks to cores, or use larger matrices"),
+        ("scaling", "", BOUND, "use fewer ranks per memory bus, or use larger matrices"),
+        ("serialisation", "dp", LOOSE, "keep other work off the cores, or bind ranks to cores"),
+        ("serialisation", "dp", BOUND, "keep other work off the cores"),
+        ("serialisation", "pp", LOOSE, "use more micro-batches, or use another schedule"),
+        (
+            "transfer",
+            "dp",
+            IN_BUCKETS,
+            NETWORK,
+        ),
         (
             *("transfer", "dp", AT_ONCE),
-            "gradients reduced in buckets during backward (reduction: bucketed), larger batches, "
-            "or a faster network",
+            "reduce gradients in buckets during backward (reduction: bucketed), use larger batches, "
+            "or use a faster network",
         ),
-        ("transfer", "tp", AT_ONCE, "larger batches, fewer or larger messages, or a faster network"),
+        (
+            "transfer",
+            "tp",
+            AT_ONCE,
+            NETWORK,
+        ),
         (
             "unaccounted",
             "",
             {"timing": {"trace": True}},
-            "the timeline of what the ranks did, by pscale trace",
+            "look at the timeline of the ranks, by pscale trace",
         ),
     ],
 )
-def test_what_helps_is_not_what_the_case_does_already(cause, axis, planned, said):
-    assert remedy(cause, axis, planned) == f"What helps: {said}."
+def test_advice_is_not_what_the_case_does_already(cause, axis, planned, said):
+    assert advice(cause, axis, planned) == f"Advice: {said}."
 
 
 def test_a_healthy_run_is_said_to_lose_little(tmp_path):
     (verdict,) = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, transfer_s=0.0005)]).verdicts
     assert verdict.cause == ""
     assert "No single loss reaches 1%" in verdict.loss
-    assert verdict.remedy == ""
+    assert verdict.advice == ""
 
 
 def test_one_size_says_plainly_that_nothing_is_known_of_scaling(tmp_path):
     (verdict,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.05)]).verdicts
-    assert verdict.efficiency.startswith("Only one size was measured (2 ranks, 53.33 samples/s)")
+    assert verdict.efficiency.startswith("Only one size was measured (2 ranks, 53.3 samples/s)")
     assert verdict.cause == "transfer"
 
 
 def test_an_efficiency_from_single_launches_is_said_to_have_no_interval(tmp_path):
     points = [Point(ranks=ranks) for ranks in (1, 2)]
     (verdict,) = summary_of(tmp_path / "run", points, repeats=1).verdicts
-    assert "100% of the efficiency of 1 rank (no interval: a case has one launch only)." in verdict.efficiency
+    assert (
+        "100.0% of the efficiency of 1 rank (no interval: a case has one launch only)." in verdict.efficiency
+    )
+
+
+def test_an_efficiency_known_to_more_than_thirty_points_is_undecided(tmp_path):
+    for noise, vague in ((0.001, False), (0.15, True)):
+        points = [Point(ranks=ranks, launch_noise=noise) for ranks in (1, 2)]
+        (verdict,) = summary_of(tmp_path / str(noise), points, repeats=3).verdicts
+        assert (verdict.answer == "undecided") == vague
+        assert verdict.efficiency.endswith("; more than 30 points decide nothing.") == vague
+
+
+@pytest.mark.parametrize(
+    ("series", "scaling", "begins"),
+    [
+        (
+            "injected 1 ms",
+            "throughput",
+            "These are not figures of this machine; the main loss is load imbalance",
+        ),
+        ("late", "throughput", "The main loss is load imbalance"),
+        ("injected 1 ms", "weak", "Delay injection: 1 ms. These are not figures of this machine, but of one"),
+    ],
+)
+def test_injected_delays_are_always_told_and_not_twice(tmp_path, series, scaling, begins):
+    row = {"delay_injection": "injected 1 ms"}
+    point = Point(ranks=2, series=series, scaling=scaling, late_s={1: 0.02}, row=row)
+    (verdict,) = summary_of(tmp_path / "run", [point]).verdicts
+    assert verdict.sentences.startswith(begins)
+    assert "not figures of this machine" in verdict.sentences
+    assert "20.0% longer than a typical rank" in verdict.sentences
 
 
 def test_the_largest_case_that_ran_speaks_and_larger_ones_are_mentioned(tmp_path):
@@ -124,12 +169,12 @@ def test_the_largest_case_that_ran_speaks_and_larger_ones_are_mentioned(tmp_path
     assert "1 larger case has no result" in verdict.efficiency
 
 
-def test_a_run_in_which_all_failed_and_one_that_has_not_begun_are_told_apart(tmp_path):
+def test_a_run_in_which_all_failed_and_one_that_has_not_begun_are_distinguished(tmp_path):
     failed = summary_of(tmp_path / "failed", [Point(ranks=1, status="failed", reason="x")])
     assert "no case ended well" in failed.verdicts[0].efficiency
     begun = summary_of(tmp_path / "begun", [Point(ranks=1, only_repeats=())])
     assert begun.verdicts[0].efficiency == "Nothing has been measured yet."
-    assert (begun.phases, begun.wait, begun.remarks) == ((), None, ())
+    assert (begun.phases, begun.wait, begun.warnings) == ((), None, ())
 
 
 def test_figures_that_are_not_numbers_do_not_stop_the_report(tmp_path):

@@ -1,4 +1,4 @@
-"""`pscale check` as a person and a CI server meet it, on runs made up on paper."""
+"""`pscale check` as a person and a CI server meet it, on synthetic runs."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 import yaml
 from synthetic import Point, write_run
 
-from pscale.suite.reference import load_references
+from pscale.suite.load import load_references
 
 COST = {"transfer_s": 0.02}
 POINTS = [Point(ranks=1, noise=0.01), Point(ranks=2, noise=0.01, **COST)]
@@ -31,7 +31,7 @@ def references(folder, *entries, suite="synthetic"):
 @pytest.mark.parametrize(
     ("entry", "code", "shown"),
     [
-        ({"where": "ranks == 2", "metric": "step_s", "value": 0.12, "upper": 0.13, "unit": "s"}, 0, "0.12 s"),
+        ({"where": "ranks == 2", "metric": "step_s", "value": 0.12, "upper": 0.13, "unit": "s"}, 0, "120 ms"),
         (
             {"case": TWO, "metric": "step_s", "value": 100, "upper": 110, "unit": "ms"},
             1,
@@ -40,9 +40,9 @@ def references(folder, *entries, suite="synthetic"):
         (
             {"case": TWO, "metric": "pe", "value": 80, "lower": 70, "upper": 90, "unit": "%"},
             0,
-            "70–90 %",
+            "70.0%–90.0%",
         ),
-        ({"where": "dp * width > 100", "metric": "efficiency", "at_least": 0.9}, 1, "≥ 0.9"),
+        ({"where": "dp * width > 100", "metric": "efficiency", "at_least": 0.9}, 1, "≥ 90.0%"),
         ({"case": "no such case", "metric": "efficiency", "at_least": 0.1}, 1, "no case"),
     ],
 )
@@ -69,8 +69,8 @@ def test_the_table_has_measured_reference_and_bounds_beside_each_other(pscale, t
         "bounds",
         "verdict",
     ]
-    assert row.split()[:6] == ["✗", *TWO.split(), "step_s", "0.1205"]
-    assert "0.1 s 0.05–0.11 s" in " ".join(row.split())
+    assert row.split()[:6] == ["✗", *TWO.split(), "step_s", "120.5"]
+    assert "100 ms 50 ms–110 ms" in " ".join(row.split())
     assert "0 of 1 expectations hold" in out
 
 
@@ -109,7 +109,7 @@ def test_bounds_are_as_wide_as_two_runs_may_differ_or_a_tenth_without_an_interva
         (found[name],) = yaml.safe_load((tmp_path / f"{name}.yaml").read_text())["expect"]
     _, out, _ = pscale("report", noisy, "--format", "json")
     interval = json.loads(out)["points"][0]["step_s"]
-    far = 2**0.5 * (interval["high"] - interval["value"])
+    far = (1 + 2**0.5) * (interval["high"] - interval["value"])
     assert found["noisy"]["upper"] == pytest.approx(interval["value"] + far, rel=1e-3)
     assert found["lone"]["upper"] == pytest.approx(1.1 * found["lone"]["value"], rel=1e-3)
 
@@ -119,7 +119,7 @@ def test_cases_without_a_value_are_named_and_a_run_without_any_value_is_refused(
     run = write_run(tmp_path / "half", [Point(ranks=1), died])
     code, out, _ = pscale("check", run, "--update", "--reference", "half.yaml")
     assert (code, "1 of 2 cases were not measured" in out) == (0, True)
-    assert "# dp 2 ranks: failed, so nothing is known of it" in (tmp_path / "half.yaml").read_text()
+    assert "# dp 2 ranks: failed, so it has no values" in (tmp_path / "half.yaml").read_text()
     code, _, err = pscale("check", write_run(tmp_path / "none", [died]), "--update")
     assert (code, "no case was measured" in err) == (5, True)
 
@@ -146,7 +146,7 @@ def test_what_is_misused_ends_with_2(pscale, arguments, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("suite: other\nexpect: []", "is about the suite 'other'"),
+        ("suite: other\nexpect: []", "is for the suite 'other'"),
         ("expect: [{metric: efficiency, at_least: 1, where: rnks == 2}]", "values.yaml:1: expect[0]: "),
         ("expect: [{metric: step_s, value: 1}]", "values.yaml:1: expect[0]: expected at_least or at_most"),
         ("expcet: []", "the file has no such field; did you mean 'expect'?"),
@@ -186,8 +186,9 @@ def junit(path):
         endings = {"failure", "error", "skipped"}
         for test in tests:
             assert set(test.attrib) == {"classname", "name", "time"}
-            assert len(test) <= 1
-            assert all(child.tag in endings and child.get("message") for child in test)
+            ended = [child for child in test if child.tag != "system-out"]
+            assert len(ended) <= 1
+            assert all(child.tag in endings and child.get("message") for child in ended)
     return root
 
 
@@ -207,21 +208,38 @@ def test_junit_has_a_test_for_each_case_and_each_demand_with_equal_counts(pscale
     run = write_run(tmp_path / "run", points, expect=expect, title=hostile)
     assert pscale("check", run, "--junit", "found.xml")[0] == 1
     root = junit(tmp_path / "found.xml")
-    endings = {test.get("name"): (test[0].tag if len(test) else "") for test in root.iter("testcase")}
+    endings = {
+        test.get("name"): "".join(child.tag for child in test if child.tag != "system-out")
+        for test in root.iter("testcase")
+    }
     assert endings == {
         "dp 1 ranks: runs": "",
         "dp 2 ranks: runs": "",
         "dp 4 ranks: runs": "error",
         "dp 8 ranks: runs": "skipped",
         "dp 16 ranks: runs": "error",
-        "dp 1 ranks: efficiency ≥ 0.9 where ranks < 5": "",
         "dp 2 ranks: efficiency ≥ 0.9 where ranks < 5": "failure",
         "dp 4 ranks: efficiency ≥ 0.9 where ranks < 5": "error",
         "dp 1 ranks: step_s ≤ 9": "",
     }
     (failure,) = root.iter("failure")
-    assert failure.get("message").startswith("measured 0.8")
+    assert re.match(
+        r"falls short: measured 8.\..% \(95% interval 8.\..%–8.\..%\), exp", failure.get("message")
+    )
+    assert [said.text for said in root.iter("system-out")][-1].startswith("measured 100")
     assert "<b>&\"'" in next(root.iter("error")).get("message")
+
+
+def test_what_the_interval_leaves_open_is_neither_passed_nor_failed(pscale, tmp_path):
+    points = [Point(ranks=ranks, launch_noise=0.1) for ranks in (1, 2)]
+    expect = [{"metric": "efficiency", "at_least": 0.9, "cases": [points[1].case.id]}]
+    run = write_run(tmp_path / "run", points, expect=expect)
+    code, out, _ = pscale("check", run, "--junit", "found.xml")
+    assert code == 6
+    assert "UNDECIDED: run · 0 of 1 expectations hold, 1 undecided" in out
+    (skipped,) = junit(tmp_path / "found.xml").iter("skipped")
+    assert skipped.get("message").startswith("undecided: the interval allows both: measured ")
+    assert json.loads(pscale("check", run, "--json")[1])["outcome"] == "undecided"
 
 
 def test_junit_of_a_run_that_passes_has_no_failures(pscale, run, tmp_path):

@@ -7,6 +7,8 @@ from synthetic import Point, write_run
 
 from pscale.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
@@ -38,7 +40,7 @@ def test_the_terminal_gets_answers_ratios_and_what_is_missing(compare, monkeypat
     monkeypatch.setenv("COLUMNS", "140")
     code, out, _ = compare()
     assert code == 0
-    assert "3 cases: 1 slower, 1 not different, 1 too noisy to tell" in out
+    assert "3 cases: 1 slower, 1 not different, 1 undecided" in out
     assert "=4 ranks [red]" in out
     assert "slower by" in out
     assert "not in its suite" in out
@@ -53,7 +55,7 @@ def test_the_terminal_gets_answers_ratios_and_what_is_missing(compare, monkeypat
         (["slower:3%"], 1),
         (["slower:30%"], 0),
         (["faster"], 0),
-        (["unclear"], 1),
+        (["undecided"], 1),
         (["missing"], 1),
         (["faster", "slower:3%"], 1),
     ],
@@ -64,7 +66,7 @@ def test_conditions_decide_the_exit_code(compare, conditions, code):
 
 
 def test_a_run_that_is_as_fast_fails_no_condition(compare):
-    every = [word for text in ("slower", "faster", "unclear") for word in ("--fail-if", text)]
+    every = [word for text in ("slower", "faster", "undecided") for word in ("--fail-if", text)]
     assert compare(*every, a="same", b="same")[0] == 0
 
 
@@ -110,7 +112,7 @@ def test_the_percentage_that_is_to_fail_is_what_is_relevant_unless_said(compare)
         (["--relevant", "0%"], 2, "expected a percentage"),
     ],
 )
-def test_a_mistake_is_told(compare, arguments, code, words):
+def test_a_mistake_is_reported(compare, arguments, code, words):
     ended, _, err = compare(*arguments)
     assert (ended, "Traceback" in err) == (code, False)
     assert words in err
@@ -129,7 +131,13 @@ def test_variants_of_one_run_are_compared_with_its_first(compare, runs):
     assert "same B`" in err
 
 
-def test_a_folder_that_is_no_run_is_told(compare):
+def test_a_folder_that_is_no_run_is_reported(compare):
     ended, _, err = compare(b="nowhere")
     assert ended == 5
     assert "nowhere" in err
+
+
+def test_a_page_is_refused_because_comparisons_have_none(compare):
+    code, out, err = compare("-f", "html")
+    assert (code, out) == (2, "")
+    assert "'html' is not one of" in err

@@ -9,6 +9,10 @@ import sys
 import pytest
 from synthetic import Point, write_run
 
+from pscale import shipped
+
+pytestmark = pytest.mark.slow
+
 POINTS = [Point(ranks=1), Point(ranks=2)]
 
 
@@ -16,8 +20,8 @@ POINTS = [Point(ranks=1), Point(ranks=2)]
 def folder(tmp_path_factory):
     """A folder with a suite, a run, and a command called pscale."""
     root = tmp_path_factory.mktemp("completed")
-    (root / "suites").mkdir()
-    (root / "suites" / "weak.yaml").write_text("name: weak")
+    (root / "kept").mkdir()
+    (root / "kept" / "weak.yaml").write_text("name: weak")
     (root / "own.yaml").write_text("name: own")
     write_run(root / "reports" / "weak" / "first", POINTS, repeats=1, steps=2)
     (root / "bin").mkdir()
@@ -52,8 +56,9 @@ def offered(folder, line):
     ("line", "words"),
     [
         ("pscale ch", ["check"]),
-        ("pscale run ", ["own.yaml", "suites/weak.yaml"]),
-        ("pscale show suites/", ["suites/weak.yaml"]),
+        ("pscale run ", ["own.yaml", *shipped.suites()]),
+        ("pscale init we", ["weak"]),
+        ("pscale show kept/", ["kept/weak.yaml"]),
         ("pscale report ", ["reports/weak/first"]),
         ("pscale check reports/w", ["reports/weak/first"]),
         ("pscale compare reports/weak/first ", ["reports/weak/first"]),

@@ -8,6 +8,8 @@ from pscale.cli.drawer import Drawer
 from pscale.errors import ResultsError
 from pscale.report.publish import draw_all
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def summary(tmp_path):
@@ -32,7 +34,7 @@ def test_what_keeps_it_from_drawing_is_raised_where_it_is_waited_for(summary, tm
             drawer.answer()
 
 
-def test_its_death_is_told(summary, tmp_path):
+def test_its_death_is_reported(summary, tmp_path):
     with Drawer() as drawer:
         os.kill(drawer._process.pid, signal.SIGKILL)
         drawer.ask(summary, tmp_path / "figures", ("svg",))

@@ -7,39 +7,21 @@ import subprocess
 import sys
 
 import pytest
+from noop_runs import make_suite
 
 from pscale.cli import main
 from pscale.cli import run as run_module
 from pscale.cli import status as status_module
-from pscale.launch import mpi
+from pscale.launch import launcher
 from pscale.launch.journal import Journal
-
-LAUNCHER = """#!/bin/sh
-[ "$1" = --version ] && echo "HYDRA build details: Version: 0" && exit
-for folder; do :; done
-echo '{"status": "ok", "reason": "", "columns": {"step_s": 21.95}}' > "$folder/result.json"
-"""
-SUITE = """
-name: noop
-scaling: throughput
-data: {kind: synthetic}
-train: {steps: 1, warmup: 0}
-sweep: {train.seed: [1, 2, 3]}
-repeat: 1
-timing: {gemm_peak: false, overhead_steps: 0}
-launch: {launcher: ./mpiexec, scheduler: none}
-"""
 
 
 @pytest.fixture
 def pscale(tmp_path, monkeypatch, capsys):
     """Call the command line in a folder with a suite; return its exit code and what it said."""
-    program = tmp_path / "mpiexec"
-    program.write_text(LAUNCHER)
-    program.chmod(0o755)
-    (tmp_path / "noop.yaml").write_text(SUITE)
+    make_suite(tmp_path)
     monkeypatch.chdir(tmp_path)
-    mpi.identify.cache_clear()
+    launcher.identify.cache_clear()
 
     def call(*arguments):
         monkeypatch.setattr("sys.argv", ["pscale", *map(str, arguments)])
@@ -79,16 +61,16 @@ def unfinish(folder):
 
 def test_a_run_that_is_not_finished_is_gone_on_with_and_a_finished_one_is_left_alone(run):
     said, (first,) = run()
-    assert "going on with" not in said
+    assert "continuing" not in said
     assert said.count("ok 21.95 s a step") == 3
     assert Journal.open(first).is_finished()
     said, (second,) = run()
     assert second != first
-    assert "going on with" not in said
+    assert "continuing" not in said
     unfinish(first)
     said, changed = run()
     assert changed == [first]
-    assert f"going on with {first}, where 2 launches have ended (--new begins anew)" in said
+    assert f"continuing {first}, where 2 launches have ended (--new starts a new run)" in said
 
 
 def test_a_command_that_a_dry_run_prints_starts_a_launch_again_where_it_is_pasted(run, pscale, tmp_path):
@@ -113,14 +95,14 @@ def reporter(tmp_path, monkeypatch, text):
     monkeypatch.setattr(run_module, "REPORTER", "reporter")
 
 
-def test_a_report_that_is_killed_is_told_and_the_run_is_reported_and_not_measured_again(
+def test_a_report_that_is_killed_is_reported_and_the_run_is_reported_and_not_measured_again(
     run, pscale, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
         reporter(tmp_path, patch, "import os; os.kill(os.getpid(), 9)")
         code, said = pscale("run", "noop.yaml")
     assert code == 1
-    assert "the report was ended by SIGKILL; all launches are kept report them with: pscale report '" in said
+    assert "the report was killed by SIGKILL; all launches are kept report them with: pscale report '" in said
     said, changed = run()
     assert "where 3 launches have ended" in said
     (folder,) = changed
@@ -168,10 +150,10 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
         f"{case['label']} #1" for case in Journal.open(folder).document["cases"] if case["id"] == last["case"]
     )
     unfinish(folder)
-    assert "2 of 3 launches have ended: 2 ok under way: seed " in pscale("status")[1]
+    assert "2 of 3 launches have ended: 2 ok running: seed " in pscale("status")[1]
     lock = folder / "lock"
     lock.write_text(lock.read_text().replace(f"process {os.getpid()}", f"process {2**30}"))
-    assert f"interrupted: {label} nobody is at work on it" in pscale("status")[1]
+    assert f"interrupted: {label} no pscale is running it" in pscale("status")[1]
     draw, journal = status_module._page, Journal.open(folder)
 
     def ends_once_it_is_drawn(document):

@@ -11,7 +11,9 @@ import pytest
 from login_node import SITE, LoginNode, wait_for
 
 from pscale.errors import LaunchError
-from pscale.launch import mpi
+from pscale.launch import launcher
+
+pytestmark = pytest.mark.slow
 
 ONE_JOB = ("--set", "sweep.ranks=[1, 2]", "--set", "launch.packing=all", "--set", "launch.ranks_per_node=2")
 
@@ -36,19 +38,17 @@ def login(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
 def test_a_job_of_each_scheduler_runs_its_launches(login, name):
     try:
-        mpi.find()
+        launcher.find()
     except LaunchError as error:
         pytest.skip(str(error))
     node = login(name)
     node.run(node.weak, *ONE_JOB, "--detach")
     wait_for(lambda: len(node.events("ended")) == 2)  # and all is done before anybody comes back
     results = node.run(node.weak, *ONE_JOB)
-    assert "going on with" in results.output
+    assert "continuing" in results.output
     assert {(row["ranks"], row["status"]) for row in results.rows("cases")} == {(1, "ok"), (2, "ok")}
     assert len(node.events("submitted")) == 1
-    assert (
-        f"launches happen inside this job, {name} 1000" in (results.folder / "jobs/001/log.txt").read_text()
-    )
+    assert f"launches run inside this job, {name} 1000" in (results.folder / "jobs/001/log.txt").read_text()
 
 
 def test_a_dry_run_prints_every_script_and_command_and_writes_nothing(login):
@@ -89,12 +89,12 @@ def test_detached_jobs_survive_a_lost_shell_are_shown_and_cancelled_and_two_psca
         node.command("run", node.weak, "--reports", node.reports), capture_output=True, text=True, check=False
     )
     assert second.returncode == 4
-    assert "is at work in another pscale" in second.stderr
+    assert "is in use by another pscale" in second.stderr
     assert "cancelled 1000, 1001, 1002" in node.say("cancel")
     output, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 1, output
-    assert "the same command goes on with them" in output
-    assert "no jobs that are at work" in node.say("cancel")
+    assert "the same command runs them" in output
+    assert "no running or queued jobs" in node.say("cancel")
 
 
 def test_doctor_says_where_launches_happen_and_why(login):

@@ -3,13 +3,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from thread_mesh import Silent, run_ranks
+from thread_mesh import NullRecorder, run_ranks
 
 from pscale.config import Data, Model, Train
 from pscale.data import prepare
 from pscale.data.corpus import byte_counts, unigram_nats
 from pscale.errors import PscaleError, UsageError
-from pscale.mesh.solo import Solo
+from pscale.mesh.self_axis import SelfAxis
 
 MODES = ["memory", "mpi-io", "scatter", "files"]
 WAYS = [
@@ -89,7 +89,7 @@ def test_files_are_made_for_the_job_alone(source, tmp_path, mode):
 
 @pytest.mark.parametrize("mode", ["mpi-io", "files"])
 def test_a_file_cut_short_under_way_is_an_error_that_names_it(source, tmp_path, mode):
-    with closing(batches_of(source, tmp_path, Solo("dp"), mode=mode)) as batches:
+    with closing(batches_of(source, tmp_path, SelfAxis("dp"), mode=mode)) as batches:
         batches.fill(0, 0)
         (path,) = tmp_path.glob("corpus*.bin")
         path.write_bytes(b"short")
@@ -99,7 +99,7 @@ def test_a_file_cut_short_under_way_is_an_error_that_names_it(source, tmp_path, 
 
 def test_a_folder_that_cannot_be_written_is_named(source):
     with pytest.raises(PscaleError, match=r"cannot write the data to '.*corpus.bin': "):
-        batches_of(source, source, Solo("dp"), mode="mpi-io")
+        batches_of(source, source, SelfAxis("dp"), mode="mpi-io")
 
 
 def test_a_write_that_fails_leaves_nothing_behind(source, tmp_path, monkeypatch):
@@ -108,11 +108,11 @@ def test_a_write_that_fails_leaves_nothing_behind(source, tmp_path, monkeypatch)
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(PscaleError, match="No space left on device"):
-        batches_of(source, tmp_path / "case", Solo("dp"), mode="files")
+        batches_of(source, tmp_path / "case", SelfAxis("dp"), mode="files")
     assert not list((tmp_path / "case").iterdir())
 
 
-class Verbs(Silent):
+class Verbs(NullRecorder):
     """A recorder that keeps the verbs and bytes of blocking calls."""
 
     def __init__(self):
@@ -146,7 +146,7 @@ def test_a_fill_allocates_nothing_of_the_size_of_a_batch(tmp_path, mode, split):
     source.write_bytes(bytes(400_000))
     data = Data(source=str(source), loading=mode, split=split)
     train = Train(batch=64, micro_batches=2)
-    with closing(prepare(data, Model(sequence=4096), train, Solo("dp"), tmp_path)) as batches:
+    with closing(prepare(data, Model(sequence=4096), train, SelfAxis("dp"), tmp_path)) as batches:
         batches.fill(0, 0)
         tracemalloc.start()
         peaks = []
@@ -162,7 +162,7 @@ def test_a_fill_allocates_nothing_of_the_size_of_a_batch(tmp_path, mode, split):
 
 
 def test_micro_batches_of_a_step_do_not_overwrite_each_other(source, tmp_path):
-    batches = batches_of(source, tmp_path, Solo("dp"), micro_batches=2)
+    batches = batches_of(source, tmp_path, SelfAxis("dp"), micro_batches=2)
     first, _ = batches.fill(0, 0)
     kept = first.copy()
     batches.fill(0, 1)

@@ -5,8 +5,8 @@ import pytest
 from pscale.config import Case, Launch, Omp, Plan
 from pscale.errors import LaunchError, PlanError
 from pscale.launch.command import command
+from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
-from pscale.launch.mpi import Launcher
 
 HYDRA = Launcher(path="/opt/mpich/bin/mpiexec", flavour="mpich", version="5.0.2")
 OPENMPI = Launcher(path="/opt/openmpi/bin/mpiexec", flavour="openmpi", version="5.0.11")
@@ -71,8 +71,8 @@ def test_each_mpi_gets_its_own_options_for_cores_threads_and_sharing(launcher, a
 
 
 FIVE_NODES = {"nodes": 5, "hostfile": ""}
-SRUN = Launcher(path="/usr/bin/srun", flavour="srun", version="22.05.8", pmi="pmi2")
-FLUX = Launcher(path="/usr/bin/flux", flavour="flux", version="0.60")
+SRUN = Launcher(path="/usr/bin/srun", flavour="srun", version="22.05.8", arguments=("--mpi=pmi2",))
+FLUX = Launcher(path="/usr/bin/flux", flavour="flux", version="0.60", arguments=("run",))
 SRUN_TAIL = "--threads-per-core=1 --distribution=block:block"
 SRUN_END = "--kill-on-bad-exit=1 --export=ALL JOB"
 
@@ -125,7 +125,7 @@ def test_a_list_of_hosts_is_handed_to_launchers_that_cannot_ask_the_scheduler():
     assert "/var/nodes" not in line(case(9), SRUN, here)
 
 
-def test_more_nodes_than_there_are_is_told_with_both_numbers():
+def test_more_nodes_than_there_are_is_reported_with_both_numbers():
     with pytest.raises(PlanError, match=r"6 nodes with 8 ranks x threads 1 on each, but host has 5 with 8"):
         line(case(48, ranks_per_node=8), SRUN, machine(**FIVE_NODES))
     with pytest.raises(PlanError, match=r"2 nodes with 1 ranks x threads 1 on each, but host has 1"):

@@ -1,12 +1,17 @@
 import os
+from pathlib import Path
 
 import pytest
+from noop_runs import make_launcher
 
+from pscale.blas.installed import Library
 from pscale.errors import LaunchError
-from pscale.launch import machine, mpi
-from pscale.launch.doctor import blas, findings, host, world
+from pscale.launch import launcher, machine
+from pscale.launch.blas import probe
+from pscale.launch.doctor import blas, findings, host
+from pscale.launch.doctor import mpi as doctor_mpi
+from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
-from pscale.launch.mpi import Launcher
 
 HYDRA = Launcher(path="/opt/mpiexec", flavour="mpich", version="5.0.2")
 HERE = Machine(host="host", cpu_model="CPU", core_cpus=((0, 2), (1, 3)), memory_bytes=2**34)
@@ -25,22 +30,22 @@ def by_topic(found):
 
 def test_two_ranks_are_really_started_and_found_on_cores_of_their_own():
     try:
-        mpi.find()
+        launcher.find()
     except LaunchError as error:
         pytest.skip(str(error))
     here = machine.inspect()
-    found = by_topic(world.findings(here, "auto"))
+    found = by_topic(doctor_mpi.findings(here, "auto"))
     assert found["MPI"].level == "ok", found["MPI"]
     assert found["binding"].level == ("ok" if here.usable_cores > 1 else "warn"), found["binding"]
 
 
 def test_two_worlds_of_one_rank_are_told_as_launcher_and_library_that_do_not_belong_together():
     singletons = [answer(1, [0, 1, 2, 3], vendor="Open MPI")] * 2
-    [found] = world.judge(HERE, HYDRA, singletons, 1.0)
+    [found] = doctor_mpi.judge(HERE, HYDRA, singletons, 1.0)
     assert found.level == "fail"
     for part in ("/opt/mpiexec", "started 2 processes", "mpi4py loads Open MPI 5.0.2", "world of 1"):
         assert part in found.text
-    assert "launcher: /path/to/mpiexec" in found.remedy
+    assert "launcher: /path/to/mpiexec" in found.advice
 
 
 @pytest.mark.parametrize(
@@ -53,31 +58,28 @@ def test_two_worlds_of_one_rank_are_told_as_launcher_and_library_that_do_not_bel
     ],
 )
 def test_ranks_that_do_not_have_a_whole_core_each_are_reported(cpus, level):
-    found = by_topic(world.judge(HERE, HYDRA, [answer(2, *cpus)], 1.0))
+    found = by_topic(doctor_mpi.judge(HERE, HYDRA, [answer(2, *cpus)], 1.0))
     assert (found["MPI"].level, found["binding"].level) == ("ok", level)
 
 
 def test_ranks_that_cannot_be_started_are_a_finding_that_shows_why_and_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr(world.tempfile, "mkdtemp", lambda **_: tmp_path)
-    monkeypatch.setattr(world, "_belong", lambda *_: True)  # whichever MPI mpi4py has here
-    program = tmp_path / "mpiexec"
-    asked = "[ $1 = --version ] && echo 'HYDRA build details: Version: 1.0' && exit"
-    program.write_text(f"#!/bin/sh\n{asked}\necho no >&2; exit 5\n")
-    program.chmod(0o755)
-    found = by_topic(world.findings(HERE, str(program)))
+    monkeypatch.setattr(doctor_mpi.tempfile, "mkdtemp", lambda **_: tmp_path)
+    monkeypatch.setattr(doctor_mpi, "_match", lambda *_: True)  # whichever MPI mpi4py has here
+    program = make_launcher(tmp_path / "mpiexec", "echo no >&2; exit 5\n")
+    found = by_topic(doctor_mpi.findings(HERE, str(program)))
     assert found["MPI"].level == "fail"
     assert "exit code 5: no [" in found["MPI"].text
-    assert f"{program} -bind-to core:1 -n 2 hostname" in found["MPI"].remedy
+    assert f"{program} -bind-to core:1 -n 2 hostname" in found["MPI"].advice
 
 
 def test_no_mpi_is_one_finding_and_not_the_end_of_the_examination():
-    [found] = world.findings(HERE, "/none/mpiexec")
+    [found] = doctor_mpi.findings(HERE, "/none/mpiexec")
     assert (found.level, "pip install" in found.text) == ("fail", True)
 
 
 def test_a_variable_that_forces_slow_kernels_is_reported_with_both_speeds():
     found = blas.kernel({"OPENBLAS_CORETYPE": "Nehalem"}, SLOW, FAST)
-    assert (found.level, found.remedy.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
+    assert (found.level, found.advice.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
     assert found.text.endswith(
         "Nehalem kernels, 30 GFLOP/s; without: SkylakeX, 100 GFLOP/s, 3.33 times as fast"
     )
@@ -85,45 +87,76 @@ def test_a_variable_that_forces_slow_kernels_is_reported_with_both_speeds():
 
 
 def test_a_forced_kernel_is_what_the_probe_computes_with():
-    if blas.ask(1, os.environ)["blas"] != "openblas":
+    if probe(1, os.environ)["blas"] != "openblas":
         pytest.skip("NumPy here is not linked to OpenBLAS")
-    assert blas.ask(1, {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"})["blas_architecture"] == "Nehalem"
+    assert probe(1, {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"})["blas_architecture"] == "Nehalem"
 
 
 def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(monkeypatch):
     here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "kernels": "fused"}
+    here["blas_library"] = None
     monkeypatch.setattr(
-        blas, "ask", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
+        blas, "probe", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
     )
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
     assert by_topic(blas.findings(HERE))["BLAS kernel"].text.startswith("chosen by the library")
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")  # of a library that is not in use
     found = by_topic(blas.findings(HERE))["BLAS kernel"]
-    assert (found.level, found.remedy.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
+    assert (found.level, found.advice.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
 
 
-def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do():
-    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False}
+def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monkeypatch):
+    here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "blas_library": None}
+    monkeypatch.setattr(blas, "installed", lambda *_: [])
     found = blas.library(here)
     assert (found.level, "threads by pthreads" in found.text) == ("ok", True)
-    assert "make openmp" in found.remedy
-    assert not blas.library({**here, "blas_threading": "intel", "openmp": True}).remedy
+    assert "apt install libopenblas0-openmp" in found.advice
+    old = Library(kind="openblas", path=Path("/opt/libopenblas.so"), openmp=True)
+    monkeypatch.setattr(blas, "installed", lambda *_: [old])
+    assert "takes old kernels on this CPU" in blas.library(here).advice
+    lent = blas.library({**here, "openmp": True, "blas_library": "/opt/libopenblas.so"})
+    assert (lent.advice, "/opt/libopenblas.so, lent to NumPy" in lent.text) == ("", True)
 
 
-def test_kernels_that_were_not_built_are_reported_with_what_to_do():
+def test_libraries_are_ranked_by_their_speed_and_one_that_fails_comes_last(monkeypatch):
+    def probed(threads, _environ, choice="auto"):
+        if choice == "/opt/libblis.so":
+            return {"error": "it fails"}
+        gflops = {"numpy": 50.0, "/opt/libopenblas.so": 60.0, "auto": 50.0}[choice] * threads
+        return {"blas": "openblas", "blas_library": None, "gflops": gflops}
+
+    known = {
+        kind: [Library(kind=kind, path=Path(f"/opt/lib{kind}.so"), openmp=True)]
+        for kind in ("openblas", "blis")
+    }
+    monkeypatch.setattr(blas, "probe", probed)
+    monkeypatch.setattr(blas, "installed", lambda kind, _: known.get(kind, []))
+    ranked = blas.ranking(2)
+    assert [speed.choice for speed in ranked] == ["/opt/libopenblas.so", "numpy", "/opt/libblis.so"]
+    assert [speed.gflops_all for speed in ranked] == [120.0, 100.0, 0.0]
+    assert [speed.auto for speed in ranked] == [False, True, False]
+    assert [speed.error for speed in ranked] == ["", "", "it fails"]
+
+
+def test_kernels_that_were_not_built_or_lack_a_runtime_are_reported_with_what_to_do():
     assert blas.kernels({"kernels": "fused", "openmp": True}).text == "fused in C"
     assert "one thread" in blas.kernels({"kernels": "fused", "openmp": False}).text
-    found = blas.kernels({"kernels": "numpy", "openmp": True})
-    assert (found.level, found.remedy.split(",")[0]) == ("warn", "install a C compiler with OpenMP")
+    for obstacle, install in (
+        ("they were not built", "install a C compiler with OpenMP"),
+        ("libgomp.so.1: cannot open shared object file", "install the OpenMP runtime of GCC"),
+    ):
+        found = blas.kernels({"kernels": "numpy", "openmp": True, "kernels_obstacle": obstacle})
+        assert (found.level, obstacle in found.text) == ("warn", True)
+        assert found.advice.startswith(install)
 
 
 def test_threads_that_bring_nothing_are_reported():
     twice = {**SLOW, "gflops": 59.0, "threads": 2, "cores": 1.96}
     assert blas.threads(SLOW, twice, 2).level == "ok"
     assert "kept 2.0 cores busy" in blas.threads(SLOW, twice, 2).text
-    assert "other work" in blas.threads(SLOW, {**twice, "gflops": 31.0}, 2).remedy
-    assert "more than one thread" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).remedy
+    assert "other work" in blas.threads(SLOW, {**twice, "gflops": 31.0}, 2).advice
+    assert "more than one thread" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).advice
 
 
 def test_a_numpy_that_does_not_work_is_a_finding_with_its_own_words(tmp_path, monkeypatch):
@@ -161,4 +194,4 @@ def test_a_place_for_results_that_cannot_be_written_is_a_failure(tmp_path):
 def test_the_whole_examination_has_something_to_say_on_every_topic(tmp_path):
     found = findings(tmp_path)
     assert {"cores", "load", "memory", "results", "MPI launcher", "BLAS"} <= by_topic(found).keys()
-    assert all(finding.remedy for finding in found if finding.level == "warn")
+    assert all(finding.advice for finding in found if finding.level == "warn")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pscale.analysis.frames import newest
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
 from pscale.launch import lock
-from pscale.launch.journal import Journal, fingerprint, newest_run, newest_unfinished
+from pscale.launch.journal import Journal, fingerprint, newest_unfinished
+from pscale.run_folders import newest
 
 
 def document(cases=("aa", "bb"), repeats=2, width=64, cpu_model="CPU"):
@@ -72,7 +72,7 @@ def test_a_torn_last_line_is_ignored_and_does_not_spoil_the_next(journal):
         assert left.finished() == {("bb", 0)}
 
 
-def test_a_damaged_line_inside_is_told_and_not_skipped(journal):
+def test_a_damaged_line_inside_is_reported_and_not_skipped(journal):
     (journal.folder / "journal.jsonl").write_text(
         '{"event": "laun\n{"event": "ended", "case": "a", "repeat": 0}\n'
     )
@@ -119,7 +119,7 @@ with Journal.open(pathlib.Path(sys.argv[1])).locked():
         assert works
 
 
-def test_a_file_system_without_locks_is_told(journal, monkeypatch):
+def test_a_file_system_without_locks_is_reported(journal, monkeypatch):
     def refuse(*_):
         raise OSError(37, "No locks available")
 
@@ -153,12 +153,11 @@ def test_a_run_that_was_killed_while_it_was_made_is_none_to_anybody(tmp_path, mo
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.durable, "rename", killed)
+    monkeypatch.setattr(module.atomic_files, "rename", killed)
     with pytest.raises(KeyboardInterrupt):
         Journal.create(tmp_path, "weak", document())
     assert list(tmp_path.glob("weak/*/data"))
     assert newest_unfinished(tmp_path, "weak", fingerprint(document())) is None
-    assert newest_run(tmp_path) is None
     with pytest.raises(ResultsError, match="no runs here"):
         newest(tmp_path)
 
@@ -196,13 +195,13 @@ def test_a_suite_cannot_put_its_runs_elsewhere(tmp_path, name):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_told_with_the_place(journal):
+def test_a_full_disk_is_reported_with_the_place(journal):
     (journal.folder / "journal.jsonl").symlink_to("/dev/full")
     with pytest.raises(LaunchError, match=f"cannot write in {journal.folder}: No space left on device"):
         journal.launched(("aa", 0), 0)
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_a_place_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "reports").write_text("a file")
-    with pytest.raises(LaunchError, match=r"cannot write in .*reports"):
+    with pytest.raises(LaunchError, match=r"cannot write in .*reports.*; --reports FOLDER"):
         Journal.create(tmp_path / "reports", "weak", document())

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from pscale.errors import LaunchError
-from pscale.launch import local, processes
+from pscale.launch import local
 from pscale.launch.command import Command
 
 RESULT = 'echo "{}" > "$FOLDER/result.json"\n'
@@ -31,7 +31,7 @@ def job(tmp_path):
 
     launch.folder = folder
     yield launch
-    assert processes.tagged(local.tag(folder)) == []
+    assert local.tagged(local.tag(folder)) == []
 
 
 def failure(folder, rank, unix_s, **said):
@@ -107,6 +107,7 @@ def test_of_a_stack_that_a_rank_left_its_innermost_calls_are_quoted(job):
         ("echo 'There are not enough slots available' >&2; exit 1", "oversubscribe: true"),
         ("echo 'detected an attempt to run as root' >&2; exit 1", "--allow-run-as-root"),
         ("echo 'environment uses unsupported PMI version PMIx' >&2; exit 16", "pscale doctor"),
+        ("echo 'mpi/pmi2: value not properly terminated in client request' >&2; exit 1", "NETMOD: ofi"),
         ("echo 'OSError: [Errno 28] No space left on device' >&2; exit 1", "the disk is full"),
     ],
 )
@@ -125,15 +126,20 @@ def test_a_result_does_not_make_up_for_an_error(job):
 
 
 def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeypatch):
-    monkeypatch.setattr(processes, "_GRACE_S", 0.2)
+    monkeypatch.setattr(local, "_GRACE_S", 0.2)
 
-    begin = [0.0]
+    begin = [time.monotonic() + 1e6]  # no time passes before it is stuck
 
     def stands_until_it_is_stuck():
-        return begin.pop() if begin else 1e9 * bool((job.folder / "stderr.log").read_text())
+        return (
+            begin.pop() if begin else time.monotonic() + 1e9 * bool((job.folder / "stderr.log").read_text())
+        )
 
     clock = SimpleNamespace(
-        monotonic=stands_until_it_is_stuck, time=time.time, perf_counter=time.perf_counter
+        monotonic=stands_until_it_is_stuck,
+        time=time.time,
+        perf_counter=time.perf_counter,
+        sleep=time.sleep,
     )
     monkeypatch.setattr(local, "time", clock)
     stubborn = "trap '' TERM; echo stuck >&2; setsid sh -c 'sleep 60 & sleep 60' & sleep 60"
@@ -155,9 +161,13 @@ def test_what_a_launcher_leaves_behind_is_ended(job):
 
 
 def test_an_interrupt_ends_the_job_before_it_goes_on(job):
+    threads = threading.active_count() + 2  # `interrupt`, and what waits for the launcher
+
     def interrupt():
-        deadline = time.monotonic() + 20
-        while not (job.folder / "ready").exists() and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60
+        while not (job.folder / "ready").exists() or threading.active_count() < threads:
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -178,9 +188,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_processes_of_other_jobs_are_left_alone(tmp_path):
-    other = psutil.Popen(["sleep", "60"], env={**os.environ, processes.TAG: f"{tmp_path}/other"})
+    other = psutil.Popen(["sleep", "60"], env={**os.environ, local.TAG: f"{tmp_path}/other"})
     try:
-        processes.end(str(tmp_path))
+        local.end(str(tmp_path))
         assert other.status() != psutil.STATUS_ZOMBIE
     finally:
         with contextlib.suppress(psutil.Error):

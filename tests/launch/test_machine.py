@@ -54,7 +54,7 @@ def test_hardware_threads_are_grouped_by_core_and_those_outside_the_affinity_lef
     for cpu, siblings in enumerate(("0,4", "1,5", "2-3", "2-3", "0,4", "1,5")):
         group(tmp_path / f"cpu{cpu}" / "topology", thread_siblings_list=siblings)
     monkeypatch.setattr(machine, "_CPUS", tmp_path)
-    monkeypatch.setattr(machine, "_affinity", lambda: frozenset({0, 1, 2, 3, 4}))
+    monkeypatch.setattr(machine, "affinity", lambda: frozenset({0, 1, 2, 3, 4}))
     found = machine.inspect()
     assert found.core_cpus == ((0, 4), (1,), (2, 3))
     assert (found.cores, found.cpus) == (3, 5)

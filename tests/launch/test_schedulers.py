@@ -8,18 +8,19 @@ from pathlib import Path
 import fake_scheduler
 import pytest
 
+import pscale
 from pscale.config import Launch
 from pscale.errors import LaunchError, UsageError
-from pscale.launch.scheduler import SCHEDULERS
-from pscale.launch.scheduler.protocol import JobRequest, LimitError, Ticket
-from pscale.launch.scheduler.tools import environment
+from pscale.launch.scheduler import SCHEDULERS, is_inherited
+from pscale.launch.scheduler.base import JobHandle, JobRequest, LimitError
 
 GOLDEN = Path(__file__).parent / "golden"
+PACKAGE = Path(pscale.__file__).parent
 BY_NAME = {scheduler.name: scheduler for scheduler in SCHEDULERS}
 PLAIN = JobRequest(
     name="pscale-2026-11-20T094107-7f3a-1",
     folder=Path("/home/u/reports/weak/2026-11-20T094107-7f3a/jobs/001"),
-    command=("/venv/bin/python", "-P", "-m", "pscale.cli.inside", "/home/u/reports/weak/R/jobs/001"),
+    command=("/venv/bin/python", "-P", "-m", "pscale.cli.job", "/home/u/reports/weak/R/jobs/001"),
     nodes=4,
     ranks_per_node=8,
     cores_per_rank=2,
@@ -83,9 +84,19 @@ def test_scripts_and_submissions_are_word_for_word_those_of_the_golden_files(nam
         ]
     text = "\n".join(parts)
     path = GOLDEN / f"{name}.txt"
-    if "PSCALE_GOLDEN" in os.environ:  # write them anew, and read the difference before committing it
+    if "PSCALE_GOLDEN" in os.environ:  # write them again, and read the difference before committing it
         path.write_text(text)
     assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_nothing_but_its_own_file_names_a_scheduler(name):
+    scheduler = BY_NAME[name]
+    words = rf"\b({'|'.join(filter(None, (name, scheduler.submit_program, scheduler.launcher)))})\b"
+    own = PACKAGE / "launch" / "scheduler" / f"{name}.py"
+    files = [path for part in ("launch", "cli") for path in (PACKAGE / part).rglob("*.py")]
+    naming = [path.name for path in files if re.search(words, path.read_text(), re.IGNORECASE)]
+    assert naming == [own.name]
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -93,8 +104,8 @@ def test_scripts_and_submissions_are_word_for_word_those_of_the_golden_files(nam
 def test_each_state_is_told_by_id_and_while_the_id_is_unknown_by_name(submitted, name, state):
     scheduler, jobs, number = submitted(name)
     jobs.set(number, state)
-    by_id = scheduler.poll_many([Ticket(name=PLAIN.name, id=number), Ticket(name="other", id="99")])
-    by_name = scheduler.poll_many([Ticket(name=PLAIN.name), Ticket(name="other")])
+    by_id = scheduler.poll_many([JobHandle(name=PLAIN.name, id=number), JobHandle(name="other", id="99")])
+    by_name = scheduler.poll_many([JobHandle(name=PLAIN.name), JobHandle(name="other")])
     if state == "forgotten":
         assert by_id == by_name == {}
         return
@@ -124,20 +135,20 @@ def test_what_squeue_has_forgotten_the_accounting_tells_where_there_is_one(submi
     scheduler, jobs, number = submitted("slurm")
     jobs.set(number, "forgotten")
     (jobs.folder / "accounting").write_text(f"1|FAILED|1:0\n{number}|{said}\n")
-    found = scheduler.poll_many([Ticket(name=PLAIN.name, id=number)])[PLAIN.name]
+    found = scheduler.poll_many([JobHandle(name=PLAIN.name, id=number)])[PLAIN.name]
     assert (found.id, found.ending) == (number, ending)
     assert found.phase == ("ended" if ending else "running")
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_a_limit_on_jobs_is_told_apart_from_a_refusal(fake, tmp_path, name):
+def test_a_limit_on_jobs_is_distinguished_from_a_refusal(fake, tmp_path, name):
     scheduler, jobs = fake(name)
     script = tmp_path / "script.sh"
     script.write_text(scheduler.render(PLAIN))
     (jobs.folder / "limit").write_text("0")
     with pytest.raises(LimitError):
         scheduler.submit(PLAIN, script)
-    program = jobs.folder / "bin" / scheduler.submits
+    program = jobs.folder / "bin" / scheduler.submit_program
     program.write_text("#!/bin/sh\necho 'invalid account' >&2; exit 1\n")
     with pytest.raises(LaunchError, match="invalid account") as refused:
         scheduler.submit(PLAIN, script)
@@ -167,7 +178,7 @@ def test_a_limit_that_the_end_of_other_jobs_does_not_lift_is_a_refusal(fake, tmp
     scheduler, jobs = fake(name)
     script = tmp_path / "script.sh"
     script.touch()
-    program = jobs.folder / "bin" / scheduler.submits
+    program = jobs.folder / "bin" / scheduler.submit_program
     program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
     with pytest.raises(LaunchError) as refused:
         scheduler.submit(PLAIN, script)
@@ -179,7 +190,7 @@ def test_jobs_are_cancelled_also_those_that_are_over(submitted, name):
     scheduler, _, number = submitted(name)
     for _ in range(2):
         scheduler.cancel([number])
-    assert scheduler.poll_many([Ticket(name=PLAIN.name, id=number)])[PLAIN.name].ending == "cancelled"
+    assert scheduler.poll_many([JobHandle(name=PLAIN.name, id=number)])[PLAIN.name].ending == "cancelled"
 
 
 def test_nothing_of_the_login_shell_gets_into_a_job(submitted, monkeypatch):
@@ -197,19 +208,20 @@ def test_nothing_of_the_login_shell_gets_into_a_job(submitted, monkeypatch):
 def test_where_the_scheduler_is_stays_known():
     kept = {"SLURM_CONF": "a", "PBS_SERVER": "b", "LSF_ENVDIR": "c", "FLUX_URI": "d", "HOME": "e"}
     inherited = {"PBS_NODEFILE": "x", "LSB_HOSTS": "x", "FLUX_JOB_ID": "x", "OMPI_COMM_WORLD_RANK": "0"}
-    assert environment({**kept, **inherited}) == kept
+    assert {name for name in {**kept, **inherited} if is_inherited(name)} == kept.keys()
 
 
 def test_the_default_partition_or_the_one_that_is_named_says_what_its_nodes_are_like(fake):
     scheduler, _ = fake("slurm")
-    shape = scheduler.shape(Launch())
-    assert (shape.machine.nodes, shape.machine.cores, shape.longest_s) == (4, 2, 86400)
-    assert "main" in shape.machine.host
-    assert scheduler.shape(Launch(partition="small")).machine.nodes == 2
+    found = scheduler.resources(Launch())
+    assert (found.nodes, found.cores_per_node, found.max_time_s) == (4, 2, 86400)
+    assert "main" in found.host
+    assert scheduler.resources(Launch(partition="small")).nodes == 2
     with pytest.raises(LaunchError, match="no partition batch; it has: small, main"):
-        scheduler.shape(Launch(partition="batch"))
+        scheduler.resources(Launch(partition="batch"))
     scheduler, _ = fake("flux")
-    assert (scheduler.shape(Launch()).machine.nodes, scheduler.shape(Launch()).machine.cores) == (4, 2)
+    found = scheduler.resources(Launch())
+    assert (found.nodes, found.cores_per_node) == (4, 2)
 
 
 @pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])

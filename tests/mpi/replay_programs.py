@@ -4,7 +4,7 @@ from programs import random_program
 
 from pscale.mesh import grid, mpi
 from pscale.worker.recorder import Recorder
-from pscale.worker.replay import ideal
+from pscale.worker.waits import ideal
 
 GRID = {"pp": 2, "dp": 2}
 

@@ -97,10 +97,12 @@ def progress_alone() -> bool:
     arrays = [np.full(100_000, 1.0 + mesh.world.rank) for _ in range(3)]
     calls = [mesh.axis("dp").start_all_reduce(array) for array in arrays]
     end = monotonic() + 30
-    while np.count_nonzero(recorder.rows()["kind"] == Kind.FOUND) < len(calls) and monotonic() < end:
+    while (
+        np.count_nonzero(recorder.rows()["kind"] == Kind.POLLED_COMPLETE) < len(calls) and monotonic() < end
+    ):
         mesh.progress()
     rows = recorder.rows()
-    order = rows["request"][rows["kind"] == Kind.FOUND].tolist()
+    order = rows["request"][rows["kind"] == Kind.POLLED_COMPLETE].tolist()
     return order == [0, 1, 2] and all(np.all(array == 3.0) for array in arrays)
 
 

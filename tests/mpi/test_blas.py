@@ -4,18 +4,26 @@ import os
 import subprocess
 
 import pytest
-from whole_runs import TINY
+from whole_runs import LIMIT_S, TINY
 
-from pscale.launch import machine
-from pscale.launch.doctor import blas
+from pscale.blas import forwarding
+from pscale.blas.installed import KINDS, installed
+from pscale.launch import blas, machine
+
+pytestmark = pytest.mark.slow
 
 CORES = machine.inspect().usable_cores
-FOUND = blas.ask(1, os.environ)
+FOUND = blas.probe(1, os.environ)
 SWEEP = "sweep: {ranks: [1, 2, 4]}"
 THREADS = TINY.replace(SWEEP, "sweep: {threads: [1, 2]}").replace("oversubscribe: true, ", "")
 LAYER = "openmp" if FOUND["openmp"] else "pthreads"
 OTHER_LAYER = "pthreads" if FOUND["openmp"] else "openmp"
 
+LIBRARIES = [library.path for kind in KINDS for library in installed(kind, os.environ)]
+
+needs_forwarding = pytest.mark.skipif(
+    forwarding.built() is None or not LIBRARIES, reason="no other BLAS than NumPy's own can be used"
+)
 needs_openblas = pytest.mark.skipif(
     FOUND["blas"] != "openblas", reason="NumPy here is not linked to OpenBLAS"
 )
@@ -26,9 +34,9 @@ needs_openmp = pytest.mark.skipif(not FOUND["openmp"], reason="NumPy here has no
 OTHER_BLAS_IN_RANKS = """
 import os
 if {"PMI_RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys():
-    import pscale.worker.observe as observe
-    found = observe.blas
-    observe.blas = lambda: {**found(), "blas_threading": "tbb"}
+    import pscale.worker.environment as environment
+    found = environment.blas
+    environment.blas = lambda: {**found(), "blas_threading": "tbb"}
 """
 
 
@@ -96,3 +104,34 @@ def test_openmp_threads_are_bound_to_a_core_each_and_all_to_one_is_invalid(cli):
         assert row["status"] == "invalid"
         assert "2 threads of rank 0" in row["reason"]
         assert "share 1 CPU " in row["reason"]
+
+
+@needs_forwarding
+@pytest.mark.parametrize("path", LIBRARIES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_plans_compute_with_every_library_what_the_serial_program_does(cli, path):
+    plans = TINY.replace(SWEEP, "ranks: 2\nsweep: {plan.tp: [1, 2]}").replace("dp: ranks", "dp: rest")
+    suite = cli.suite(plans)
+    command = cli.command("verify", suite, "--set", f"launch.blas={path}")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_forwarding
+def test_a_swept_blas_is_named_by_its_ranks_and_one_that_is_not_here_is_skipped(cli):
+    library = LIBRARIES[0]
+    sweep = f"ranks: 2\nsweep: {{launch.blas: [numpy, {library}, /none/libblas.so]}}"
+    results = cli.run(cli.suite(TINY.replace(SWEEP, sweep)))
+    statuses = {label.removeprefix("blas "): row["status"] for label, row in results.cases.items()}
+    assert statuses == {"numpy": "ok", str(library): "ok", "/none/libblas.so": "skipped"}
+    labels = {row["case"]: row["label"] for row in results.rows("cases")}
+    used = {labels[row["case"]].removeprefix("blas "): row["blas_library"] for row in results.rows("ranks")}
+    assert used == {"numpy": None, str(library): str(library)}
+
+
+@needs_forwarding
+def test_a_library_that_is_no_blas_makes_the_launch_invalid(cli):
+    other = forwarding.built().replace("pscale/blas/_forward", "pscale/nn/kernels/_fused")
+    suite = cli.suite(TINY.replace(SWEEP, "ranks: 2").replace("launch: {", f"launch: {{blas: {other}, "))
+    (row,) = cli.run(suite, code=1).cases.values()
+    assert row["status"] == "invalid"
+    assert "is no BLAS for NumPy" in row["reason"]

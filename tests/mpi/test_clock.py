@@ -10,8 +10,10 @@ import pytest
 from whole_runs import LIMIT_S, TINY, Cli
 
 from pscale.config import Case, Launch
-from pscale.launch import machine, mpi
+from pscale.launch import launcher, machine
 from pscale.launch.command import command
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "shifted_waits.py"
 
@@ -45,7 +47,7 @@ def test_waits_of_ranks_with_shifted_clocks_are_those_of_true_clocks_within_the_
     case = Case(suite="clock", label="shifted", ranks=4, launch=Launch(bind="none", oversubscribe=True))
     argv = (sys.executable, str(PROGRAM))
     root = os.geteuid() == 0
-    order = command(case, mpi.find(), argv, machine.inspect(), environ=os.environ, root=root)
+    order = command(case, launcher.find(), argv, machine.inspect(), environ=os.environ, root=root)
     done = subprocess.run(
         order.argv, env=dict(order.env), capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

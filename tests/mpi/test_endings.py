@@ -7,9 +7,12 @@ import subprocess
 import sys
 import time
 
+import pytest
 from whole_runs import NEVER_JOINS, PATIENCE_S, lives, start, wait_for, workers
 
 from pscale.results.store import read_table
+
+pytestmark = pytest.mark.slow
 
 ENDLESS = ("--set", "train.steps=1000000")
 
@@ -38,7 +41,7 @@ if {"PMI_RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys():
 """
 
 
-def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny, monkeypatch):
+def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_continues(cli, tiny, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(SABOTAGE)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
     results = cli.run(tiny, code=1)
@@ -52,7 +55,7 @@ def test_a_rank_that_dies_of_an_error_is_quoted_and_the_suite_goes_on(cli, tiny,
     assert not (results.folder / "report.md").exists()
 
 
-def test_a_rank_that_is_killed_is_told_apart_and_leaves_no_process(cli, tiny):
+def test_a_killed_rank_is_reported_as_killed_and_leaves_no_process(cli, tiny):
     process = start(cli, tiny, "--only", "ranks == 2", *ENDLESS)
     ranks = wait_for(lambda: len(found := workers(process)) >= 2 and found)
     time.sleep(1)
@@ -75,7 +78,9 @@ def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
     assert log.exists()
 
 
-def test_ranks_that_wait_for_one_that_never_joins_are_called_hung_with_a_roll_call(cli, tiny, monkeypatch):
+def test_ranks_that_wait_for_one_that_never_joins_are_reported_as_hung_with_the_call_of_each(
+    cli, tiny, monkeypatch
+):
     (cli.folder / "sitecustomize.py").write_text(NEVER_JOINS)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
     options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=1s")
@@ -90,7 +95,7 @@ def test_ranks_that_wait_for_one_that_never_joins_are_called_hung_with_a_roll_ca
     assert any("all_reduce" in line for line in ranks[0]["stack"])
 
 
-def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on_with_the_rest(cli, tiny, monkeypatch):
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_continues_with_the_rest(cli, tiny, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(ONE_ENDS)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
     options = ("--set", "sweep.ranks=[2]", "--set", "repeat=3")
@@ -99,7 +104,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on_with_the_res
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, output
-    assert "go on with" in output
+    assert "continue with" in output
     folder = cli.newest().folder
     kept = {path: path.stat().st_mtime_ns for path in (folder / "data").glob("cases-*.parquet")}
     assert len(kept) == 1

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from whole_runs import LIMIT_S, TINY, Cli
 
-from pscale.data.linear import WEIGHTS
-from pscale.parallel.predict import predict
+from pscale.data.synthetic import WEIGHTS
 from pscale.parallel.strategies import calls
+from pscale.training.prediction import predict
 
 SUITES = Path(__file__).parents[2] / "suites"
 

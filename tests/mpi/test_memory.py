@@ -3,7 +3,9 @@
 import pytest
 from whole_runs import TINY
 
-from pscale.parallel.memory import KINDS
+from pscale.training.prediction import KINDS
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_case_that_needs_more_than_the_limit_is_skipped_and_its_memory_predicted(cli):
@@ -17,8 +19,8 @@ def test_a_case_that_needs_more_than_the_limit_is_skipped_and_its_memory_predict
     assert "memory_limit" in rows["2 ranks"]["reason"]
     (rank,) = results.rows("ranks")
     assert all(rank[f"{kind}_bytes"] == rows["1 rank"][f"predicted_{kind}_bytes"] for kind in KINDS)
-    assert rank["peak_of_steps"]
-    assert rank["peak_rss_bytes"] > rank["empty_rss_bytes"] > 20 << 20
+    assert rank["peak_rss_of_steps"]
+    assert rank["peak_rss_bytes"] > rank["baseline_rss_bytes"] > 20 << 20
     assert "predicted alone" in (results.folder / "report.md").read_text()
 
 
@@ -38,4 +40,4 @@ def test_the_system_measures_what_was_predicted(cli):
     (row,), (rank,) = results.cases.values(), results.rows("ranks")
     predicted = sum(row[f"predicted_{kind}_bytes"] for kind in KINDS)
     assert predicted > 500 << 20, "or what libraries take, which differs between machines, would be seen"
-    assert rank["peak_rss_bytes"] - rank["empty_rss_bytes"] == pytest.approx(predicted, rel=0.05)
+    assert rank["peak_rss_bytes"] - rank["baseline_rss_bytes"] == pytest.approx(predicted, rel=0.05)

@@ -9,6 +9,8 @@ from whole_runs import LIMIT_S, Cli
 
 from pscale.results.events import PHASES
 
+pytestmark = pytest.mark.slow
+
 STEPS, QUANTUM_S = 3, 0.5
 SUITE = f"""
 name: paced
@@ -26,7 +28,7 @@ launch: {{oversubscribe: true, time_limit: 10m}}
 """
 LONG = f"""
 import time
-from pscale.worker.pace import Quantum
+from pscale.worker.work_quantum import Quantum
 Quantum.__init__ = lambda self: None
 Quantum.__call__ = lambda self: time.sleep({QUANTUM_S})
 """
@@ -65,8 +67,8 @@ def by_pace(paced, table):
 def test_the_work_between_the_steps_is_in_no_time_of_a_step(paced):
     with_pace, _ = by_pace(paced, "cases")
     for (case,) in with_pace.values():
-        assert len(case["paces_s"]) == STEPS
-        assert min(case["paces_s"]) >= QUANTUM_S
+        assert len(case["work_quantum_s"]) == STEPS
+        assert min(case["work_quantum_s"]) >= QUANTUM_S
     steps, _ = by_pace(paced, "steps")  # it lies between phases, so that it could be nothing but unaccounted
     assert max(row["unaccounted_s"] for rows in steps.values() for row in rows) < QUANTUM_S
 
@@ -91,7 +93,7 @@ def test_losses_are_bit_for_bit_those_of_steps_without_it(paced):
     assert {plan: case["losses"] for plan, (case,) in with_pace.items()} == {
         plan: case["losses"] for plan, (case,) in without.items()
     }
-    assert {case["paces_s"] for (case,) in without.values()} == {None}
+    assert {case["work_quantum_s"] for (case,) in without.values()} == {None}
 
 
 def test_a_rank_that_is_early_at_the_end_of_a_step_waits_in_that_step(paced):

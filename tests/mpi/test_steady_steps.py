@@ -10,9 +10,11 @@ import pytest
 from whole_runs import LIMIT_S
 
 from pscale.config import Case
-from pscale.launch import mpi
+from pscale.launch import launcher
 from pscale.launch.command import command
 from pscale.launch.machine import inspect
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "steady_steps.py"
 PIPELINES = {"gpipe", "1f1b", "interleaved", "zero-bubble"}
@@ -25,7 +27,7 @@ ACTIVATION = 8 // 2 // 2 * 128 * 64 * 8  # bytes of a micro-batch on one of two 
 def ranks(tmp_path_factory):
     case = Case(suite="s", label="l", ranks=2)
     argv = [sys.executable, "-m", "mpi4py", str(PROGRAM), str(tmp_path_factory.mktemp("data"))]
-    job = command(case, mpi.find(), argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
+    job = command(case, launcher.find(), argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
     done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

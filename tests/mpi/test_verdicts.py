@@ -10,7 +10,10 @@ from attempts import in_one_of_several
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.analysis.wording import percent
 from pscale.suite.network import read_network
+
+pytestmark = pytest.mark.slow
 
 COMPUTE_S, SLOW_S = 0.25, 0.25
 NOISE = 0.2  # of a step, on cores that others use too
@@ -62,14 +65,16 @@ def called_and_priced(cli):
     summary = summarise(load(cli.run(cli.suite(SUITE)).folder), networks)
     healthy, slow = summary.points
     of = {verdict.case: verdict for verdict in summary.verdicts}
-    lost = next(each for each in summary.losses if each.case == healthy.case)
+    lost = next(each for each in summary.lost_time if each.case == healthy.case)
     assert max(lost.imbalance, lost.serialisation, lost.transfer) < NOISE
-    cause, said = of[healthy.case].cause, of[healthy.case].loss
-    assert f"{getattr(lost, cause):.0%} of the step" in said if cause else "No single loss reaches 1%" in said
-    lost = next(each for each in summary.losses if each.case == slow.case)
+    verdict = of[healthy.case]
+    figure = f"{percent(getattr(lost, verdict.cause))} of the step" if verdict.cause else "No single loss"
+    assert verdict.interference or figure in verdict.loss
+    lost = next(each for each in summary.lost_time if each.case == slow.case)
     assert lost.transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
-    assert of[slow.case].cause == "transfer"
-    assert f"transfer in sync, {lost.transfer:.0%} of the step" in of[slow.case].loss
+    verdict = of[slow.case]
+    said = f"transfer in sync, {percent(lost.transfer)} of the step"
+    assert verdict.interference or (verdict.cause == "transfer" and said in verdict.loss)
     found = {(each.case, each.network): each for each in summary.what_ifs}
     perfect, as_slow = (found[slow.case, network] for network in asked)
     assert perfect.expected_s == pytest.approx(perfect.measured_s - SLOW_S, rel=NOISE)

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
+from kept_activations import activation_bytes
 from plans import product_flops
 from serial import serial
 
 from pscale.config import Model
 from pscale.nn import counts
-from pscale.nn.kernels.piece import ROWS, TILE
+from pscale.nn.kernels.attention_block import ROWS, TILE
 
 MODELS = [
     Model(kind="gpt", layers=3, width=12, heads=3, sequence=ROWS + 9, vocabulary=17, dtype="float32"),
@@ -60,7 +61,7 @@ def test_activations_hold_the_bytes_that_are_counted(model):
     for unit in stage.units:
         x, _ = unit.layer.forward(x)
     stage.loss.forward(x, targets, 1.0)
-    assert stage.buffers.held_bytes == counts.activation_bytes(model, SEQUENCES)
+    assert stage.buffers.held_bytes == activation_bytes(model, SEQUENCES)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.kind} {model.attention}")
@@ -101,7 +102,7 @@ def test_scores_that_are_computed_again_cost_a_seventh_product_and_save_their_me
     scores = 4096 * 4096 / 2
     more_flops = counts.executed_flops(block, 1) - counts.executed_flops(plain, 1)
     assert more_flops == pytest.approx(4 * scores * 2 * plain.width, rel=0.1)
-    saved = counts.activation_bytes(plain, 1) - counts.activation_bytes(block, 1)
+    saved = activation_bytes(plain, 1) - activation_bytes(block, 1)
     assert saved == pytest.approx(4 * scores * 8 * 4, rel=0.03)
     assert counts.model_flops(plain, 1) == counts.model_flops(block, 1)
 

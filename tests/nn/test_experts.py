@@ -4,13 +4,11 @@ from nn.differences import check, hand, param, randomize
 
 from pscale.config import Model
 from pscale.nn.buffers import Array, Buffers
+from pscale.nn.common_layers import BiasGelu, Linear
 from pscale.nn.experts import ExpertLinear, Mixture
-from pscale.nn.gelu import BiasGelu
 from pscale.nn.layer import Chain
-from pscale.nn.linear import Linear
 from pscale.nn.param import Arena
-from pscale.nn.queue import Whole, capacity
-from pscale.nn.routing import Router, Tally
+from pscale.nn.routing import LocalPositions, Router, Tally, capacity
 
 B, T, C = 3, 7, 6
 
@@ -32,7 +30,7 @@ def mixture(
         top_k=top_k,
         capacity=places,
         sequence=sequence,
-        standing=Whole(sequence),
+        positions=LocalPositions(sequence),
         loss_weight=loss_weight,
         tally=tally,
         buffers=buffers,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels import fused, tile
-from pscale.nn.kernels.piece import Piece, Progress, Softmax, whole
+from pscale.nn.kernels import fused, tiles
+from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax, whole
 from pscale.nn.kernels.reference import Kernels
 
 WIDTH = 19  # no multiple of a vector's length
@@ -31,11 +31,12 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 def test_a_library_that_was_built_from_other_sources_is_not_called(monkeypatch):
     fused_kernels(1)
     monkeypatch.setattr(fused, "INTERFACE", fused.INTERFACE + 1)
-    fused.library.cache_clear()
+    fused._loaded.cache_clear()
     try:
         assert fused.library() is None
+        assert "other sources" in fused.obstacle()
     finally:
-        fused.library.cache_clear()
+        fused._loaded.cache_clear()
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -120,7 +121,7 @@ def test_fused_sums_are_those_of_numpy(kernels, dtype, with_skip, with_bias):
 
 @pytest.mark.parametrize("tokens", [1, 300])
 def test_rows_are_added_to_those_of_a_table_that_are_there(kernels, dtype, tokens, monkeypatch):
-    monkeypatch.setattr(tile, "TILE_BYTES", 100 * WIDTH * 8)  # equal tokens in several tiles
+    monkeypatch.setattr(tiles, "TILE_BYTES", 100 * WIDTH * 8)  # equal tokens in several tiles
     rows, x = np.random.default_rng(3).integers(-2, 9, tokens), values(dtype, tokens, WIDTH)
     expected, here = np.ones((7, WIDTH)), (rows >= 0) & (rows < 7)
     np.add.at(expected, rows[here], x[here])
@@ -185,7 +186,7 @@ def test_fused_steps_of_adafactor_and_their_sums_are_those_of_numpy(kernels, dty
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
 @pytest.mark.parametrize("make", [Kernels, lambda: fused_kernels(2)], ids=["numpy", "fused"])
 def test_the_norm_of_float32_gradients_neither_overflows_nor_vanishes(make, scale, monkeypatch):
-    monkeypatch.setattr(tile, "CHUNK", 5)
+    monkeypatch.setattr(tiles, "CHUNK", 5)
     assert make().square_norm(np.full(12, scale, np.float32)) == pytest.approx(12 * scale**2, rel=1e-6)
 
 
@@ -197,7 +198,7 @@ def meet_twice(
     Rows lie apart.
     """
     B, H, other = 2, 3, 70 if kept else 300
-    pieces = [whole(tokens), Piece(queries=slice(tokens // 2, tokens), keys=slice(0, other))]
+    pieces = [whole(tokens), AttentionBlock(queries=slice(tokens // 2, tokens), keys=slice(0, other))]
     apart = values(dtype, 8, B, tokens, H, 2 * width)[..., :width].transpose(0, 1, 3, 2, 4)
     q, k, v, dy, y, dq, dk, dv = apart
     more_k, more_v, more_dk, more_dv = values(dtype, 4, B, H, other, width)

@@ -4,13 +4,10 @@ from nn.differences import check, hand, param
 
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.embedding import Positions, Tokens
-from pscale.nn.gelu import BiasGelu
-from pscale.nn.kernels.piece import ROWS, TILE
-from pscale.nn.kernels.tile import TILE_BYTES
+from pscale.nn.common_layers import BiasGelu, LayerNorm, Linear, Positions, Tokens
+from pscale.nn.kernels.attention_block import ROWS, TILE
+from pscale.nn.kernels.tiles import TILE_BYTES
 from pscale.nn.layer import Chain, Layer, Residual
-from pscale.nn.linear import Linear
-from pscale.nn.norm import LayerNorm
 from pscale.nn.param import Arena
 
 TILED = TILE_BYTES // 8 // 6 + 3  # rows of width 6 that need two tiles

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from pscale.config import Train
-from pscale.nn.offload import pages, scratch
+from pscale.nn.offload import scratch
 from pscale.nn.offload.chunks import Amounts, of_tensors
 from pscale.nn.offload.scratch import OffloadError, Scratch
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optim import Flat, update
 from pscale.nn.optimizers import make_optimizer
+from pscale.nn.optimizers.base import update
+from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Arena, Param, normal
 
 SIZES = [(300, 40), (7,), (40, 120), (1,), (64, 64)]
@@ -34,20 +35,20 @@ class Counted:
         self.moved_bytes = {"read": 0, "write": 0}
         self.stalls = []
 
-    def handed(self, verb, size_bytes):
+    def io_submitted(self, verb, size_bytes):
         self.bytes[verb] += size_bytes
 
-    def stalled(self, verb, enter, leave):
+    def io_waited(self, verb, enter, leave):
         self.stalls.append((verb, leave - enter))
 
-    def moved(self, verb, size_bytes, enter, leave):
+    def io_done(self, verb, size_bytes, enter, leave):
         assert enter <= leave
         self.moved_bytes[verb] += size_bytes
 
 
 @contextlib.contextmanager
-def storage(folder, chunk_bytes=4096, notes=None):
-    made = Storage(folder, chunk_bytes=chunk_bytes, notes=notes or Counted())
+def storage(folder, chunk_bytes=4096, recorder=None):
+    made = Storage(folder, chunk_bytes=chunk_bytes, recorder=recorder or Counted())
     yield made
     made.close()
 
@@ -57,7 +58,13 @@ def trained(train, steps, place=None):
     arenas = []
     for layer in range(2):
         params = [
-            Param(str(number), shape, layer=layer, draw=normal(1.0), decay=len(shape) > 1)
+            Param(
+                str(number),
+                shape,
+                layer=layer,
+                draw=normal(1.0),
+                decay=len(shape) > 1,
+            )
             for number, shape in enumerate(SIZES)
         ]
         arenas.append(Arena(params, "float32"))
@@ -77,7 +84,7 @@ def trained(train, steps, place=None):
 def test_state_in_chunks_gives_the_bits_of_state_in_memory_and_moves_what_it_takes(kind, tmp_path):
     train, notes = Train(optimizer=kind, momentum=0.9), Counted()
     expected, whole = trained(train, 3)
-    with storage(tmp_path, notes=notes) as place:
+    with storage(tmp_path, recorder=notes) as place:
         weights, optimizer = trained(train, 3, place)
         room = place.size_bytes
     assert np.array_equal(weights, expected)
@@ -92,8 +99,8 @@ def test_state_in_chunks_gives_the_bits_of_state_in_memory_and_moves_what_it_tak
 def test_where_two_chunks_are_all_there_is_they_stay_in_memory(tmp_path):
     amounts = Amounts(sizes=[10_000, 10], arrays=2, item_bytes=4)
     assert not amounts.moves
-    assert amounts.file_bytes == amounts.moved_bytes == 0
-    assert amounts.resident_bytes == amounts.total_bytes
+    assert amounts.file_bytes == 0
+    assert list(amounts.fullest) == [0, 1]
     with storage(tmp_path) as place:
         params = [Param("w", (40,), layer=0, draw=normal(1.0))]
         arena = Arena(params, "float64")
@@ -104,7 +111,6 @@ def test_where_two_chunks_are_all_there_is_they_stay_in_memory(tmp_path):
 def test_the_two_chunks_that_take_most_together_are_those_that_may_be_in_memory():
     amounts = Amounts(sizes=[640, 64, 6400, 128, 5120], arrays=2, item_bytes=4)
     assert amounts.fullest == (2, 3)
-    assert amounts.resident_bytes == (6400 + 128) * 2 * 4
     assert Amounts(sizes=[640, 64, 64, 640], arrays=2, item_bytes=4).fullest == (3, 0)
 
 
@@ -149,8 +155,8 @@ def test_the_pages_of_a_window_are_there_from_its_fetch_to_its_release(
     system, writable, tmp_path, monkeypatch
 ):
     if system == "one that is older":  # it knows no such advice: EINVAL
-        monkeypatch.setattr(pages, "_POPULATE_READ", 9999)
-        monkeypatch.setattr(pages, "_POPULATE_WRITE", 9999)
+        monkeypatch.setattr(scratch, "_POPULATE_READ", 9999)
+        monkeypatch.setattr(scratch, "_POPULATE_WRITE", 9999)
     made = Scratch(tmp_path)
     window = made.mapped(64 * mmap.PAGESIZE)
     for value in (1, 2):
@@ -192,7 +198,7 @@ def test_pages_that_cannot_be_had_are_an_error_of_the_step_and_not_its_end(tmp_p
 
 def test_what_the_thread_cannot_write_is_said_to_the_step(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    made = Storage(tmp_path, chunk_bytes=4096, notes=Counted())
+    made = Storage(tmp_path, chunk_bytes=4096, recorder=Counted())
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))
     try:
         transfer = made.write([np.zeros(1 << 13, np.uint8)], 0)
@@ -204,7 +210,7 @@ def test_what_the_thread_cannot_write_is_said_to_the_step(tmp_path):
 
 
 def test_the_thread_ends_with_its_storage(tmp_path):
-    made = Storage(tmp_path, chunk_bytes=4096, notes=Counted())
+    made = Storage(tmp_path, chunk_bytes=4096, recorder=Counted())
     thread = made._thread
     assert thread in threading.enumerate()
     del made
@@ -218,18 +224,19 @@ from pathlib import Path
 import numpy as np
 from pscale.config import Train
 from pscale.nn.offload.storage import Storage
-from pscale.nn.optim import Flat, update
 from pscale.nn.optimizers import make_optimizer
+from pscale.nn.optimizers.base import update
+from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Arena, Param, constant
-from pscale.worker.resident import peak_resident_bytes, reset_peak
+from pscale.worker.usage import peak_resident_bytes, reset_peak
 
-class Silent:
-    handed = stalled = moved = lambda self, *_: None
+class NullRecorder:
+    io_submitted = io_waited = io_done = lambda self, *_: None
 
 params = [Param("w", (4 << 20,), layer=0, draw=constant(1.0))]
 arena = Arena(params, "float32")
 flat = Flat(arena.data, arena.grad, params)
-place = Storage(Path(sys.argv[1]), chunk_bytes=1 << 20, notes=Silent()) if sys.argv[1:] else None
+place = Storage(Path(sys.argv[1]), chunk_bytes=1 << 20, recorder=NullRecorder()) if sys.argv[1:] else None
 reset_peak()
 before = peak_resident_bytes()
 optimizer = make_optimizer(Train(), [flat], storage=place)

@@ -11,8 +11,8 @@ from pscale.analysis.frames import load
 from pscale.analysis.headline import of_network
 from pscale.config import Data, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel.memory import memory_bytes
 from pscale.parallel.strategies import check
+from pscale.training.prediction import memory_bytes
 
 MODEL = Model(
     kind="collectives", layers=1, width=1, heads=1, sequence=1, vocabulary=0, message_bytes=240, calls=3
@@ -30,7 +30,7 @@ def test_every_verb_is_called_on_every_axis_and_holds_two_messages(plan, folder)
     def held(trainer, _):
         for step in range(2):
             trainer.step(step)
-        return trainer.stage.buffers.exchange_bytes, trainer.losses.tolist()
+        return trainer.stage.buffers.exchange_bytes, trainer.losses[:2].tolist()
 
     case = on_plan(BARE, plan)
     check(case)
@@ -43,7 +43,7 @@ def test_every_verb_is_called_on_every_axis_and_holds_two_messages(plan, folder)
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(cp=2), "model.kind collectives is exchanged over dp and tp; cp 2 would be as dp 2"),
+        (Plan(cp=2), "model.kind collectives is exchanged over dp and tp; cp 2 is the same as dp 2"),
         (Plan(dp=2, zero=1), "model.kind collectives has no parameters for zero 1 to share; zero 0 works"),
         (
             Plan(dp=7),

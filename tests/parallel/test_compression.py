@@ -10,10 +10,9 @@ from thread_mesh import run_ranks
 from pscale.config import Model, Plan
 from pscale.errors import PlanError
 from pscale.parallel import data
-from pscale.parallel.compression.blocks import BLOCK, ROUNDINGS, Blocks
-from pscale.parallel.compression.factors import LowRank
-from pscale.parallel.compression.largest import Largest
-from pscale.parallel.compression.make import make_compressed
+from pscale.parallel.compression import make_compressed
+from pscale.parallel.compression.codecs import BLOCK, ROUNDINGS, Blocks, Largest
+from pscale.parallel.compression.error_feedback import LowRank
 from pscale.parallel.strategies import check
 
 KINDS = ["fp16", "int8", "sign", "topk", "powersgd"]
@@ -124,7 +123,7 @@ def test_a_sum_of_low_rank_is_whole_and_nothing_but_rounding_is_held_back():
     assert np.allclose(first + second, 0, atol=1e-12)
 
 
-def test_an_iteration_goes_on_after_a_step_without_gradients():
+def test_an_iteration_continues_after_a_step_without_gradients():
     def vanishing(rank, step):
         return drawn(rank, step) * (step > 0)
 
@@ -215,7 +214,7 @@ def test_one_replica_sends_nothing_and_loses_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (Plan(dp=2, compression="sign", zero=1), ["zero 1", "compression none, or zero 0"]),
+        (Plan(dp=2, compression="sign", zero=1), ["zero 1", "compression none or zero 0"]),
         (Plan(dp=2, compression="topk", reduction="all-reduce"), ["reduction all-reduce", "bucketed"]),
         (Plan(dp=2, compression="fp16"), ["collectives has no gradients", "none works"]),
         (Plan(dp=2, compression="topk"), ["2,147,483,647", "tp or pp", "powersgd"]),

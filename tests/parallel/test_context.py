@@ -1,26 +1,35 @@
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
+from kept_activations import kept_bytes
 from nn.differences import hand, slope
 from plans import BLOCK, TEXT, counted_calls, difference, most_kept, multiplied, predicted_calls
 from thread_mesh import run_ranks
 
 from pscale.config import Plan
+from pscale.config.choices import Context
 from pscale.errors import PlanError
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers
-from pscale.parallel import context
-from pscale.parallel.flops import executed_flops
-from pscale.parallel.layout import Layout
-from pscale.parallel.memory import kept_bytes, memory_bytes
+from pscale.parallel.context import plan as context
+from pscale.parallel.context.form import AttentionShare, Form, attention, form_of
+from pscale.parallel.context.layout import Layout
+from pscale.parallel.recompute import executed_flops
 from pscale.parallel.strategies import check
+from pscale.training.prediction import memory_bytes
 
 CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
 HEADS, WIDTH = 12, 48  # the scale of scores, 1/2, is exact
 every_way = pytest.mark.parametrize(
     ("kind", "placement"), [(kind, placement) for kind in CONTEXTS for placement in PLACEMENTS]
 )
+
+
+@pytest.mark.parametrize("kind", get_args(Context))
+def test_a_form_is_declared_in_the_file_of_its_name(kind):
+    assert isinstance(form_of(kind), Form)
 
 
 def normal(*shape, seed=4):
@@ -32,9 +41,10 @@ def attend(kind, layout, qkv, dy=None, *, keeps_scores=True):
 
     def one(mesh):
         axis, buffers = mesh.axis("cp"), Buffers()
-        layer = context.attention(
-            HEADS, keeps_scores=keeps_scores, kind=kind, axis=axis, layout=layout, buffers=buffers
+        share = AttentionShare(
+            heads=HEADS, keeps_scores=keeps_scores, mesh=mesh, layout=layout, buffers=buffers
         )
+        layer = attention(share, kind)
         places = np.concatenate([np.arange(layout.sequence)[run] for run in layout.runs(axis.rank)])
         mine = hand(qkv[:, places], buffers)
         y, cache = layer.forward(mine)
@@ -111,8 +121,14 @@ def planned(kind, placement, *, model=None, micro_batches=1, **degrees):
 DEGREES = [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2}, {"cp": 2, "tp": 2, "sp": True}]
 
 
-@every_way
-@pytest.mark.parametrize("degrees", DEGREES, ids=str)
+in_every_plan = pytest.mark.parametrize(
+    ("kind", "placement", "degrees"),
+    [(kind, placement, each) for kind in CONTEXTS for placement in PLACEMENTS for each in DEGREES],
+    ids=str,
+)
+
+
+@in_every_plan
 def test_the_calls_and_bytes_of_a_step_are_those_predicted(kind, placement, degrees, folder):
     case = planned(kind, placement, micro_batches=2, **degrees)
     assert counted_calls(case, case.plan, folder) == predicted_calls(case, case.plan)
@@ -130,9 +146,8 @@ def test_bytes_are_those_of_the_papers(parts):
     assert sent("all-gather") == pytest.approx(4 / parts + 2)
 
 
-@every_way
 @pytest.mark.parametrize("attention", ["plain", "block"])
-@pytest.mark.parametrize("degrees", DEGREES, ids=str)
+@in_every_plan
 def test_a_rank_keeps_the_activations_that_are_predicted(kind, placement, degrees, attention, folder):
     case = planned(kind, placement, model={"attention": attention}, **degrees)
     assert most_kept(case, case.plan, folder) == [kept_bytes(case, rank) for rank in range(case.ranks)]
@@ -148,10 +163,8 @@ def test_exchanges_need_the_memory_that_is_predicted_and_no_more_in_the_next_ste
 
     def one(mesh):
         buffers, totals = Buffers(), []
-        axis = mesh.axis("cp")
-        layer = context.attention(
-            HEADS, keeps_scores=True, kind=kind, axis=axis, layout=layout, buffers=buffers
-        )
+        share = AttentionShare(heads=HEADS, keeps_scores=True, mesh=mesh, layout=layout, buffers=buffers)
+        layer = attention(share, kind)
         for _ in range(3):
             qkv = buffers.take((2, layout.tokens, 3 * WIDTH), float)
             qkv.fill(1)

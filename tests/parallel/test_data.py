@@ -8,7 +8,7 @@ from pscale.parallel.data import Replicated, calls
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.strategies import check
 from pscale.results.events import Kind
-from pscale.worker.build import build
+from pscale.training.build import build
 from pscale.worker.recorder import Recorder
 
 REDUCTIONS = ["bucketed", "all-reduce", "gather-broadcast"]
@@ -69,6 +69,7 @@ def test_predicted_calls_and_bytes_are_those_that_are_made(reduction, dp):
     def one(mesh):
         units = [unit.layer.params for unit in build(MODEL, case.plan, mesh).units]
         replicas = Replicated(units, mesh, case)
+        replicas.fill(case.train.seed)
         recorders[mesh.world.rank].enabled = True
         for unit in reversed(range(len(units))):
             replicas.ready(unit, last=True)

@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 import pytest
+from kept_activations import kept_bytes
 from plans import most_kept, multiplied, name
 
 from pscale.config import Case, Model, Plan, Timing, Train
 from pscale.errors import PlanError
 from pscale.parallel.expert import calls
-from pscale.parallel.flops import executed_flops
-from pscale.parallel.memory import kept_bytes
+from pscale.parallel.recompute import executed_flops
 from pscale.parallel.strategies import check
 
 MODEL = Model(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pscale.parallel.layout import Layout, runs_of
+from pscale.parallel.context.layout import Layout, runs_of
 
 LAYOUTS = [
     Layout(sequence=24, parts=parts, placement=placement)

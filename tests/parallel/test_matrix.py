@@ -13,14 +13,13 @@ from pscale.config import Case, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
 from pscale.nn.buffers import Buffers
-from pscale.nn.kernels import tile
-from pscale.nn.norm import LayerNorm
+from pscale.nn.common_layers import LayerNorm
+from pscale.nn.kernels import tiles
 from pscale.nn.param import Arena, Param, constant, share
 from pscale.parallel import strategies
 from pscale.parallel.matrix import cannon
 from pscale.parallel.matrix.grid import SCHEMES, cut
-from pscale.parallel.matrix.linear import MatrixLinear, make_product
-from pscale.parallel.matrix.norm import ColumnNorm
+from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
 from pscale.parallel.strategies import check
 from pscale.results.events import VERBS, Kind
 from pscale.worker.recorder import Recorder
@@ -56,8 +55,8 @@ def factors():
     return [random.integers(-9, 10, shape).astype(float) for shape in ((M, K), (K, N), (N,), (M, N))]
 
 
-def part(whole, spread, mesh):
-    cutting, shape = cut(whole.shape, spread, mesh)
+def part(whole, partition, mesh):
+    cutting, shape = cut(whole.shape, partition, mesh)
     return cutting, np.ascontiguousarray(cutting.take(whole).reshape(shape))
 
 
@@ -168,7 +167,7 @@ def test_products_of_integers_are_exact_and_move_what_the_literature_counts(plan
 
 
 MISTAKES = {
-    "a shift": (SQUARES[0], cannon.Traveller, "start"),
+    "a shift": (SQUARES[0], cannon.ShiftedBlock, "start"),
     "a broadcast": (SQUARES[2], ThreadAxis, "broadcast"),
     "the sum of blocks": (SQUARES[2], ThreadAxis, "reduce"),
     "the sum of a contraction": (FOURTH[0], ThreadAxis, "all_reduce"),
@@ -189,7 +188,7 @@ def test_what_is_missing_is_seen_in_the_product(missing, monkeypatch):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_norm_of_columns_on_several_ranks_is_that_of_whole_rows(ranks, monkeypatch):
-    monkeypatch.setattr(tile, "TILE_BYTES", 2 * 12 // ranks * 8)  # two rows: three tiles
+    monkeypatch.setattr(tiles, "TILE_BYTES", 2 * 12 // ranks * 8)  # two rows: three tiles
     random = np.random.default_rng(2)
     x, dy = 1e3 + random.normal(size=(2, 3, 12)), random.normal(size=(2, 3, 12))
     gain, bias = random.normal(size=(2, 12))

@@ -9,8 +9,8 @@ from pscale.config import Case, Model, Plan, Train
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
 from pscale.parallel.pipeline import Boundary, activation_shape, held_units, partition, stage_units, timetable
-from pscale.parallel.predict import predict
-from pscale.worker.build import build
+from pscale.training.build import build
+from pscale.training.prediction import predict
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])

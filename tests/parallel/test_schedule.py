@@ -1,12 +1,13 @@
-"""Schedules on paper: complete, free of deadlock, as idle and as hungry for memory as the formulas say."""
+"""Schedules as data: complete, free of deadlock, as idle and as hungry for memory as the formulas say."""
 
 from collections import Counter
 from itertools import product
 
 import pytest
+from kept_activations import peak
 
-from pscale.parallel.dry_run import bubble, dry_run, table
-from pscale.parallel.schedule import Action, Timetable, peak
+from pscale.parallel.schedule import Action, Timetable
+from pscale.parallel.schedule_timing import bubble, table, time_slots
 
 ONE_CHUNK = [
     Timetable(schedule=schedule, stages=stages, micro_batches=micro_batches)
@@ -129,19 +130,19 @@ def test_stages_that_wait_for_each_other_are_noticed(monkeypatch):
     wrong = [timetable.actions(0)[::-1], timetable.actions(1)]
     monkeypatch.setattr(Timetable, "actions", lambda _, stage: wrong[stage])
     with pytest.raises(AssertionError, match="wait for each other"):
-        dry_run(timetable)
+        time_slots(timetable)
 
 
 @pytest.mark.parametrize("timetable", [*of("gpipe"), *of("1f1b"), *of("interleaved")], ids=label)
 def test_stages_idle_as_long_as_the_formula_says(timetable):
     pp, m, v = timetable.stages, timetable.micro_batches, timetable.chunks
-    assert bubble(dry_run(timetable)) == pytest.approx((pp - 1) / (v * m))
+    assert bubble(time_slots(timetable)) == pytest.approx((pp - 1) / (v * m))
 
 
 @pytest.mark.parametrize("timetable", of("zero-bubble"), ids=label)
 def test_weight_gradients_that_wait_leave_a_third_of_the_bubble(timetable):
     pp, m = timetable.stages, timetable.micro_batches
-    idle = bubble(dry_run(timetable))
+    idle = bubble(time_slots(timetable))
     assert idle < (pp - 1) / m
     if m >= pp:
         assert idle == pytest.approx((pp - 1) / (3 * m))
@@ -149,7 +150,7 @@ def test_weight_gradients_that_wait_leave_a_third_of_the_bubble(timetable):
 
 def test_unequal_parts_are_replayed_as_they_are():
     timetable = Timetable(schedule="gpipe", stages=2, micro_batches=2)
-    slots = dry_run(timetable, lambda action: 3 if action.part == 1 else 1)
+    slots = time_slots(timetable, lambda action: 3 if action.part == 1 else 1)
     assert [slot.start for slot in slots[1]] == [1, 4, 7, 10]
     assert [slot.start for slot in slots[0]] == [0, 1, 10, 13]
 
@@ -176,3 +177,17 @@ def test_a_schedule_is_drawn_with_a_row_a_stage_and_time_to_the_right():
         "stage 0  F0a F1a F0b F1b ·   ·   B0b ─── ·   B1b ─── B0a ─── B1a ───",
         "stage 1  ·   F0a F1a F0b B0b ─── F1b B1b ─── B0a ─── B1a ─── ·   ·",
     ]
+
+
+def test_a_wide_schedule_is_drawn_in_parts_that_together_are_all_of_it():
+    drawn = Timetable(schedule="1f1b", stages=4, micro_batches=16)
+    whole = [
+        line.removeprefix(f"stage {stage}").split() for stage, line in enumerate(table(drawn).splitlines())
+    ]
+    parts = [part.splitlines() for part in table(drawn, 80).split("\n\n")]
+    assert max(len(line) for part in parts for line in part) <= 80
+    starts = [int(part[0].removeprefix("time")) for part in parts]
+    cells = [[line.split()[2:] for line in part[1:]] for part in parts]
+    joined = [[cell for part in cells for cell in part[stage]] for stage in range(4)]
+    assert joined == whole
+    assert starts == [sum(len(part[0]) for part in cells[:place]) for place in range(len(parts))]

@@ -5,13 +5,13 @@ from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.mesh.solo import Solo
+from pscale.mesh.self_axis import SelfAxis
 from pscale.nn.buffers import Buffers
 from pscale.nn.loss import CrossEntropy
 from pscale.nn.param import share
 from pscale.parallel import tensor
 from pscale.parallel.strategies import check
-from pscale.parallel.vocabulary import ParallelCrossEntropy
+from pscale.parallel.tensor import ParallelCrossEntropy
 
 
 def case_of(plan, **sizes):
@@ -75,7 +75,7 @@ def test_the_loss_of_logits_that_are_cut_is_that_of_the_whole(ranks):
 def test_what_somebody_else_holds_is_not_summed_in_place(layer):
     buffers = Buffers()
 
-    class Doubling(Solo):
+    class Doubling(SelfAxis):
         def all_reduce(self, x, op="sum"):
             assert op == "sum"
             x *= 2

@@ -10,7 +10,7 @@ from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.errors import PlanError
 from pscale.mesh.axis import lies_in
-from pscale.mesh.solo import Done, Solo, SoloMesh
+from pscale.mesh.self_axis import Done, SelfAxis, SelfMesh
 from pscale.parallel.shards import Shards
 from pscale.parallel.strategies import check
 from pscale.worker.job import make_trainer
@@ -27,7 +27,7 @@ CASE = Case(
 KEPT = {"zero": 3, "reshard_after_forward": False}
 
 
-class Echo(Solo):
+class Echo(SelfAxis):
     """The first of two ranks, of which the other has the same; tells when exchanges start and end."""
 
     size = 2
@@ -62,21 +62,21 @@ class Told(Done):
         self.log.append(self.event)
 
 
-class EchoMesh(SoloMesh):
+class EchoMesh(SelfMesh):
     def __init__(self):
         super().__init__()
         self.log = []
         self.sizes, self.coordinates = {"dp": 2}, {"dp": 0}
 
-    def axis(self, *dims):
-        return Echo(self.log) if "dp" in dims else Solo("")
+    def axis(self, *axes):
+        return Echo(self.log) if "dp" in axes else SelfAxis("")
 
 
 def trainer_of(tmp_path, micro_batches=1, **plan):
     mesh = EchoMesh()
     train = replace(CASE.train, batch=2 * micro_batches, micro_batches=micro_batches)
     case = replace(CASE, plan=Plan(dp=2, **plan), train=train)
-    batches = prepare(case.data, case.model, replace(train, batch=2 * micro_batches), Solo(""), tmp_path)
+    batches = prepare(case.data, case.model, replace(train, batch=2 * micro_batches), SelfAxis(""), tmp_path)
     return make_trainer(case, mesh, batches, Recorder([])), mesh.log
 
 

@@ -1,7 +1,19 @@
+import os
+
 import pytest
+from browser import Browser, found
 from synthetic import Point, summary_of
 
 HOSTILE = "=cmd|' /C calc'!A0 | `x` [red]*b*[/red] <script> @all $\\frac{$ \x1b[31m"
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    if not found():
+        say = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        say("there is no Chromium: apt-get install chromium")
+    with Browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

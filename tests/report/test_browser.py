@@ -1,12 +1,11 @@
-"""The page in a real browser: with a mouse, a keyboard, on a phone, at night, without scripts."""
-
-import os
+"""The page in a real browser: with a mouse, a keyboard, on a phone, in dark mode, without scripts."""
 
 import pytest
-from browser import Browser, found
 
 from pscale.report.figures import draw_figures, inline_figures
 from pscale.report.page import render_page
+
+pytestmark = pytest.mark.slow
 
 CONTRASTS = """
 (() => {
@@ -32,17 +31,8 @@ CONTRASTS = """
   return found;
 })()
 """
-CASES = "[aria-labelledby=cases-t]"
+CASES = "[aria-labelledby=cases-0-t]"
 COLUMN = f"[...document.querySelectorAll('{CASES} tbody tr')].map(row => row.cells[{{}}].textContent)"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if not found():
-        say = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        say("there is no Chromium: apt-get install chromium")
-    with Browser(tmp_path_factory.mktemp("profile")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +77,87 @@ def test_the_keyboard_reaches_the_findings_and_the_headings_of_tables(page):
     assert page.value(f"document.querySelector('{CASES} th').ariaSort") == "ascending"
 
 
+def at(selector):
+    return f"""(() => {{ const e = document.querySelector({selector!r});
+      e.scrollIntoView({{block: "center"}});
+      const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; }})()"""
+
+
+def point_at(page, selector, across=0.0, up=0.0):
+    x, y = page.value(at(selector))
+    page.tell("Input.dispatchMouseEvent", type="mouseMoved", x=x + across, y=y + up)
+    return page.value("tip.hidden ? '' : tip.textContent")
+
+
+def test_a_mark_under_the_pointer_says_its_value_and_what_is_of_the_same_case_stands_out(page, summary):
+    (two,) = [point for point in summary.points if point.ranks == 2]
+    dot = f"#scaling-figure .mark[data-case='{two.case}']"
+    assert point_at(page, dot).startswith("dp 2 ranks: efficiency 90.")
+    assert point_at(page, dot, across=9).startswith("dp 2 ranks")  # a dot is small: near it is enough
+    on = "[...document.querySelectorAll('.on')].every((each) => each.dataset.case === {!r})"
+    assert page.value(on.format(two.case))
+    assert page.value(f"document.querySelector('{CASES} tr.on').cells[0].textContent") == "dp 2 ranks"
+    assert page.value("document.querySelectorAll('#breakdown-figure .mark.on').length") > 3
+    assert point_at(page, "h1") == ""
+    assert page.value("document.querySelectorAll('.on, .linked').length") == 0
+
+
+def test_a_curve_says_its_value_below_the_pointer(page):
+    box = "document.querySelector('#loss-figure .mark').getBoundingClientRect()"
+    page.value("document.querySelector('#loss-figure').scrollIntoView({block: 'center'})")
+    left, top = page.value(f"[{box}.left + 1, {box}.top + 1]")
+    page.tell("Input.dispatchMouseEvent", type="mouseMoved", x=left, y=top)
+    assert page.value("tip.textContent").endswith("step 0: 5.5")
+
+
+def test_arrows_of_the_keyboard_go_from_mark_to_mark(page):
+    page.value("document.querySelector('#breakdown-figure svg').focus()")
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+        page.press(key, 0)
+        said.append(page.value("tip.textContent"))
+    assert said[0] == said[2] != said[1]
+    assert "of the step" in said[0]
+    page.press("Escape", 27)
+    assert page.value("tip.hidden")
+
+
+def test_the_filter_of_cases_acts_on_every_table_and_figure(page):
+    page.until("document.documentElement.dataset.ready === ''")
+    page.press("/", 191, text="/")
+    page.value("document.activeElement.value = '4 ranks'")
+    page.value("document.activeElement.dispatchEvent(new Event('input'))")
+    assert page.value("document.querySelector('nav output').textContent") == "1 of 5"
+    shown = f"[...document.querySelectorAll('{CASES} tbody tr')].filter((row) => row.checkVisibility())"
+    assert page.value(f"{shown}.map((row) => row.cells[0].textContent)") == ["dp 4 ranks"]
+    marks = "[...document.querySelectorAll('#breakdown-figure .mark')]"
+    assert set(page.value(f"{marks}.map((mark) => getComputedStyle(mark).opacity)")) == {"1", "0.12"}
+
+
+def test_a_phone_shows_efficiency_first_and_all_columns_when_asked(page):
+    page.show(width=390)
+    top = "document.querySelector('#verdict {}').getBoundingClientRect().top"
+    assert page.value(f"{top.format('.tiles')} < {top.format('.verdict')}")
+    assert page.value("document.querySelector('.tiles dt').textContent").startswith("Efficiency")
+    hidden = (
+        f"[...document.querySelectorAll('{CASES} th.x')].filter((each) => !each.checkVisibility()).length"
+    )
+    assert page.value(hidden) > 3
+    page.value("document.querySelector('#scaling .wider').click()")
+    assert page.value(hidden) == 0
+
+
+def test_the_waterfall_begins_each_loss_where_the_one_before_it_ends(page):
+    bars = page.value("""[...document.querySelectorAll('.track i')].map((each) => {
+        const bar = each.getBoundingClientRect(), track = each.parentElement.getBoundingClientRect();
+        return [(bar.left - track.left) / track.width, (bar.right - track.left) / track.width]; })""")
+    assert len(bars) > 1
+    assert [start for start, _ in bars] == pytest.approx([0, *(stop for _, stop in bars[:-1])], abs=0.02)
+    assert bars[-1][1] == pytest.approx(1, abs=0.02)
+    times = page.value("[...document.querySelectorAll('.fall .time')].map((each) => each.textContent)")
+    assert all(time.endswith(("ms", "µs")) for time in times)
+
+
 def test_words_in_the_filter_leave_the_rows_that_have_them_all(page):
     page.value("""
         (() => { const box = document.querySelector("#phases input");
@@ -109,12 +180,27 @@ def test_no_page_is_wider_than_its_screen(browser, written, width):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_all_text_stands_out_from_its_paper_by_day_and_by_night(page, dark):
+def test_all_text_has_contrast_in_light_and_dark_mode(page, dark):
     page.show(dark=dark)
     page.value("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     brightness = page.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (max(brightness) < 64) == dark
     assert page.value(CONTRASTS) == []
+
+
+def test_figures_are_inverted_in_dark_mode_and_not_in_print(page):
+    look = (
+        "[...document.querySelectorAll('.chart svg, .stack i')].map((each) => getComputedStyle(each).filter)"
+    )
+    turned = {}
+    for dark, media in ((True, "screen"), (False, "screen"), (True, "print")):
+        page.show(dark=dark, media=media)
+        turned[dark, media] = set(page.value(look))
+    assert turned == {
+        (True, "screen"): {"invert(0.93) hue-rotate(180deg)"},
+        (False, "screen"): {"none"},
+        (True, "print"): {"none"},
+    }
 
 
 def test_a_printer_gets_everything_open_and_no_controls(page):

@@ -4,9 +4,13 @@ import json
 import re
 from dataclasses import replace
 
-import pytest
+from synthetic import Point, summarise, write_run
 
+from pscale.analysis.frames import load
+from pscale.config import Matrix, Plan
+from pscale.config.axes import DEGREES
 from pscale.report.exports import csv_tables, render_json, write_csv
+from pscale.report.topics import TOPICS
 
 
 def rows(content):
@@ -15,8 +19,10 @@ def rows(content):
 
 def test_json_holds_every_field_of_the_summary_and_its_version(summary):
     document = json.loads(render_json(summary))
-    assert document["format"] == 1
-    assert set(document) == {"format", "kind", *summary.__dataclass_fields__}
+    assert document["format"] == 2
+    fields = {*summary.__dataclass_fields__} - {"source"}
+    computed = {name for topic in TOPICS for name in topic.computed}
+    assert set(document) == {"format", "kind"} | fields | computed
     four = document["points"][2]
     assert four["efficiency"]["low"] < four["efficiency"]["value"] < four["efficiency"]["high"]
     assert document["wait"]["wait_s"][3][0] < document["wait"]["wait_s"][0][0]
@@ -62,7 +68,29 @@ def test_files_are_written_whole_and_nothing_else_is_left(summary, tmp_path):
     assert (tmp_path / "csv" / "cases.csv").read_text().startswith("case,label,run,series")
 
 
-@pytest.mark.parametrize("name", ["efficiency", "phases", "calls", "wait"])
-def test_a_table_without_rows_still_has_its_head(failed, name):
-    assert csv_tables(failed)[name].startswith("case,")
-    assert rows(csv_tables(failed)[name]) == []
+def test_a_table_without_rows_has_no_file_not_even_that_of_an_earlier_report(failed, tmp_path):
+    (tmp_path / "phases.csv").write_text("case\nold\n")
+    names = {file.stem for file in write_csv(failed, tmp_path)}
+    assert {"cases", "failures"} <= names
+    assert names.isdisjoint({"efficiency", "phases", "calls", "wait"})
+    assert names == {file.stem for file in tmp_path.iterdir()}
+
+
+def test_cases_have_a_column_for_every_degree_and_every_setting_that_varies_even_to_none(tmp_path):
+    points = [
+        Point(ranks=2, series="a", plan=Plan(tp=2), train={"clip": 1.0, "steps": 20}),
+        Point(ranks=2, series="ab", plan=Plan(matrix=Matrix(tx=2)), train={"clip": None, "steps": 20}),
+        Point(ranks=2, series="abc", status="failed", reason="died", train={"clip": 1.0, "steps": 30}),
+    ]
+    run = load(write_run(tmp_path / "run", points))
+    swept = replace(run, document={**run.document, "suite": {"resolved": {"sweep": {"model.layers": [2]}}}})
+    found = rows(csv_tables(summarise(swept))["cases"])
+    assert [[row[axis] for axis in DEGREES] for row in found] == [
+        ["1", "2", "1", "1", "1", "1", "1", "1"],
+        ["1", "1", "1", "1", "1", "2", "1", "1"],
+        ["2", "1", "1", "1", "1", "1", "1", "1"],
+    ]
+    assert [row["clip"] for row in found] == ["1.0", "", "1.0"]
+    assert [row["width"] for row in found] == ["64", "128", "192"]
+    assert [row["train.steps"] for row in found] == ["20", "20", "30"], "`steps` are those measured"
+    assert [row["layers"] for row in found] == ["2"] * 3, "swept, though all have the same"

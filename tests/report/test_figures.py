@@ -8,14 +8,16 @@ from pictures import boxes, words
 from synthetic import Point, summary_of
 
 from pscale.config import Plan
-from pscale.report import style
-from pscale.report.draw_breakdown import breakdown
-from pscale.report.draw_calls import calls
-from pscale.report.draw_loss import loss
-from pscale.report.draw_scaling import scaling
-from pscale.report.draw_wait import wait
+from pscale.report import drawing
 from pscale.report.figures import draw_figures, write_figures
 from pscale.report.publish import write_all
+from pscale.report.topics.cases import figure as scaling
+from pscale.report.topics.communication import figure as calls
+from pscale.report.topics.loss import figure as loss
+from pscale.report.topics.phases import figure as breakdown
+from pscale.report.topics.waits import figure as wait
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -69,26 +71,28 @@ def test_the_same_findings_give_the_same_bytes(summary, drawn, tmp_path):
 
 def test_drawing_leaves_no_open_figure_and_no_changed_setting(summary):
     before = dict(plt.rcParams)
-    with style.styled():
+    with drawing.styled():
         assert scaling(summary) is not None
     assert plt.get_fignums() == []
     assert dict(plt.rcParams) == before
 
 
 def test_points_and_intervals_are_where_the_findings_say(summary):
-    with style.styled():
+    with drawing.styled():
         figure = scaling(summary)
-    efficiency = figure.axes[1]
+    efficiency = figure.axes[0]
     known = [point for point in summary.points if point.efficiency]
-    (marks,) = [line for line in efficiency.lines if line.get_marker() == "o"]
-    assert marks.get_ydata() == pytest.approx([point.efficiency.value for point in known])
+    dots = [line for line in efficiency.lines if line.get_marker() == "o"]
+    large = [dot.get_ydata()[0] for dot in dots if dot.get_markersize() > 4]
+    assert large == pytest.approx([point.efficiency.value for point in known])
+    assert len(dots) - len(large) == sum(point.launches for point in known if point.launches > 1)
     last = known[-1].efficiency
     spans = [list(line.get_ydata()) for line in efficiency.lines]
     assert [last.low, last.high] in spans
 
 
 def test_the_bars_of_a_case_fill_its_step(summary):
-    with style.styled():
+    with drawing.styled():
         figure = breakdown(summary)
     ends = {}
     for bar in figure.axes[1].patches:
@@ -105,7 +109,7 @@ def test_hostile_texts_are_drawn_as_they_are(hostile, tmp_path):
 
 
 def test_nothing_is_drawn_of_nothing(failed):
-    with style.styled():
+    with drawing.styled():
         assert [draw(failed) for draw in (scaling, breakdown, wait, calls, loss)] == [None] * 5
 
 
@@ -116,7 +120,7 @@ def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
         for ranks in (1, 2)
     ]
     summary = summary_of(tmp_path / "run", points, repeats=1, steps=3)
-    with style.styled():
+    with drawing.styled():
         figures = [draw(summary) for draw in (scaling, breakdown, wait, calls, loss)]
         found = [name for name, _ in boxes(figures[0])]
         sizes = [figure.get_size_inches().max() for figure in figures]
@@ -138,7 +142,7 @@ def test_the_losses_of_variants_of_one_size_are_compared_in_one_panel(tmp_path):
         for name, last in (("sgd", 4.0), ("lamb", 3.0))
         for zero in (0, 2)
     ]
-    with style.styled():
+    with drawing.styled():
         figure = loss(summary_of(tmp_path / "run", points, repeats=1, steps=2))
         assert len(figure.axes) == 1
         found = [name for name, _ in boxes(figure)]
@@ -169,7 +173,7 @@ CROWDED = {
 def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
     summary = summary_of(tmp_path / "run", CROWDED[kind], repeats=1, steps=4)
     for draw in (scaling, breakdown, wait, calls, loss):
-        with style.styled():
+        with drawing.styled():
             figure = draw(summary)
             found = boxes(figure) if figure else []
         for place, (name, box) in enumerate(found):
@@ -178,9 +182,21 @@ def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
             assert not clashes, (draw.__name__, name, clashes)
 
 
+def test_an_interval_that_is_too_wide_for_the_picture_reaches_its_edges_with_arrows(tmp_path):
+    points = [Point(ranks=1), Point(ranks=2, launch_noise=0.5)]
+    summary = summary_of(tmp_path / "run", points, repeats=2)
+    assert summary.points[1].efficiency.stated is None
+    with drawing.styled():
+        efficiency = scaling(summary).axes[1]
+    marks = {line.get_marker(): line for line in efficiency.lines}
+    assert {"^", "v"} <= set(marks)
+    assert marks["^"].get_ydata() == [1]
+    assert marks["^"].get_transform() == efficiency.get_xaxis_transform()
+
+
 def test_a_launch_without_any_wait_is_light_and_says_so(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=2)], repeats=1, steps=3)
-    with style.styled():
+    with drawing.styled():
         axes = wait(summary).axes[0]
     assert "no rank waited" in axes.get_title(loc="left")
     assert axes.collections[0].get_clim() == (0.0, 1.0)

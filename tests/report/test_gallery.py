@@ -1,9 +1,14 @@
-"""The reports that README teaches to read show what it says of them, however they were measured last."""
+"""The example reports show what docs/reports.md says of them, however they were measured last."""
 
+import io
 from pathlib import Path
+
+import pytest
+from rich.console import Console
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.report.answer import Answer, print_answers
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 FACTORS = ("load_balance", "serialisation", "transfer")
@@ -34,13 +39,29 @@ def test_the_imbalanced_report_names_the_late_rank_and_loses_balance_alone():
     assert healthy["load_balance"] > injected["load_balance"] + 0.08
 
 
+@pytest.mark.parametrize("width", [80, 100, 130])
+def test_the_imbalanced_report_names_the_late_rank_in_brief(width):
+    console = Console(file=io.StringIO(), width=width)
+    print_answers([Answer.of(summarise(load(GALLERY / "imbalanced")), "page")], console)
+    said = " ".join(console.file.getvalue().split())
+    assert (
+        "injected 20 ms in backward of rank 1: These are not figures of this machine; the main loss is"
+        in said
+    )
+    assert "load imbalance" in said
+    assert "rank 1 on" in said
+    assert "healthy: The main loss is" in said
+    assert "it trains" in said
+    assert said.count("20 ms in backward of rank 1") == 2, "in the name of the series and in what it costs"
+
+
 def test_the_communication_bound_report_loses_transfer_most():
     _, (factors,) = shown("communication")
     assert min(factors, key=factors.__getitem__) == "transfer"
     assert factors["transfer"] < factors["load_balance"] - 0.05
 
 
-def test_the_report_on_pipelines_blames_no_rank_for_the_bubble():
+def test_the_report_on_pipelines_names_no_straggler_for_the_bubble():
     summary, factors = shown("pipeline")
     assert min(each["serialisation"] for each in factors) < 0.9, "there is a bubble"
-    assert summary.late == ()
+    assert summary.stragglers == ()

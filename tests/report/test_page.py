@@ -10,9 +10,8 @@ from synthetic import Point, replicated, summary_of
 from pscale.report.exports import csv_tables
 from pscale.report.figures import draw_figures, inline_figures
 from pscale.report.page import render_page
-from pscale.report.page.order import order
-from pscale.report.page.vector import dark, mirrored, vector
-from pscale.report.text import clean, duration, percent, rate, size_of
+from pscale.report.text import clean
+from pscale.report.vector import vector
 
 
 def page_of(summary):
@@ -42,7 +41,7 @@ def table(part, name):
 def test_the_page_has_every_section_that_there_are_findings_for_in_order(page):
     names = [each.attributes["id"] for each in page.all("section")]
     assert names == [
-        *("verdict", "efficiency", "scaling", "phases", "waits", "communication", "loss"),
+        *("verdict", "scaling", "efficiency", "phases", "waits", "communication", "loss"),
         *("problems", "provenance"),
     ]
     assert [link.attributes["href"][1:] for link in page.all("nav")[0].all("a")] == names
@@ -56,7 +55,7 @@ def test_the_verdict_comes_first_with_its_figures(page, summary):
     shares = [
         float(part.attributes["style"].partition(":")[2])
         for part in first.all("i")
-        if "style" in part.attributes
+        if part.attributes.get("style", "").startswith("flex-grow")
     ]
     assert sum(shares) == pytest.approx(1, abs=0.02)
 
@@ -70,13 +69,14 @@ def test_the_tree_is_numbered_and_its_cells_are_coloured_by_band(page, summary):
     assert balance.words.startswith(f"{tree.load_balance.value:.1%}")
     assert 0.6 <= tree.load_balance.value < 0.9
     assert balance.attributes["class"] == ("b-good" if tree.load_balance.value >= 0.8 else "b-fair")
+    assert "class" not in rows["unaccounted"].attributes  # a loss is no efficiency, and little of it not bad
 
 
-def test_what_failed_and_what_is_still_to_come_is_told_with_reasons(page, failed):
+def test_what_failed_and_what_is_still_pending_is_reported_with_reasons(page, failed):
     told = section(page, "problems")
     assert "rank 3 died: MemoryError" in told.words
     assert "synthetic" not in told.all("h2")[0].words
-    assert [row[1] for row in table(told, "absent")[1:]] == ["pending"]
+    assert [row[1] for row in table(told, "absent-0")[1:]] == ["pending"]
     nothing = read(page_of(failed))
     assert "no MPI" in section(nothing, "problems").words
     assert "Nothing was measured" in section(nothing, "verdict").words
@@ -84,11 +84,11 @@ def test_what_failed_and_what_is_still_to_come_is_told_with_reasons(page, failed
 
 
 def test_warnings_that_several_cases_share_are_one_row_and_counted_as_one(summary):
-    (remark,) = summary.remarks
-    other = replace(remark, case="other", label="other", text="Steps with recording on take longer.")
-    page = read(render_page(replace(summary, remarks=(remark, other)), {}))
-    (row,) = table(section(page, "problems"), "warnings")[1:]
-    assert row == [f"2 cases, such as {remark.label}", remark.text]
+    (warning,) = summary.warnings
+    other = replace(warning, case="other", label="other", text="Steps with recording on take longer.")
+    page = read(render_page(replace(summary, warnings=(warning, other)), {}))
+    (row,) = table(section(page, "problems"), "warnings-0")[1:]
+    assert row == [f"2 cases, such as {warning.label}", warning.text]
     assert re.search(r"\b1 warning\b", section(page, "verdict").words)
 
 
@@ -115,7 +115,10 @@ def test_every_figure_has_its_data_and_every_section_of_tables_a_file(page, fail
 
 def test_no_text_of_a_suite_becomes_markup_or_leads_away(hostile, hostile_text):
     page = read(hostile_text)
-    assert len(page.all("script")) == 1
+    packed, script = page.all("script")
+    assert packed.attributes["type"] == "application/octet-stream"  # data: nothing runs it
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", packed.words)
+    assert "innerHTML" not in script.words
     assert page.all("h1")[0].words == " ".join(clean(hostile.title).split())
     assert not page.all("red")
     addresses = [link.attributes["href"] for tag in ("a", "link") for link in page.all(tag)]
@@ -131,8 +134,6 @@ def test_every_name_is_there_once_and_every_reference_has_its_target(hostile_tex
     referred += " ".join(re.findall(r'aria-labelledby="([^"]*)"', hostile_text)).split()
     assert set(referred) <= set(ids)
     assert referred
-    used = set(re.findall(r"var\((--x\w+)\)", hostile_text))
-    assert used <= set(re.findall(r"(--x\w+):", hostile_text))
 
 
 def test_headings_are_in_order_and_figures_and_tables_have_names(page):
@@ -155,12 +156,13 @@ def _tags(element):
         yield from _tags(child)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_thousand_cases_lists_them_all_and_stays_small(summary):
     text = page_of(replicated(summary, 200))
     assert len(text.encode()) < 5_000_000
     page = read(text)
-    assert len(table(page, "cases")) == 1 + 1000
-    assert len(table(page, "phase-times")) < 500
+    assert len(table(page, "cases-0")) == 1 + 1000
+    assert len(table(page, "phases-0")) < 500
     notes = " ".join(note.words for note in page.all("p"))
     assert "the smallest and the largest case of each series" in notes
     assert "pscale report --format csv" in notes
@@ -173,59 +175,22 @@ def test_plans_side_by_side_are_ranked_and_not_drawn_as_sizes(tmp_path):
     ]
     page = read(page_of(summary_of(tmp_path / "run", points)))
     assert section(page, "efficiency")
-    assert len(table(page, "trees")) == 4
+    assert len(table(page, "efficiency-0")) == 4
 
 
 def test_without_figures_the_tables_say_all_of_it(summary):
     page = read(render_page(summary, {}))
     assert not page.all("svg")
-    assert len(table(page, "cases")) == 1 + len(summary.points)
-    assert table(page, "phase-times")
+    assert len(table(page, "cases-0")) == 1 + len(summary.points)
+    assert table(page, "phases-0")
 
 
-@pytest.mark.parametrize(
-    ("cell", "value"),
-    [
-        (duration(0.0123), 0.0123),
-        (duration(4.5e-5), 4.5e-5),
-        (duration(12.0), 12.0),
-        (percent(0.941, 1), 0.941),
-        (size_of(3 << 20), 3 << 20),
-        (rate(7250.0), 7250.0),
-        ("+3.2%", 0.032),
-        ("≤ 97.0%", 0.97),
-        ("1,024", 1024.0),
-        ("2×4", 2.0),
-        ("-", None),
-        ("base", None),
-    ],
-)
-def test_a_written_number_is_put_in_order_by_its_worth(cell, value):
-    assert order(cell) == (value if value is None else pytest.approx(value))
-
-
-def test_colours_on_dark_paper_keep_their_order_and_greys_change_places():
-    greys = [dark(grey) for grey in ("#222222", "#767676", "#e6e6e6", "#ffffff")]
-    assert greys == sorted(greys, reverse=True)
-    shades = [dark(shade) for shade in ("#004b76", "#0072b2", "#7fb8d8")]
-    brightness = [sum(bytes.fromhex(shade[1:])) for shade in shades]
-    assert brightness == sorted(brightness)
-    assert dark("#0072b2") != "#0072b2"
-    cells = [mirrored(cell) for cell in ("#faebdd", "#f26a4a", "#cb1b4f", "#03051a")]
-    assert [sum(bytes.fromhex(cell[1:])) for cell in cells] == sorted(
-        sum(bytes.fromhex(cell[1:])) for cell in cells
-    )
-
-
-def test_cells_of_a_map_have_colours_of_their_own_and_text_on_pale_bars_stays_dark():
-    svg = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">
-        <g id="QuadMesh_1"><path style="fill: #faebdd"/></g><g id="patch_1"><path style="fill: #0072b2"/></g>
-        <g id="on-pale"><text style="fill: #222222">1</text></g></svg>"""
-    drawn = vector(svg, "c0")
-    assert (drawn.heat, drawn.colours) == ({"#faebdd"}, {"#0072b2"})
-    assert [
-        f"fill:{colour}" in drawn.inside for colour in ("var(--hfaebdd)", "var(--x0072b2)", "#222222")
-    ] == [True] * 3
+def test_cells_are_sorted_by_their_values_and_not_by_their_texts(page, summary):
+    (steps,) = [row.children for row in section(page, "scaling").all("tr") if row.words.startswith("dp 4 ")]
+    step = summary.points[2].step_s.value
+    assert [float(cell.attributes["data-o"]) for cell in steps[2:4]] == [pytest.approx(step, rel=1e-5)] * 2
+    assert "data-o" not in steps[1].attributes, "the text is the number"
+    assert "data-o" not in steps[0].attributes
 
 
 def test_words_in_backticks_are_code_and_nothing_else_becomes_markup(tmp_path):

@@ -3,9 +3,10 @@ import re
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.report.dots import Dots
-from pscale.report.plots import plots
-from pscale.report.spark import sparkline
+from pscale.report.plots import Dots, plots
+from pscale.report.text import sparkline
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

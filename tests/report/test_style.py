@@ -1,18 +1,19 @@
 import pytest
 
-from pscale.report.style import apart, distinct, shades, wrapped
+from pscale.report.drawing import distinct
+from pscale.report.figure_style import spread, wrapped
 
 
 def test_labels_are_moved_apart_in_order_and_no_further_than_needed():
-    assert apart([0.5, 0.1, 0.52], 0.1) == pytest.approx([0.46, 0.1, 0.56])
-    assert apart([0.2, 0.8], 0.1) == pytest.approx([0.2, 0.8])
-    assert apart([], 0.1) == []
+    assert spread([0.5, 0.1, 0.52], 0.1) == pytest.approx([0.46, 0.1, 0.56])
+    assert spread([0.2, 0.8], 0.1) == pytest.approx([0.2, 0.8])
+    assert spread([], 0.1) == []
 
 
 def test_labels_stay_inside_where_they_fit():
-    moved = apart([0.0, 0.01, 0.02], 0.1)
+    moved = spread([0.0, 0.01, 0.02], 0.1)
     assert moved == pytest.approx([0.0, 0.1, 0.2])
-    assert apart([0.99, 1.0], 0.1) == pytest.approx([0.9, 1.0])
+    assert spread([0.99, 1.0], 0.1) == pytest.approx([0.9, 1.0])
 
 
 def test_long_labels_take_two_lines_and_then_end_in_an_ellipsis():
@@ -24,7 +25,5 @@ def test_long_labels_take_two_lines_and_then_end_in_an_ellipsis():
     assert wrapped("x" * 50, 20, most=1) == "x" * 18 + " …"
 
 
-def test_colours_of_series_and_phases_differ():
+def test_colours_of_series_differ():
     assert len(set(distinct(8))) == 8
-    for count in (0, 1, 2, 5):
-        assert len(set(shades("#0072b2", count))) == count

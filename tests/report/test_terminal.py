@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from pscale.report.grid import Column, Grid
-from pscale.report.shown import show_grid
+from pscale.report.printing import print_table
+from pscale.report.table import Column, Table
 from pscale.report.terminal import render_terminal
+from pscale.report.text import duration
 
 
 def shown(summary, width=80, **settings):
@@ -33,20 +34,20 @@ def test_a_wider_terminal_shows_more_columns(summary):
 
 
 def test_names_keep_some_letters_where_figures_fill_the_line():
-    columns = (Column("case", right=False, fold=True), *[Column("of a figure")] * 6)
-    grid = Grid(title="", columns=columns, rows=(("", ("interleaved", *["12.3 ms"] * 6)),))
+    columns = (Column("case", fold=True), *[Column("of a figure", duration)] * 6)
+    table = Table(title="", columns=columns, rows=(("", ("interleaved", *[0.0123] * 6)),))
     console = Console(file=io.StringIO(), width=80)
-    show_grid(grid, console)
+    print_table(table, console)
     assert "interlea" in console.file.getvalue()
 
 
 def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):
     page = " ".join(shown(summary).split())
     parts = (
-        *("Weak scaling of something made up", "At 4 ranks, weak scaling keeps", "What helps:"),
+        *("Weak scaling of something made up", "At 4 ranks, weak scaling keeps", "Advice:"),
         *("What to distrust:", "without a valid result", "Scaling ranks"),
-        *("Failed and invalid launches", "Expectations", "Efficiency ranks", "Where a step goes"),
-        *("Slowest ranks", "Communication", "Warnings", "Notes"),
+        *("Efficiency ranks", "Time by phase and kind", "Slowest ranks", "Communication"),
+        *("Failed and invalid launches", "Expectations", "Warnings", "Notes"),
     )
     places = [page.index(part) for part in parts]
     assert all(first < second for first, second in pairwise(places))

@@ -68,12 +68,12 @@ def test_a_wait_and_the_transfer_after_it_lie_in_their_call_and_the_arrow_comes_
     assert {name: whole["args"][name] for name in told} == told
     assert {name: float(whole["args"][name]) for name in costs} == costs
     assert arrows(trace) == [
-        ("last to come", 1, 700, 0, 700, "transfer"),
-        ("last to come", 1, 700, 2, 700, "transfer"),
+        ("last to arrive", 1, 700, 0, 700, "transfer"),
+        ("last to arrive", 1, 700, 2, 700, "transfer"),
     ]
 
 
-def test_calls_of_different_groups_and_axes_are_kept_apart():
+def test_calls_of_different_groups_and_axes_are_kept_separate():
     """Ranks 0 and 1, and 2 and 3, exchange on `tp`; 0 and 2 then on `dp`."""
     pairs = [
         call(
@@ -108,10 +108,12 @@ def test_of_calls_with_a_root_the_right_side_waits():
 def message(enter, leave, wait=0, found=None):
     """Return the notes of a send by rank 0 at 500 and the receive by rank 1 that is relied on at `enter`."""
     sent = {"request": 0, "partner": 1, "bytes": 64}
-    asked = [call(1, "receive", found, found + 20, kind="found", axis="pp", request=0)] if found else []
+    asked = (
+        [call(1, "receive", found, found + 20, kind="polled_complete", axis="pp", request=0)] if found else []
+    )
     return [
         call(0, "send", 500, 520, kind="posted", axis="pp", **sent),
-        call(0, "send", 530, 560, kind="found", axis="pp", request=0),
+        call(0, "send", 530, 560, kind="polled_complete", axis="pp", request=0),
         call(0, "send", 900, 900, kind="completed", axis="pp", request=0),
         call(1, "receive", 50, 60, kind="posted", axis="pp", request=0, partner=0),
         *asked,
@@ -152,8 +154,8 @@ def test_a_started_call_that_somebody_waits_for_begins_with_the_last_that_starte
             *step(rank, 1000),
         ]
     trace = drawn(*notes)
-    assert arrows(trace) == [("last to come", 1, 600, 0, 600, "transfer")]
-    assert len(named(trace, "ask for all_reduce dp")) == 2
+    assert arrows(trace) == [("last to arrive", 1, 600, 0, 600, "transfer")]
+    assert len(named(trace, "test all_reduce dp")) == 2
 
 
 def test_calls_that_are_under_way_together_have_lanes_of_their_own():
@@ -208,5 +210,5 @@ def test_times_before_the_first_step_of_rank_0_are_moved_and_texts_are_cleaned()
 
 
 @pytest.mark.parametrize("kind", ["injected", "copied"])
-def test_copies_and_lateness_on_purpose_are_slices(kind):
+def test_copies_and_injected_delays_are_slices(kind):
     assert named(drawn(note(0, kind, 10, 20), *step(0, 30)), kind)

@@ -1,24 +1,37 @@
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
-from pscale.results import compact as compact_module
 from pscale.results import store
-from pscale.results.compact import LEAST, compact
-from pscale.results.rows import launch_row, planned_columns
-from pscale.results.schema import CASES, RANKS, VERSION
-from pscale.results.store import part_path, read_case, read_part, read_table, write_columns, write_part
+from pscale.results.documents import launch_row, planned_columns
+from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Column
+from pscale.results.store import (
+    LEAST,
+    compact,
+    part_path,
+    read_case,
+    read_part,
+    read_table,
+    schema_of,
+    write_columns,
+    write_part,
+)
+
+SCHEMA_1 = Path(__file__).parent / "schema_1"  # a run of two ranks, one of them delayed, with its events
 
 
 def test_parts_of_several_launches_read_as_one_table(tmp_path):
     write_part(tmp_path, "ranks", "a", 0, [{"rank": 0, "host": "h"}, {"rank": 1, "host": "h"}])
     write_columns(tmp_path, "ranks", "a", 1, {"rank": [0]})
     table = read_table(tmp_path, "ranks")
-    assert table.schema == RANKS
+    assert table.schema == schema_of("ranks")
     assert table.select(["case", "repeat", "rank", "host"]).to_pylist() == [
         {"case": "a", "repeat": 0, "rank": 0, "host": "h"},
         {"case": "a", "repeat": 0, "rank": 1, "host": "h"},
@@ -31,7 +44,7 @@ def test_many_parts_are_joined_as_they_come_and_keep_their_order(tmp_path, monke
     for repeat in range(5):
         write_part(tmp_path, "ranks", "a", repeat, [{"rank": rank, "host": f"h{repeat}"} for rank in (0, 1)])
     table = read_table(tmp_path, "ranks")
-    assert table.schema.equals(RANKS, check_metadata=True)
+    assert table.schema.equals(schema_of("ranks"), check_metadata=True)
     assert table["repeat"].to_pylist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert table["host"].to_pylist()[::2] == [f"h{repeat}" for repeat in range(5)]
     assert table["rank"].num_chunks <= 3
@@ -45,8 +58,52 @@ def test_a_part_that_is_written_again_replaces_the_first(tmp_path):
 
 
 def test_a_run_without_parts_has_empty_tables(tmp_path):
-    assert read_table(tmp_path, "cases").schema == CASES
+    assert read_table(tmp_path, "cases").schema == schema_of("cases")
     assert len(read_table(tmp_path, "cases")) == 0
+
+
+@pytest.mark.parametrize("table", sorted(set(TABLES) - {"figures"}))
+def test_a_run_of_schema_1_is_read_with_the_present_names(table):
+    (path,) = (SCHEMA_1 / "data").glob(f"{table}-*.parquet")
+    old, new = pq.read_table(path), read_table(SCHEMA_1 / "data", table)
+    assert new.schema.equals(schema_of(table), check_metadata=True)
+    renamed = {now: once for now, once in NAMES_OF_1.items() if once in old.column_names}
+    kept = {renamed.get(name, name) for name in new.column_names}
+    assert set(old.column_names) <= kept, "no column of schema 1 is lost"
+    assert not set(renamed.values()) & set(new.column_names)
+    kinds = {once: now for now, once in KINDS_OF_1.items()}
+    for name in new.column_names:
+        stored = renamed.get(name, name)
+        expected = old[stored].to_pylist() if stored in old.column_names else [None] * len(old)
+        if name == "kind":
+            expected = [kinds.get(kind, kind) for kind in expected]
+        assert repr(new[name].to_pylist()) == repr(expected), name  # not a number, too
+
+
+def test_some_columns_of_schema_1_are_read_coded_joined_and_by_value(tmp_path):
+    kinds = {"case": ["a"] * 6, "kind": ["step", "posted", *KINDS_OF_1.values()]}
+    events = pa.table(kinds).replace_schema_metadata({"pscale_schema": "1"})
+    pq.write_table(events, part_path(tmp_path, "events", "a", 0))
+    (coded,) = store.batches(tmp_path, "events", ["kind", "rank"], coded=["kind"])
+    assert coded["kind"].to_pylist() == ["step", "posted", *KINDS_OF_1]
+    case, delays = read_table(SCHEMA_1 / "data", "steps", ["case", "injected_delay_s"]).columns
+    assert sum(delays.to_pylist()) >= 4 * 0.005, "5 ms in each of 4 steps"
+    chosen = read_part(SCHEMA_1 / "data", "steps", case[0].as_py(), 0, {"rank": [0]})
+    assert sum(chosen["injected_delay_s"].to_pylist()) == sum(delays.to_pylist())
+    old = pq.read_table(SCHEMA_1 / "data" / f"steps-{case[0]}-0.parquet")
+    place = old.schema.get_field_index("repeat")
+    for repeat in range(LEAST):
+        rows = old.set_column(place, old.schema.field(place), pa.array([repeat] * len(old)))
+        pq.write_table(rows, part_path(tmp_path, "steps", case[0].as_py(), repeat))
+    compact(tmp_path)
+    joined = read_table(tmp_path, "steps", ["injected_delay_s"])["injected_delay_s"].to_pylist()
+    assert joined == delays.to_pylist() * LEAST
+
+
+def test_a_column_has_the_unit_that_its_name_ends_with():
+    names = {"wait_s": "s", "bucket_bytes": "bytes", "model_flops": "FLOP", "gflops": "GFLOP/s", "heads": ""}
+    assert {name: Column(name, "float").unit for name in names} == names
+    assert all(len({column.name for column in columns}) == len(columns) for columns in TABLES.values())
 
 
 def test_columns_that_an_older_version_did_not_have_are_null(tmp_path):
@@ -102,7 +159,7 @@ def test_a_launch_that_failed_keeps_its_plan_and_reason_whatever_the_job_left(tm
     )
     row = launch_row(CASE, tmp_path, {"status": "failed", "reason": "rank 1 died"})
     assert row == {**planned_columns(CASE), "status": "failed", "reason": "rank 1 died"}
-    assert set(row) <= set(CASES.names)
+    assert set(row) <= set(schema_of("cases").names)
 
 
 @pytest.fixture
@@ -166,10 +223,9 @@ def test_rows_come_in_batches_of_whole_launches_with_the_columns_that_are_wanted
 
 
 def test_a_launch_is_read_without_those_beside_it_in_the_joined_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(compact_module, "BATCH_ROWS", 1)  # a group of rows for every launch
-    monkeypatch.setattr(store, "BATCH_ROWS", 1)
+    monkeypatch.setattr(store, "BATCH_ROWS", 1)  # a group of rows for every launch
     for number in range(LEAST):
-        write_columns(tmp_path, "steps", "a", number, {"rank": [number, number]})
+        write_columns(tmp_path, "steps", "a", number, {"rank": [number, number], "step": [0, 1]})
     compact(tmp_path)
     groups, read = [], pq.ParquetFile.read_row_group
     monkeypatch.setattr(
@@ -194,3 +250,12 @@ def test_texts_that_are_coded_are_the_same_words_in_parts_and_joined(tmp_path):
     assert words() == plain
     compact(tmp_path)
     assert words() == plain
+
+
+def test_a_run_of_schema_1_is_reported_with_its_delays_and_the_events_of_its_ranks():
+    run = load(SCHEMA_1)
+    summary = summarise(run)
+    (point,) = summary.points
+    assert point.injected == "injected 5 ms in forward of rank 0"
+    assert run.ranks["events"].min() > 0
+    assert any("5 ms in forward of rank 0" in warning.text for warning in summary.warnings)

@@ -10,7 +10,9 @@ import pytest
 from login_node import wait_for
 from whole_runs import LIMIT_S, NEVER_JOINS
 
-from pscale.launch import mpi
+from pscale.launch import launcher
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = ("--set", "train.steps=1000000", "--set", "launch.time_limit=10m")
@@ -69,7 +71,7 @@ def test_a_weak_suite_over_1_2_and_4_nodes_survives_the_death_of_pscale(login, s
     first.communicate()
     free.touch()
     results = login.run(login.weak)
-    assert "going on with" in results.output
+    assert "continuing" in results.output
     ended = Counter((record["case"], record["repeat"]) for record in login.events("ended"))
     assert len(ended) == 3
     assert set(ended.values()) == {1}
@@ -90,19 +92,19 @@ def test_ctrl_c_leaves_jobs_at_work_and_cancel_ends_them_for_another_day(login):
     waiting.send_signal(2)
     output, _ = waiting.communicate()
     assert waiting.returncode == 130
-    assert "jobs go on without pscale" in output
+    assert "jobs run without pscale" in output
     (state,) = login.status()["jobs"]
     assert (state["job"], state["state"]) == (job, "running")
     assert f"cancelled {job}" in login.say("cancel")
     wait_for(lambda: login.status()["jobs"][0]["state"] == "cancelled")
     again = login.run(login.weak, *ONE_NODE, *ENDLESS, "--detach")
-    assert "going on with" in again.output
+    assert "continuing" in again.output
     assert login.status()["jobs"][0]["state"] == "cancelled"
     assert len(login.events("submitted")) == 2
     login.say("cancel")
 
 
-def test_a_job_that_somebody_cancels_is_told_and_the_others_go_on(login):
+def test_a_job_that_somebody_cancels_is_reported_and_the_others_continue(login):
     slow = ("--set", "sweep={cases: [{ranks: 1, steps: 1000000}, {ranks: 2}]}")
     waiting = login.start(*slow, "--set", "launch.time_limit=10m")
     wait_for(lambda: login.events("ended"))
@@ -135,10 +137,10 @@ def test_a_launch_whose_node_goes_down_is_done_again_on_another(login, sabotage)
     assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
 
 
-def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_called_to_the_roll(login, sabotage):
+def test_ranks_of_mpiexec_on_two_nodes_that_hang_are_listed_with_their_calls(login, sabotage):
     sabotage(NEVER_JOINS)
     options = ("--set", "plan.reduction=all-reduce", "--set", "launch.hang_after=2s")
-    options += ("--set", f"launch.launcher={mpi.find().path}")
+    options += ("--set", f"launch.launcher={launcher.find().path}")
     results = login.run(login.weak, "--only", "ranks == 2", *options, code=1)
     (row,) = results.rows("cases")
     assert row["status"] == "hung"

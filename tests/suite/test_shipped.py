@@ -50,9 +50,18 @@ def test_every_shipped_suite_begins_with_its_schema_and_its_question(path):
     assert "?" in question
 
 
+def test_every_picture_of_the_tour_has_a_suite_that_keeps_its_events():
+    pictures = (FOLDER.parent / "docs" / "tour").glob("*.png")
+    for suite in [load_suite(picture.with_suffix(".yaml")) for picture in pictures]:
+        cases = expand(suite, {"cores": 2.0, "memory_gib": 8.0, "nodes": 1.0}).cases
+        assert all(case.timing.trace for case in cases)
+
+
 def test_the_shipped_schema_is_up_to_date():
     shipped = json.loads((FOLDER / "suite.schema.json").read_text())
-    assert shipped == editor_schema(), "write it anew: pscale schema > suites/suite.schema.json"
+    assert shipped == editor_schema(), (
+        "write it again: python -m pscale.suite.documentation suites/suite.schema.json"
+    )
 
 
 def test_mingpt_has_the_models_of_the_torchshard_note_under_six_plans_with_one_batch():

@@ -72,7 +72,7 @@ def test_a_suite_and_the_command_line_say_the_last_word(folder):
         ("- mine", "expected fields"),
     ],
 )
-def test_a_mistake_in_a_profile_is_told_with_its_line(folder, text, said):
+def test_a_mistake_in_a_profile_is_reported_with_its_line(folder, text, said):
     (folder / "sites.yaml").write_text(text)
     with pytest.raises(SuiteError, match=said):
         find_site("mine", folder, "")

@@ -17,8 +17,8 @@ from pscale.worker.clock import (
     agree,
     axis_bounds_ns,
     backwards_ns,
+    compare,
     composed,
-    meet,
     tightest,
 )
 from pscale.worker.recorder import Recorder
@@ -111,13 +111,13 @@ NODES = (0, 1, 1, 2, 0, 3)
 def test_ranks_of_several_nodes_agree_on_the_time_by_messages():
     def one(mesh):
         now = CLOCKS[NODES[mesh.world.rank]]
-        before = meet(mesh, now)
+        before = compare(mesh, now)
         mesh.world.barrier()
         begin = now()
         time.sleep(0.02)
         end = now()
         mesh.world.barrier()
-        after = meet(mesh, now, last=True)
+        after = compare(mesh, now, last=True)
         clock = agree(mesh, before, after)
         errors = [clock.at(at) - CLOCKS[0].of(now.true_ns(at)) for at in (begin, end)]
         asked = [now.true_ns(offset.at_ns) for offset in (before, after) if offset]
@@ -166,6 +166,6 @@ def test_a_clock_that_never_falls_is_not_suspected():
             with recorder.phase("sync"):
                 number = recorder.posted("dp", "send", 8, recorder.now(), recorder.now(), partner=1)
                 recorder.completed(number, recorder.now(), recorder.now())
-                recorder.moved("read", 8, 0, 1)  # long ago, by a thread of its own
+                recorder.io_done("read", 8, 0, 1)  # long ago, by a thread of its own
     assert backwards_ns(recorder.rows()) == 0
     assert backwards_ns(Recorder(["dp"]).rows()) == 0

@@ -6,7 +6,7 @@ def test_ranks_start_without_arrow_and_the_one_that_writes_loads_it_without_pand
     program = (
         "import sys, pathlib, numpy\n"
         "import pscale.worker.__main__\n"
-        "planning = {'pscale.parallel.strategies', 'pscale.nn.rehearsal', 'pscale.worker.matrix_units'}\n"
+        "planning = {'pscale.parallel.strategies', 'pscale.training.dry_run', 'pscale.training.grid_units'}\n"
         "assert not planning & sys.modules.keys()\n"
         "assert 'pyarrow' not in sys.modules\n"
         "from pscale.results.store import write_columns\n"

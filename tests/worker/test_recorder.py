@@ -4,7 +4,7 @@ from pscale.results.events import PHASES, VERBS, Kind
 from pscale.worker.recorder import Recorder
 
 
-def test_a_call_is_noted_with_its_step_phase_axis_verb_and_bytes():
+def test_a_call_is_recorded_with_its_step_phase_axis_verb_and_bytes():
     record = Recorder(["dp", "tp"])
     record.enabled = True
     with record.step(3), record.phase("sync"):
@@ -47,7 +47,7 @@ def test_more_calls_than_were_reserved_are_kept():
     assert list(record.rows()["enter"]) == list(range(1000))
 
 
-def test_a_recorder_that_is_switched_off_notes_nothing_but_still_numbers_requests():
+def test_a_disabled_recorder_records_nothing_but_still_numbers_requests():
     record = Recorder(["dp"])
     with record.step(0), record.phase("backward"):
         record.call("dp", "all_reduce", 8, 0, 1)
@@ -58,7 +58,7 @@ def test_a_recorder_that_is_switched_off_notes_nothing_but_still_numbers_request
     assert (first, second) == (0, 1)
 
 
-def test_notes_of_steps_that_have_ended_and_of_one_that_has_not_keep_their_order_and_the_last_call_is_known():
+def test_events_of_steps_ended_or_under_way_keep_their_order_and_the_last_call_is_known():
     record = Recorder(["dp"])
     record.enabled = True
     record.reserve(1)

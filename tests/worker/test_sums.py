@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pscale.dtypes import combine, dtype_of
 from pscale.mesh.sums import Sums
-from pscale.number import combine, number
 
 
 class Posted:
@@ -44,8 +44,8 @@ def test_all_ranks_get_the_sums_in_order_whatever_moves_first(dtype, ranks, seed
     random, network = np.random.default_rng(seed), {}
     sums = [Sums(Comm(network, rank, ranks)) for rank in range(ranks)]
     sizes = (7, 1, 5 * ranks, 24 * ranks)
-    given = [[random.normal(size=size).astype(number(dtype)) for size in sizes] for _ in sums]
-    expected = [np.empty(size, number(dtype)) for size in sizes]
+    given = [[random.normal(size=size).astype(dtype_of(dtype)) for size in sizes] for _ in sums]
+    expected = [np.empty(size, dtype_of(dtype)) for size in sizes]
     functions = (np.add, np.maximum, np.add, np.add)
     for place, (out, function) in enumerate(zip(expected, functions, strict=True)):
         combine([of_rank[place] for of_rank in given], out, function)

@@ -1,4 +1,4 @@
-"""One rank's notes added up, with times that a person can follow."""
+"""One rank's events summed, with times that a person can follow."""
 
 from dataclasses import replace
 
@@ -15,7 +15,8 @@ MS = 1_000_000
 
 
 def no_wait(rows):
-    return np.zeros_like(rows["enter"]), np.zeros(len(rows["enter"]))
+    """Return the waits of rows, those that they caused, and those on an ideal network: none."""
+    return np.zeros_like(rows["enter"]), np.zeros_like(rows["enter"]), np.zeros(len(rows["enter"]))
 
 
 def test_copies_are_neither_compute_nor_communication():
@@ -46,7 +47,7 @@ def test_what_was_found_complete_is_hidden_no_longer_though_it_is_relied_on_late
     record.enabled = True
     with record.step(0), record.phase("backward"):
         number = record.posted("dp", "all_reduce", 8, 100, 110)
-        record.found(number, 150, 155)
+        record.polled_complete(number, 150, 155)
         record.completed(number, 190, 190)
     assert hidden(record.rows())[0] == 55 - 10 - 5
 
@@ -64,12 +65,16 @@ def recorded_step():
 
 def test_the_kinds_of_time_of_a_phase_add_up_to_its_wall_time():
     rows = recorded_step()
-    table = phase_table(rows, np.array([3 * MS, 0, 0]), np.array([1.0 * MS, 0, 0]), 0)
+    table = phase_table(
+        rows, np.array([3 * MS, 0, 0]), np.array([2 * MS, 0, 0]), np.array([1.0 * MS, 0, 0]), 0
+    )
     sync = list(table["phase"]).index("sync")
     assert table["wall_s"][sync] == pytest.approx(6e-3)
     assert table["compute_s"][sync] == pytest.approx(2e-3)
     assert table["wait_s"][sync] == pytest.approx(3e-3)
     assert table["transfer_s"][sync] == pytest.approx(1e-3)
+    assert table["caused_wait_s"][sync] == pytest.approx(2e-3)
+    assert table["ideal_wait_s"][sync] == pytest.approx(1e-3)
     assert table["end_s"][sync] == pytest.approx(17e-3)
     assert table["wall_s"].sum() == pytest.approx(6e-3)
 
@@ -83,7 +88,7 @@ def test_calls_are_summed_by_step_phase_axis_and_verb():
             record.call("dp", "gather", 50, 2 * MS, 3 * MS)
             record.call("dp", "broadcast", 7, 3 * MS, 4 * MS)
     rows = record.rows()
-    table = call_table(rows, *no_wait(rows), ["dp"])
+    table = call_table(rows, no_wait(rows)[0], no_wait(rows)[2], ["dp"])
     found = sorted(zip(table["step"], table["verb"], table["count"], table["bytes"], strict=True))
     assert found == [
         (0, "broadcast", 1, 7),

@@ -1,27 +1,54 @@
-"""What a person should know of this machine before believing a measurement made on it."""
+"""`pscale doctor`: what may spoil measurements on this machine."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from pscale.launch import machine
-from pscale.launch.doctor import blas, host, where, world
-from pscale.launch.doctor.finding import Finding
+from pscale.config import Launch
+from pscale.errors import LaunchError, UsageError
+from pscale.launch.doctor import blas, host, mpi
+from pscale.launch.doctor.finding import Finding, fail, ok, warn
+from pscale.launch.machine import inspect
+from pscale.launch.target import detect_site, find_target
 
 __all__ = ["Finding", "findings"]
 
 
 def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Finding]:
     """Look at cores, load, memory, disk, MPI and BLAS; takes some seconds and both MPI and all cores."""
-    here = machine.inspect()
-    quiet = host.Stopwatch()
+    here = inspect()
+    stopwatch = host.Stopwatch()
     return [
-        where.finding(),
+        site(),
         *host.cores(here),
         *host.load(here),  # before the probes make a load of their own
         *host.storage(here, reports),
-        *world.findings(here, launcher),
+        *mpi.findings(here, launcher),
         *blas.findings(here),
         *host.environment(),
-        *quiet.steal(),
+        *stopwatch.steal(),
     ]
+
+
+def site() -> Finding:
+    """Say where a suite runs by default: here, in the job around this process, or by a scheduler."""
+    try:
+        found = detect_site("auto", os.environ)
+    except LaunchError as error:
+        return fail("launches", str(error))
+    if found.unresponsive:
+        scheduler = found.unresponsive[0]
+        text = f"launches run here: {scheduler.submit_program} is installed, but no scheduler answers"
+        return warn(
+            "launches", text, f"if jobs should be submitted, see what `{' '.join(scheduler.ping)}` says"
+        )
+    if found.scheduler is None:
+        return ok("launches", found.reason)
+    try:
+        machine = find_target(Launch(), os.environ).machine
+    except (LaunchError, UsageError) as error:
+        advice = "describe its nodes in a site's profile: docs/clusters.md"
+        return warn("launches", f"{found.reason}; {error}", advice)
+    nodes = f"{machine.host}: {machine.nodes} nodes with {machine.cores} cores"
+    return ok("launches", f"{found.reason}; {nodes}")

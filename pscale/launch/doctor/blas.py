@@ -2,124 +2,160 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from pscale.launch.command import environment
-from pscale.launch.doctor.finding import Finding
+from pscale.blas.installed import KINDS, installed
+from pscale.launch.blas import probe
+from pscale.launch.doctor.finding import Finding, fail, ok, warn
 from pscale.launch.machine import Machine
 
-_KERNEL_VARIABLES = {  # by what threadpoolctl calls the library
+_KERNEL_VARIABLES = {  # by threadpoolctl's name of the library
     "openblas": ("OPENBLAS_CORETYPE",),
     "mkl": ("MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR"),
     "blis": ("BLIS_ARCH_TYPE",),
 }
 _LOSS = 1.1  # how many times faster it has to be without a variable before that is worth a warning
+_MOST = 6  # libraries that are measured, a second each with one thread and with all
 _GAIN = 1.3  # how many times faster all cores have to be for threads to be of any use
-_LIMIT_S = 30
 
 
 def findings(machine: Machine) -> Iterator[Finding]:
-    """Ask a process of its own which BLAS it has, and time it with one thread and with all cores."""
-    one = ask(1, os.environ)
+    """Probe BLAS in a process of its own, with one thread and with all cores."""
+    one = probe(1, os.environ)
     if "error" in one:
-        remedy = "reinstall NumPy: pip install --force-reinstall numpy"
-        yield Finding(topic="BLAS", level="fail", text=str(one["error"]), remedy=remedy)
+        yield fail("BLAS", str(one["error"]), "reinstall NumPy: pip install --force-reinstall numpy")
         return
     yield library(one)
     yield kernels(one)
     if machine.usable_cores > 1:
-        yield threads(one, ask(machine.usable_cores, os.environ), machine.usable_cores)
+        yield threads(one, probe(machine.usable_cores, os.environ), machine.usable_cores)
     names = _KERNEL_VARIABLES.get(one["blas"], ())
     if forced := {name: os.environ[name] for name in names if name in os.environ}:
         free = {name: value for name, value in os.environ.items() if name not in forced}
-        yield kernel(forced, one, ask(1, free))
+        yield kernel(forced, one, probe(1, free))
     elif names:
-        text = f"chosen by the library for this CPU ({' and '.join(names)} not set)"
-        yield Finding(topic="BLAS kernel", level="ok", text=text)
-
-
-def ask(threads: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the answer of a probe that computes with `threads`; what kept it from answering is `error`."""
-    argv = [sys.executable, "-P", "-m", "pscale.worker.probe", "blas", "--threads", str(threads)]
-    size = ["--size", "2048"] if threads > 4 else []  # large enough for every thread to have work
-    env = environment(threads, environ)
-    try:
-        done = subprocess.run(
-            [*argv, *size], env=env, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"a product of matrices took more than {_LIMIT_S} s"}
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return {"error": f"NumPy cannot multiply matrices: {said[-1]}"}
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+        yield ok("BLAS kernel", f"chosen by the library for this CPU ({' and '.join(names)} not set)")
 
 
 def library(one: Mapping[str, Any]) -> Finding:
     """Say which BLAS it is."""
     if one["blas"] is None:
-        text = f"of an unknown kind, {one['gflops']:.0f} GFLOP/s with one thread (float32)"
-        remedy = "its threads cannot be set or seen by pscale: measure with `threads: [1]`"
-        return Finding(topic="BLAS", level="warn", text=text, remedy=remedy)
+        return warn(
+            "BLAS",
+            f"of an unknown kind, {one['gflops']:.0f} GFLOP/s with one thread (float32)",
+            "its threads cannot be set or seen by pscale: measure with `threads: [1]`",
+        )
     layer = one["blas_threading"]
     text = (
         f"{one['blas']} {one['blas_version']}, {one['blas_architecture']} kernels, threads by "
         f"{layer}; {one['gflops']:.0f} GFLOP/s with one thread (float32)"
     )
-    remedy = "" if one["openmp"] else "for OpenMP threads, which can be bound: make openmp (docs/blas.md)"
-    return Finding(topic="BLAS", level="ok", text=text, remedy=remedy)
+    if one["blas_library"]:
+        text += f"; {one['blas_library']}, lent to NumPy (launch.blas)"
+    return ok("BLAS", text, "" if one["openmp"] else _openmp_advice())
+
+
+def _openmp_advice() -> str:
+    known = next((each for each in installed("openblas", os.environ) if each.openmp), None)
+    if known is None:
+        return "for OpenMP threads, which can be bound: apt install libopenblas0-openmp, or docs/blas.md"
+    return (
+        f"{known.path} has OpenMP threads, but takes old kernels on this CPU: update it, or choose them by "
+        "OPENBLAS_CORETYPE (docs/blas.md)"
+    )
 
 
 def kernels(one: Mapping[str, Any]) -> Finding:
-    """Say what computes between the products."""
+    """Say what computes between the matrix products."""
     if one["kernels"] == "fused":
         alone = "" if one["openmp"] else ", on one thread beside a BLAS without OpenMP threads"
-        return Finding(topic="kernels", level="ok", text=f"fused in C{alone}")
-    remedy = "install a C compiler with OpenMP, then pscale: a step takes a tenth less (docs/kernels.md)"
-    return Finding(
-        topic="kernels",
-        level="warn",
-        text="NumPy; fused ones were not built from these sources",
-        remedy=remedy,
+        return ok("kernels", f"fused in C{alone}")
+    missing = "gomp" in one["kernels_obstacle"]
+    advice = (
+        "the OpenMP runtime of GCC: apt install libgomp1"
+        if missing
+        else "a C compiler with OpenMP, then pscale"
+    )
+    return warn(
+        "kernels",
+        f"NumPy, not the fused ones: {one['kernels_obstacle']}",
+        f"install {advice}; a step takes a tenth less (docs/kernels.md)",
     )
 
 
 def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Finding:
     """Say whether more threads make a product faster."""
     if "error" in many:
-        return Finding(topic="BLAS threads", level="fail", text=str(many["error"]))
+        return fail("BLAS threads", str(many["error"]))
     ratio = many["gflops"] / one["gflops"]
     text = (
         f"{many['gflops']:.0f} GFLOP/s with {cores} threads, {ratio:.2f} times those of one; "
         f"they kept {many['cores']:.1f} cores busy"
     )
     if ratio >= _GAIN:
-        return Finding(topic="BLAS threads", level="ok", text=text)
-    remedy = (
+        return ok("BLAS threads", text)
+    return warn(
+        "BLAS threads",
+        text,
         "this BLAS got no more than one thread: install one with threads (NumPy's own wheel has)"
         if many["threads"] == 1
-        else "look for other work on the machine, or give the cores to ranks: `threads: [1]`"
+        else "look for other work on the machine, or give the cores to ranks: `threads: [1]`",
     )
-    return Finding(topic="BLAS threads", level="warn", text=text, remedy=remedy)
 
 
 def kernel(forced: Mapping[str, str], one: Mapping[str, Any], free: Mapping[str, Any]) -> Finding:
     """Say whether variables that choose the kernel cost speed; `free` was measured without them."""
     named = ", ".join(f"{name}={value}" for name, value in forced.items())
     if "error" in free:
-        return Finding(topic="BLAS kernel", level="warn", text=f"without {named}: {free['error']}")
+        return warn("BLAS kernel", f"without {named}: {free['error']}")
     ratio = free["gflops"] / one["gflops"]
     text = (
         f"{named}: {one['blas_architecture']} kernels, {one['gflops']:.0f} GFLOP/s; without: "
         f"{free['blas_architecture']}, {free['gflops']:.0f} GFLOP/s, {ratio:.2f} times as fast"
     )
     if ratio < _LOSS:
-        return Finding(topic="BLAS kernel", level="ok", text=text)
-    remedy = f"unset {' '.join(forced)}: this CPU can do better"
-    return Finding(topic="BLAS kernel", level="warn", text=text, remedy=remedy)
+        return ok("BLAS kernel", text)
+    return warn("BLAS kernel", text, f"unset {' '.join(forced)}: this CPU can do better")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast one BLAS multiplies matrices here."""
+
+    choice: str  # as of `launch.blas`
+    auto: bool  # what `launch.blas: auto` takes
+    name: str
+    kernels: str
+    threading: str
+    gflops: float  # with one thread
+    gflops_all: float  # with all cores
+    error: str = ""
+
+
+def ranking(cores: int) -> list[Speed]:
+    """Measure NumPy's own BLAS and those that are installed, with one thread and with all cores.
+
+    The fastest comes first; takes some two seconds for each.
+    """
+    found = [library.path for kind in KINDS for library in installed(kind, os.environ)]
+    automatic = probe(1, os.environ).get("blas_library") or "numpy"
+    speeds = [_speed(choice, automatic, cores) for choice in ("numpy", *map(str, found[:_MOST]))]
+    return sorted(speeds, key=lambda speed: -max(speed.gflops, speed.gflops_all))
+
+
+def _speed(choice: str, automatic: str, cores: int) -> Speed:
+    one = probe(1, os.environ, choice)
+    many = probe(cores, os.environ, choice) if cores > 1 and "error" not in one else one
+    return Speed(
+        choice=choice,
+        auto=choice == automatic,
+        name=" ".join(filter(None, (one.get("blas"), one.get("blas_version")))),
+        kernels=one.get("blas_architecture") or "",
+        threading=one.get("blas_threading") or "",
+        gflops=one.get("gflops", 0.0),
+        gflops_all=many.get("gflops", 0.0),
+        error=one.get("error") or many.get("error") or "",
+    )

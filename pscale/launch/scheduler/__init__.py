@@ -1,18 +1,55 @@
-"""Batch systems: one file each, behind one Protocol."""
+"""The schedulers, one file each, and which environment variables reach jobs and launches.
+
+The list is `SchedulerChoice`: scheduler `name` is the class `KIND` of `name.py` in this folder, which has all
+that pscale knows of it (see `base.Scheduler`). They are looked for in the order of the list.
+"""
 
 from __future__ import annotations
 
-from pscale.launch.scheduler.flux import Flux
-from pscale.launch.scheduler.lsf import Lsf
-from pscale.launch.scheduler.pbs import Pbs
-from pscale.launch.scheduler.protocol import Scheduler
-from pscale.launch.scheduler.slurm import Slurm
+import re
+from importlib import import_module
+from typing import get_args
 
-SCHEDULERS: tuple[Scheduler, ...] = (
-    Slurm(),
-    Flux(),
-    Pbs(),
-    Lsf(),
-)  # in the order in which they are looked for
+from pscale.config.choices import SchedulerChoice
+from pscale.launch.scheduler.base import Scheduler
 
-__all__ = ["SCHEDULERS", "Scheduler"]
+__all__ = ["BY_LAUNCHER", "SCHEDULERS", "Scheduler", "is_inherited", "is_of_job", "is_replaced"]
+
+_NAMES = [name for name in get_args(SchedulerChoice) if name not in ("auto", "none")]
+_KINDS: list[type[Scheduler]] = [import_module(f"{__name__}.{name}").KIND for name in _NAMES]
+
+_THREADS_AND_BINDING = (
+    r".*_NUM_THREADS|VECLIB_MAXIMUM_THREADS|MKL_(DYNAMIC|DOMAIN_.*)|BLIS_[JI][CR]_NT|GOMP_CPU_AFFINITY"
+    r"|OMP_(PROC_BIND|PLACES|WAIT_POLICY|THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS)|GOMP_SPINCOUNT"
+    r"|KMP_(AFFINITY|HW_SUBSET|BLOCKTIME|LIBRARY)"
+    r"|I_MPI_PIN.*|HYDRA_(BINDING|BINDTO|MAPBY)|(OMPI|PRTE)_MCA_(hwloc|rmaps)_.*"
+)
+_RANK = r"(PMI|PMIX|PMI2|OMPI|PRTE|HYDI?)_.*"  # what launchers tell their ranks
+
+
+def _any(*patterns: str) -> str:
+    return "|".join(f"(?:{pattern})" for pattern in patterns)
+
+
+_REPLACED = _any(_THREADS_AND_BINDING, *(kind.launch_variables for kind in _KINDS))
+_OF_JOBS = _any(_RANK, *(kind.job_variables for kind in _KINDS))
+_OF_SITES = _any(*(kind.site_variables for kind in _KINDS))
+
+
+def is_replaced(name: str) -> bool:
+    """Tell whether an inherited variable would set threads or binding, and is therefore not passed on."""
+    return re.fullmatch(_REPLACED, name) is not None
+
+
+def is_of_job(name: str) -> bool:
+    """Tell whether a variable describes a scheduler's job or a rank of MPI."""
+    return re.fullmatch(_OF_JOBS, name) is not None
+
+
+def is_inherited(name: str) -> bool:
+    """Tell whether a submitted job sees a variable: not if it is meant for another job or is replaced."""
+    return not is_replaced(name) and bool(re.fullmatch(_OF_SITES, name) or not is_of_job(name))
+
+
+SCHEDULERS: tuple[Scheduler, ...] = tuple(kind(is_inherited) for kind in _KINDS)
+BY_LAUNCHER = {scheduler.launcher: scheduler for scheduler in SCHEDULERS if scheduler.launcher}

@@ -1,129 +1,128 @@
-"""Flux: flux batch, flux jobs, flux cancel."""
+"""Flux: flux batch, flux jobs, flux cancel, flux run."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pscale.config import Launch
+from pscale.config import Case, Launch
 from pscale.errors import LaunchError, UsageError
-from pscale.launch.machine import Machine
-from pscale.launch.scheduler.protocol import Ending, JobRequest, Shape, Sighting, Ticket
-from pscale.launch.scheduler.script import script
-from pscale.launch.scheduler.tools import ask, must, submitted
+from pscale.launch.machine import Placement
+from pscale.launch.scheduler.base import (
+    Allocation,
+    Ending,
+    JobHandle,
+    JobRequest,
+    JobStatus,
+    Resources,
+    Scheduler,
+    asked_for,
+    fields,
+    first_match,
+)
 
-_LIMITS = r"max(imum)?[- ](active|running)[- ]jobs|exceeds (the )?limit|limit exceeded"
-_UNSURE = r"Unable to connect to Flux|Connection timed out|No route to host"
 _ENDINGS: Mapping[str, Ending] = {
     "COMPLETED": "completed",
     "FAILED": "failed",
     "CANCELED": "cancelled",
     "TIMEOUT": "timeout",
 }
+_EXCEPTIONS: Sequence[tuple[str, Ending]] = (
+    (r"node.?fail|node.?down|lost contact", "node_failed"),
+    (r"preempt", "preempted"),
+)
 _FIELDS = "{id.f58}|{name}|{state}|{result}|{exception.type}|{exception.note}"
+_JOBS = ("flux", "jobs", "-a", "--count=0", "--no-header", f"--format={_FIELDS}")
+_RESOURCES = ("flux", "resource", "list")
+_COUNTS = ("--no-header", "--format={nnodes} {ncores}")
 _QUEUED = ("DEPEND", "PRIORITY", "SCHED", "NEW")
 
 
-class Flux:
+class Flux(Scheduler):
     """Flux 0.48 or newer. A rank is a slot."""
 
-    name = "flux"
-    submits = "flux"
-    alive: tuple[str, ...] = ("flux", "getattr", "size")
-    down = (
-        r"lost connection|Connection (reset|timed out)"  # outside of an instance it says that there is none
-    )
+    name, title = "flux", "Flux"
+    submit_program = "flux"
+    ping = ("flux", "getattr", "size")
+    unreachable = r"lost connection|Connection (reset|timed out)"  # without an instance it says there is none
+    cancel_command = ("flux", "cancel")
+    already_ended = r"job is inactive|unknown job"
+    job_limit = r"max(imum)?[- ](active|running)[- ]jobs|exceeds (the )?limit|limit exceeded"
+    unsure = r"Unable to connect to Flux|Connection timed out|No route to host"
+    directive, job_id_variable = "# flux:", "$FLUX_ENCLOSING_ID"
+    job_variables, site_variables = r"FLUX_.*", r"FLUX_URI"
+    launcher, launcher_command = "flux", ("run",)
+    launcher_version = r"^commands:\s+(?P<version>\d\S*)"
 
-    def render(self, request: JobRequest) -> str:
-        """Return the script; its first lines are options of `flux batch`."""
+    def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
+        """Ask the instance of the job, a Flux of its own, for its nodes and cores."""
+        if "FLUX_ENCLOSING_ID" not in environ:
+            return None
+        words = self.ask((*_RESOURCES, *_COUNTS)).out.split()
+        nodes, cores = (int(word) for word in words) if len(words) == 2 else (1, 0)
+        job = environ["FLUX_ENCLOSING_ID"]
+        return Allocation(scheduler=self.name, job=job, nodes=nodes, cpus=cores // nodes or None)
+
+    def options(self, request: JobRequest) -> list[str]:
+        """Return options of `flux batch`."""
         asked = request.launch
-        if asked.qos:
-            raise UsageError("launch.qos: Flux has no such thing; choose a queue with `partition`")
-        options = [
+        return [
             f"--job-name={request.name}",
             f"--nodes={request.nodes}",
             f"--nslots={request.nodes * request.ranks_per_node}",
             f"--cores-per-slot={request.cores_per_rank}",
             f"--time-limit={math.ceil(request.time_limit_s)}s",
-            *((f"--queue={asked.partition}",) if asked.partition else ()),
-            *((f"--bank={asked.account}",) if asked.account else ()),
-            *((f"--requires={asked.constraint}",) if asked.constraint else ()),
+            *asked_for(asked, partition="--queue={}", account="--bank={}", constraint="--requires={}"),
             *((f"--gpus-per-slot={_gpus_per_slot(request)}",) if asked.gpus else ()),
-            *asked.directives,
         ]
-        return script(request, "# flux:", options, "$FLUX_ENCLOSING_ID")
 
     def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
         """Return the command; in Flux's paths {{…}} is a template, which names of runs do not contain."""
         return ("flux", "batch", f"--output={request.log}", str(script))
 
-    def submit(self, request: JobRequest, script: Path) -> str:
-        """Submit and return the job's id."""
-        argv = self.submission(request, script)
-        return submitted(ask(argv), argv, limits=_LIMITS, unsure=_UNSURE).strip()
-
-    def poll_many(self, tickets: Sequence[Ticket]) -> Mapping[str, Sighting]:
+    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:  # noqa: ARG002
         """Ask for all jobs of this user, as one that is unknown would be an error."""
-        argv = ("flux", "jobs", "-a", "--count=0", "--no-header", f"--format={_FIELDS}")
-        found = dict(_sightings(must(ask(argv), argv)))
-        return {ticket.name: found[ticket.name] for ticket in tickets if ticket.name in found}
+        return dict(_statuses(self.output(_JOBS)))
 
-    def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs."""
-        argv = ("flux", "cancel", *ids)
-        answer = ask(argv)
-        if not re.search(r"job is inactive|unknown job", answer.err, re.IGNORECASE):
-            must(answer, argv)
-
-    def shape(self, launch: Launch) -> Shape | None:
+    def resources(self, launch: Launch) -> Resources | None:
         """Return what all nodes that are up have on average: Flux lists them together."""
         queue = (f"--queue={launch.partition}",) if launch.partition else ()
-        argv = (
-            "flux",
-            "resource",
-            "list",
-            *queue,
-            "--states=up",
-            "--no-header",
-            "--format={nnodes} {ncores}",
-        )
-        words = must(ask(argv), argv).split()
+        words = self.output((*_RESOURCES, *queue, "--states=up", *_COUNTS)).split()
         if len(words) != 2 or not int(words[0]):
             raise LaunchError(f"Flux has no nodes up{f' in queue {launch.partition}' if queue else ''}")
         nodes, cores = (int(word) for word in words)
-        machine = Machine(
-            host="Flux",
-            cpu_model=f"flux {launch.partition}".rstrip(),
-            core_cpus=tuple((cpu,) for cpu in range(cores // nodes)),
-            memory_bytes=0,
-            nodes=nodes,
+        model = f"flux {launch.partition}".rstrip()
+        return Resources(host="Flux", cpu_model=model, nodes=nodes, cores_per_node=cores // nodes)
+
+    def launcher_options(self, case: Case, placement: Placement) -> tuple[str, ...]:
+        """Return options of `flux run`."""
+        affinity = "off" if placement.shared or case.launch.bind == "none" else "per-task"
+        return (
+            f"--nodes={placement.nodes}",
+            f"--ntasks={case.ranks}",
+            f"--cores-per-task={case.threads}",
+            f"--setopt=cpu-affinity={affinity}",
         )
-        return Shape(machine=machine)
+
+
+KIND = Flux
 
 
 def _gpus_per_slot(request: JobRequest) -> int:
     gpus, slots = request.launch.gpus, request.ranks_per_node
     if gpus % slots:
         raise UsageError(
-            f"launch.gpus: Flux counts them per rank, and {gpus} are not for {slots} ranks a node"
+            f"launch.gpus: Flux counts them per rank, and {gpus} cannot be divided by {slots} ranks per node"
         )
     return gpus // slots
 
 
-def _sightings(text: str) -> Iterator[tuple[str, Sighting]]:
-    for line in text.splitlines():
-        if line.count("|") < 5:
-            continue
-        number, name, state, result, kind, note = (part.strip() for part in line.split("|", 5))
+def _statuses(text: str) -> Iterator[tuple[str, JobStatus]]:
+    for number, name, state, result, kind, note in fields(text, 6):
         said = " ".join(part for part in (kind, note) if part)
         if state == "INACTIVE":
-            ending = _ENDINGS.get(result, "failed")
-            if re.search(r"node.?fail|node.?down|lost contact", said, re.IGNORECASE):
-                ending = "node_failed"
-            elif re.search(r"preempt", said, re.IGNORECASE):
-                ending = "preempted"
-            yield name, Sighting(id=number, phase="ended", ending=ending, note=said)
+            ending = first_match(_EXCEPTIONS, said, _ENDINGS.get(result, "failed"))
+            yield name, JobStatus(id=number, phase="ended", ending=ending, note=said)
         else:
-            yield name, Sighting(id=number, phase="queued" if state in _QUEUED else "running", note=said)
+            yield name, JobStatus(id=number, phase="queued" if state in _QUEUED else "running", note=said)

@@ -6,14 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pscale.config import Launch
-from pscale.errors import LaunchError, UsageError
-from pscale.launch.scheduler.protocol import Ending, JobRequest, Shape, Sighting, Ticket
-from pscale.launch.scheduler.script import clock, script
-from pscale.launch.scheduler.tools import ask, must, submitted
+from pscale.errors import LaunchError
+from pscale.launch.scheduler.base import (
+    Allocation,
+    Ending,
+    JobHandle,
+    JobRequest,
+    JobStatus,
+    Scheduler,
+    asked_for,
+    clock,
+    fields,
+    first_match,
+)
 
-_LIMITS = r"(pending|job|slot).* (limit|threshold)|limit .*reached"
-_UNSURE = r"batch daemon not responding|LSF is down|Communication time ?out"
 _SUBMITTED = re.compile(r"Job <(\d+)>")
 _RUNNING = ("RUN", "USUSP", "SSUSP", "UNKWN")
 # www.ibm.com/docs: LSF 10.1, "Termination reasons displayed by bacct, bhist, and bjobs"
@@ -28,85 +34,83 @@ _FIELDS = "jobid job_name stat exit_code exit_reason pend_reason delimiter='|'"
 _ABSENT = r"is not found|No (matching )?job found|No unfinished job"
 
 
-class Lsf:
-    """LSF 10.1 or newer. A slot is a core: that holds with and without affinity scheduling."""
+class Lsf(Scheduler):
+    """LSF 10.1 or newer. A slot is a core, with and without affinity scheduling."""
 
-    name = "lsf"
-    submits = "bsub"
-    alive: tuple[str, ...] = ("lsid",)
-    down = r"LIM is down|Cannot contact LIM|LSF is down"
+    name, title = "lsf", "LSF"
+    submit_program = "bsub"
+    ping = ("lsid",)
+    unreachable = r"LIM is down|Cannot contact LIM|LSF is down"
+    cancel_command = ("bkill",)
+    already_ended = r"already finished|is not found|No matching job"
+    job_limit = r"(pending|job|slot).* (limit|threshold)|limit .*reached"
+    unsure = r"batch daemon not responding|LSF is down|Communication time ?out"
+    log_endings = (
+        ("timeout", r"TERM_RUNLIMIT"),
+        ("preempted", r"TERM_PREEMPT"),
+        ("out_of_memory", r"TERM_MEMLIMIT"),
+        ("cancelled", r"TERM_OWNER|TERM_ADMIN"),
+    )
+    directive, job_id_variable, script_on_stdin = "#BSUB", "$LSB_JOBID", True
+    job_variables = r"(LSB|LS)_.*"
+    site_variables = r"LSF_.*|LS_(JOBPID|EXEC)|LSB_(SUB_ADDITIONAL|CONFDIR|SHAREDIR)"
 
-    def render(self, request: JobRequest) -> str:
-        """Return the script."""
+    def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
+        """Read the job's list of hosts."""
+        if "LSB_JOBID" not in environ or "LSB_DJOB_HOSTFILE" not in environ:
+            return None
+        return Allocation.from_hostfile(self.name, environ["LSB_JOBID"], environ["LSB_DJOB_HOSTFILE"])
+
+    def options(self, request: JobRequest) -> list[str]:
+        """Return the options."""
         asked = request.launch
-        if asked.qos:
-            raise UsageError("launch.qos: LSF has no such thing; choose a queue with `partition`")
         hours, minutes, _ = clock(request.time_limit_s).split(":")
-        options = [
+        return [
             f"-J {request.name}",
             f"-n {request.nodes * request.cores_per_node}",
             f'-R "span[ptile={request.cores_per_node}]"',
-            *((f'-R "select[{asked.constraint}]"',) if asked.constraint else ()),
+            *asked_for(asked, constraint='-R "select[{}]"'),
             f"-W {hours}:{minutes}",
             "-rn",
-            *((f"-q {asked.partition}",) if asked.partition else ()),
-            *((f"-P {asked.account}",) if asked.account else ()),
-            *((f'-gpu "num={asked.gpus}"',) if asked.gpus else ()),
-            *asked.directives,
+            *asked_for(asked, partition="-q {}", account="-P {}", gpus='-gpu "num={}"'),
         ]
-        return script(request, "#BSUB", options, "$LSB_JOBID")
 
     def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:  # noqa: ARG002
         """Return the command; it reads the script from standard input."""
         return ("bsub", "-o", str(request.log))
 
-    def submit(self, request: JobRequest, script: Path) -> str:
-        """Submit and return the job's id."""
-        argv = self.submission(request, script)
-        text = submitted(ask(argv, stdin=script), argv, limits=_LIMITS, unsure=_UNSURE)
-        told = _SUBMITTED.search(text)
-        if told is None:
-            raise LaunchError(f"bsub names no job: {text.strip()}")
-        return told[1]
+    def job_id(self, said: str) -> str:
+        """Return the id in the sentence that bsub prints."""
+        named = _SUBMITTED.search(said)
+        if named is None:
+            raise LaunchError(f"bsub names no job: {said.strip()}")
+        return named[1]
 
-    def poll_many(self, tickets: Sequence[Ticket]) -> Mapping[str, Sighting]:
+    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask bjobs for all jobs that have an id, and by name for one that has none yet."""
-        found: dict[str, Sighting] = {}
-        ids = [ticket.id for ticket in tickets if ticket.id]
+        found: dict[str, JobStatus] = {}
+        ids = [handle.id for handle in handles if handle.id]
         wanted = [ids] if ids else []
-        wanted += [["-J", ticket.name] for ticket in tickets if not ticket.id]
+        wanted += [["-J", handle.name] for handle in handles if not handle.id]
         for which in wanted:
-            argv = ("bjobs", "-a", "-noheader", "-o", _FIELDS, *which)
-            answer = ask(argv)
-            if not re.search(_ABSENT, answer.err):
-                must(answer, argv)
-            found |= dict(_sightings(answer.out))
-        return {ticket.name: found[ticket.name] for ticket in tickets if ticket.name in found}
-
-    def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs."""
-        argv = ("bkill", *ids)
-        answer = ask(argv)
-        if not re.search(r"already finished|is not found|No matching job", answer.err):
-            must(answer, argv)
-
-    def shape(self, launch: Launch) -> Shape | None:  # noqa: ARG002
-        """Return None: queues of LSF do not say which hosts they have."""
-        return None
+            answer = self.ask(("bjobs", "-a", "-noheader", "-o", _FIELDS, *which))
+            if answer.code and not re.search(_ABSENT, answer.err):
+                raise LaunchError(f"bjobs: {answer.last_words}")
+            found |= dict(_statuses(answer.out))
+        return found
 
 
-def _sightings(text: str) -> Iterator[tuple[str, Sighting]]:
-    for line in text.splitlines():
-        if line.count("|") < 5:
-            continue
-        number, name, state, code, reason, pending = (part.strip() for part in line.split("|", 5))
+KIND = Lsf
+
+
+def _statuses(text: str) -> Iterator[tuple[str, JobStatus]]:
+    for number, name, state, code, reason, pending in fields(text, 6):
         note = "" if (said := reason if state == "EXIT" else pending) == "-" else said
         if state == "DONE":
-            yield name, Sighting(id=number, phase="ended", ending="completed")
+            yield name, JobStatus(id=number, phase="ended", ending="completed")
         elif state in {"EXIT", "ZOMBI"}:
-            told = (ending for pattern, ending in _REASONS if re.search(pattern, note))
-            lost: Ending = "node_failed" if state == "ZOMBI" else "failed"
+            ending = first_match(_REASONS, note, "node_failed" if state == "ZOMBI" else "failed")
             note = note or f"exit code {code}"
-            yield name, Sighting(id=number, phase="ended", ending=next(told, lost), note=note)
+            yield name, JobStatus(id=number, phase="ended", ending=ending, note=note)
         else:
-            yield name, Sighting(id=number, phase="running" if state in _RUNNING else "queued", note=note)
+            yield name, JobStatus(id=number, phase="running" if state in _RUNNING else "queued", note=note)

@@ -8,14 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pscale.config import Launch
-from pscale.errors import UsageError
-from pscale.launch.scheduler.protocol import Ending, JobRequest, Phase, Shape, Sighting, Ticket
-from pscale.launch.scheduler.script import clock, script
-from pscale.launch.scheduler.tools import ask, must, submitted
+from pscale.errors import LaunchError
+from pscale.launch.scheduler.base import (
+    Allocation,
+    Ending,
+    JobHandle,
+    JobRequest,
+    JobStatus,
+    Phase,
+    Scheduler,
+    asked_for,
+    clock,
+    first_match,
+)
 
-_LIMITS = r"would exceed|max_queued|maximum number of jobs"
-_UNSURE = r"cannot connect to server|timed? ?out|Communication failure"
 _RUNNING = ("R", "E", "S", "U", "B")
 _COMMENTS: Sequence[tuple[str, Ending]] = (
     (r"exceed\w* resource walltime|walltime .*exceeded", "timeout"),
@@ -33,26 +39,40 @@ _CODES: Mapping[int, Ending] = {  # of PBS itself (pbs_error.h), and 256 + a sig
 }
 
 
-class Pbs:
+class Pbs(Scheduler):
     """PBS with `select` and JSON: PBS Professional 18 or newer, OpenPBS."""
 
-    name = "pbs"
-    submits = "qsub"
-    alive: tuple[str, ...] = ("qstat", "-B")
-    down = r"Connection (refused|timed out)|No route to host"
+    name, title = "pbs", "PBS"
+    submit_program = "qsub"
+    ping = ("qstat", "-B")
+    unreachable = r"Connection (refused|timed out)|No route to host"
+    cancel_command = ("qdel",)
+    already_ended = r"has finished|Unknown Job|invalid state"
+    job_limit = r"would exceed|max_queued|maximum number of jobs"
+    unsure = r"cannot connect to server|timed? ?out|Communication failure"
+    log_endings = (
+        ("timeout", r"job killed: walltime \d+ exceeded limit"),
+        ("out_of_memory", r"job killed: mem"),
+    )
+    directive, job_id_variable = "#PBS", "$PBS_JOBID"
+    job_variables, site_variables = r"PBS_.*", r"PBS_(CONF_FILE|EXEC|HOME|SERVER|DEFAULT)"
 
-    def render(self, request: JobRequest) -> str:
-        """Return the script; chunks are spread, one on each node."""
+    def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
+        """Read the job's list of nodes."""
+        if "PBS_JOBID" not in environ or "PBS_NODEFILE" not in environ:
+            return None
+        job, file = environ["PBS_JOBID"], environ["PBS_NODEFILE"]
+        return Allocation.from_hostfile(self.name, job, file, environ.get("NCPUS"))
+
+    def options(self, request: JobRequest) -> list[str]:
+        """Return the options; chunks are spread, one on each node."""
         asked = request.launch
-        if asked.qos:
-            raise UsageError("launch.qos: PBS has no such thing; choose a queue with `partition`")
         chunk = [
             f"{request.nodes}:ncpus={request.cores_per_node}:mpiprocs={request.ranks_per_node}",
             f"ompthreads={request.cores_per_rank}",
-            *((f"ngpus={asked.gpus}",) if asked.gpus else ()),
-            *((asked.constraint,) if asked.constraint else ()),
+            *asked_for(asked, gpus="ngpus={}", constraint="{}"),
         ]
-        options = [
+        return [
             f"-N {request.name}",
             f"-l select={':'.join(chunk)}",
             "-l place=scatter",
@@ -60,59 +80,39 @@ class Pbs:
             "-r n",
             "-j oe",
             "-V",
-            *((f"-q {asked.partition}",) if asked.partition else ()),
-            *((f"-A {asked.account}",) if asked.account else ()),
-            *asked.directives,
+            *asked_for(asked, partition="-q {}", account="-A {}"),
         ]
-        return script(request, "#PBS", options, "$PBS_JOBID")
 
     def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
         """Return the command."""
         return ("qsub", "-o", str(request.log), str(script))
 
-    def submit(self, request: JobRequest, script: Path) -> str:
-        """Submit and return the job's id."""
-        argv = self.submission(request, script)
-        return submitted(ask(argv), argv, limits=_LIMITS, unsure=_UNSURE).strip()
-
-    def poll_many(self, tickets: Sequence[Ticket]) -> Mapping[str, Sighting]:
+    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask qstat for all jobs, finished ones included; unknown ids spoil its exit code, not its answer."""
-        ids = [ticket.id for ticket in tickets if ticket.id]
-        ids += [number for ticket in tickets if not ticket.id for number in _named(ticket.name)]
+        ids = [handle.id for handle in handles if handle.id]
+        for handle in handles:
+            if not handle.id:
+                ids += self.ask(("qselect", "-x", "-N", handle.name)).out.split()
         if not ids:
             return {}
-        argv = ("qstat", "-x", "-f", "-F", "json", *ids)
-        answer = ask(argv)
+        answer = self.ask(("qstat", "-x", "-f", "-F", "json", *ids))
         text = answer.out if answer.out.lstrip().startswith("{") else ""
-        if not text and not re.search(r"Unknown Job", answer.err, re.IGNORECASE):
-            must(answer, argv)
+        if answer.code and not text and not re.search(r"Unknown Job", answer.err, re.IGNORECASE):
+            raise LaunchError(f"qstat: {answer.last_words}")
         jobs: Mapping[str, Any] = json.loads(text).get("Jobs", {}) if text else {}
-        found = {str(job.get("Job_Name")): _sighting(number, job) for number, job in jobs.items()}
-        return {ticket.name: found[ticket.name] for ticket in tickets if ticket.name in found}
-
-    def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs."""
-        argv = ("qdel", *ids)
-        answer = ask(argv)
-        if not re.search(r"has finished|Unknown Job|invalid state", answer.err, re.IGNORECASE):
-            must(answer, argv)
-
-    def shape(self, launch: Launch) -> Shape | None:  # noqa: ARG002
-        """Return None: queues of PBS do not say which nodes they have."""
-        return None
+        return {str(job.get("Job_Name")): _status(number, job) for number, job in jobs.items()}
 
 
-def _named(name: str) -> list[str]:
-    return ask(("qselect", "-x", "-N", name)).out.split()
+KIND = Pbs
 
 
-def _sighting(number: str, job: Mapping[str, Any]) -> Sighting:
+def _status(number: str, job: Mapping[str, Any]) -> JobStatus:
     comment = str(job.get("comment", ""))
     state = str(job.get("job_state", ""))
     if state not in {"F", "X"}:
         phase: Phase = "running" if state in _RUNNING else "queued"
-        return Sighting(id=number, phase=phase, note=comment)
+        return JobStatus(id=number, phase=phase, note=comment)
     code = int(job.get("Exit_status", 1))
-    told = (ending for pattern, ending in _COMMENTS if re.search(pattern, comment, re.IGNORECASE))
     deleted: Ending = "cancelled" if "Exit_status" not in job else "failed"
-    return Sighting(id=number, phase="ended", ending=next(told, _CODES.get(code, deleted)), note=comment)
+    ending = first_match(_COMMENTS, comment, _CODES.get(code, deleted))
+    return JobStatus(id=number, phase="ended", ending=ending, note=comment)

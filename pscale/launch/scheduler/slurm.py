@@ -1,4 +1,4 @@
-"""Slurm: sbatch, squeue, sacct where there is accounting, scancel."""
+"""Slurm: sbatch, squeue, sacct where there is accounting, scancel, srun."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pscale.config import Launch
+from pscale.config import Case, Launch
 from pscale.errors import LaunchError
-from pscale.launch.machine import Machine
-from pscale.launch.scheduler.protocol import Ending, JobRequest, Phase, Shape, Sighting, Ticket
-from pscale.launch.scheduler.script import clock, script
-from pscale.launch.scheduler.tools import ask, must, submitted
+from pscale.launch.isolated_process import Answer
+from pscale.launch.machine import Placement
+from pscale.launch.scheduler.base import (
+    Allocation,
+    Ending,
+    JobHandle,
+    JobRequest,
+    JobStatus,
+    Phase,
+    Resources,
+    Scheduler,
+    asked_for,
+    clock,
+    fields,
+)
 
-# Of many limits the end of other jobs helps against one, that on their number. slurmctld names the limit in a
-# line of its own, and says "job submit limit, user's size and/or time limits" of all.
-_LIMITS = r"(?s)SubmitJob|\A(?!.*(QOS|Assoc)\w+Limit).*job submit limit"
-_UNSURE = r"Socket timed out|Unable to contact slurm controller|Connection (refused|timed out)|try again"
 _RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 _ENDINGS: Mapping[str, Ending] = {
     "COMPLETED": "completed",
@@ -34,21 +41,66 @@ _ENDINGS: Mapping[str, Ending] = {
 _LIST = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j")  # last, what may be anything
 _NODES = ("sinfo", "--noheader", "--exact", "--format=%P|%F|%X|%Y|%m|%l|%f")
 _PARTITIONS = ("sinfo", "--noheader", "--format=%R")
+_ACCOUNTING = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,ExitCode")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
+_CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
+_CPU_BIND = {"core": "cores", "socket": "sockets", "numa": "ldoms", "none": "none"}
+_PMI = {  # what the library of each kind may understand, the better first
+    "mpich": ("pmi2", "pmix", "cray_shasta"),
+    "intel": ("pmi2", "pmix"),
+    "openmpi": ("pmix", "pmi2"),
+}
 
 
-class Slurm:
+class Slurm(Scheduler):
     """Slurm 20.11 or newer."""
 
-    name = "slurm"
-    submits = "sbatch"
-    alive: tuple[str, ...] = ("scontrol", "ping")
-    down = r"is DOWN|RESTORE SLURMCTLD"
+    name, title = "slurm", "Slurm"
+    submit_program = "sbatch"
+    ping = ("scontrol", "ping")
+    unreachable = r"is DOWN|RESTORE SLURMCTLD"
+    cancel_command = ("scancel", "--quiet")
+    # Of many limits the end of other jobs lifts one, that on their number. slurmctld names the limit in its
+    # own line, and says "job submit limit, user's size and/or time limits" of all.
+    job_limit = r"(?s)SubmitJob|\A(?!.*(QOS|Assoc)\w+Limit).*job submit limit"
+    unsure = r"Socket timed out|Unable to contact slurm controller|Connection (refused|timed out)|try again"
+    log_endings = (
+        ("timeout", r"DUE TO TIME LIMIT"),
+        ("node_failed", r"DUE TO NODE FAILURE"),
+        ("preempted", r"DUE TO PREEMPTION"),
+        ("out_of_memory", r"oom[-_]kill"),
+        ("cancelled", r"\*\*\* JOB \S+ ON \S+ CANCELLED AT"),
+    )
+    directive, job_id_variable, has_qos = "#SBATCH", "$SLURM_JOB_ID", True
+    job_variables, site_variables = r"SLURM_.*", r"SLURM_CONF"
+    launch_variables = (  # defaults for srun, from sbatch, salloc or a login shell
+        r"(SBATCH|SALLOC|SRUN)_.*|SLURM_(NTASKS.*|NPROCS|CPUS_PER_(TASK|GPU)|TRES_PER_TASK|CPU_BIND.*|HINT"
+        r"|THREADS_PER_CORE|CORE_SPEC|DISTRIBUTION|EXPORT_ENV|MPI_TYPE|MEM_BIND.*|EXACT|EXCLUSIVE|OVERCOMMIT"
+        r"|OVERLAP|WHOLE|TIMELIMIT|KILL_BAD_EXIT|WAIT|UNBUFFEREDIO|LABELIO|STD(IN|OUT|ERR)MODE|JOB_NAME)"
+    )
+    launcher, launcher_version = "srun", r"^slurm\S* (?P<version>\d\S*)"
+    launcher_noise = (
+        r"srun: (error: [^:]+: tasks? |Terminating|launch/|Job step aborted)|slurmstepd: error: \*\*\* "
+    )
 
-    def render(self, request: JobRequest) -> str:
-        """Return the script; nothing is left to defaults that a site or a shell may have changed."""
-        asked = request.launch
-        options = [
+    def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
+        """Read the nodes and CPUs of the job."""
+        if "SLURM_JOB_ID" not in environ or "SLURM_JOB_NODELIST" not in environ:
+            return None
+        cpus = [int(count) for count in _CPUS.findall(environ.get("SLURM_JOB_CPUS_PER_NODE", ""))]
+        nodes = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or "1"
+        return Allocation(
+            scheduler=self.name,
+            job=environ["SLURM_JOB_ID"],
+            nodes=int(nodes),
+            cpus=min(cpus, default=None),
+            cluster=environ.get("SLURM_CLUSTER_NAME", ""),
+        )
+
+    def options(self, request: JobRequest) -> list[str]:
+        """Return the options; nothing is left to defaults that a site or a shell may have changed."""
+        named = {name: f"--{name}={{}}" for name in ("partition", "account", "qos", "constraint")}
+        return [
             f"--job-name={request.name}",
             f"--nodes={request.nodes}",
             f"--ntasks-per-node={request.ranks_per_node}",
@@ -58,60 +110,78 @@ class Slurm:
             "--no-requeue",
             "--open-mode=append",
             "--export=ALL",
-            *(f"--{name}={value}" for name in _NAMES if (value := getattr(asked, name))),
-            *((f"--gpus-per-node={asked.gpus}",) if asked.gpus else ()),
-            *asked.directives,
+            *asked_for(request.launch, **named, gpus="--gpus-per-node={}"),
         ]
-        return script(request, "#SBATCH", options, "$SLURM_JOB_ID")
 
     def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
-        """Return the command; the log's path is said here, where no rule of quoting applies."""
+        """Return the command; the log's path is given here, where no rule of quoting applies."""
         log = str(request.log).replace("%", "%%")
         return ("sbatch", "--parsable", f"--output={log}", str(script))
 
-    def submit(self, request: JobRequest, script: Path) -> str:
-        """Submit and return the job's id."""
-        argv = self.submission(request, script)
-        answer = submitted(ask(argv), argv, limits=_LIMITS, unsure=_UNSURE)
-        return answer.strip().partition(";")[0]
+    def job_id(self, said: str) -> str:
+        """Return the id without the cluster's name."""
+        return said.strip().partition(";")[0]
 
-    def poll_many(self, tickets: Sequence[Ticket]) -> Mapping[str, Sighting]:
+    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask squeue for all jobs of this user, and sacct for those that it has forgotten."""
-        argv = (*_LIST, f"--user={os.getuid()}")
-        found = dict(_sightings(must(ask(argv), argv)))
-        forgotten = [ticket for ticket in tickets if ticket.name not in found and ticket.id]
-        if forgotten:
-            found |= _accounted(forgotten)
-        return {ticket.name: found[ticket.name] for ticket in tickets if ticket.name in found}
+        found = dict(_statuses(self.output((*_LIST, f"--user={os.getuid()}"))))
+        forgotten = {handle.id: handle.name for handle in handles if handle.name not in found and handle.id}
+        if forgotten:  # a site may have no accounting
+            answer = self.ask((*_ACCOUNTING, f"--jobs={','.join(forgotten)}"))
+            for number, state, code in fields(answer.out, 3):
+                if number in forgotten:
+                    found[forgotten[number]] = _status(number, state, f"exit code {code}")
+        return found
 
-    def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs."""
-        argv = ("scancel", "--quiet", *ids)
-        must(ask(argv), argv)
-
-    def shape(self, launch: Launch) -> Shape | None:
+    def resources(self, launch: Launch) -> Resources | None:
         """Return the largest group of equal nodes of the partition that has the constraint."""
         argv = (*_NODES, *((f"--partition={launch.partition}",) if launch.partition else ()))
-        groups = [line.split("|") for line in must(ask(argv), argv).splitlines() if line.count("|") == 6]
+        groups = list(fields(self.output(argv), 7))
         if not launch.partition:  # the default one, if there is such
             groups = [group for group in groups if group[0].endswith("*")] or groups
         features = set(re.split(r"[&|,()\[\]]", launch.constraint)) - {""}
         groups = [group for group in groups if features <= set(group[6].split(","))] or groups
         if not groups:
-            known = ", ".join(dict.fromkeys(ask(_PARTITIONS).out.split())) or "none that you may see"
+            known = ", ".join(dict.fromkeys(self.ask(_PARTITIONS).out.split())) or "none that you may see"
             raise LaunchError(f"Slurm has no partition {launch.partition or 'by default'}; it has: {known}")
         name, nodes, sockets, cores, memory_mb, longest, _ = max(groups, key=lambda group: _count(group[1]))
-        machine = Machine(
+        return Resources(
             host=f"partition {name.rstrip('*')}",
             cpu_model=f"slurm {name.rstrip('*')}",
-            core_cpus=tuple((cpu,) for cpu in range(int(sockets) * int(cores))),
-            memory_bytes=int(memory_mb.rstrip("+")) << 20,
             nodes=_count(nodes),
+            cores_per_node=int(sockets) * int(cores),
+            memory_bytes=int(memory_mb.rstrip("+")) << 20,
+            max_time_s=_seconds(longest),
         )
-        return Shape(machine=machine, longest_s=_seconds(longest))
+
+    def launcher_interfaces(self, path: str, library: str) -> Iterator[tuple[str, ...]]:
+        """Yield each process manager interface that both srun and the MPI library may know."""
+        try:
+            answer = self.ask((path, "--mpi=list"))
+        except LaunchError as error:
+            answer = Answer(code=1, out="", err=str(error))
+        offered = set(re.findall(r"\b(pmix|pmi2|cray_shasta)\b", answer.out + answer.err))
+        for pmi in _PMI.get(library, _PMI["mpich"]):
+            if pmi in offered or answer.code:  # where the list is unknown, probes decide
+                yield (f"--mpi={pmi}",)
+
+    def launcher_options(self, case: Case, placement: Placement) -> tuple[str, ...]:
+        """Say everything: srun takes little from the job, since Slurm 22.05 not even the cores of a task."""
+        return (
+            f"--nodes={placement.nodes}",
+            f"--ntasks={case.ranks}",
+            f"--ntasks-per-node={placement.ranks_per_node}",
+            f"--cpus-per-task={case.threads}",
+            f"--cpu-bind={'none' if placement.shared else _CPU_BIND[case.launch.bind]}",
+            "--threads-per-core=1",
+            "--distribution=block:block",
+            *(("--overcommit",) if placement.shared else ()),
+            "--kill-on-bad-exit=1",
+            "--export=ALL",
+        )
 
 
-_NAMES = ("partition", "account", "qos", "constraint")
+KIND = Slurm
 
 
 def _count(nodes: str) -> int:
@@ -127,32 +197,15 @@ def _seconds(limit: str) -> float | None:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def _sightings(text: str) -> Iterator[tuple[str, Sighting]]:
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|", 3)]
-        if len(parts) == 4 and parts[1]:
-            number, state, reason, name = parts
-            yield name, _sighting(number, state, "" if reason == "None" else reason)
+def _statuses(text: str) -> Iterator[tuple[str, JobStatus]]:
+    for number, state, reason, name in fields(text, 4):
+        if state:
+            yield name, _status(number, state, "" if reason == "None" else reason)
 
 
-def _sighting(number: str, state: str, note: str) -> Sighting:
+def _status(number: str, state: str, note: str) -> JobStatus:
     state = state.split(maxsplit=1)[0].rstrip("+")  # "CANCELLED by 0", and a flag of sacct
     if state in _ENDINGS:
-        return Sighting(id=number, phase="ended", ending=_ENDINGS[state], note=note)
+        return JobStatus(id=number, phase="ended", ending=_ENDINGS[state], note=note)
     phase: Phase = "running" if state in _RUNNING else "queued"
-    return Sighting(id=number, phase=phase, note=note)
-
-
-def _accounted(tickets: Sequence[Ticket]) -> dict[str, Sighting]:
-    """Ask the accounting, which a site may not have."""
-    named = {ticket.id: ticket.name for ticket in tickets}
-    jobs = f"--jobs={','.join(named)}"
-    answer = ask(
-        ("sacct", "--noheader", "--parsable2", "--allocations", jobs, "--format=JobIDRaw,State,ExitCode")
-    )
-    lines = [line.split("|") for line in answer.out.splitlines() if line.count("|") == 2]
-    return {
-        named[number]: _sighting(number, state, f"exit code {code}")
-        for number, state, code in lines
-        if number in named
-    }
+    return JobStatus(id=number, phase=phase, note=note)

@@ -3,32 +3,139 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.fused_updates import FusedUpdates, data, sizes
-from pscale.nn.kernels.meeting import meeting, view
-from pscale.nn.kernels.piece import Piece, Progress, Softmax
+from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax
+from pscale.nn.kernels.fused_arguments import address, block_argument, view
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
-from pscale.nn.kernels.scratch import scratch
+from pscale.nn.kernels.tiles import scratch, upcast_pieces
+from pscale.nn.kernels.updates import Updates
+
+_TYPES = ("float32", "float64")  # that the library has
+
+
+class FusedUpdates(Updates):
+    """Updates that touch each number once, on `threads` threads."""
+
+    threads: int
+    library: ctypes.CDLL
+
+    def sgd(self, weight: Array, grad: Array, velocity: Array | None, **factors: float) -> None:
+        """Touch each of the three once."""
+        reals = _reals(factors, "scale", "momentum", "rate")
+        for part, wide in upcast_pieces(grad, weight):
+            v = None if velocity is None else velocity[part]
+            self.function("sgd", weight)(*data(weight[part], wide, v), *sizes(wide.size), *reals)
+
+    def adamw(self, weight: Array, grad: Array, m: Array, v: Array, **factors: float) -> None:
+        """Touch each of the four once."""
+        reals = _reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "keep")
+        for part, wide in upcast_pieces(grad, weight):
+            arrays = data(weight[part], wide, m[part], v[part])
+            self.function("adamw", weight)(*arrays, *sizes(wide.size), *reals)
+
+    def lamb_moments(
+        self, weight: Array, grad: Array, m: Array, v: Array, squares: Array, **factors: float
+    ) -> None:
+        """Add both sums by the way."""
+        reals = _reals(factors, "scale", "beta1", "beta2", "rate", "epsilon", "decay")
+        partial = np.empty((self.threads, 2))
+        for part, wide in upcast_pieces(grad, weight):
+            arrays = data(weight[part], wide, m[part], v[part], squares, partial)
+            self.function("lamb_moments", weight)(*arrays, *sizes(wide.size), *reals)
+
+    def lamb(self, weight: Array, m: Array, v: Array, **factors: float) -> None:
+        """Compute updates again rather than keep them."""
+        self.function("lamb", weight)(
+            *data(weight, m, v), *sizes(weight.size), *_reals(factors, "rate", "epsilon", "decay", "step")
+        )
+
+    def square_norm(self, x: Array) -> float:
+        """Sum on all threads."""
+        if x.dtype.name not in _TYPES:
+            return super().square_norm(x)
+        partial = np.empty(self.threads)
+        result: float = self.function("square_norm", x)(*data(x), *sizes(x.size), *data(partial))
+        return result
+
+    def square_sums(self, x: Array, row_sums: Array, column_sums: Array) -> None:
+        """Do both sums on one reading."""
+        if x.dtype.name not in _TYPES:
+            super().square_sums(x, row_sums, column_sums)
+            return
+        partial = np.empty((self.threads, x.shape[1]))
+        self.function("square_sums", x)(*data(x, row_sums, column_sums, partial), *sizes(*x.shape))
+
+    def factored_norm(self, x: Array, of_rows: Array, of_columns: Array) -> float:
+        """Keep nothing of the products."""
+        partial, total = np.empty(self.threads), 0.0
+        for part, wide in upcast_pieces(x, of_columns):
+            arrays = data(wide, of_rows[part], of_columns, partial)
+            total += self.function("factored_norm", wide)(*arrays, *sizes(*wide.shape))
+        return total
+
+    def factored_step(
+        self, weight: Array, x: Array, of_rows: Array, of_columns: Array, **factors: float
+    ) -> None:
+        """Touch weights and gradients once."""
+        reals = _reals(factors, "rate", "keep")
+        for part, wide in upcast_pieces(x, of_columns):
+            arrays = data(weight[part], wide, of_rows[part], of_columns)
+            self.function("factored_step", wide)(*arrays, *sizes(*wide.shape), *reals)
+
+    def function(self, name: str, x: Array) -> Callable[..., Any]:
+        """Return a function of the library for the type of `x`."""
+        function: Callable[..., Any] = getattr(self.library, f"{name}_{x.dtype.name}")
+        return function
+
+
+def data(*arrays: Array | None) -> list[ctypes.c_void_p]:
+    """Return where arrays lie; nowhere for None."""
+    for x in arrays:
+        assert x is None or x.flags.c_contiguous
+    return [ctypes.c_void_p(None if x is None else address(x)) for x in arrays]
+
+
+def sizes(*values: int) -> list[ctypes.c_int64]:
+    """Return sizes as C takes them."""
+    return [ctypes.c_int64(size) for size in values]
+
+
+def _reals(factors: dict[str, float], *order: str) -> list[ctypes.c_double]:
+    return [ctypes.c_double(factors[name]) for name in order]
+
 
 INTERFACE = 8  # as in fused.c
+_BUILT = Path(__file__).with_name("_fused.so")
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the library built from fused.c, or None."""
+    return _loaded()[0]
+
+
+def obstacle() -> str:
+    """Return why there is no library; empty if there is one."""
+    return _loaded()[1]
 
 
 @cache
-def library() -> ctypes.CDLL | None:
-    """Return the library built from fused.c; None if there is none, or one of other sources."""
-    spec = importlib.util.find_spec("pscale.nn.kernels._fused")
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-        return None
-    built = ctypes.CDLL(spec.origin)
-    same = hasattr(built, "interface") and built.interface() == INTERFACE
-    return built if same else None
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    if not _BUILT.is_file():
+        return None, "they were not built"
+    try:
+        built = ctypes.CDLL(str(_BUILT))
+    except OSError as error:  # such as no runtime of OpenMP, which wheels do not bring
+        return None, str(error)
+    if not hasattr(built, "interface") or built.interface() != INTERFACE:
+        return None, "they were built from other sources"
+    return built, ""
 
 
 class FusedKernels(FusedUpdates, Kernels):
@@ -91,7 +198,7 @@ class FusedKernels(FusedUpdates, Kernels):
 
     def attend(
         self,
-        piece: Piece,
+        block: AttentionBlock,
         inputs: Sequence[Array],
         y: Array,
         softmax: Softmax,
@@ -101,11 +208,11 @@ class FusedKernels(FusedUpdates, Kernels):
     ) -> None:
         """Keep a tile of scores in cache between its products."""
         views = (*inputs, y, softmax.maximum, softmax.total, softmax.factors, softmax.exponentials)
-        self._attend("attend", piece, views, first, progress)
+        self._attend("attend", block, views, first, progress)
 
     def attend_backward(
         self,
-        piece: Piece,
+        block: AttentionBlock,
         inputs: Sequence[Array],
         y: Array,
         dy: Array,
@@ -117,7 +224,7 @@ class FusedKernels(FusedUpdates, Kernels):
     ) -> None:
         """Add to gradients in the products themselves."""
         views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
-        self._attend("attend_backward", piece, views, first, progress)
+        self._attend("attend_backward", block, views, first, progress)
 
     def normalise(self, y: Array, total: Array) -> None:
         """Take the heads of a row together."""
@@ -126,7 +233,7 @@ class FusedKernels(FusedUpdates, Kernels):
     def _attend(
         self,
         name: str,
-        piece: Piece,
+        block: AttentionBlock,
         views: Sequence[Array | None],
         first: bool,
         progress: Progress | None,
@@ -134,13 +241,13 @@ class FusedKernels(FusedUpdates, Kernels):
         """Call a function with the scratch memory that it needs for each thread."""
         like, kept = views[0], views[-1] is not None
         assert like is not None
-        whole = meeting(piece, like, first=first, kept=kept)
+        whole = block_argument(block, like, first=first, kept=kept)
         numbers = self.function("attention_room", like)(ctypes.byref(whole), ctypes.c_int(kept))
         work = scratch().take((self.threads, numbers), like.dtype)
         for part in self._parts(views, progress):
             assert part[0] is not None
             self.function(name, like)(
-                ctypes.byref(meeting(piece, part[0], first=first, kept=kept)),
+                ctypes.byref(block_argument(block, part[0], first=first, kept=kept)),
                 *(ctypes.byref(view(x)) for x in part),
                 *data(work),
                 *sizes(numbers),

@@ -8,12 +8,48 @@ from collections.abc import Sequence
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels import tiled
-from pscale.nn.kernels.lookup import Lookups
-from pscale.nn.kernels.piece import Piece, Progress, Softmax, future
-from pscale.nn.kernels.scratch import scratch
-from pscale.nn.kernels.tile import ones, tile_shape, tiles
+from pscale.nn.kernels import blockwise
+from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax, future
+from pscale.nn.kernels.tiles import ones, scratch, tile_shape, tiles
 from pscale.nn.kernels.updates import Updates
+
+
+class Lookups:
+    """Rows of tokens, and sums over equal tokens."""
+
+    def take_rows(self, table: Array, rows: Array, out: Array) -> None:
+        """Copy rows of a table to `out`, (..., C); the nearest in place of one that is not there."""
+        take_rows(table, rows, out)
+
+    def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
+        """Add `x`, (n, C), to the rows of a table that `rows`, (n,), names; those not there are left out.
+
+        Sorts, sums the runs, adds: far faster than `np.add.at`.
+        """
+        pool = scratch()
+        work = pool.take((3, *tile_shape(x)), x.dtype)
+        for tile in tiles(x):
+            named = rows[tile]
+            order = np.argsort(named, kind="stable")
+            order = order[slice(*np.searchsorted(named, (0, len(table)), sorter=order))]
+            if not len(order):
+                continue
+            present, starts = np.unique(named[order], return_index=True)
+            by_row, sums, before = work[0, : len(order)], work[1, : len(present)], work[2, : len(present)]
+            take_rows(x[tile], order, by_row)
+            np.add.reduceat(by_row, starts, axis=0, out=sums)
+            take_rows(table, present, before)
+            sums += before
+            table[present] = sums
+        pool.give(work)
+
+
+def take_rows(table: Array, rows: Array, out: Array) -> None:
+    """Copy rows of a table; the nearest in place of one that is not there."""
+    np.take(
+        table, rows, axis=0, out=out, mode="clip"
+    )  # with its default mode `take` would copy through a buffer
+
 
 LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
@@ -117,7 +153,7 @@ class Kernels(Lookups, Updates):
 
     def attend(
         self,
-        piece: Piece,
+        block: AttentionBlock,
         inputs: Sequence[Array],
         y: Array,
         softmax: Softmax,
@@ -125,16 +161,16 @@ class Kernels(Lookups, Updates):
         first: bool,
         progress: Progress | None = None,
     ) -> None:
-        """Let queries attend to some keys more: the first piece writes `y`, the next add to it.
+        """Let queries attend to some keys more: the first block writes `y`, the next add to it.
 
         `inputs` are q, k and v; all are (B, H, rows, width). The softmax goes on with the higher maximum.
         """
         if softmax.exponentials is None:
-            tiled.attend(piece, inputs, y, softmax, first=first, progress=progress)
+            blockwise.attend(block, inputs, y, softmax, first=first, progress=progress)
             return
         for b, (q, k, v) in enumerate(zip(*inputs, strict=True)):
             maximum, total, factors = softmax.maximum[b], softmax.total[b], softmax.factors[b]
-            for tile, scores in piece.blocks_of(softmax.exponentials[b]):
+            for tile, scores in block.blocks_of(softmax.exponentials[b]):
                 rows, keys = tile.queries, tile.keys
                 _score(q[:, rows], k[:, keys], scores, causal=tile.causal)
                 shrink = _exponentials(scores, maximum[:, rows], total[:, rows])
@@ -147,7 +183,7 @@ class Kernels(Lookups, Updates):
 
     def attend_backward(
         self,
-        piece: Piece,
+        block: AttentionBlock,
         inputs: Sequence[Array],
         y: Array,
         dy: Array,
@@ -157,19 +193,19 @@ class Kernels(Lookups, Updates):
         first: bool,
         progress: Progress | None = None,
     ) -> None:
-        """Write a piece's gradients of k and v; the first piece writes those of q, the next add to them.
+        """Write a block's gradients of k and v; the first block writes those of q, the next add to them.
 
         `inputs` and `grads` are q, k and v, (B, H, rows, width). With g = factor dy: dv = e' g,
         ds = e (g v' - sum(g y)).
         """
         if softmax.exponentials is None:
             level = softmax.factors
-            tiled.attend_backward(piece, inputs, y, dy, grads, level, first=first, progress=progress)
+            blockwise.attend_backward(block, inputs, y, dy, grads, level, first=first, progress=progress)
             return
         for b, (q, k, v, dq, dk, dv) in enumerate(zip(*inputs, *grads, strict=True)):
             # The last block sees all keys: it writes the gradients of k and v, the others add.
             pool = scratch()
-            for tile, e in reversed(piece.blocks_of(softmax.exponentials[b])):
+            for tile, e in reversed(block.blocks_of(softmax.exponentials[b])):
                 rows, keys, last = tile.queries, tile.keys, tile.last_of_keys
                 g = pool.take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.scratch import scratch
-from pscale.nn.kernels.tile import CHUNK, chunks, ones, tile_shape, tiles
+from pscale.nn.kernels.tiles import CHUNK, chunks, ones, scratch, tile_shape, tiles
 
 
 class Updates:

@@ -1,4 +1,7 @@
-"""Parcels of arrays: their memory goes to the file from where it is, and returns to any other."""
+"""What layers keep for backward leaves memory for a file after forward, and is back before backward.
+
+A block of activations goes to the file from the memory where it is, and returns to any other.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.offload.keeping import Parcel, Room
-from pscale.nn.offload.pages import Bytes
+from pscale.nn.offload.scratch import Bytes
 from pscale.nn.offload.storage import Storage, Transfer
 
 
@@ -27,51 +30,102 @@ class _Place:
 
     def view(self, held: Sequence[Bytes]) -> Array:
         memory = held[self.number]
-        return np.ndarray(self.shape, self.dtype, memory.data, self.offset, self.strides)
+        kind = type(memory)
+        return kind.__new__(kind, self.shape, self.dtype, memory.data, self.offset, self.strides)
 
 
-class Activations:
-    """Moves parcels between a pool and a file in which `reserved_bytes` are set aside for them."""
+@dataclasses.dataclass(eq=False)
+class _Block:
+    """What a segment keeps, with places in `cache` for what is away.
 
-    def __init__(self, buffers: Buffers, storage: Storage, reserved_bytes: int):
-        self.room = Room()
+    `sizes` and `holders` are those of each piece of memory, `held` the memory while it is here.
+    """
+
+    cache: Any
+    sizes: list[int]
+    holders: list[int]
+    held: list[Bytes]
+    at: int  # in the file
+    transfer: Transfer
+    fetched: bool = False
+
+
+class ActivationOffloader:
+    """Moves blocks between a pool and a file, each to a place of its size that is free, or to a new one.
+
+    While a segment computes, the one before it is written; while one goes back, the next to do so is read.
+    Without `storage` everything stays where it is.
+    """
+
+    def __init__(self, buffers: Buffers, storage: Storage | None = None):
         self._buffers, self._storage = buffers, storage
-        self._start, self._reserved_bytes = storage.reserve(reserved_bytes), reserved_bytes
-        self._under_way: dict[int, Transfer] = {}  # of parcels, by their place
+        self._free: dict[int, list[int]] = {}  # places in the file, by size
+        self._leaving: _Block | None = None
 
-    def leave(self, cache: Any, mark: Mapping[int, int], x: Array, y: Array) -> Parcel[Bytes]:
-        """Begin to write; what `mark` knows belongs to others, but for the input, which was taken over."""
+    @property
+    def moves(self) -> bool:
+        """Whether anything leaves."""
+        return self._storage is not None
+
+    def put(self, cache: Any, mark: Mapping[int, int], x: Array, y: Array, *, goes: bool) -> Any:
+        """Return what to keep of a segment whose forward is over; `goes` says whether it may leave.
+
+        What `mark` knows belongs to others, but for the input, which was taken over; so does the output.
+        """
+        self._settle()
+        if self._storage is None or not goes:
+            return cache
         mine = self._buffers.leases_since(mark, x, y)
         held, holders = [memory for memory, _ in mine], [count for _, count in mine]
         sizes = [memory.nbytes for memory in held]
-        at = self.room.take(sum(sizes))
-        assert self.room.size_bytes <= self._reserved_bytes, "no more leaves than was predicted"
-        parcel = Parcel(_Outline(held).of(cache), sizes, holders, held, at)
-        self._under_way[at] = self._storage.write(held, self._start + at)
-        return parcel
+        free = self._free.get(sum(sizes))
+        at = free.pop() if free else self._storage.reserve(sum(sizes))
+        outline = _Outline(held).of(cache)
+        self._leaving = _Block(outline, sizes, holders, held, at, self._storage.write(held, at))
+        return self._leaving
 
-    def vacate(self, parcel: Parcel[Bytes]) -> None:
-        """Wait for the write; give every piece back."""
-        self._storage.wait(self._under_way.pop(parcel.at))
-        for memory, holders in zip(parcel.held, parcel.holders, strict=True):
+    def begin(self, kept: list[Any]) -> None:
+        """Fetch the last of `kept`: its backward is next."""
+        self._settle()
+        if kept and isinstance(kept[-1], _Block) and not kept[-1].fetched:
+            self._fetch(kept[-1])
+
+    def get(self, kept: list[Any]) -> Any:
+        """Take the last of `kept` off, whole, and fetch the one before it."""
+        self.begin(kept)
+        last = kept.pop()
+        if isinstance(last, _Block):
+            last = self._arrived(last)
+        self.begin(kept)
+        return last
+
+    def _settle(self) -> None:
+        """Give the memory of the block that leaves back, once it is written."""
+        if self._storage is None or self._leaving is None:
+            return
+        block, self._leaving = self._leaving, None
+        self._storage.wait(block.transfer)
+        for memory, holders in zip(block.held, block.holders, strict=True):
             for _ in range(holders):
                 self._buffers.give(memory)
-        parcel.held = []
+        block.held = []
 
-    def fetch(self, parcel: Parcel[Bytes]) -> None:
-        """Take as many pieces, held as often, and begin to read."""
-        for size_bytes, holders in zip(parcel.sizes, parcel.holders, strict=True):
+    def _fetch(self, block: _Block) -> None:
+        """Take as many pieces of memory, held as often, and begin to read."""
+        assert self._storage is not None, "a block has left"
+        for size_bytes, holders in zip(block.sizes, block.holders, strict=True):
             memory = self._buffers.take((size_bytes,), np.uint8)
             for _ in range(holders - 1):
                 self._buffers.share(memory)
-            parcel.held.append(memory)
-        self._under_way[parcel.at] = self._storage.read(parcel.held, self._start + parcel.at)
+            block.held.append(memory)
+        block.transfer, block.fetched = self._storage.read(block.held, block.at), True
 
-    def arrive(self, parcel: Parcel[Bytes]) -> Any:
-        """Wait for the read; put arrays in the places of arrays."""
-        self._storage.wait(self._under_way.pop(parcel.at))
-        self.room.give(parcel.total_bytes, parcel.at)
-        return _mapped(parcel.cache, _Place, lambda place: place.view(parcel.held))
+    def _arrived(self, block: _Block) -> Any:
+        """Wait for the read; return what the segment kept."""
+        assert self._storage is not None, "a block has left"
+        self._storage.wait(block.transfer)
+        self._free.setdefault(sum(block.sizes), []).append(block.at)
+        return _mapped(block.cache, _Place, lambda place: place.view(block.held))
 
 
 class _Outline:
@@ -80,7 +134,9 @@ class _Outline:
     def __init__(self, held: Sequence[Bytes]):
         order = sorted(range(len(held)), key=lambda number: _address(held[number]))
         self._numbers, self._starts = order, [_address(held[number]) for number in order]
-        self._sizes = [held[number].nbytes for number in order]
+        # What memory without substance spans is less than its size, and others' may lie behind that.
+        bounds = (byte_bounds(held[number]) for number in order)
+        self._sizes = [stop - start for start, stop in bounds]
 
     def of(self, cache: Any) -> Any:
         """Return `cache` with places; arrays elsewhere stay."""

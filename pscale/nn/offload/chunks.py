@@ -81,11 +81,6 @@ class Amounts:
         return (self._fullest, (self._fullest + 1) % count) if self.moves else range(count)
 
     @property
-    def resident_bytes(self) -> int:
-        """Memory for those."""
-        return sum(self.chunk_bytes(self.sizes[number]) for number in self.fullest)
-
-    @property
     def rooms(self) -> list[int]:
         """What each chunk takes in the file."""
         return [whole_pages(self.chunk_bytes(size)) for size in self.sizes]
@@ -94,11 +89,6 @@ class Amounts:
     def file_bytes(self) -> int:
         """Room in the file."""
         return sum(self.rooms) if self.moves else 0
-
-    @property
-    def moved_bytes(self) -> int:
-        """What one pass over all chunks reads."""
-        return self.total_bytes if self.moves else 0
 
     def chunk_bytes(self, size: int) -> int:
         """Return what a chunk takes, each of its arrays on a boundary."""

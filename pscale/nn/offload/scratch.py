@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pscale.errors import PscaleError
-from pscale.nn.offload import pages
-from pscale.nn.offload.pages import Bytes
+
+Bytes = NDArray[np.uint8]
 
 _PIECES = 1024  # of one read or write: IOV_MAX of Linux
 _NOT_HERE = {
@@ -26,6 +28,12 @@ _NOT_HERE = {
     errno.EINVAL,
 }  # a file without a name from the start
 _NOT_AHEAD = {errno.EOPNOTSUPP, errno.ENOSYS}  # room set aside before it is written to
+
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # since Linux 5.14; `mmap` of Python does not name them
+_NO_PAGE = "no page can be had: the disk is full, or fails"
+
+_libc = ctypes.CDLL(None, use_errno=True)  # lets other threads go on meanwhile, as `mmap.madvise` does not
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class OffloadError(PscaleError):
@@ -86,11 +94,11 @@ class Scratch:
 
     def fetch(self, window: Window, *, writable: bool) -> None:
         """Have the pages of a window come; it may be used where they are not there, which takes longer."""
-        pages.populate(window.memory, writable=writable)
+        _populate(window.memory, writable=writable)
 
     def release(self, window: Window) -> None:
         """Take the pages of a window from this process, and let what changed go to the disk."""
-        pages.give_up(window.memory)
+        _give_up(window.memory)
         self._let_go(window.at, window.memory.nbytes)
 
     def read(self, pieces: Sequence[Bytes], at: int) -> None:
@@ -135,13 +143,14 @@ class Scratch:
 
     def _let_go(self, at: int, size_bytes: int) -> None:
         """Let what changed go to the disk, and give up what is there already."""
-        os.posix_fadvise(self._descriptor, at, size_bytes, os.POSIX_FADV_DONTNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, at, size_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def _unnamed(folder: Path) -> int:
     """Open a file that no folder lists: some file systems have them, others forget a name at once."""
     try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return os.open(folder, getattr(os, "O_TMPFILE", 0) | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise
@@ -151,9 +160,49 @@ def _unnamed(folder: Path) -> int:
 
 
 def _allocate(descriptor: int, start: int, size_bytes: int) -> None:
+    if not hasattr(os, "posix_fallocate"):
+        os.ftruncate(descriptor, start + size_bytes)
+        return
     try:
         os.posix_fallocate(descriptor, start, size_bytes)
     except OSError as error:
         if error.errno not in _NOT_AHEAD:
             raise
         os.ftruncate(descriptor, start + size_bytes)
+
+
+def _populate(memory: Bytes, *, writable: bool) -> None:
+    """Have all pages come; `writable` ones count as changed. Raise OSError where one cannot be had.
+
+    A page that is not there when it is used would come all the same, but as a page fault of the step, which
+    no clock shows; and one that cannot come would end the process (SIGBUS). Asked for here it is an error.
+    """
+    _advise(memory, mmap.MADV_WILLNEED)  # a disk reads all at once, not page by page
+    try:
+        _advise(memory, _POPULATE_WRITE if writable else _POPULATE_READ)
+    except OSError as error:
+        if error.errno == errno.EFAULT:
+            raise OSError(errno.EFAULT, _NO_PAGE) from error
+        if error.errno != errno.EINVAL:
+            raise
+        _touch(memory, writable=writable)
+
+
+def _give_up(memory: Bytes) -> None:
+    """Let go of all pages; what was changed is the file's."""
+    _advise(memory, mmap.MADV_DONTNEED)
+
+
+def _touch(memory: Bytes, *, writable: bool) -> None:
+    """Use a byte of each page, as older systems need it; nobody else uses them meanwhile."""
+    pages = memory[:: mmap.PAGESIZE]
+    if writable:
+        np.bitwise_or(pages, 0, out=pages)
+    else:
+        pages.max()
+
+
+def _advise(memory: Bytes, advice: int) -> None:
+    if _libc.madvise(memory.ctypes.data, memory.nbytes, advice):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -13,25 +13,24 @@ from time import perf_counter_ns
 from typing import Literal, NamedTuple, Protocol
 
 from pscale.nn.offload.chunks import whole_pages
-from pscale.nn.offload.pages import Bytes
-from pscale.nn.offload.scratch import Scratch, Window
+from pscale.nn.offload.scratch import Bytes, Scratch, Window
 
 Verb = Literal["read", "write"]
 
 
-class Notes(Protocol):
-    """Whoever notes bytes when they are handed over, waits of the step, and what the thread did."""
+class IoRecorder(Protocol):
+    """Records bytes when they are handed over, waits of the step, and when the thread moved them."""
 
-    def handed(self, verb: Verb, size_bytes: int) -> None:
-        """Note that the thread is to move so much."""
+    def io_submitted(self, verb: Verb, size_bytes: int) -> None:
+        """Record that the thread is to move so much."""
         ...
 
-    def stalled(self, verb: Verb, enter: int, leave: int) -> None:
-        """Note that the step had to wait for it."""
+    def io_waited(self, verb: Verb, enter: int, leave: int) -> None:
+        """Record that the step had to wait for it."""
         ...
 
-    def moved(self, verb: Verb, size_bytes: int, enter: int, leave: int) -> None:
-        """Note when the thread did it, some time ago."""
+    def io_done(self, verb: Verb, size_bytes: int, enter: int, leave: int) -> None:
+        """Record when the thread did it, some time ago."""
         ...
 
 
@@ -60,9 +59,9 @@ class Storage:
     when what changed there is released.
     """
 
-    def __init__(self, folder: Path, *, chunk_bytes: int, notes: Notes):
+    def __init__(self, folder: Path, *, chunk_bytes: int, recorder: IoRecorder):
         self.chunk_bytes = chunk_bytes
-        self._scratch, self._notes = Scratch(folder), notes
+        self._scratch, self._recorder = Scratch(folder), recorder
         self._queue: SimpleQueue[Transfer | None] = SimpleQueue()
         self._moved: deque[_Moved] = deque()
         self._failed: list[OSError] = []
@@ -107,7 +106,7 @@ class Storage:
         if not transfer.over.is_set():
             enter = perf_counter_ns()
             transfer.over.wait()
-            self._notes.stalled(transfer.verb, enter, perf_counter_ns())
+            self._recorder.io_waited(transfer.verb, enter, perf_counter_ns())
         self._settle()
 
     def close(self) -> None:
@@ -118,14 +117,14 @@ class Storage:
     def _hand(self, verb: Verb, at: int, size_bytes: int, work: Callable[[], None]) -> Transfer:
         self._settle()
         transfer = Transfer(verb, at, size_bytes, work)
-        self._notes.handed(verb, size_bytes)
+        self._recorder.io_submitted(verb, size_bytes)
         self._queue.put(transfer)
         return transfer
 
     def _settle(self) -> None:
         """Pass on what the thread has noted; raise what it has met."""
         while self._moved:
-            self._notes.moved(*self._moved.popleft())
+            self._recorder.io_done(*self._moved.popleft())
         if self._failed:
             raise self._scratch.explained(self._failed[0]) from self._failed[0]
 

@@ -1,18 +1,16 @@
-"""What compression asks of a plan, and what it costs: calls and memory, in closed form."""
+"""What compression asks of a plan, and what it costs in calls, in closed form."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name
-from pscale.parallel import division
-from pscale.parallel.compression import blocks, largest
-from pscale.parallel.compression import factors as low_rank
-from pscale.parallel.division import Part
+from pscale.parallel import sharding
+from pscale.parallel.compression import codecs, error_feedback
 from pscale.parallel.replicas import Call
+from pscale.parallel.sharding import TensorGroup
 
 
 def check(case: Case) -> None:
@@ -22,29 +20,29 @@ def check(case: Case) -> None:
         return
     if plan.zero:
         raise PlanError(
-            f"compression {kind} needs whole gradients on every replica, to hold back what it does not send, "
-            f"and zero {plan.zero} scatters their sums over shards; compression none, or zero 0, would do"
+            f"compression {kind} needs whole gradients on every replica, to keep what it does not send, "
+            f"and zero {plan.zero} scatters their sums over shards; compression none or zero 0 works"
         )
     if plan.reduction != "bucketed":
         raise PlanError(
             f"compression {kind} has an exchange of its own: reduction {plan.reduction} is for compression "
-            "none; compression none, or reduction bucketed, would do"
+            "none; compression none or reduction bucketed works"
         )
     if case.precision.loss_scale not in ("auto", "none"):
         raise PlanError(
-            f"compression {kind} keeps what it does not send for later steps, which may have another scale "
-            f"of the loss, and keeps what overflowed for ever: loss_scale {case.loss_scale} is for "
+            f"compression {kind} keeps what it does not send for later steps, whose loss may have another "
+            f"scale, and would keep an overflow for ever: loss_scale {case.loss_scale} is for "
             "compression none; loss_scale none works with compression"
         )
     if case.model.kind == "collectives":
         raise PlanError(
             f"model.kind collectives has no gradients for compression {kind}; compression none works"
         )
-    most = max(part.parameters for part in division.parts(case, 0))
-    if kind == "topk" and most > largest.MOST:
+    most = max(part.parameters for part in sharding.tensor_groups(case, 0))
+    if kind == "topk" and most > codecs.MOST:
         raise PlanError(
-            f"compression topk counts to {largest.MOST:,}, and a rank sums {most:,} gradients; "
-            "tp or pp would make them fewer, powersgd needs no indices"
+            f"compression topk has indices up to {codecs.MOST:,}, and a rank sums {most:,} gradients; "
+            "tp or pp makes them fewer, powersgd needs no indices"
         )
 
 
@@ -53,8 +51,8 @@ def calls(case: Case, rank: int) -> list[Call]:
     return [call for part in _compressed(case, rank) for call in _sums(case, part)]
 
 
-def _sums(case: Case, part: Part) -> Iterator[Call]:
-    axis, plan, item = axis_name(part.sync), case.plan, division.item_bytes(case)
+def _sums(case: Case, part: TensorGroup) -> Iterator[Call]:
+    axis, plan, item = axis_name(part.sync), case.plan, sharding.item_bytes(case)
     if plan.compression == "powersgd":
         sizes = _factors(case, part)
         for numbers in filter(None, (sizes.first, sizes.second)):
@@ -63,37 +61,19 @@ def _sums(case: Case, part: Part) -> Iterator[Call]:
         yield Call(axis=axis, verb="all_gather", sent_bytes=_message_bytes(case, part))
 
 
-def buffer_bytes(case: Case, rank: int) -> int:
-    """Predict the memory for what is held back, for messages, and for encoding them."""
-    return sum(_buffer_bytes(case, part) for part in _compressed(case, rank))
-
-
-def _buffer_bytes(case: Case, part: Part) -> int:
-    plan, item, dtype = case.plan, division.item_bytes(case), case.model.dtype
-    held_back = part.parameters * item
-    if plan.compression == "powersgd":
-        sizes = _factors(case, part)
-        return held_back + (sizes.first + sizes.second) * item + low_rank.work_bytes(dtype)
-    members = math.prod(plan.sizes[dim] for dim in part.sync)
-    work = (
-        largest.work_bytes(part.parameters, dtype) if plan.compression == "topk" else blocks.work_bytes(dtype)
-    )
-    return held_back + (1 + members) * _message_bytes(case, part) + work
-
-
-def _compressed(case: Case, rank: int) -> list[Part]:
+def _compressed(case: Case, rank: int) -> list[TensorGroup]:
     if case.plan.compression == "none":
         return []
-    return [part for part in division.parts(case, rank) if part.sync]
+    return [part for part in sharding.tensor_groups(case, rank) if part.sync]
 
 
-def _message_bytes(case: Case, part: Part) -> int:
+def _message_bytes(case: Case, part: TensorGroup) -> int:
     plan = case.plan
     if plan.compression == "topk":
-        return largest.message_bytes(part.parameters, case.model.dtype, plan.compression_share)
-    return blocks.message_bytes(part.parameters, blocks.ROUNDINGS[plan.compression])
+        return codecs.picked_bytes(part.parameters, case.model.dtype, plan.compression_share)
+    return codecs.rounded_bytes(part.parameters, codecs.ROUNDINGS[plan.compression])
 
 
-def _factors(case: Case, part: Part) -> low_rank.Factors:
+def _factors(case: Case, part: TensorGroup) -> error_feedback.Factors:
     shapes = [tensor.shape for tensors in part.tensors.values() for tensor in tensors]
-    return low_rank.factors(shapes, case.plan.compression_rank)
+    return error_feedback.factors(shapes, case.plan.compression_rank)

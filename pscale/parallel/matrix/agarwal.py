@@ -10,11 +10,11 @@ from __future__ import annotations
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.depth import Depth
-from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
-from pscale.parallel.slices import gathered, scattered
+from pscale.parallel.matrix.axonn import Depth
+from pscale.parallel.matrix.grid import Exchanged, Multiplication
+from pscale.parallel.sequence import gathered, scattered
 
 
 class Agarwal:

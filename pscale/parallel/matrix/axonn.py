@@ -2,7 +2,7 @@
 
 A block of C is a sum over the ranks of the contraction, which all of them get; ranks of the output have the
 same block of A; those of the depth have other rows of A and share their weights. With an output alone it is
-Megatron's tensor parallelism, with a depth alone ZeRO-3.
+Megatron's tensor parallelism, with a depth alone ZeRO-3: blocks of weights are gathered for use.
 """
 
 from __future__ import annotations
@@ -10,10 +10,43 @@ from __future__ import annotations
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.depth import Depth
-from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+from pscale.parallel.matrix.grid import Exchanged, Multiplication
+
+
+class Depth:
+    """The ranks that share blocks of weights."""
+
+    def __init__(self, axis: Axis, *, buffers: Buffers):
+        self.axis, self.buffers = axis, buffers
+
+    def whole(self, weight: Param) -> Array:
+        """Return the whole block, to be handed to `free`."""
+        if self.axis.size == 1:
+            return weight.data
+        rows, columns = weight.shape
+        whole = self.buffers.take_exchange((rows * self.axis.size, columns), weight.data.dtype)
+        self.axis.all_gather(weight.data, whole)
+        return whole
+
+    def free(self, whole: Array) -> None:
+        """Be told that the block is not needed for now."""
+        if self.axis.size > 1:
+            self.buffers.give(whole)
+
+    def add_product(self, weight: Param, a: Array, b: Array) -> None:
+        """Add this rank's rows of the sum of `a @ b` over the axis to the gradient."""
+        if self.axis.size == 1:
+            weight.add_product(a, b, self.buffers)
+            return
+        product = self.buffers.take_exchange((len(a), b.shape[1]), b.dtype)
+        kernels.current().multiply(a, b, product)
+        mine = self.buffers.take_exchange(weight.shape, b.dtype)
+        self.axis.reduce_scatter(product, mine)
+        weight.add_grad(mine)
+        for array in (product, mine):
+            self.buffers.give(array)
 
 
 class Axonn:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pscale.mesh.axis import Axis, Pending
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+from pscale.parallel.matrix.grid import Exchanged, Multiplication
 
 
-class Traveller:
+class ShiftedBlock:
     """A block on its way round an axis, `block` being what is here now; `own` is given back when it left."""
 
     def __init__(self, block: Array, axis: Axis, buffers: Buffers, *, own: bool):
@@ -64,30 +64,30 @@ class Cannon:
         rows, product = rows_of(c), self.buffers.take(rows_of(c).shape, c.dtype)
         moving = [self._of_a(rows_of(a)), self._of_b(weight.data)]
         for turn in range(self.across.size):
-            for traveller in moving:
-                traveller.arrive()
-            first, second = (traveller.block for traveller in moving)
+            for shifted in moving:
+                shifted.arrive()
+            first, second = (shifted.block for shifted in moving)
             if turn < self.across.size - 1:
-                for traveller in moving:
-                    traveller.start()
+                for shifted in moving:
+                    shifted.start()
             kernels.current().multiply(first, second, product if turn else rows)
             if turn:
                 rows += product
         self.buffers.give(product)
-        for traveller in moving:
-            traveller.give()
+        for shifted in moving:
+            shifted.give()
         return c
 
     def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
         """Return the gradient of `a`."""
         rows = rows_of(dc)
-        da = self._travelling_sum(
+        da = self._shifted_sum(
             lambda b: self._product(rows, b.T),
             self._of_b(weight.data),
             self.across,
             late=self.down.rank,
         )
-        db = self._travelling_sum(
+        db = self._shifted_sum(
             lambda block: self._product(block.T, rows),
             self._of_a(rows_of(a)),
             self.down,
@@ -98,30 +98,30 @@ class Cannon:
             self.buffers.give(array)
         return da.reshape(a.shape)
 
-    def _of_a(self, block: Array) -> Traveller:
+    def _of_a(self, block: Array) -> ShiftedBlock:
         """Return the block of A with which this rank begins: (i, j) has block i + j of the contraction."""
-        traveller = Traveller(block, self.across, self.buffers, own=False)
-        traveller.move(self.down.rank)
-        return traveller
+        shifted = ShiftedBlock(block, self.across, self.buffers, own=False)
+        shifted.move(self.down.rank)
+        return shifted
 
-    def _of_b(self, block: Array) -> Traveller:
-        traveller = Traveller(block, self.down, self.buffers, own=False)
-        traveller.move(self.across.rank)
-        return traveller
+    def _of_b(self, block: Array) -> ShiftedBlock:
+        shifted = ShiftedBlock(block, self.down, self.buffers, own=False)
+        shifted.move(self.across.rank)
+        return shifted
 
     def _product(self, a: Array, b: Array) -> Array:
         c = self.buffers.take((len(a), b.shape[1]), a.dtype)
         kernels.current().multiply(a, b, c)
         return c
 
-    def _travelling_sum(
-        self, product: Callable[[Array], Array], factor: Traveller, axis: Axis, late: int
+    def _shifted_sum(
+        self, product: Callable[[Array], Array], factor: ShiftedBlock, axis: Axis, late: int
     ) -> Array:
         """Return this rank's block of a sum over `axis`, of products with a factor that travels as well.
 
         The last rank to add to a block is `late` - 1 places from its home.
         """
-        total: Traveller | None = None
+        total: ShiftedBlock | None = None
         for turn in range(axis.size):
             factor.arrive()
             block = factor.block
@@ -132,7 +132,7 @@ class Cannon:
                 total.arrive()
                 mine += total.block
                 total.give()
-            total = Traveller(mine, axis, self.buffers, own=True)
+            total = ShiftedBlock(mine, axis, self.buffers, own=True)
             if turn < axis.size - 1:
                 total.start()
         assert total is not None
@@ -152,14 +152,14 @@ def backward(one: Multiplication) -> list[Exchanged]:
 
 
 def _messages(one: Multiplication, moves: Callable[[int], int]) -> list[Exchanged]:
-    """Return the moves of blocks of A and of B, if these are so many for a rank so far down the other dim."""
+    """Return the moves of blocks of A and of B, if these are so many for a rank so far down the other."""
     across, down = one.output, one.contraction
     found = []
-    for dim, size, late in (
+    for axis, size, late in (
         (across, one.a, one.place[down]),
         (down, one.b, one.place[across]),
     ):
-        found += [Exchanged(dim, "send", size, moves(late)), Exchanged(dim, "receive", 0, moves(late))]
+        found += [Exchanged(axis, "send", size, moves(late)), Exchanged(axis, "receive", 0, moves(late))]
     return found
 
 

@@ -1,7 +1,7 @@
-"""Where matrices lie on a grid of ranks: which dims cut their rows, and which their columns.
+"""Where matrices lie on a grid of ranks: which axes cut their rows, and which their columns.
 
 A transformer block is two pairs of products. What lies `outside` of the pairs goes `into` the first product,
-whose result is `inside`: heads, or the wide part of an MLP; the second leads `out_of` it. Three dims: tx and
+whose result is `inside`: heads, or the wide part of an MLP; the second leads `out_of` it. Three axes: tx and
 ty cut columns, in turns contraction and output of a product; tz cuts rows and, within each block of
 weights, who keeps which part of it.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pscale.config import Plan
 from pscale.config.choices import MatrixAlgorithm
@@ -21,8 +22,8 @@ Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
-    """The dims over which rows and columns of a matrix are cut, the slowest first; other dims repeat it."""
+class Partition:
+    """The axes over which rows and columns of a matrix are cut, the slowest first; other axes repeat it."""
 
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -32,8 +33,8 @@ class Spread:
         return count(self.rows, sizes), count(self.columns, sizes)
 
     @property
-    def dims(self) -> tuple[str, ...]:
-        """All dims that cut it."""
+    def axes(self) -> tuple[str, ...]:
+        """All axes that cut it."""
         return self.rows + self.columns
 
 
@@ -44,21 +45,21 @@ class Scheme:
     `looked_up` are the rows for which a rank looks in its part of the table.
     """
 
-    outside: Spread
-    inside: Spread
-    into: Spread
-    out_of: Spread
-    table: Spread
+    outside: Partition
+    inside: Partition
+    into: Partition
+    out_of: Partition
+    table: Partition
     looked_up: tuple[str, ...] = ()
 
     @property
-    def positions(self) -> Spread:
+    def positions(self) -> Partition:
         """The table of positions, of which every rank that has rows needs all."""
-        return Spread(columns=self.outside.columns)
+        return Partition(columns=self.outside.columns)
 
 
 def _square() -> Scheme:
-    block = Spread(rows=("tx",), columns=("ty",))
+    block = Partition(rows=("tx",), columns=("ty",))
     return Scheme(outside=block, inside=block, into=block, out_of=block, table=block)
 
 
@@ -66,19 +67,19 @@ SCHEMES: dict[MatrixAlgorithm, Scheme] = {
     "cannon": _square(),
     "summa": _square(),
     "agarwal": Scheme(
-        outside=Spread(rows=("tz", "ty"), columns=("tx",)),
-        inside=Spread(rows=("tz", "tx"), columns=("ty",)),
-        into=Spread(rows=("tx", "tz"), columns=("ty",)),
-        out_of=Spread(rows=("ty", "tz"), columns=("tx",)),
-        table=Spread(rows=("ty",), columns=("tx",)),
+        outside=Partition(rows=("tz", "ty"), columns=("tx",)),
+        inside=Partition(rows=("tz", "tx"), columns=("ty",)),
+        into=Partition(rows=("tx", "tz"), columns=("ty",)),
+        out_of=Partition(rows=("ty", "tz"), columns=("tx",)),
+        table=Partition(rows=("ty",), columns=("tx",)),
         looked_up=("tz",),
     ),
     "axonn": Scheme(
-        outside=Spread(rows=("tz",), columns=("tx",)),
-        inside=Spread(rows=("tz",), columns=("ty",)),
-        into=Spread(rows=("tx", "tz"), columns=("ty",)),
-        out_of=Spread(rows=("ty", "tz"), columns=("tx",)),
-        table=Spread(rows=("ty",), columns=("tx",)),
+        outside=Partition(rows=("tz",), columns=("tx",)),
+        inside=Partition(rows=("tz",), columns=("ty",)),
+        into=Partition(rows=("tx", "tz"), columns=("ty",)),
+        out_of=Partition(rows=("ty", "tz"), columns=("tx",)),
+        table=Partition(rows=("ty",), columns=("tx",)),
         looked_up=("tz",),
     ),
 }
@@ -94,42 +95,72 @@ def activation_parts(plan: Plan) -> tuple[int, int]:
     return scheme_of(plan).outside.parts(plan.sizes)
 
 
-def dealt_in(plan: Plan) -> int:
+def batch_divisor(plan: Plan) -> int:
     """Return by what the sequences of a micro-batch have to divide."""
     scheme = scheme_of(plan)
-    return math.lcm(*(count(spread.rows, plan.sizes) for spread in (scheme.outside, scheme.inside)))
+    return math.lcm(*(count(partition.rows, plan.sizes) for partition in (scheme.outside, scheme.inside)))
 
 
-def attending(plan: Plan) -> int:
+def attention_copies(plan: Plan) -> int:
     """Return how many ranks compute the same attention: those that cut neither its rows nor its heads."""
-    return plan.matrix.ranks // count(scheme_of(plan).inside.dims, plan.sizes)
+    return plan.matrix.ranks // count(scheme_of(plan).inside.axes, plan.sizes)
 
 
-def count(dims: Sequence[str], sizes: Sizes) -> int:
-    """Return how many ranks the dims span."""
-    return math.prod(sizes.get(dim, 1) for dim in dims)
+def count(axes: Sequence[str], sizes: Sizes) -> int:
+    """Return how many ranks the axes span."""
+    return math.prod(sizes.get(axis, 1) for axis in axes)
 
 
-def share_of(total: int, dims: Sequence[str], sizes: Sizes, place: Sizes) -> slice:
-    """Return which of `total` things, cut over the dims, the rank at `place` has."""
+def share_of(total: int, axes: Sequence[str], sizes: Sizes, place: Sizes) -> slice:
+    """Return which of `total` things, cut over the axes, the rank at `place` has."""
     part = 0
-    for dim in dims:
-        part = part * sizes.get(dim, 1) + place.get(dim, 0)
-    return share(total, count(dims, sizes), part)
+    for axis in axes:
+        part = part * sizes.get(axis, 1) + place.get(axis, 0)
+    return share(total, count(axes, sizes), part)
 
 
 def cut(
-    whole: tuple[int, ...], spread: Spread, mesh: Mesh, *, groups: int = 1
+    whole: tuple[int, ...], partition: Partition, mesh: Mesh, *, groups: int = 1
 ) -> tuple[Cut, tuple[int, ...]]:
     """Return this rank's part of a matrix, or of a vector, which has columns alone, and its shape.
 
     `groups` things side by side in the columns, such as q, k and v, are cut each for itself.
     """
     *rows, columns = whole
-    mine = [share_of(size, spread.rows, mesh.sizes, mesh.coordinates) for size in rows]
-    each = share_of(columns // groups, spread.columns, mesh.sizes, mesh.coordinates)
-    view = (*rows, groups, columns // groups)
-    index = (*mine, slice(None), each)
+    axes, view = partition.axes if rows else partition.columns, (*rows, groups, columns // groups)
+    mine = [share_of(size, partition.rows, mesh.sizes, mesh.coordinates) for size in rows]
+    each = share_of(columns // groups, partition.columns, mesh.sizes, mesh.coordinates)
     shape = (*(part.stop - part.start for part in mine), groups * (each.stop - each.start))
-    dims = spread.dims if rows else spread.columns
-    return Cut(whole=whole, view=view, index=index, dims=dims), shape
+    return Cut(whole=whole, view=view, index=(*mine, slice(None), each), axes=axes), shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multiplication:
+    """The elements of the blocks that a rank at `place` multiplies.
+
+    `contraction`, `output` and `depth` are axes of the grid; on a grid of two, rows of A and B are cut over
+    the first, and columns over the second.
+    """
+
+    a: int
+    b: int
+    c: int
+    contraction: str
+    output: str
+    depth: str
+    sizes: Sizes
+    place: Sizes
+
+    def size(self, axis: str) -> int:
+        """Return the ranks along a axis."""
+        return self.sizes.get(axis, 1)
+
+
+class Exchanged(NamedTuple):
+    """Calls of one rank, all alike."""
+
+    axis: str
+    verb: str
+    elements: int  # handed to each call
+    times: int = 1
+    wide: bool = False  # never numbers of 16 bits

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pscale.config import Case
-from pscale.parallel.matrix.grid import Spread, scheme_of
+from pscale.parallel.matrix.grid import Partition, scheme_of
 
 
 class Block(NamedTuple):
-    """What a rank has of a parameter; the dims `seen` split its layer's sequences, and not itself."""
+    """What a rank has of a parameter; the axes `seen` split its layer's sequences, and not itself."""
 
     whole: tuple[int, ...]
     shape: tuple[int, ...]
@@ -27,12 +27,13 @@ class Block(NamedTuple):
 def blocks(name: str, case: Case) -> Iterator[Block]:
     """Yield the parameters of a unit, in the order of its layers."""
     model, h, scheme = case.model, case.model.width, scheme_of(case.plan)
-    outside, inside = Spread(columns=scheme.outside.columns), Spread(columns=scheme.inside.columns)
+    outside, inside = Partition(columns=scheme.outside.columns), Partition(columns=scheme.inside.columns)
 
-    def block(spread: Spread, layer: Spread, *whole: int) -> Block:
-        parts = spread.parts(case.plan.sizes)[-len(whole) :]
+    def block(partition: Partition, layer: Partition, *whole: int) -> Block:
+        parts = partition.parts(case.plan.sizes)[-len(whole) :]
         shape = tuple(size // part for size, part in zip(whole, parts, strict=True))
-        return Block(whole, shape, tuple(dim for dim in layer.rows if dim not in spread.dims), spread.dims)
+        seen = tuple(axis for axis in layer.rows if axis not in partition.axes)
+        return Block(whole, shape, seen, partition.axes)
 
     def vectors(count: int) -> Iterator[Block]:
         return (block(outside, scheme.outside, h) for _ in range(count))

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from pscale.config import Case
+from pscale.config.axes import WITHIN_LAYERS
 from pscale.config.choices import MatrixAlgorithm
+from pscale.dtypes import compute_bytes
 from pscale.errors import PlanError
 from pscale.mesh.grid import coordinates
-from pscale.number import wide_bytes
-from pscale.parallel import division, fitting
-from pscale.parallel.fitting import multiples
+from pscale.parallel import sharding, suggestions
 from pscale.parallel.matrix import agarwal, axonn, cannon, summa
-from pscale.parallel.matrix.grid import Spread, count, dealt_in, scheme_of
-from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+from pscale.parallel.matrix.grid import Exchanged, Multiplication, Partition, batch_divisor, count, scheme_of
 from pscale.parallel.replicas import Call
+from pscale.parallel.suggestions import multiples
 
 
 class Exchanges(Protocol):
@@ -56,23 +56,21 @@ def _check_plan(case: Case) -> None:
             f"{grid} cuts the layers of a transformer; kind linear has none, use dp {plan.matrix.ranks}"
         )
     if kind == "moe":
-        raise PlanError(
-            f"{grid} cuts whole MLPs, and kind moe has experts in their place; kind gpt would work"
-        )
-    for dim, degree in (("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep)):
-        if degree > 1:
+        raise PlanError(f"{grid} cuts whole MLPs, and kind moe has experts instead; kind gpt would work")
+    for axis in WITHIN_LAYERS:
+        if (degree := plan.degrees[axis]) > 1:
             raise PlanError(
-                f"{dim} {degree} and {grid} would both cut the same layers; "
-                f"{dim} 1 would work, with dp {plan.dp * degree}"
+                f"{axis} {degree} and {grid} would both cut the same layers; "
+                f"{axis} 1 would work, with dp {plan.dp * degree}"
             )
     if plan.sp:
         raise PlanError(
-            f"sp is for tensor ranks, which {grid} has not; sp false works, and algorithm agarwal cuts what "
-            "axonn repeats"
+            f"sp needs tensor ranks, which {grid} does not have; sp false works, and algorithm agarwal cuts "
+            "what axonn repeats"
         )
     if plan.pp > 1 and plan.schedule == "zero-bubble":
         raise PlanError(
-            f"schedule zero-bubble puts off products for weights, which {grid} exchanges as well; "
+            f"schedule zero-bubble delays the products of weight gradients, which {grid} exchanges as well; "
             "schedule 1f1b would work"
         )
 
@@ -82,7 +80,7 @@ def _check_grid(case: Case) -> None:
     grid = case.plan.matrix
     if grid.algorithm in ("cannon", "summa") and grid.tz > 1:
         raise PlanError(
-            f"algorithm {grid.algorithm} works in two dims, tz {grid.tz} is for axonn and agarwal; "
+            f"algorithm {grid.algorithm} has two axes, tz {grid.tz} is for axonn and agarwal; "
             f"tz 1 would work, with dp {case.plan.dp * grid.tz}"
         )
     if grid.algorithm == "cannon" and grid.tx != grid.ty:
@@ -104,28 +102,28 @@ def _check_grid(case: Case) -> None:
 
 def _check_sizes(case: Case) -> None:
     """Refuse sizes of the model or the batch that ranks cannot share evenly."""
-    for name, dims in _cuts(case):
+    for name, axes in _cuts(case):
         value = getattr(case.model, name)
-        if value % count(dims, case.plan.sizes):
-            raise PlanError(f"{name} {value} {_split(case, dims)}; {_fitting(case, name)} would")
-    scheme, sequences = scheme_of(case.plan), division.sequences(case)
-    for dims in (scheme.outside.rows, scheme.inside.rows):
-        if sequences % count(dims, case.plan.sizes):
+        if value % count(axes, case.plan.sizes):
+            raise PlanError(f"{name} {value} {_split(case, axes)}; {_fitting(case, name)} would")
+    scheme, sequences = scheme_of(case.plan), sharding.sequences(case)
+    for axes in (scheme.outside.rows, scheme.inside.rows):
+        if sequences % count(axes, case.plan.sizes):
             batch = case.train.batch // (case.plan.batch_parts if case.scaling == "weak" else 1)
-            fits = multiples(sequences, dealt_in(case.plan), batch // sequences)
+            fits = multiples(sequences, batch_divisor(case.plan), batch // sequences)
             raise PlanError(
                 f"batch {batch} gives a micro-batch {sequences} sequences, which "
-                f"{_split(case, dims, verb='do')}; batch {fits} would"
+                f"{_split(case, axes, verb='do')}; batch {fits} would"
             )
 
 
 def _cuts(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the sizes of the model that ranks share evenly, each with dims that cut it."""
+    """Yield the sizes of the model that ranks share evenly, each with axes that cut it."""
     scheme = scheme_of(case.plan)
     yield "heads", scheme.inside.columns
-    for spread in (scheme.into, scheme.out_of):
-        yield "width", spread.rows
-        yield "width", spread.columns
+    for partition in (scheme.into, scheme.out_of):
+        yield "width", partition.rows
+        yield "width", partition.columns
     if case.model.kind == "gpt":
         yield "vocabulary", scheme.into.columns
         yield "vocabulary", scheme.table.rows
@@ -135,16 +133,16 @@ def _parts(case: Case) -> dict[str, int]:
     """Return what sizes of the model have to divide by, all cuts of each together."""
     grid = case.plan.matrix
     parts = {"width": math.lcm(grid.tx, grid.ty) if grid.algorithm == "summa" else 1}  # its panels
-    for name, dims in _cuts(case):
-        parts[name] = math.lcm(parts.get(name, 1), count(dims, case.plan.sizes))
+    for name, axes in _cuts(case):
+        parts[name] = math.lcm(parts.get(name, 1), count(axes, case.plan.sizes))
     return parts
 
 
-def _split(case: Case, dims: Sequence[str], verb: str = "does") -> str:
+def _split(case: Case, axes: Sequence[str], verb: str = "does") -> str:
     """Say by what something does not divide."""
     sizes = case.plan.sizes
-    by = [f"{dim} {sizes[dim]}" for dim in dims if sizes[dim] > 1]
-    total = f" = {count(dims, sizes)}" if len(by) > 1 else ""
+    by = [f"{axis} {sizes[axis]}" for axis in axes if sizes[axis] > 1]
+    total = f" = {count(axes, sizes)}" if len(by) > 1 else ""
     return f"{verb} not divide by {' × '.join(by)}{total} of matrix {case.plan.matrix.product}"
 
 
@@ -152,7 +150,7 @@ def _fitting(case: Case, name: str) -> str:
     """Return the nearest sizes of the model that divide, as a choice; heads still divide the width."""
     model, parts = case.model, _parts(case)
     if name == "heads":
-        return fitting.heads(model, parts["heads"], of_width=parts["width"])
+        return suggestions.heads(model, parts["heads"], of_width=parts["width"])
     divisor = math.lcm(parts["width"], model.heads) if name == "width" else parts[name]
     return f"{name} {multiples(getattr(model, name), divisor)}"
 
@@ -161,8 +159,8 @@ def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls of products, norms, embedding and loss that `rank` makes in one step."""
     if case.plan.matrix.ranks == 1:
         return []
-    found = (call for name in division.units(case, rank) for call in _exchanged(name, case, rank))
-    return division.per_step(case, _made(case, found))
+    found = (call for name in sharding.units(case, rank) for call in _exchanged(name, case, rank))
+    return sharding.per_step(case, _made(case, found))
 
 
 def forward_calls(case: Case, rank: int, *, stops: bool) -> list[Call]:
@@ -175,26 +173,26 @@ def forward_calls(case: Case, rank: int, *, stops: bool) -> list[Call]:
 
 
 def _made(case: Case, found: Iterable[Exchanged]) -> list[Call]:
-    item, sizes = division.item_bytes(case), case.plan.sizes
-    of_wide = wide_bytes(case.model.dtype)
+    item, sizes = sharding.item_bytes(case), case.plan.sizes
+    of_wide = compute_bytes(case.model.dtype)
     return [
         Call(
-            axis=one.dim,
+            axis=one.axis,
             verb=one.verb,
             sent_bytes=one.elements * (of_wide if one.wide else item),
             count=one.times,
             wide=one.wide,
         )
         for one in found
-        if sizes[one.dim] > 1
+        if sizes[one.axis] > 1
     ]
 
 
-def multiplication(case: Case, rank: int, weight: Spread, inputs: int, outputs: int) -> Multiplication:
+def multiplication(case: Case, rank: int, weight: Partition, inputs: int, outputs: int) -> Multiplication:
     """Return what `rank` has of a product of activations with weights of `inputs` x `outputs`."""
     sizes, scheme = case.plan.sizes, scheme_of(case.plan)
     before, after = (scheme.outside, scheme.inside)[:: 1 if weight == scheme.into else -1]
-    rows = division.sequences(case) * case.model.sequence // sizes[before.rows[0]]
+    rows = sharding.sequences(case) * case.model.sequence // sizes[before.rows[0]]
     (contraction, *_), (output,) = weight.rows, weight.columns
     return Multiplication(
         a=rows * (inputs // sizes[before.columns[0]]),
@@ -211,7 +209,7 @@ def multiplication(case: Case, rank: int, weight: Spread, inputs: int, outputs: 
 def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
     """Yield the calls of one unit and micro-batch."""
     algorithm = _ALGORITHMS[case.plan.matrix.algorithm]
-    n = division.sequences(case) * case.model.sequence
+    n = sharding.sequences(case) * case.model.sequence
     if name == "embedding":
         yield from _looked_up(case, n)
         return
@@ -227,7 +225,7 @@ def _exchanged(name: str, case: Case, rank: int) -> Iterator[Exchanged]:
 
 def _normalised(case: Case, norms: int) -> list[Exchanged]:
     """Return the calls of norms, forward and backward."""
-    outside, n = scheme_of(case.plan).outside, division.sequences(case) * case.model.sequence
+    outside, n = scheme_of(case.plan).outside, sharding.sequences(case) * case.model.sequence
     statistics = 2 * n // count(outside.rows, case.plan.sizes)
     (columns,) = outside.columns
     return [
@@ -252,11 +250,11 @@ def _products(name: str, case: Case, rank: int) -> list[Multiplication]:
 def _looked_up(case: Case, n: int) -> Iterator[Exchanged]:
     """Yield the calls that add up what ranks find in their parts of the table."""
     scheme, sizes = scheme_of(case.plan), case.plan.sizes
-    (dim,) = scheme.table.rows
+    (axis,) = scheme.table.rows
     columns = case.model.width // count(scheme.outside.columns, sizes)
     partial, mine = (n // count(rows, sizes) * columns for rows in (scheme.looked_up, scheme.outside.rows))
     if partial == mine:
-        yield Exchanged(dim, "all_reduce", mine)
+        yield Exchanged(axis, "all_reduce", mine)
     else:
-        yield Exchanged(dim, "reduce_scatter", partial)
-        yield Exchanged(dim, "all_gather", mine)
+        yield Exchanged(axis, "reduce_scatter", partial)
+        yield Exchanged(axis, "all_gather", mine)

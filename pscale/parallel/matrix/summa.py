@@ -11,13 +11,13 @@ import math
 from pscale.mesh.axis import Axis
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
-from pscale.nn.kernels.tile import rows_of
+from pscale.nn.kernels.tiles import rows_of
 from pscale.nn.param import Param
-from pscale.parallel.matrix.multiplication import Exchanged, Multiplication
+from pscale.parallel.matrix.grid import Exchanged, Multiplication
 
 
 class Summa:
-    """Products on a grid of two dims: `across` are the ranks of a row of it, `down` those of a column.
+    """Products on a grid of two axes: `across` are the ranks of a row of it, `down` those of a column.
 
     The contraction is cut into panels of which every rank of a row holds as many, and every rank of a column.
     """
@@ -111,11 +111,11 @@ class Panel:
 def forward(one: Multiplication) -> list[Exchanged]:
     """Return what a rank hands to the calls of a product, in elements: to a broadcast, its root alone."""
     panels, found = count_panels(one), []
-    for dim, size in ((one.output, one.a), (one.contraction, one.b)):
-        each = panels // one.size(dim)
+    for axis, size in ((one.output, one.a), (one.contraction, one.b)):
+        each = panels // one.size(axis)
         found += [
-            Exchanged(dim, "broadcast", size // each, each),
-            Exchanged(dim, "broadcast", 0, panels - each),
+            Exchanged(axis, "broadcast", size // each, each),
+            Exchanged(axis, "broadcast", 0, panels - each),
         ]
     return found
 
@@ -124,8 +124,8 @@ def backward(one: Multiplication) -> list[Exchanged]:
     """Return the same for its gradients."""
     panels = count_panels(one)
     sums = [
-        Exchanged(dim, "reduce", size * one.size(dim) // panels, panels)
-        for dim, size in ((one.output, one.a), (one.contraction, one.b))
+        Exchanged(axis, "reduce", size * one.size(axis) // panels, panels)
+        for axis, size in ((one.output, one.a), (one.contraction, one.b))
     ]
     return [*forward(one), *sums]
 

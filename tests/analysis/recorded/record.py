@@ -1,4 +1,4 @@
-"""Record launches of launches.yaml anew, with nothing else at work: some minutes.
+"""Record launches of launches.yaml again, with nothing else at work: some minutes.
 
     python tests/analysis/recorded/record.py
 
@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis import frames
-from pscale.analysis.frames import Run, load, newest
+from pscale.analysis.frames import Run, load
 from pscale.analysis.stats import step_times
-from pscale.launch import mpi
+from pscale.launch import launcher
+from pscale.run_folders import newest
 
 HERE = Path(__file__).parent
 
@@ -36,13 +37,13 @@ def record(folder: Path) -> Run:
 
 def rows(run: Run) -> list[list[int]]:
     """Return a row a launch."""
-    launches = run.cases[run.cases["status"] == "ok"].sort_values("order")
+    launches = run.cases[run.cases["status"] == "ok"].sort_values("launch_index")
     steps = pd.concat([step_times(frames.steps(run, str(case))) for case in launches["case"].unique()])
     times = {launch: group["step_s"] for launch, group in steps.groupby(["case", "repeat"], observed=True)}
     found = []
-    columns = ["case", "repeat", "ranks", "order", "paces_s"]
-    for case, repeat, ranks, order, paces_s in launches[columns].itertuples(index=False):
-        us = np.rint(np.concatenate([times[case, repeat], paces_s]) * 1e6).astype(int)
+    columns = ["case", "repeat", "ranks", "launch_index", "work_quantum_s"]
+    for case, repeat, ranks, order, work_quantum_s in launches[columns].itertuples(index=False):
+        us = np.rint(np.concatenate([times[case, repeat], work_quantum_s]) * 1e6).astype(int)
         found.append([int(ranks), int(order), *us.tolist()])
     return found
 
@@ -50,7 +51,7 @@ def rows(run: Run) -> list[list[int]]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = rows(record(Path(folder)))
-    with (HERE / f"{mpi.find().flavour}.csv").open("w", encoding="utf-8", newline="") as file:
+    with (HERE / f"{launcher.find().flavour}.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(found)
     for ranks in sorted({row[0] for row in found}):
         steps = np.array([row[2 : 1 + len(row) // 2] for row in found if row[0] == ranks])

@@ -1,0 +1,186 @@
+"""Answers to questions other than scaling: the best split of cores, the cost of injected delays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pscale.analysis.frames import Run
+from pscale.analysis.ranking import Answer, standing
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.threads import ThreadTime, lost
+from pscale.analysis.wording import duration, number, percent
+
+# Fields in which splits of the same cores differ:
+_OF_A_SPLIT = ("id", "label", "series", "base", "ranks", "threads", "plan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split of cores into ranks and threads, beside the others of as many cores and the same work."""
+
+    case: str
+    group: int  # which others it is beside
+    cores: int
+    name: str  # such as "4 ranks × 1 thread"
+    step_s: float
+    answer: Answer
+    ratio: Estimate  # step time over that of the fastest split
+    to_decide: str  # what would; empty where it is decided
+    lost: str  # where its cores lose time, in words
+
+
+def splits(
+    planned: Mapping[str, Mapping[str, Any]],
+    points: Sequence[Point],
+    times: Mapping[str, Sample],
+    threads: Sequence[ThreadTime],
+) -> Iterator[Split]:
+    """Yield the cases that do the same work on as many cores, split differently: fastest first."""
+    groups: dict[str, list[Point]] = {}
+    ranks: dict[int, set[int]] = {}
+    for point in points:
+        ranks.setdefault(point.cores, set()).add(point.ranks)
+    for point in points:
+        if len(ranks[point.cores]) > 1 and point.case in times and point.case in planned:
+            same = {name: value for name, value in planned[point.case].items() if name not in _OF_A_SPLIT}
+            groups.setdefault(json.dumps([point.cores, same], sort_keys=True), []).append(point)
+    of_case = {time.case: time for time in threads}
+    for group, members in enumerate(groups.values()):
+        if len({point.ranks for point in members}) > 1:
+            yield from _ordered(group, members, times, of_case)
+
+
+def _ordered(
+    group: int, members: Sequence[Point], times: Mapping[str, Sample], threads: Mapping[str, ThreadTime]
+) -> Iterator[Split]:
+    order = sorted(members, key=lambda point: times[point.case].value)
+    round_s = sum(point.wall_s or 0.0 for point in members)
+    for point in order:
+        found = standing(times[point.case], times[order[0].case])
+        yield Split(
+            case=point.case,
+            group=group,
+            cores=point.cores,
+            name=_name(point),
+            step_s=times[point.case].value,
+            answer=found.answer,
+            ratio=found.ratio,
+            to_decide=found.to_decide(round_s),
+            lost=lost(threads[point.case]) if point.case in threads else "",
+        )
+
+
+def best_split(found: Sequence[Split]) -> str:
+    """Say which split of a group is fastest, and why the others are not."""
+    best, *others = found
+    said = [
+        f"{_named(each)} takes {number(each.ratio.value)} times as long"
+        for each in others
+        if each.answer == "slower"
+    ]
+    equal = [_named(each) for each in others if each.answer == "equal"]
+    open_ = [_named(each) for each in others if each.answer == "undecided"]
+    if open_:
+        first = f"Undecided: of the splits of {best.cores} cores, {_named(best)} looks fastest"
+        needs = "; ".join(dict.fromkeys(each.to_decide for each in others if each.to_decide))
+        said.insert(0, f"Not known to be slower: {'; '.join(open_)}. To decide: {needs}")
+    else:
+        first = f"Of the splits of {best.cores} cores, {_named(best)} is fastest here"
+    if equal:
+        said.insert(0, f"As fast: {'; '.join(equal)}")
+    return ". ".join([first, *said]) + "."
+
+
+def _name(point: Point) -> str:
+    ranks, threads = point.ranks, point.threads
+    return f"{ranks} rank{'s' * (ranks > 1)} × {threads} thread{'s' * (threads > 1)}"
+
+
+def _named(split: Split) -> str:
+    said = f"; its cores lose {split.lost}" if split.lost else ""
+    return f"{split.name} ({duration(split.step_s, 4)}{said})"
+
+
+NOT_OF_THIS_MACHINE = "These are not figures of this machine"
+_UNLIKE = ("id", "label", "series", "base", "inject", "jitter")
+
+
+def injection_warning(point: Point) -> str:
+    """Say that a case is not a healthy one."""
+    delay = point.injected.removeprefix("injected ")
+    return f"Delay injection: {delay}. {NOT_OF_THIS_MACHINE}, but of one with that fault."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayCost:
+    """What injected delays cost a step, beside the same case without them: means over all steps."""
+
+    case: str
+    injected: str  # in words
+    step_s: float
+    healthy_s: float
+    change: Estimate  # relative; with an interval where every step is delayed
+    injected_s: float | None  # a step, into the rank that got most
+    passed_on: float | None  # what the step is longer by, over that
+
+
+def delay_costs(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) -> Iterator[DelayCost]:
+    """Yield the cost of every case with injected delays that was measured without them too."""
+    found = {point.case: point for point in points if point.case in times}
+    if not any(point.injected for point in found.values()):
+        return
+    healthy = {_work(run.planned[case]): case for case, point in found.items() if not point.injected}
+    injected_s = _injected_s(run)
+    for case, point in found.items():
+        twin = healthy.get(_work(run.planned[case])) if point.injected else None
+        if twin is not None:
+            every = int(run.planned[case].get("inject", {}).get("every", 1))
+            yield _cost(point, times[case], times[twin], injected_s.get(case), often=every == 1)
+
+
+def _cost(
+    point: Point, delayed: Sample, healthy: Sample, injected_s: float | None, *, often: bool
+) -> DelayCost:
+    extra_s, known = delayed.mean - healthy.mean, ratio(delayed, healthy)
+    bounds = (known.low - 1, known.high - 1) if often and known.low and known.high else (None, None)
+    return DelayCost(
+        case=point.case,
+        injected=point.injected.removeprefix("injected "),
+        step_s=delayed.mean,
+        healthy_s=healthy.mean,
+        change=Estimate(value=extra_s / healthy.mean, low=bounds[0], high=bounds[1]),
+        injected_s=injected_s,
+        passed_on=extra_s / injected_s if injected_s else None,
+    )
+
+
+def delay_cost(cost: DelayCost) -> str:
+    """Say what injected delays cost."""
+    change = f"{cost.change.value:+.1%}"
+    if cost.change.low is not None and cost.change.high is not None:
+        change += f", 95% interval {cost.change.low:+.1%} to {cost.change.high:+.1%}"
+    shown = (
+        f", which is {percent(cost.passed_on)} of the delay of {duration(cost.injected_s, 4)} "
+        "per step of the slowest rank"
+        if cost.injected_s and cost.passed_on is not None
+        else ""
+    )
+    return (
+        f"With {cost.injected}, a mean step takes {duration(cost.step_s, 4)} "
+        f"instead of {duration(cost.healthy_s, 4)} ({change}){shown}."
+    )
+
+
+def _work(planned: Mapping[str, Any]) -> str:
+    """Return what a case has in common with the same case without delays."""
+    return json.dumps({name: planned[name] for name in planned if name not in _UNLIKE}, sort_keys=True)
+
+
+def _injected_s(run: Run) -> dict[str, float]:
+    """Return, by case, the delay injected per step into the rank that got most: the mean over steps."""
+    means = run.ends.dropna(subset="injected_s").groupby("case", observed=True)["injected_s"].mean()
+    return {str(case): float(value) for case, value in means.items() if value > 0}

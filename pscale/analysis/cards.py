@@ -1,0 +1,215 @@
+"""A folder of runs, a card each: what was run when, how it went, and its best figure.
+
+A card is kept in the folder of its run and made again when the run has changed, so that a list of many runs
+takes no longer than reading their cards. Figures are those of the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.errors import ResultsError
+from pscale.results.documents import write_json
+from pscale.run_folders import check, run_folders
+from pscale.run_shape import mismatch, trouble_of
+
+CARD = "card.json"
+_VERSION = 3
+_COLUMNS = (
+    *("case", "repeat", "status", "label", "series", "base", "scaling", "ranks", "threads", "batch"),
+    *("step_s", "model_flops", "started_unix_s"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One run. `trouble` says what is wrong with its folder; all else is then as far as it is known."""
+
+    run: str
+    path: str
+    suite: str
+    title: str
+    begun_unix_s: float | None
+    cases: int
+    cases_ok: int  # with a launch that ended well
+    launches: int  # that ended
+    failed: int  # of them
+    pending: int  # planned, and without a row
+    ranks: int  # of the largest case that ended well
+    metric: str  # of the best figure: efficiency samples_per_s, or empty
+    value: float | None
+    low: float | None  # the bounds of its interval
+    high: float | None
+    answer: str  # to what the suite expects of it: holds, undecided, falls short, or empty
+    at: str  # the case that it is of
+    host: str
+    trouble: str = ""
+
+
+def cards(root: Path, suite: str | None = None) -> list[Card]:
+    """Return the runs in `root`, of one suite or of all, those begun last first."""
+    found = [card(folder) for folder in run_folders(root) if suite in (None, folder.parent.name)]
+    return sorted(found, key=lambda one: (one.begun_unix_s or 0.0, one.run), reverse=True)
+
+
+def card(folder: Path) -> Card:
+    """Return the card of a run, as it is kept if the run has not changed since."""
+    stamp = _stamp(folder)
+    kept = _kept(folder, stamp)
+    if kept is not None:
+        return kept
+    made = _made(folder)
+    with suppress(OSError):  # a folder that may only be read
+        write_json(folder / CARD, {"version": _VERSION, "stamp": stamp, **asdict(made)})
+    return made
+
+
+def _stamp(folder: Path) -> list[int]:
+    """Return what changes when a run does: launches add files to its data."""
+    times = []
+    for path in (folder / "run.json", folder / "data"):
+        try:
+            times.append(path.stat().st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return times
+
+
+def _kept(folder: Path, stamp: Sequence[int]) -> Card | None:
+    file = folder / CARD
+    if file.is_symlink() or not file.is_file():
+        return None
+    try:
+        document = json.loads(file.read_bytes())
+        if document["version"] != _VERSION or document["stamp"] != stamp:
+            return None
+        known = {field.name: document[field.name] for field in fields(Card)}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if mismatch(Card, known):
+        return None
+    return Card(**(known | {"path": str(folder)}))  # the folder may have been moved
+
+
+def _made(folder: Path) -> Card:
+    from pscale.results.store import Damaged, read_table  # noqa: PLC0415 - cards that are kept need no Arrow
+
+    damaged: list[Damaged] = []
+    try:
+        check(folder)
+        document = json.loads((folder / "run.json").read_bytes())
+        if trouble_of(document):
+            return _unreadable(folder, "run.json is damaged")
+        planned = {case["id"]: case for case in document["cases"]}
+        rows = read_table(folder / "data", "cases", _COLUMNS, damaged).to_pylist()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ResultsError) as error:
+        return _unreadable(folder, str(error) if isinstance(error, ResultsError) else "run.json is damaged")
+    suite, provenance = document.get("suite", {}), document.get("provenance", {})
+    good = [row for row in rows if row["status"] == "ok"]
+    begun = [row["started_unix_s"] for row in rows if row["started_unix_s"]]
+    repeats = document.get("repeats") or 1
+    metric, best, at = _best(good, planned)
+    return Card(
+        run=str(document.get("run") or folder.name),
+        path=str(folder),
+        suite=str(suite.get("name", "")),
+        title=str(suite.get("title", "")),
+        begun_unix_s=min(begun) if begun else (folder / "run.json").stat().st_mtime,
+        cases=len(planned),
+        cases_ok=len({row["case"] for row in good}),
+        launches=len(rows),
+        failed=sum(row["status"] not in ("ok", "skipped") for row in rows),
+        pending=len({(case, repeat) for case in planned for repeat in range(repeats)} - _keys(rows)),
+        ranks=max((row["ranks"] or 0 for row in good), default=0),
+        metric=metric,
+        value=best.value if best else None,
+        low=best.low if best else None,
+        high=best.high if best else None,
+        answer=_answer(document, best, at) if best and metric == "efficiency" else "",
+        at=planned.get(at, {}).get("label") or at,
+        host=str(provenance.get("machine", {}).get("host", "")),
+        trouble=f"{len(damaged)} parts cannot be read" if damaged else "",
+    )
+
+
+def _unreadable(folder: Path, why: str) -> Card:
+    counts = dict.fromkeys(("cases", "cases_ok", "launches", "failed", "pending", "ranks"), 0)
+    known: dict[str, Any] = counts | dict.fromkeys(("suite", "title", "metric", "at", "host", "answer"), "")
+    known |= dict.fromkeys(("value", "low", "high"))
+    begun = _stamp(folder)[0] * 1e-9
+    return Card(run=folder.name, path=str(folder), begun_unix_s=begun, trouble=why, **known)
+
+
+def _keys(rows: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
+    return {(row["case"], row["repeat"]) for row in rows}
+
+
+def _answer(document: Mapping[str, Any], found: Estimate, case: str) -> str:
+    """Return what the expectations of a run say to the efficiency of a case, the worst first."""
+    from pscale.analysis.expect import judged  # noqa: PLC0415 - cards that are kept need no pandas
+
+    asked = [entry for entry in document.get("expect") or [] if entry.get("metric") == "efficiency"]
+    about = [entry for entry in asked if entry.get("cases") is None or case in entry["cases"]]
+    answers = {judged(entry, found) for entry in about}
+    return next((answer for answer in ("falls short", "undecided", "holds") if answer in answers), "")
+
+
+def _best(rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]) -> tuple[str, Estimate | None, str]:
+    """Return metric, value and case of the figure to show: the best efficiency at the largest size.
+
+    Without an efficiency it is the largest throughput.
+    """
+    by_case: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["step_s"] and row["step_s"] > 0:
+            by_case.setdefault(row["case"], []).append(row)
+    found = [_Case(own, planned.get(case, {})) for case, own in by_case.items()]
+    efficiencies = list(_efficiencies(found))
+    if efficiencies:
+        _, value, case = max(efficiencies, key=lambda one: (one[0], one[1].value))
+        return "efficiency", value, case.id
+    rates = [(case.batch / case.times.value, case.id) for case in found if case.batch]
+    if not rates:
+        return "", None, ""
+    rate, at = max(rates)
+    return "samples_per_s", Estimate(value=rate), at
+
+
+class _Case:
+    """What the launches of a case say."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]):
+        first = rows[0]
+        self.id, self.series, self.scaling = (first[name] or "" for name in ("case", "series", "scaling"))
+        self.base = bool(planned.get("base", first["base"]))
+        self.cores = (first["ranks"] or 1) * (first["threads"] or 1)
+        self.batch = first["batch"] or 0
+        self.times = Sample(
+            medians=tuple(row["step_s"] for row in rows), repeats=tuple(row["repeat"] for row in rows)
+        )
+        self.flops = median(row["model_flops"] or 0.0 for row in rows)
+
+
+def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case]]:
+    """Yield cores, efficiency and case of all that have a base other than themselves."""
+    series: dict[str, list[_Case]] = {}
+    for case in cases:
+        if case.scaling != "throughput":
+            series.setdefault(case.series, []).append(case)
+    for members in series.values():
+        named = [case for case in members if case.base]
+        base = min(named or members, key=lambda case: case.cores)
+        for case in members:
+            if case is not base:
+                work = 1.0
+                if case.scaling != "strong":
+                    work = case.flops / base.flops if case.flops and base.flops else case.cores / base.cores
+                factor = work * base.cores / case.cores
+                yield case.cores, ratio(base.times, case.times, factor), case

@@ -1,0 +1,214 @@
+"""Interference with the ranks of a case: other work, the hypervisor, heat, limits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from pscale.analysis.scaling import Point
+from pscale.analysis.threads import ThreadTime
+from pscale.analysis.wording import percent
+
+NOTICED = 0.01  # of the cores' time
+GRAVE = 0.05  # of the cores' time: figures are then not the program's
+BUSY = 0.75  # of the cores that the threads of a rank are to use
+_SAID = {  # shares of `Interference`, the cause before its effect
+    "others": "Other processes took {} of these cores",
+    "steal": "The hypervisor took {} of the time of these cores",
+    "limit": "A limit on CPU time held the ranks back for {} of the time",
+    "off_core": "The ranks had no core for {} of the time that they asked for",
+}
+_STEAL = 0.01  # of the time of the CPUs
+_SWITCHES_PER_S = 20.0  # of one rank
+_OTHERS = 0.10  # cores' worth of other work on the CPUs of the ranks
+_LOAD = 1.25  # over the cores that the run has used
+_CLOCK_SPREAD = 0.10  # of the median
+_QUOTA = 0.01  # of the wall
+_LAUNCH = ["repeat", "host"]
+
+_WARNINGS = (  # kind, and observation that is above a limit; the text names observations
+    (
+        ("steal", "steal", _STEAL),
+        "The hypervisor took {steal:.0%} of the time of a rank's CPUs. "
+        "Use a dedicated machine, or more repeats.",
+    ),
+    (
+        ("quota", "quota", _QUOTA),
+        "The control group's limit on CPU time held the ranks back for {quota:.0%} of the time. "
+        "Raise the limit, or use fewer ranks and threads.",
+    ),
+    (
+        ("switches", "switches_per_s", _SWITCHES_PER_S),
+        "A rank was forced off its core {switches_per_s:.0f} times a second: something else runs there. "
+        "Stop it{bind}, or leave a core free.",
+    ),
+    (
+        ("others", "others", _OTHERS),
+        "Other processes used {others:.2g} cores' worth of the CPUs that the ranks run on. "
+        "Free the machine of other work.",
+    ),
+    (
+        ("load", "overload", 0.0),
+        "The host's load was {load:.3g}, while the run uses {cores} cores at most: "
+        "other work ran or waited beside it. Free the machine.",
+    ),
+    (
+        ("throttled", "throttles", 0.0),
+        "Heat or power slowed the processor down {throttles:.0f} times in {wall_s:.3g} s of steps. "
+        "Cool it, limit its clock, or use fewer cores.",
+    ),
+    (
+        ("frequency", "clock_spread", _CLOCK_SPREAD),
+        "The processor's clock was between {slowest_ghz:.2f} and {fastest_ghz:.2f} GHz "
+        "(governor: {governors}). Use the governor `performance`, or fix the clock.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interference:
+    """What others took from the cores of a case: shares of the time of as many cores as it asks for."""
+
+    case: str
+    others: float  # other processes, beyond what free cores have room for
+    steal: float  # the hypervisor
+    limit: float  # the control group's limit on CPU time
+    off_core: float  # ranks off their cores while they computed, or several threads on one core
+
+    @property
+    def largest(self) -> str:
+        """Which of the shares is said first: the largest, but of an effect its cause if that is known."""
+        causes = max(("others", "steal", "limit"), key=lambda name: float(getattr(self, name)))
+        known = getattr(self, causes) >= max(NOTICED, self.off_core / 2)
+        return causes if known else "off_core"
+
+    @property
+    def share(self) -> float:
+        """The share that is said first."""
+        return float(getattr(self, self.largest))
+
+    @property
+    def sentence(self) -> str:
+        """What was taken, with its share."""
+        return _SAID[self.largest].format(percent(self.share))
+
+    def explains(self, loss: float) -> bool:
+        """Tell whether it may be what a loss of a step comes from, or spoils all figures."""
+        return self.share >= min(GRAVE, max(NOTICED, loss / 2))
+
+
+def interferences(
+    observed: Mapping[str, Mapping[str, Any]], points: Iterable[Point], threads: Iterable[ThreadTime]
+) -> dict[str, Interference]:
+    """Return, by case, what was taken from its cores; `observed` is that of `observations`."""
+    off_core = {time.case: time.off_core for time in threads}
+    return {
+        point.case: _interference(observed[point.case], point, off_core.get(point.case, 0.0))
+        for point in points
+        if point.case in observed and point.launches
+    }
+
+
+def _interference(seen: Mapping[str, Any], point: Point, off_core: float) -> Interference:
+    cpus = len(seen["cpus"])
+    missing = 1 - seen["gemm_cores"] / point.threads
+    if 0 < cpus < point.cores:  # ranks that share cores take them from each other
+        off_core = missing = 0.0
+    shares = {
+        "others": (seen["others"] - max(0, cpus - point.cores)) / point.cores if cpus else 0.0,
+        "steal": seen["steal"],
+        "limit": seen["quota"],
+        "off_core": max(off_core, missing) if missing > 1 - BUSY else off_core,
+    }
+    known = {name: min(1.0, share) if share > 0 else 0.0 for name, share in shares.items()}
+    return Interference(case=point.case, **known)
+
+
+def observations(ranks: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
+    """Return, by case, what its ranks observed of their machine; NaN where nothing is known.
+
+    `cpus` are the pairs of host and CPU that the ranks may run on, `threads` the numbers of threads that BLAS
+    had, and `others` how many cores other processes kept busy; rates are those of the worst rank.
+    """
+    if ranks.empty:
+        return {}
+    cases = ranks["case"].astype(str).rename("case")
+    cpus = {text: max(1, len(cpus_in(text))) for text in ranks["cpus"].dropna().unique()}
+    of_rank = ranks[["load_average", "gemm_cores", "unaccounted_s", "wall_s"]].assign(
+        steal=ranks["steal_s"] / ranks["wall_s"] / ranks["cpus"].astype(object).map(cpus).fillna(1),
+        switches_per_s=ranks["involuntary_context_switches"] / ranks["wall_s"],
+        ghz=ranks["clock_mhz"] / 1000,
+        **ranks[["cgroup_throttled_s", "thermal_throttles"]],
+    )
+    groups = of_rank.groupby(cases)
+    found = groups[["wall_s", "cgroup_throttled_s", "thermal_throttles", "unaccounted_s"]].sum()
+    found = found.rename(columns={"thermal_throttles": "throttles"}).assign(
+        quota=found["cgroup_throttled_s"] / found["wall_s"],
+        unaccounted=found["unaccounted_s"] / found["wall_s"],
+        gemm_cores=groups["gemm_cores"].median(),
+        load=groups["load_average"].max(),
+        slowest_ghz=groups["ghz"].min(),
+        fastest_ghz=groups["ghz"].max(),
+        others=_others(ranks, cases),
+        **groups[["steal", "switches_per_s"]].max(),
+    )
+    found["clock_spread"] = (found["fastest_ghz"] - found["slowest_ghz"]) / groups["ghz"].median()
+    seen: dict[str, Any] = {str(case): row for case, row in found.to_dict("index").items()}
+    places, threads, governors = (
+        _distinct(ranks, cases, columns) for columns in (["host", "cpus"], ["threads"], ["governor"])
+    )
+    for case, row in seen.items():
+        row["cpus"] = {(host, cpu) for host, text in places[case] for cpu in cpus_in(text)}
+        row["threads"] = {int(count) for (count,) in threads[case]}
+        row["governors"] = ", ".join(sorted(str(name) for (name,) in governors[case])) or "unknown"
+    return seen
+
+
+def interference(seen: Mapping[str, Any], cores: int, *, bound: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of each, from the observations of a case, whose ranks are `bound` to cores or not.
+
+    `cores` are the most that a case of the run used.
+    """
+    if not seen["wall_s"] > 0:
+        return
+    known = dict(seen, cores=cores, overload=seen["load"] - _LOAD * cores - 1)
+    known["bind"] = "" if bound else ", bind ranks to cores"
+    for (kind, name, limit), text in _WARNINGS:
+        if known[name] > limit:
+            yield kind, text.format(**known)
+
+
+def cpus_in(affinity: object) -> set[int]:
+    """Return the numbers in a list of CPUs such as "0-3,8"; none where it is unknown."""
+    if not isinstance(affinity, str) or not affinity:
+        return set()
+    spans = [part.partition("-") for part in affinity.split(",")]
+    return {cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)}
+
+
+def _distinct(ranks: pd.DataFrame, cases: pd.Series[str], columns: list[str]) -> dict[str, list[Any]]:
+    """Return the distinct rows of every case, without those that end in a null."""
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    rows = pd.concat([cases, ranks[columns].astype(object)], axis=1).drop_duplicates()
+    for case, *row in rows[rows[columns[-1]].notna()].itertuples(index=False):
+        found[case].append(row)
+    return found
+
+
+def _others(ranks: pd.DataFrame, cases: pd.Series[str]) -> pd.Series[float]:
+    """Return, by case, how many cores other processes kept busy on the CPUs of its ranks, over its launches.
+
+    Ranks that may run on the same CPUs have the same reading of them, which counts once.
+    """
+    keys = [cases, *(ranks[name] for name in _LAUNCH)]
+    sets = ranks.groupby([*keys, ranks["cpus"]], observed=True)[["busy_s", "wall_s"]].max()
+    hosts = ranks.groupby(keys, observed=True).agg(own_s=("cpu_s", "sum"), wall_s=("wall_s", "max"))
+    levels = ["case", *_LAUNCH]
+    busy_s = sets["busy_s"].groupby(level=levels, observed=True).sum(min_count=1)
+    spent = hosts.assign(busy_s=busy_s).dropna().groupby(level="case").sum()
+    found: pd.Series[float] = (spent["busy_s"] - spent["own_s"]) / spent["wall_s"]
+    return found

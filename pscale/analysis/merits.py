@@ -1,0 +1,104 @@
+"""Figures of merit of workloads over their launches, and what the step of a workload is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pscale.analysis.frames import Run, is_program
+from pscale.analysis.stats import Estimate, Sample
+from pscale.config import Workload, from_dict
+from pscale.config.program import WALL, WATCH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merit:
+    """A figure of merit of one case, over the launches that ended well."""
+
+    case: str
+    figure: str
+    value: Estimate  # in `unit`
+    unit: str
+    better: str  # lower, higher or empty
+    launches: int
+
+
+def merits(run: Run) -> tuple[Merit, ...]:
+    """Return every figure of every case, in the order of the suite."""
+    found = run.figures.astype({"figure": str, "unit": str}).groupby(["case", "figure"], observed=True)
+    known = {
+        (str(case), str(figure)): Merit(
+            case=str(case),
+            figure=str(figure),
+            value=_over_launches(tuple(rows["value"])),
+            unit=rows["unit"].iloc[0],
+            better=_better(rows["better"].iloc[0]),
+            launches=len(rows),
+        )
+        for (case, figure), rows in found
+    }
+    named = {case: workload.figures for case, workload in workloads(run).items()}
+    order = [(case, figure) for case, figures in named.items() for figure in figures]
+    return tuple(known[key] for key in dict.fromkeys([*order, *known]) if key in known)
+
+
+def _over_launches(values: tuple[float, ...]) -> Estimate:
+    """Return the figure of a case: one that is the same in all launches stays so to the last digit."""
+    if len(set(values)) > 1:
+        return Sample(medians=values).estimate
+    bound = values[0] if len(values) > 1 else None
+    return Estimate(value=values[0], low=bound, high=bound)
+
+
+def _better(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def workloads(run: Run) -> dict[str, Workload]:
+    """Return the workloads of the cases that have one."""
+    return {
+        case: from_dict(Workload, planned["workload"])
+        for case, planned in run.planned.items()
+        if is_program(planned)
+    }
+
+
+def figure_names(run: Run) -> Iterator[str]:
+    """Yield the names of all figures that workloads of a run have."""
+    yield from (name for workload in workloads(run).values() for name in workload.figures)
+
+
+def notes(run: Run) -> Iterator[str]:
+    """Say what the steps of workloads are, and what their records say of themselves."""
+    found = workloads(run)
+    for times in dict.fromkeys(workload.times for workload in found.values()):
+        own = [workload for workload in found.values() if workload.times == times]
+        watched = any(workload.watch for workload in own)
+        yield _of_steps(times, own[0]) + (_BREAKDOWN if watched and times != WATCH else "")
+    yield from _of_records(run)
+
+
+_BREAKDOWN = " Where a step goes is that of the steps that were found in its calls."
+
+
+def _of_steps(times: str, workload: Workload) -> str:
+    if times == WALL:
+        return "A step is the whole launch, from the start of the launcher to its end."
+    if times == WATCH:
+        return "A step is one of those that were found in the calls of the program."
+    figure = workload.figures[times]
+    where = f"{figure.path} in {figure.json}" if figure.json else f"/{figure.regex}/ in its output"
+    return f"A step is the figure {times} of the program: {where}, in {figure.unit}."
+
+
+def _of_records(run: Run) -> Iterator[str]:
+    """Yield what the recorder of the first launch of each case says; what all say, once."""
+    good = run.cases[(run.cases["status"] == "ok") & run.cases["provenance"].notna()].drop_duplicates("case")
+    said: dict[str, list[str]] = {}
+    for label, text in zip(good["label"], good["provenance"], strict=True):
+        record: Mapping[str, list[str]] = json.loads(text)
+        for sentence in record.get("watch", ()):
+            said.setdefault(sentence, []).append(label)
+    for sentence, labels in said.items():
+        yield sentence if len(labels) == len(good) else f"{', '.join(labels)}: {sentence}"

@@ -1,0 +1,85 @@
+"""One line a series: how efficient its largest case is, whether that is enough, and what is lost to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pscale.analysis.lost_time import LOSSES, LostTime
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate
+from pscale.analysis.verdict import Verdict, size
+from pscale.analysis.wording import duration, percent, rate
+
+_TOLD = 0.005  # of a step: a smaller loss is not worth a word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The largest case of a series in one line, in the numbers of the tables; None: not measured."""
+
+    suite: str
+    series: str  # empty where the suite has one
+    size: str  # such as "2 ranks"; empty: nothing was measured
+    step_s: Estimate | None
+    samples_per_s: Estimate | None
+    efficiency: Estimate | None  # None without a base of another size
+    answer: Literal["", "holds", "undecided", "falls short"]  # empty: nothing is expected
+    demand: str  # such as "≥ 85.0%"
+    interference: str  # what others took from these cores, where that is instead of a cause
+    lost: tuple[tuple[str, float], ...]  # names of losses and shares of the step, largest first
+
+    @property
+    def figure(self) -> str:
+        """The efficiency with half of its interval; without one the throughput, or the step time."""
+        if self.efficiency is None:
+            if self.samples_per_s is not None:
+                return f"{rate(self.samples_per_s.value)} samples/s"
+            return f"{duration(self.step_s.value, 4)} a step" if self.step_s else "not measured"
+        known = percent(self.efficiency.value)
+        low, high = self.efficiency.low, self.efficiency.high
+        if low is None or high is None:
+            return known
+        return (
+            f"{known} ± {percent((high - low) / 2)}" if self.efficiency.stated else f"{known}, too uncertain"
+        )
+
+    @property
+    def judged(self) -> str:
+        """The answer with what was expected, such as "holds (≥ 85.0%)"; empty where nothing was."""
+        return f"{self.answer} ({self.demand})" if self.demand else self.answer
+
+    @property
+    def causes(self) -> str:
+        """Interference, else the losses in words, such as "load imbalance 1.2%, transfer 2.0%"."""
+        return self.interference or ", ".join(f"{name} {percent(share)}" for name, share in self.lost)
+
+
+def outcomes(
+    suite: str, verdicts: Iterable[Verdict], points: Mapping[str, Point], lost_time: Iterable[LostTime]
+) -> Iterator[Outcome]:
+    """Yield the outcome of every series, given its verdict and the cases by id."""
+    verdicts = list(verdicts)
+    lost = {each.case: each for each in lost_time}
+    for verdict in verdicts:
+        point = points.get(verdict.case)
+        alone = point is None or point.base or point.efficiency is None
+        yield Outcome(
+            suite=suite,
+            series=verdict.series if len(verdicts) > 1 else "",
+            size=size(point) if point else "",
+            step_s=point.step_s if point else None,
+            samples_per_s=point.samples_per_s if point else None,
+            efficiency=None if point is None or alone else point.efficiency,
+            answer=verdict.answer,
+            demand=verdict.demand,
+            interference=verdict.interference.partition(":")[0],
+            lost=() if verdict.interference else _lost(lost.get(verdict.case)),
+        )
+
+
+def _lost(losses: LostTime | None) -> tuple[tuple[str, float], ...]:
+    found = ((words, float(getattr(losses, name))) for name, words in LOSSES.items() if losses)
+    told = ((words, share) for words, share in found if share >= _TOLD)
+    return tuple(sorted(told, key=lambda each: -each[1]))

@@ -1,0 +1,253 @@
+"""Warnings that speak against trusting a number: each a sentence with figures and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pscale.analysis.advice import bound
+from pscale.analysis.answers import injection_warning
+from pscale.analysis.frames import Run, by_case
+from pscale.analysis.interference import BUSY, interference
+from pscale.analysis.loss_scaling import LossScaling
+from pscale.analysis.read import LIMIT, Unclear
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Sample
+from pscale.analysis.stragglers import Straggler, hint, sentence
+from pscale.analysis.wording import duration
+
+DEVIATION = 0.10  # of the mean
+EXTREME = 0.50  # away from the mean
+HALF_WIDTH = 0.05  # of the value
+RECORDING = 1.02
+UNACCOUNTED = 0.01  # of the wall
+REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseWarning:
+    """A warning about one case, or about the run where `case` is empty."""
+
+    kind: str
+    case: str
+    label: str
+    text: str
+
+
+def case_warnings(
+    run: Run,
+    points: Sequence[Point],
+    times: Mapping[str, Sample],
+    observed: Mapping[str, Mapping[str, Any]],
+    *,
+    stragglers: Iterable[Straggler] = (),
+    loss_scaling: Iterable[LossScaling] = (),
+) -> tuple[CaseWarning, ...]:
+    """Return all warnings: those about the whole run first, then case by case.
+
+    `observed` is what ranks saw of their machine, as `observations` returns it.
+    """
+    good = run.cases[run.cases["status"] == "ok"]
+    launched = _suspicious_launches(good)
+    stragglers_of, unclear = by_case(stragglers), by_case(run.unclear)
+    found = [CaseWarning(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
+    without_update = {each.case: each for each in loss_scaling if each.skipped_measured}
+    cores = max((point.cores for point in points if point.launches), default=0)
+    for point in points:
+        if not point.launches:
+            continue
+        case = point.case
+        said = [
+            *_of_purpose(point),
+            *_of_stragglers(stragglers_of.get(case, []), point),
+            *_of_times(times.get(case)),
+        ]
+        said += _of_launches(launched[case]) if case in launched else []
+        said += _of_skipped(without_update[case]) if case in without_update else []
+        said += _of_interval(point, run.document.get("auto"))
+        if seen := observed.get(case):
+            said += _of_ranks(seen, point)
+            said += interference(seen, cores, bound=bound(run.planned.get(case, {})))
+        said += _of_clock(unclear.get(case, []))
+        found += [CaseWarning(kind=kind, case=case, label=point.label, text=text) for kind, text in said]
+    return tuple(found)
+
+
+def _suspicious_launches(good: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the launches of the cases of which `_of_launches` may have something to say."""
+    if good.empty:
+        return {}
+    least = np.array([REPLICAS.get(dtype, REPLICAS["float32"]) for dtype in good["dtype"]])
+    odd = (good["recording_ratio"] > RECORDING) | (good["replica_spread"] > least)
+    odd |= np.array([losses is not None and not np.isfinite(losses).all() for losses in good["losses"]], bool)
+    chosen = good[good["case"].isin(good.loc[odd, "case"])]
+    return {str(case): rows for case, rows in chosen.groupby("case")}
+
+
+def _of_run(run: Run) -> Iterator[tuple[str, str]]:
+    for number, text in enumerate(run.document.get("warnings", ())):
+        yield f"program {number}", text
+    ranks = run.ranks
+    libraries = ranks[["case", "blas", "blas_version", "blas_architecture", "blas_threading"]]
+    by_choice: dict[str, set[str]] = {}
+    for case, *words in libraries.drop_duplicates().astype(object).fillna("?").to_numpy():
+        launch = run.planned.get(str(case), {}).get("launch", {})
+        by_choice.setdefault(launch.get("blas", "auto"), set()).add(" ".join(map(str, words)))
+    for kinds in by_choice.values():
+        if len(kinds) > 1:
+            yield (
+                "blas",
+                f"The launches used {len(kinds)} different BLAS: {'; '.join(sorted(kinds))}. Their times "
+                "are not comparable: run all cases in one environment.",
+            )
+    hosts = ranks[["case", "repeat", "host"]].drop_duplicates()
+    alone = hosts.groupby(["case", "repeat"], observed=True)["host"].transform("size") == 1
+    single = sorted(set(map(str, hosts.loc[alone, "host"])))
+    if len(single) > 1:
+        yield (
+            "hosts",
+            f"Launches on one node ran on different ones ({', '.join(single)}): differences between "
+            "nodes enter the comparison. Pin the suite to one node, or repeat each case on all of them.",
+        )
+
+
+def _of_purpose(point: Point) -> Iterator[tuple[str, str]]:
+    if point.injected:
+        yield "injected", injection_warning(point)
+
+
+def _of_stragglers(stragglers: Iterable[Straggler], point: Point) -> Iterator[tuple[str, str]]:
+    for rank in stragglers:
+        yield "straggler", f"{sentence(rank)}. {'That was injected.' if point.injected else hint(rank)}"
+
+
+def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:
+    if sample is None or not sample.steps or not sample.mean > 0:
+        return
+    if sample.deviation >= DEVIATION * sample.mean:
+        yield (
+            "deviation",
+            f"Step times scatter: standard deviation {sample.deviation / sample.mean:.0%} of the mean over "
+            f"{sample.steps} steps. Free the machine of other work, or take more steps and repeats.",
+        )
+    extreme = max(sample.slowest - sample.mean, sample.mean - sample.fastest)
+    if extreme >= EXTREME * sample.mean:
+        yield (
+            "extreme",
+            f"Single steps are far off: fastest {duration(sample.fastest)}, "
+            f"slowest {duration(sample.slowest)}, mean {duration(sample.mean)}. "
+            "Look at the heat map for the rank that was late.",
+        )
+    if sample.unsteady > sample.launches / 2:
+        yield (
+            "unsteady",
+            f"Steps were still getting faster or slower in the second half of {sample.unsteady} of "
+            f"{sample.launches} launches. Raise `train.warmup`, or take more `train.steps`.",
+        )
+
+
+def _of_interval(point: Point, auto: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Say which figure is known too vaguely: with `repeat: auto` an efficiency, if there is one."""
+    compared = auto is not None and point.efficiency is not None
+    if compared and point.base:  # no figure of its own: how vague it is, its ratios say
+        return
+    name, figure = ("efficiency", point.efficiency) if compared else ("step time", point.step_s)
+    width = figure.half_width if figure else None
+    if figure is None or width is None or width <= (auto["precision"] if auto else HALF_WIDTH):
+        return
+    launches = f"from {point.launches} launches"
+    known = f"The {name} is known to ±{100 * width:.2g}% only, {launches}"
+    if figure.stated is None:
+        known = f"The {name} is known worse than to a factor of two, {launches}, which differ too much"
+    if auto is None:
+        yield "interval", f"{known}. Raise `repeat`, or use `--budget 3m`."
+    elif auto.get("budget_s") is None and point.launches + point.failed < auto["most"]:
+        yield "interval", f"{known}, and more are to come: the run is not finished. Start it again to go on."
+    else:
+        asked = f"where ±{100 * auto['precision']:.2g}% were asked for"
+        spent = "`max_repeats` was reached" if auto.get("budget_s") is None else "the budget was spent"
+        yield (
+            "interval",
+            f"{known}, {asked}: {spent}. Free the machine of other work, or allow more: `--budget`, "
+            "`max_repeats`.",
+        )
+
+
+def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    ratio, call_s, step_s = (
+        rows[name].median() for name in ("recording_ratio", "recording_call_s", "step_s")
+    )
+    if ratio > RECORDING:
+        remedy = (
+            f"Recording a call costs {call_s * 1e6:.2g} µs, so this is noise: repeat on a quiet machine."
+            if 1000 * call_s < 0.01 * step_s
+            else "Use larger batches, so that calls are rarer, and trust ratios of phases more than times."
+        )
+        yield "recording", f"Steps with recording on take {ratio - 1:.1%} longer than without. {remedy}"
+    spread, dtype = rows["replica_spread"].max(), str(rows["dtype"].iloc[0])
+    if spread > REPLICAS.get(dtype, REPLICAS["float32"]):
+        yield (
+            "replicas",
+            f"Replicas differ by {spread:.1e} (relative) at the end, more than rounding in {dtype} explains: "
+            "their weights have drifted apart. Check the MPI library with `reduction: all-reduce`.",
+        )
+    for losses in rows["losses"].dropna():
+        bad = [step for step, loss in enumerate(losses) if not math.isfinite(loss)]
+        if bad:
+            yield (
+                "loss",
+                f"The loss is not finite from step {bad[0]} of {len(losses)} on. "
+                "Lower `train.lr`, or clip gradients.",
+            )
+            break
+
+
+def _of_skipped(course: LossScaling) -> Iterator[tuple[str, str]]:
+    yield (
+        "skipped",
+        f"{course.words}: gradients overflowed, in {course.skipped_measured} of the measured steps too, "
+        "which are shorter without an update. Raise `train.warmup`, or lower `precision.initial_scale`.",
+    )
+
+
+def _of_ranks(seen: Mapping[str, Any], point: Point) -> Iterator[tuple[str, str]]:
+    cpus, busy = seen["cpus"], seen["gemm_cores"]
+    if cpus and len(cpus) < point.cores:
+        yield (
+            "oversubscribed",
+            f"{point.ranks} ranks of {point.threads} threads share {len(cpus)} CPUs: times and efficiencies "
+            "say nothing about the machine. Use it to try plans out, not to compare them.",
+        )
+    if got := sorted(seen["threads"] - {point.threads}):
+        yield (
+            "threads",
+            f"BLAS ran with {', '.join(map(str, got))} threads where {point.threads} were asked for. "
+            "`pscale doctor` says what holds it.",
+        )
+    if point.threads > 1 and busy < BUSY * point.threads:
+        yield (
+            "idle",
+            f"Multiplying matrices, the {point.threads} threads of a rank kept {busy:.1f} cores busy: some "
+            "shared a core with each other or with other work. Free the machine; `pscale doctor` tells "
+            "whether threads help here, and docs/blas.md how to bind them.",
+        )
+    if seen["unaccounted"] > UNACCOUNTED:
+        yield (
+            "unaccounted",
+            f"{seen['unaccounted']:.1%} of the steps belongs to no phase: the breakdown misses that much.",
+        )
+
+
+def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
+    for call in unclear:
+        yield (
+            "clock",
+            f"An {call.verb.replace('_', '-')} on {call.axis} waits {duration(call.wait_s)} on average, "
+            f"known to {duration(call.bound_s)} by the clocks of the nodes. That is over {LIMIT:.0%} of "
+            "it, so wait and transfer of these calls are shown as one.",
+        )

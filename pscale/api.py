@@ -1,0 +1,285 @@
+"""pscale from Python: run a suite, load runs, and have what a report says as data frames and figures.
+
+Units are in the names of columns: `_s` seconds, `bytes`, `flops`; shares and efficiencies are fractions.
+`_low` and `_high` are the bounds of 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+import io
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pscale.analysis import frames
+from pscale.analysis.frames import Run
+from pscale.analysis.overlay import overlay
+from pscale.analysis.summary import Summary, summarise
+from pscale.errors import PscaleError, ResultsError
+from pscale.report import publish
+from pscale.report.exports import data_tables
+from pscale.report.figure_style import STYLES
+from pscale.report.topics import TOPICS
+from pscale.report.topics.cases import every_case
+from pscale.run_folders import newest
+from pscale.shipped import suite_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Place = str | PathLike[str]
+_FIGURES = {topic.figure.name: topic.figure for topic in TOPICS if topic.figure}
+
+
+def load(*runs: Place, reports: Place = "reports") -> Results:
+    """Load a run: its folder, or a folder of runs of which the newest is taken; by default `reports`.
+
+    Several are loaded as one, as `pscale report A B` does: the column `run` names them. Raises
+    ResultsError where there is no run, or one of a newer pscale.
+    """
+    found = [frames.load(_folder(Path(run))) for run in runs or (reports,)]
+    if len(found) == 1:
+        return Results(found[0])
+    name = "+".join(dict.fromkeys(run.path.resolve().name for run in found))
+    return Results(overlay(found, Path(reports) / "overlays" / name))
+
+
+def run(
+    suite: Place | Mapping[str, Any],
+    *,
+    set: Mapping[str, Any] | None = None,
+    only: str | None = None,
+    site: str | None = None,
+    reports: Place = "reports",
+    new: bool = False,
+    quiet: bool = False,
+) -> Results:
+    """Measure a suite, as `pscale run` does, and load the run: a shipped one by name, a file or a dictionary.
+
+    `set` overrides fields, `{"model.width": 512}`; `only` is a condition that cases have to meet, and `site`
+    a profile of sites.yaml. An unfinished run of the same suite under `reports` is continued, unless `new`.
+    Progress goes to standard error, unless `quiet`. Cases that fail are rows of `cases` with their reason;
+    what keeps the suite from starting raises PscaleError. After Ctrl-C the same call continues.
+    """
+    from pscale.cli.console import new_console  # noqa: PLC0415 - loading a run needs none of these
+    from pscale.cli.prepare import SuiteOptions  # noqa: PLC0415
+    from pscale.cli.run import RunOptions, measure  # noqa: PLC0415
+
+    overrides = [f"{name}={_yaml(value)}" for name, value in (set or {}).items()]
+    console = new_console(stderr=True)
+    console.quiet = quiet
+    with _file_of(suite) as path:
+        options = SuiteOptions(
+            overrides=overrides,
+            only=only,
+            site=site,
+            folder=Path.cwd() if isinstance(suite, Mapping) else None,
+        )
+        return Results(
+            frames.load(measure(path, options, RunOptions(reports=Path(reports), new=new), console))
+        )
+
+
+class Results:
+    """The results of a run. Data frames are read when asked for, and kept."""
+
+    def __init__(self, source: Run):
+        self._run = source
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._run.path
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Everything that a report says, as objects; the methods of this class have most of it as frames."""
+        return summarise(self._run)
+
+    @property
+    def headline(self) -> str:
+        """The first sentences of the report, a line for each series or question."""
+        said = [(line.topic, line.text) for line in self.summary.headlines]
+        return "\n".join(f"{topic}: {text}" if topic else text for topic, text in said)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned launch has ended and every case ran well."""
+        return self.summary.complete and not self._run.pending
+
+    @cached_property
+    def cases(self) -> pd.DataFrame:
+        """One row a case: status, settings that vary, degrees of the plan, step time, efficiency, rates."""
+        return self.table("cases")
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row a launch, rank, measured step and phase of the launches that ended well; all are read.
+
+        `wall_s` of a phase is compute + transfer + wait + wait_or_transfer + copy + offload; `hidden_s` is
+        beside them. `end_s` counts from the start of the first measured step. Per rank, not summed.
+        """
+        return self._rows(frames.steps)
+
+    @cached_property
+    def calls(self) -> pd.DataFrame:
+        """One row a launch, rank, step, phase, axis and verb: `count` of calls, `bytes`, times in seconds."""
+        return self._rows(frames.calls)
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """One row a launch and rank: host, CPUs, BLAS, memory, and what else ran on its cores."""
+        return self._labelled(self._run.ranks)
+
+    def efficiency(self) -> pd.DataFrame:
+        """Return a row a case: step time, speed-up and efficiency with intervals, and the tree of factors."""
+        trees = self.table("efficiency")
+        names = [name for name in trees if name in ("case", "phase") or name not in self.cases]
+        own = ["case", "label", "series", "ranks", "threads", "base"]
+        bounded = [f"{name}{end}" for name in ("step_s", "speedup", "efficiency") for end in _ENDS]
+        whole = trees.loc[trees["phase"] == "", names].drop(columns="phase")
+        return self.cases[own + bounded].merge(whole, on="case", how="left")
+
+    def breakdown(self) -> pd.DataFrame:
+        """Return a row a case and phase: seconds per step by kind of time, mean over ranks, steps, launches.
+
+        `share` is that of the phase in the step, all kinds that add up to it together.
+        """
+        times = self.table("phases")
+        inside = [time.inside_s / time.step_s if time.step_s else 0.0 for time in self.summary.phases]
+        return times.assign(share=inside)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of all tables that have rows: those of `pscale report --format csv`."""
+        return tuple(name for name, table in self._tables.items() if table.rows)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table of the report as a frame; raises ResultsError for a name that is none."""
+        if name not in self._tables:
+            raise ResultsError(f"there is no table {name!r}{_meant(name, self._tables)}")
+        names, rows = self._tables[name].tidy()
+        found = pd.DataFrame(rows, columns=names)
+        return found.astype({each: "float64" for each in names if found[each].isna().all()})
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the report: `run.plot.scaling()`."""
+        return Plots(self)
+
+    def report(self) -> Path:
+        """Write report.html, report.md and figures/ into the run's folder; return the page."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return publish.write_all(self.summary, self.path)[0]
+
+    def __repr__(self) -> str:
+        return f"<pscale run {str(self.path)!r}: {len(self.cases)} cases, {self.summary.launches} launches>"
+
+    def _repr_html_(self) -> str:
+        """Return title, headline and cases for a notebook."""
+        table = every_case(self.summary, "Cases").narrow().for_people()
+        said = "".join(f"<p>{html.escape(line)}</p>" for line in self.headline.splitlines())
+        cells = pd.DataFrame([texts for _, texts in table.texts()], columns=[c.name for c in table.columns])
+        return f"<h4>{html.escape(self.summary.title)}</h4>{said}{cells.to_html(index=False, border=0)}"
+
+    @cached_property
+    def _tables(self) -> Mapping[str, Any]:
+        return data_tables(self.summary)
+
+    def _rows(self, read: Callable[[Run, str], pd.DataFrame]) -> pd.DataFrame:
+        cases = [point.case for point in self.summary.points if point.launches]
+        if not cases:
+            raise ResultsError(f"{self.path}: no launch ended well; `cases` has the reasons")
+        found = pd.concat([read(self._run, case).astype({"case": str}) for case in cases], ignore_index=True)
+        return self._labelled(found)
+
+    def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
+        names = rows["case"].astype(str)
+        found = rows.assign(case=names.astype("category"))
+        found.insert(1, "label", names.map(dict(self.summary.labels)).astype("category"))
+        return found.reset_index(drop=True)
+
+
+_ENDS = ("", "_low", "_high")
+
+
+class Plots:
+    """The figures of a report, each drawn by the method of its name; `dir()` lists them."""
+
+    def __init__(self, results: Results):
+        self._results = results
+
+    def __dir__(self) -> list[str]:
+        return [*_FIGURES]
+
+    def __getattr__(self, name: str) -> Callable[..., Figure]:
+        if name not in _FIGURES:
+            raise AttributeError(f"there is no figure {name!r}{_meant(name, _FIGURES)}")
+        return partial(self._draw, name)
+
+    def _draw(self, name: str, style: str = "screen") -> Figure:
+        """Draw a figure; `style` is that of `pscale report --style`. ResultsError where it has nothing."""
+        if style not in STYLES:
+            raise ResultsError(f"there is no style {style!r}{_meant(style, STYLES)}")
+        drawing = publish.figures().drawing
+        with drawing.styled(STYLES[style]):
+            figure = _FIGURES[name].draw(self._results.summary)
+        if figure is None:
+            raise ResultsError(f"{self._results.path} has nothing to show in the figure {name!r}")
+        figure._repr_svg_ = partial(_svg, figure)  # type: ignore[attr-defined]  # notebooks show it
+        return figure
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg")
+    return text.getvalue()
+
+
+def _folder(path: Path) -> Path:
+    """Return the run that a path is, or the newest in it: of a suite, or of all suites."""
+    if (path / "run.json").is_file() or (path / "data").is_dir():
+        return path
+    if not path.is_dir():
+        near = _meant(path.name, [each.name for each in path.parent.glob("*/")]) if path.name else ""
+        raise ResultsError(f"{path}: no such folder{near}")
+    return newest(path, "pscale.run(SUITE)")
+
+
+def _meant(name: str, known: Mapping[str, Any] | list[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}" if known else ""
+
+
+@contextmanager
+def _file_of(suite: Place | Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the file of a suite; a dictionary is written to one, of which errors do not speak."""
+    if not isinstance(suite, Mapping):
+        yield Path(suite)
+        return
+    values = dict(suite)
+    if isinstance(values.get("extends"), PathLike | str):
+        values["extends"] = str(suite_file(Path(values["extends"])).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "suite.yaml"
+        path.write_text(_yaml(values, indent=1), encoding="utf-8")
+        try:
+            yield path
+        except PscaleError as error:
+            error.args = (re.sub(rf"{re.escape(str(path))}(:\d+)?: ", "", str(error)),)
+            raise
+
+
+def _yaml(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, which is YAML; numbers of NumPy are numbers, paths are texts."""
+    return json.dumps(value, indent=indent, default=lambda other: getattr(other, "item", other.__str__)())

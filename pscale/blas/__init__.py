@@ -1,0 +1,1 @@
+"""Which BLAS NumPy multiplies with: its own, or one that is installed."""

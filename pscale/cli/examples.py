@@ -1,0 +1,53 @@
+"""Examples below the help of every command: what one types, and what for."""
+
+from __future__ import annotations
+
+import os
+
+_EXAMPLES = {
+    "doctor": (("pscale doctor", "is this machine fit for measuring?"),),
+    "suites": (("pscale suites", "what can be measured at once"),),
+    "init": (("pscale init weak wide.yaml", "a copy of weak.yaml to edit, called wide"),),
+    "show": (
+        ("pscale show weak", "cases and their costs"),
+        ("pscale show weak --set model.width=512", "the same, wider"),
+        ("pscale show pipeline --schedule", "work of each stage"),
+    ),
+    "run": (
+        ("pscale run weak strong", "measure and report"),
+        ("pscale run weak --only 'ranks <= 2'", "some cases"),
+        ("pscale run weak --set inject.delay=10ms", "with a slow rank"),
+    ),
+    "status": (("pscale status --watch", "launches and jobs until the run has finished"),),
+    "cancel": (("pscale cancel reports/weak/RUN", "end its jobs; keep what has ended"),),
+    "list": (("pscale list --suite weak -n 5", "the five newest runs of a suite"),),
+    "report": (
+        ("pscale report", "the newest run in brief"),
+        ("pscale report --full", "with all tables"),
+        ("pscale report --what-if 'all: {latency: 5us}'", "on another network"),
+        ("pscale report --format csv reports/weak/RUN", "for other programs"),
+    ),
+    "compare": (
+        ("pscale compare A B --fail-if slower:3%", "two runs; exit code 1 if B is slower"),
+        ("pscale compare A", "the variants of one run"),
+    ),
+    "check": (
+        ("pscale check --junit results.xml", "do its expectations hold?"),
+        ("pscale check --update --reference nightly.yaml", "keep references"),
+    ),
+    "trace": (("pscale trace --steps 3-5 -o trace.json.gz", "for ui.perfetto.dev"),),
+    "verify": (("pscale verify strategies", "every plan equals the serial program"),),
+    "schema": (("pscale schema > suite.schema.json", "complete and check suites in an editor"),),
+}
+
+
+def epilog(command: str) -> str:
+    """Return the examples of a command, a line each; as paragraphs where help is plain, which joins lines."""
+    width = max(len(typed) for typed, _ in _EXAMPLES[command])
+    lines = (f"{typed:<{width}}  # {purpose}" for typed, purpose in _EXAMPLES[command])
+    return ("\n\n" if os.environ.get("NO_COLOR") else "\n").join(("Examples:", *lines))
+
+
+def examples_of(command: str) -> tuple[tuple[str, str], ...]:
+    """Return what one may type, each with its purpose."""
+    return _EXAMPLES[command]

@@ -1,0 +1,100 @@
+"""What a job of a scheduler runs: `python -m pscale.cli.job JOB_FOLDER` does the job's launches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pscale.cli.launches import outcome_of, planned, write_row
+from pscale.cli.memory_fit import memory_fits
+from pscale.cli.rounds import Rounds
+from pscale.errors import INTERRUPTED, LaunchError, PscaleError
+from pscale.launch import jobs, machine, runner
+from pscale.launch.journal import Journal
+from pscale.launch.outcome import Outcome
+from pscale.launch.runner import CaseLaunch
+from pscale.launch.selection import select
+from pscale.launch.target import detect_site
+
+_RESERVE_S = 10.0  # before the end of the job
+_END_DELAY_S = 3.0  # the scheduler may end the ranks before this process
+
+
+def main(folder: Path) -> int:
+    """Do the launches of the job in `folder`; returns its exit code."""
+    try:
+        work_order = json.loads((folder / jobs.WORK_ORDER).read_text(encoding="utf-8"))
+        journal = Journal.open(Path(work_order["run"])).branch(jobs.branch(work_order["job"]))
+        _launch(journal, work_order)
+    except PscaleError as error:
+        print(f"pscale: {error}", file=sys.stderr)
+        with contextlib.suppress(LaunchError):  # the disk may be what is full
+            jobs.write(folder / jobs.FAILURE, str(error))
+        return error.exit_code
+    except KeyboardInterrupt:  # the scheduler ends the job
+        print("pscale: terminated by a signal", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
+    site = detect_site("auto", os.environ)
+    if site.allocation is None:
+        raise LaunchError(f"this is not inside a job: {site.reason}")
+    nodes = site.allocation.machine(machine.inspect()).at_least(work_order["cores_per_node"])
+    mine = {(case, repeat) for case, repeat in work_order["launches"]}
+    todo = [launch for launch in planned(journal) if launch.key in mine]
+    launcher = select(todo[0].case.launch, site.allocation, nodes)
+    print(f"{site.reason}; started by {' '.join(launcher.opening)}", flush=True)
+    fits = memory_fits({launch.case.id: launch.case for launch in todo}.values(), nodes)
+    own = {case for case, _ in mine}
+    rounds = Rounds(journal, own) if journal.document.get("auto") else None
+    turn = _Turn(journal, work_order["job"], time.monotonic() + work_order["time_limit_s"] - _RESERVE_S)
+
+    def on_end(launch: CaseLaunch, outcome: Outcome) -> Outcome:
+        if outcome.status == "failed":  # by what ends the job? Then an interrupt follows
+            time.sleep(_END_DELAY_S)
+        row = write_row(journal, launch, outcome, fits[launch.case.id].columns)
+        kept = outcome_of(outcome, row)
+        print(f"{launch.case.label} #{launch.repeat + 1}: {kept.status} {kept.reason}".rstrip(), flush=True)
+        return kept
+
+    runner.run(
+        journal,
+        todo,
+        launcher,
+        nodes,
+        on_start=lambda _: None,
+        on_end=on_end,
+        attempts=runner.ATTEMPTS_IN_JOBS,
+        tell=lambda text: print(text, flush=True),
+        wanted=lambda launch: turn.is_due(launch) and (rounds is None or rounds.wanted(launch)),
+    )
+    if rounds:
+        rounds.close()
+
+
+class _Turn:
+    """Decides whether a launch is still this job's to do, and whether there is time for it."""
+
+    def __init__(self, journal: Journal, number: int, deadline: float):
+        self._journal, self._number, self._deadline = journal, number, deadline
+        self._begun = False
+
+    def is_due(self, launch: CaseLaunch) -> bool:
+        """Tell whether to start a launch: the first always, others if they are still ours and in time."""
+        owner = jobs.owners(jobs.jobs_of(self._journal)).get(launch.key)
+        in_time = time.monotonic() + launch.case.launch.time_limit_s < self._deadline
+        if owner != self._number or (self._begun and not in_time):
+            return False
+        self._begun = True
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,132 @@
+"""Prepare a suite to run: its cases on their target, checked, and the document of a run of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pscale.cli.memory_fit import MemoryFit, memory_fits
+from pscale.config import Case, Launch, to_document
+from pscale.errors import UsageError
+from pscale.launch.target import Target, find_target
+from pscale.shipped import suite_file
+from pscale.suite import Auto, Expectation, Site, Suite, expand, find_site, load_suite
+
+if TYPE_CHECKING:
+    from pscale.launch.launcher import Launcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteOptions:
+    """What the command line says of a suite."""
+
+    overrides: Sequence[str] = ()
+    only: str | None = None
+    site: str | None = None
+    folder: Path | None = None  # where sites.yaml and files are; None: beside the suite
+
+
+def effort(budget: str | None, *, quick: bool, precise: bool) -> list[str]:
+    """Return the overrides of a suite that stand for how long to measure."""
+    if quick and (precise or budget):
+        raise UsageError("--quick is a budget of 30 s; give it without --budget and --precise")
+    time = budget or ("30s" if quick else "1h" if precise else None)
+    asked = [] if time is None else ["repeat=auto", f"budget={time}"]
+    return [*asked, "known_to=1%", "max_repeats=1000"] if precise else asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedSuite:
+    """A suite that is ready to run."""
+
+    suite: Suite
+    site: Site
+    target: Target
+    cases: Sequence[Case]
+    expect: Sequence[Expectation]
+    repeats: int  # launches of each case; with `auto` the fewest
+    auto: Auto | None
+    fits: Mapping[str, MemoryFit]  # the memory that each case needs on the target, by the case's id
+    no_blas: Mapping[str, str]  # why cases that need another BLAS than there is are skipped, by id
+
+    def document(self) -> dict[str, Any]:
+        """Return what `run.json` says of a new run of this suite."""
+        from pscale.launch.provenance import provenance
+
+        suite, scheduler = self.suite, self.target.site.scheduler
+        return {
+            "suite": {
+                "name": suite.name,
+                "title": suite.title,
+                "scaling": suite.scaling,
+                "given": suite.given,
+                "resolved": suite.resolved,
+            },
+            "site": self.site.name,
+            "scheduler": scheduler.name if scheduler else None,
+            "poll_s": self.site.poll_s,
+            "expect": [asdict(expectation) for expectation in self.expect],
+            "cases": [to_document(case) for case in self.cases],
+            "repeats": self.repeats,
+            "auto": asdict(self.auto) if self.auto else None,
+            "seed": secrets.randbits(32),
+            "provenance": {**provenance(), "machine": self.target.machine.summary()},
+        }
+
+    def refused(self) -> dict[str, str]:
+        """Return why cases are not started on this machine, by their ids."""
+        reasons = {
+            case: self.no_blas.get(case) or fit.refusal or fit.shortage for case, fit in self.fits.items()
+        }
+        return {case: reason for case, reason in reasons.items() if reason}
+
+    def launcher(self) -> Launcher:
+        """Find the launcher that all cases name."""
+        from pscale.launch.selection import select
+
+        choices = {case.launch.launcher for case in self.cases}
+        if len(choices) > 1:
+            raise UsageError(f"all cases of a suite need the same launcher, not {', '.join(sorted(choices))}")
+        launch = replace(self.cases[0].launch, launcher=choices.pop())
+        return select(launch, self.target.site.allocation, self.target.machine)
+
+
+def load(path: Path, options: SuiteOptions, *, submits: bool = True) -> tuple[Suite, Site, Target]:
+    """Load the suite of that path or name with the site's profile, and find the target of its launches."""
+    site = find_site(options.site, options.folder or path.parent, socket.gethostname())
+    suite = load_suite(suite_file(path), options.overrides, site, options.folder)
+    asked = {name: suite.resolved["launch"][name] for name in ("scheduler", "partition", "constraint")}
+    known = {"nodes": site.nodes, "cores_per_node": site.cores_per_node}
+    return suite, site, find_target(Launch(**asked), os.environ, **known, submits=submits)
+
+
+def prepare(path: Path, options: SuiteOptions, *, submits: bool = True) -> PreparedSuite:
+    """Load a suite and expand it for its target; raises for whatever could not be started.
+
+    Without `submits` the target is this machine, or the job around pscale, even if there is a scheduler.
+    """
+    from pscale.launch import blas
+
+    suite, site, target = load(path, options, submits=submits)
+    expansion = expand(suite, target.machine.names(), options.only)
+    fits = memory_fits(expansion.cases, target.machine)
+    here = target.site.scheduler is None
+    trained = [case for case in expansion.cases if not case.workload.command]
+    no_blas = blas.absent(trained, os.environ) if here else {}
+    blas.check_requirements([case for case in trained if case.id not in no_blas], os.environ)
+    return PreparedSuite(
+        suite=suite,
+        site=site,
+        target=target,
+        cases=expansion.cases,
+        expect=expansion.expect,
+        repeats=suite.repeat,
+        auto=suite.auto,
+        fits=fits,
+        no_blas=no_blas,
+    )

@@ -1,0 +1,212 @@
+"""What is seen while launches run: a line for each that has ended, and one that moves for the next."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+
+from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.wording import duration
+from pscale.cli.durations import in_words
+from pscale.cli.rounds import Rounds
+from pscale.config import Case
+from pscale.launch.runner import CaseLaunch
+from pscale.step_counter import StepCounter
+
+STATUS_STYLES = {"ok": "green", "skipped": "yellow"}
+_REFRESHES_PER_SECOND = 1  # drawing takes CPU time from the ranks
+_NARROW = 100  # characters of a line, below which the bar is short
+_TELLING = 0.2  # of a launch: its steps say how long the others take
+
+
+@dataclass(kw_only=True)
+class Known:
+    """What the launches so far tell of the next: how long they take, and how efficient their cases are."""
+
+    flops: Mapping[str, float]  # of a step, by case
+    costs: Mapping[str, float]  # seconds of a launch, as far as they can be told before
+    walls_s: dict[str, list[float]] = field(default_factory=dict)
+    steps_s: dict[str, dict[int, float]] = field(default_factory=dict)  # by case and round
+
+    def add(self, launch: CaseLaunch, row: Mapping[str, Any]) -> None:
+        """Learn from the row of a launch that has ended."""
+        case = launch.case.id
+        if row["status"] != "skipped":
+            self.walls_s.setdefault(case, []).append(row["wall_s"])
+        if row["status"] == "ok" and row.get("step_s"):
+            self.steps_s.setdefault(case, {})[launch.repeat] = row["step_s"]
+
+    def expected_s(self, case: str) -> float:
+        """Return how long a launch of a case should take."""
+        if own := self.walls_s.get(case):
+            return sum(own) / len(own)
+        spent = sum(map(sum, self.walls_s.values()))
+        costs = sum(self.costs[each] * len(walls) for each, walls in self.walls_s.items())
+        return self.costs[case] * (spent / costs if costs else 1.0)
+
+    def efficiency(self, cases: Iterable[Case]) -> tuple[Case, Estimate] | None:
+        """Return the largest case that has a base, and how efficient it is, as the report will say."""
+        measured = [case for case in cases if case.id in self.steps_s and case.scaling != "throughput"]
+        by_size = sorted(measured, key=lambda case: case.ranks * case.threads)
+        for case in reversed(by_size):
+            same = [other for other in by_size if other.series == case.series]
+            base = next((other for other in same if other.base), same[0])
+            if base is not case:
+                cores = (base.ranks * base.threads) / (case.ranks * case.threads)
+                work = self._work(case, base, cores)
+                return case, ratio(self._sample(base), self._sample(case), factor=work * cores)
+        return None
+
+    def _work(self, case: Case, base: Case, cores: float) -> float:
+        if case.scaling == "strong":
+            return 1.0
+        flops = self.flops[case.id], self.flops[base.id]
+        return flops[0] / flops[1] if all(flops) else 1 / cores
+
+    def _sample(self, case: Case) -> Sample:
+        found = self.steps_s[case.id]
+        return Sample(medians=tuple(found.values()), repeats=tuple(found))
+
+
+class _Bar(Progress):
+    """A bar that asks how far it is whenever it is drawn."""
+
+    def __init__(self, look: Callable[[], Mapping[str, Any]], console: Console):
+        self._look = look
+        narrow = console.width < _NARROW
+        one_line = Column(no_wrap=True, overflow="ellipsis")
+        super().__init__(
+            TextColumn("{task.description}", table_column=one_line, markup=False),
+            BarColumn(bar_width=8 if narrow else 24),
+            TextColumn("{task.fields[words]}", table_column=Column(no_wrap=True), markup=False),
+            console=console,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+            disable=not console.is_interactive,  # it would leave an empty line
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Look, and draw."""
+        for task in self.task_ids:
+            self.update(task, **self._look())
+        return super().get_renderables()
+
+
+class LaunchProgress:
+    """A bar, and a line for each launch that has ended; with `repeat: auto` launches become more.
+
+    `counter` counts the steps of the launch under way.
+    """
+
+    def __init__(
+        self,
+        suite: str,
+        known: Known,
+        todo: Sequence[CaseLaunch],
+        console: Console,
+        counter: StepCounter | None,
+        rounds: Rounds | None = None,
+        *,
+        ended: int = 0,
+    ):
+        self._suite, self._known, self._console = suite, known, console
+        self._rounds, self._counter = rounds, counter
+        self._cases = list({launch.case.id: launch.case for launch in todo}.values())
+        self._left = Counter(rounds.left() if rounds else (launch.case.id for launch in todo))
+        self._ended, self._of = ended, ended + self._left.total()
+        self._done = 0.0  # sum of costs
+        self._now: CaseLaunch | None = None
+        self._since_s = 0.0
+        self.bar = _Bar(self._look, console)
+        self.bar.add_task(suite, words="")
+
+    def started(self, launch: CaseLaunch) -> None:
+        """Name the launch that is about to start, and before the first say how long all will take."""
+        if not self._since_s:
+            # nobody knows how long the programs of others take
+            ahead = f"{self._left.total()} launches" if launch.case.workload.command else self.expected
+            self._console.print(f"{escape(self._suite)}: {ahead}", highlight=False)
+        if self._rounds:
+            self._left = Counter(self._rounds.left())
+        self._left[launch.case.id] = max(self._left[launch.case.id] - 1, 0)
+        self._of = self._ended + 1 + self._left.total()
+        self._now, self._since_s = launch, time.monotonic()
+
+    def ended(self, launch: CaseLaunch, row: Mapping[str, Any], reached: str) -> None:
+        """Print how a launch went, and how precisely its case was known before."""
+        self._ended += 1
+        self._done += self._known.costs[launch.case.id]
+        self._now = None
+        self._known.add(launch, row)
+        figure = f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else escape(row["reason"])
+        style = STATUS_STYLES.get(row["status"], "red")
+        line = f"{self._ended:>{len(str(self._of))}}/{self._of}  {escape(launch.case.label)}"
+        line += f" #{launch.repeat + 1}  [{style}]{row['status']}[/{style}]  {figure}"
+        self._console.print(line + (f"  ({reached})" if reached else ""), highlight=False, soft_wrap=True)
+
+    def _look(self) -> dict[str, Any]:
+        """Return what the bar shows now."""
+        now, costs = self._now, self._known.costs
+        share, step = self._within(now.case) if now else (0.0, "")
+        under_way = costs[now.case.id] if now else 0.0
+        left = sum(costs[case] * count for case, count in self._left.items())
+        words = [f"{self._ended}/{self._of}", step, self._time_left(share, under_way, left), self._so_far()]
+        return {
+            "description": f"{self._suite}: {now.case.label}" if now else self._suite,
+            "completed": self._done + share * under_way,
+            "total": self._done + under_way + left,
+            "words": " · ".join(filter(None, words)),
+        }
+
+    def _within(self, case: Case) -> tuple[float, str]:
+        """Return how much of the launch under way is done, and that in words."""
+        if case.workload.command:
+            return 0.0, "running"
+        steps = case.train.warmup + case.train.steps
+        done = min(self._counter.value, steps) if self._counter else 0
+        words = f"step {done}/{steps}" if done < steps else "finishing"
+        return done / steps, words if done else "starting"
+
+    @property
+    def expected(self) -> str:
+        """How long all of it should take, in words."""
+        return f"about {in_words(self._rest_s())}"
+
+    def _rest_s(self) -> float:
+        """Return how long the launches after this one should take: no longer than the budget."""
+        rest_s = sum(self._known.expected_s(case) * count for case, count in self._left.items())
+        return min(rest_s, self._rounds.budget_left_s) if self._rounds else rest_s
+
+    def _time_left(self, share: float, under_way: float, left: float) -> str:
+        """Return how long the rest should take, in words; `left` is the sum of its costs."""
+        if self._now is None:
+            return about(self._rest_s())
+        elapsed_s = time.monotonic() - self._since_s
+        if share <= _TELLING:
+            return about(max(self._known.expected_s(self._now.case.id) - elapsed_s, 0.0) + self._rest_s())
+        rest_s = self._rest_s() if self._known.walls_s else left / under_way * elapsed_s / share
+        return about(elapsed_s * (1 - share) / share + rest_s)
+
+    def _so_far(self) -> str:
+        """Return how efficient the largest case is, as far as that is known."""
+        found = self._known.efficiency(self._cases)
+        if found is None:
+            return ""
+        case, value = found
+        at = "" if self._console.width < _NARROW else f" at {case.label}"
+        bounds = value.stated
+        width = f" ± {(bounds[1] - bounds[0]) / 2:.0%}" if bounds else ""
+        return f"efficiency{at} {value.value:.0%}{width}"
+
+
+def about(seconds: float) -> str:
+    """Return a time that is left, in words."""
+    return f"{in_words(seconds)} left"

@@ -1,0 +1,163 @@
+"""A program to measure in place of pscale's trainer: how it is started, and where its figures are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
+
+WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+# What a command may name beside its parameters; expressions call two of these the machine's.
+FACTS = ("ranks", "threads", "cores", "nodes", "here")
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?\s*", re.ASCII)
+_QUOTED = 60  # characters of a text that is no number
+_TAKEN = frozenset({*FACTS, "cores_per_node", "memory_gib"})
+
+Name = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "a name of letters, digits and _")]
+Regex = Annotated[str, Text(r"[^\0]+", "a regular expression")]
+FileName = Annotated[str, Text(r"[^\0]+", "the name of a file")]
+Value = Annotated[bool | int | float | str, AnyValue()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure of merit: a number in the output of the program, or in a JSON file that it writes."""
+
+    regex: Regex | None = None
+    """Regular expression over the output, with one group: the number. `^` and `$` are those of a line; of
+    several matches the last counts. Standard error is searched if standard output has no match."""
+    json: FileName | None = None
+    """Instead of `regex`: a JSON file that the program writes."""
+    path: NonEmpty | None = None
+    """`json`: the names that lead to the number, joined by dots; places in lists are numbers: `runs.0.cg`."""
+    unit: str = ""
+    """Unit, for the report and for `expect`; that of a step time is `s`, `ms`, `us`, `ns`, `min` or `h`."""
+    better: Literal["lower", "higher"] | None = None
+    """Which values are better: `pscale check --update` bounds the others; null: neither."""
+
+    def check(self) -> None:
+        """Raise ValueError for a figure that could never be found."""
+        if bool(self.regex) == bool(self.json):
+            raise ValueError("expected regex or json, one of both: where the number is")
+        if self.json and not self.path:
+            raise ValueError(f"path is missing; expected where in {self.json} the number is, as cg.time")
+        if self.path and not self.json:
+            raise ValueError("path is for json, a file that the program writes")
+        if self.regex and (groups := compiled(self.regex).groups) != 1:
+            raise ValueError(f"regex has {groups} groups; expected one, the number: 'Time: (\\S+)'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success:
+    """What the end of a launch has to be like; else it failed."""
+
+    regex: Regex | None = None
+    """Regular expression that the output has to match somewhere; null: none."""
+    exit: Annotated[int, Number(ge=0, le=255, computed=False)] = 0
+    """Exit code of the launcher: that of a rank that failed."""
+
+    def check(self) -> None:
+        """Raise ValueError for an expression that is none."""
+        compiled(self.regex or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Files of a launch, which runs in a folder of its own; their names may have `{…}` as the command."""
+
+    in_: tuple[FileName, ...] = ()
+    """Files that are copied into that folder, relative to the suite's."""
+    out: tuple[FileName, ...] = ()
+    """Files that the program has to leave there, such as `out.json` or `*.log`. They are kept; whatever else
+    it writes there is deleted when it has ended well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A program to measure in place of pscale's trainer: any command that mpiexec can start."""
+
+    command: Command = ""
+    """Program and arguments, as on a command line. `{ranks}`, `{threads}`, `{cores}` (ranks × threads),
+    `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
+    folder; `{{NAME}}` is `{NAME}`. It is divided into arguments before values are put in: no value is ever
+    two arguments."""
+    params: Mapping[Name, Value] = field(default_factory=dict)
+    """Parameters by name: numbers, texts, or expressions as `"=64 * ranks"`; `sweep` varies them by name."""
+    figures: Mapping[Name, Figure] = field(default_factory=dict)
+    """Figures of merit by name: [below](#workloadfigures-what-the-output-says)."""
+    step_time: Name | None = None
+    """What the report calls a step: a figure; `wall`, the whole launch with its start; or `watch`, the steps
+    that `watch: true` finds. Null: `watch` with `watch: true`, else `wall`."""
+    success: Success = Success()
+    files: Files = Files()
+    shell: bool = False
+    """Let `/bin/sh` read the command; values are quoted for it, so `{NAME}` stands outside of quotes."""
+    watch: bool = False
+    """Record every MPI call, as [`pscale watch`](any-program.md) does: who waits for whom, and why."""
+
+    @property
+    def times(self) -> str:
+        """What a step is: the name of a figure, `wall` or `watch`."""
+        return self.step_time or (WATCH if self.watch else WALL)
+
+    def check(self) -> None:
+        """Raise ValueError for what does not fit together."""
+        for name in self.params:
+            if name in _TAKEN:
+                raise ValueError(f"params: {name} is known already; expected another name")
+        for name in self.figures:
+            if name in (WALL, WATCH):
+                raise ValueError(f"figures: {name} stands for a step time; expected another name")
+        if self.times == WATCH and not self.watch:
+            raise ValueError("step_time: watch needs watch: true")
+        if self.times in (WALL, WATCH):
+            return
+        if self.times not in self.figures:
+            known = ", ".join([*self.figures, WALL, WATCH])
+            raise ValueError(f"step_time: there is no figure '{self.times}'; expected one of {known}")
+        unit = self.figures[self.times].unit
+        if unit not in SECONDS:
+            expected = f"expected a unit of time for the figure: {', '.join(SECONDS)}"
+            raise ValueError(f"step_time: {self.times} is in {unit or 'no unit'}; {expected}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What the command of a case names here: found when its suite is expanded."""
+
+    folder: str = ""  # of the suite: where relative names begin
+    sha256: Mapping[str, str] = field(default_factory=dict)  # of the program and of every file it is given
+
+
+def compiled(regex: str) -> re.Pattern[str]:
+    """Return a regular expression of a suite; raises ValueError for one that is none."""
+    try:
+        return re.compile(regex, re.MULTILINE)
+    except (re.error, RecursionError) as error:
+        raise ValueError(f"regex is no regular expression: {error}") from None
+
+
+def number(text: str) -> float:
+    """Read a number as programs write it, also `1.5D-03` of Fortran; raises ValueError for any other text."""
+    value = float(re.sub("[dD]", "e", text)) if _NUMBER.fullmatch(text) else math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"'{text[:_QUOTED]}' is no finite number")
+    return value
+
+
+def plain(value: float | str) -> str:
+    """Return the value of a parameter as an argument."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
+
+
+def placeholders(text: str) -> Iterator[str]:
+    """Yield the names in braces in a text."""
+    yield from (found[2] for found in PLACEHOLDER.finditer(text) if found[2])

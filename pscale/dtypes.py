@@ -1,0 +1,72 @@
+"""The numbers that a model may consist of, by the names that a suite gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+BYTES = {"float64": 8, "float32": 4, "fp16": 2, "bf16": 2}
+ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the most by which rounding changes a number, relative to it
+ROUNDINGS = 16  # of the largest value of a tensor: see docs/precision.md
+HALF_BYTES = 2  # bytes of such a number
+_WIDE = np.dtype(np.float32)
+COMPUTE_BYTES = _WIDE.itemsize  # numbers of fewer bytes are computed with in float32
+_CHUNK = 8 << 10  # numbers that are added up at once: they stay in cache
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the type called `name`: fp16 is IEEE's of 16 bits, bf16 a float32 without its lower half."""
+    if name == "fp16":
+        return np.dtype(np.float16)
+    if name == "bf16":
+        import ml_dtypes  # noqa: PLC0415 - takes time that other types need not spend
+
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    return np.dtype(name)
+
+
+def tolerance(name: str) -> float:
+    """Return how far two ways to compute with numbers of 16 bits may be from each other."""
+    return ROUNDINGS * ROUNDOFF[name]
+
+
+def is_16_bit(name: str) -> bool:
+    """Tell whether the numbers called `name` have 16 bits, without loading their type."""
+    return name in ROUNDOFF
+
+
+def has_16_bits(dtype: DTypeLike) -> bool:
+    """Tell whether numbers have 16 bits: they are stored and sent so, and computed with in float32."""
+    return np.dtype(dtype).itemsize == HALF_BYTES
+
+
+def compute_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the type in which numbers of `dtype` are computed with."""
+    return _WIDE if has_16_bits(dtype) else np.dtype(dtype)
+
+
+def compute_bytes(name: str) -> int:
+    """Return the size of a number in which those called `name` are computed with."""
+    return max(BYTES[name], _WIDE.itemsize)
+
+
+def combine(
+    parts: Sequence[NDArray[Any]] | NDArray[Any], out: NDArray[Any], function: np.ufunc = np.add
+) -> None:
+    """Write the sum of flat arrays to `out`, which may be one of them: in their order, rounded once."""
+    if not has_16_bits(out.dtype):
+        function.reduce(parts, axis=0, out=out)
+        return
+    first, *others = parts
+    work = np.empty(min(_CHUNK, out.size), _WIDE)
+    for start in range(0, out.size, _CHUNK):
+        here = slice(start, min(start + _CHUNK, out.size))
+        total = work[: here.stop - start]
+        np.copyto(total, first[here])
+        for part in others:
+            function(total, part[here], out=total)
+        out[here] = total

@@ -1,0 +1,89 @@
+"""The BLAS of NumPy: what it is, how fast it is, and whether cases can use it.
+
+NumPy is loaded by probes in processes of their own, never here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pscale.blas.forwarding import path_of
+from pscale.blas.installed import BlasError
+from pscale.config import Case, Omp, Require, to_dict
+from pscale.errors import PlanError
+from pscale.launch import isolated_process
+from pscale.launch.command import environment
+
+_PROBE_LIMIT_S = 30
+
+
+def probe(threads: int, environ: Mapping[str, str], choice: str = "auto") -> dict[str, Any]:
+    """Multiply matrices in a process of its own; return its report, or `error`."""
+    argv = [*_probe(choice), "blas", "--threads", str(threads)]
+    size = ["--size", "2048"] if threads > 4 else []  # large enough for every thread to have work
+    try:
+        done = isolated_process.ask([*argv, *size], _PROBE_LIMIT_S, env=environment(threads, environ))
+    except subprocess.TimeoutExpired:
+        return {"error": f"a product of matrices took more than {_PROBE_LIMIT_S} s"}
+    if done.code:
+        said = done.err.strip().splitlines() or [f"exit code {done.code}"]
+        return {"error": f"NumPy cannot multiply matrices: {said[-1]}"}
+    answer: dict[str, Any] = json.loads(done.out)
+    return answer
+
+
+def _probe(choice: str) -> tuple[str, ...]:
+    return sys.executable, "-P", "-m", "pscale.blas", choice, "-m", "pscale.worker.probe"
+
+
+def absent(cases: Sequence[Case], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return why cases cannot have their BLAS here, by their ids; raises PlanError if none can."""
+    reasons: dict[tuple[str, str], str] = {}  # by what decides it
+    found = {}
+    for case in cases:
+        key = (case.launch.blas, json.dumps(to_dict(case.launch)["env"], sort_keys=True))
+        if key not in reasons:
+            reasons[key] = _reason_absent(case.launch.blas, {**environ, **case.launch.env})
+        if reasons[key]:
+            found[case.id] = reasons[key]
+    if cases and len(found) == len(cases):
+        raise PlanError(f"{cases[0].label}: launch.blas: {found[cases[0].id]}")
+    return found
+
+
+def _reason_absent(choice: str, environ: Mapping[str, str]) -> str:
+    try:
+        path_of(choice, environ)
+    except BlasError as error:
+        return str(error)
+    return ""
+
+
+def check_requirements(cases: Sequence[Case], environ: Mapping[str, str]) -> None:
+    """Raise PlanError for the first case that would find another BLAS than it needs.
+
+    Costs nothing where no case needs one. What cannot be known here, each rank finds out.
+    """
+    needs: dict[str, Case] = {}  # one case of each kind: the same needs have the same answer
+    for case in cases:
+        if case.require != Require() or case.launch.omp != Omp() or case.launch.blas != "auto":
+            launch = to_dict(case.launch)
+            kind = json.dumps(
+                [to_dict(case.require), *map(launch.get, ("blas", "omp", "env"))], sort_keys=True
+            )
+            needs.setdefault(kind, case)
+    for case in needs.values():
+        if reason := _unmet(case, environ):
+            raise PlanError(f"{case.label}: {reason}")
+
+
+def _unmet(case: Case, environ: Mapping[str, str]) -> str:
+    env = {**environment(case.threads, environ), **case.launch.env}
+    said = isolated_process.output(
+        [*_probe(case.launch.blas), "unmet"], _PROBE_LIMIT_S, stdin=json.dumps(to_dict(case)), env=env
+    )
+    return str(json.loads(said)["unmet"]) if said else ""  # where NumPy does not work the launch reports it

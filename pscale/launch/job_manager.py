@@ -1,0 +1,211 @@
+"""Submit the jobs of a run, watch them, and submit again what is left, until every launch has ended.
+
+All state is in the journal: killed at any instant, the next pscale continues there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pscale.errors import LaunchError
+from pscale.launch import jobs
+from pscale.launch.jobs import PlannedJob, SubmittedJob, open_jobs, plan_jobs
+from pscale.launch.journal import Journal, Key
+from pscale.launch.lock import UNLOCKED
+from pscale.launch.machine import Machine
+from pscale.launch.outcome import Outcome
+from pscale.launch.retry import Decision, decide, ending_of, exit_code
+from pscale.launch.runner import CaseLaunch, skipped
+from pscale.launch.scheduler.base import Ending, JobStatus, LimitError, Scheduler, UnsureError
+
+POLL_S = 30.0
+_LOOK_S = 1.0  # between two looks at the files that jobs leave
+_FULL_POLLS = 10  # between two tries to submit where the user has too many jobs, unless one of ours ends
+_ABSENCES = 2  # polls without an answer, or without the files that belong to it, before that is believed
+_WITH_EXIT_CODE: tuple[Ending, ...] = ("completed", "failed")  # the script came to its end
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings:
+    """Where jobs go: a scheduler, what its nodes are like, and how often it may be asked."""
+
+    scheduler: Scheduler
+    machine: Machine
+    max_time_s: float | None = None  # of a job
+    poll_s: float = POLL_S
+
+
+@dataclass(kw_only=True)
+class JobManager:
+    """The jobs of one run. `on_end` writes the row of a launch whose job can no longer do so."""
+
+    journal: Journal
+    todo: Sequence[CaseLaunch]
+    refused: Mapping[str, str] = field(default_factory=dict)  # by case, why it is not started
+    settings: SchedulerSettings
+    on_end: Callable[[CaseLaunch, Outcome], None]
+    tell: Tell
+    statuses: Mapping[str, JobStatus] = field(default_factory=dict)
+    _absences: dict[str, int] = field(default_factory=dict)
+    _deferred: set[Key] = field(default_factory=set)
+    _seen_alive: set[str] = field(default_factory=set)  # jobs that this pscale saw before they ended
+    _asked: float = float("-inf")
+    _full_since: float | None = None
+    _trouble: str = ""
+
+    def launch(self, *, wait: bool, on_look: Callable[[JobManager], None] = lambda _: None) -> None:
+        """Submit what is left to do; with `wait`, stay until all of it has ended, with retries.
+
+        Raises LaunchError where the scheduler refuses, KeyboardInterrupt at any time: jobs continue.
+        """
+        with self.journal.locked() as alone:
+            if not alone:
+                self.tell(UNLOCKED)
+            self._skip()
+            while True:
+                self.step()
+                on_look(self)
+                if not self._left() and not (wait and open_jobs(self.journal)):
+                    return
+                time.sleep(min(_LOOK_S, self.settings.poll_s))
+
+    def step(self) -> None:
+        """Look once at files, ask the scheduler if it is time; handle what ended, submit what is left."""
+        for job in open_jobs(self.journal):
+            if exit_code(self._folder(job)) == 0 and not self.journal.left(job.keys):
+                self._handle_end(job, Decision(ending="completed", note=""))
+        current = open_jobs(self.journal)
+        if current and time.monotonic() - self._asked >= self.settings.poll_s:
+            self._poll(current)
+        self._submit()
+
+    def _skip(self) -> None:
+        done = self.journal.finished()
+        for job in self.todo:
+            if (reason := self.refused.get(job.case.id)) and job.key not in done:
+                outcome = skipped(reason)
+                self.on_end(job, outcome)
+                self.journal.ended(job.key, outcome.status, outcome.reason, outcome.wall_s)
+
+    def _left(self) -> list[CaseLaunch]:
+        """Return the launches that no job has done or is to do."""
+        busy = {key for job in open_jobs(self.journal) for key in job.keys}
+        left = set(self.journal.left(job.key for job in self.todo)) - busy - self._deferred
+        return [job for job in self.todo if job.key in left]
+
+    def _folder(self, job: SubmittedJob) -> Path:
+        return self.journal.job_folder(job.branch)
+
+    def _poll(self, current: Sequence[SubmittedJob]) -> None:
+        try:
+            self.statuses = self.settings.scheduler.poll_many(current)
+        except LaunchError as error:  # jobs run whether it answers or not
+            if str(error) != self._trouble:
+                self.tell(f"{error}; asking again")
+            self._trouble, self._asked = str(error), time.monotonic()
+            return
+        self._trouble, self._asked = "", time.monotonic()
+        for job in current:
+            self._handle_status(job, self.statuses.get(job.name))
+
+    def _handle_status(self, job: SubmittedJob, status: JobStatus | None) -> None:
+        """Handle the end of a job, from its status and its files."""
+        if status and status.phase != "ended":
+            self._seen_alive.add(job.name)
+        if status and not job.id:  # pscale was killed between submitting and noting the id
+            self.journal.note("submitted", job=job.number, id=status.id)
+            job = replace(job, id=status.id)
+        ending: Ending | None = ending_of(self._folder(job), status)
+        note = status.note if status else ""
+        if self._is_too_early(job, status, ending):
+            return
+        if status is None and ending is None:
+            if not job.id and not (self._folder(job) / "started").exists():
+                self.journal.note("withdrawn", job=job.number, note="it was never submitted")
+                return
+            ending = "vanished"
+        if ending is not None:
+            before = Counter(key for each in jobs.jobs_of(self.journal) for key in each.failed)
+            found = decide(self.journal, job, ending, note, before)
+            if job.name not in self._seen_alive:  # cancelled before: this run asks for it again
+                found = replace(found, deferred={})
+            self._handle_end(job, found)
+
+    def _is_too_early(self, job: SubmittedJob, status: JobStatus | None, ending: Ending | None) -> bool:
+        """Tell whether to ask once more before a job counts as lost, or as ended without its exit code.
+
+        Files of a job may be visible here later than its status: network file systems cache folders for some
+        seconds.
+        """
+        is_lost = status is None and ending is None
+        if not is_lost and not (ending in _WITH_EXIT_CODE and exit_code(self._folder(job)) is None):
+            self._absences.pop(job.name, None)
+            return False
+        self._absences[job.name] = self._absences.get(job.name, 0) + 1
+        return self._absences[job.name] < _ABSENCES
+
+    def _handle_end(self, job: SubmittedJob, found: Decision) -> None:
+        """Write the rows first: killed in between, the end is handled once more."""
+        by_key = {each.key: each for each in self.todo}
+        for key, outcome in {**found.final, **found.deferred}.items():
+            if key in by_key:
+                self.on_end(by_key[key], outcome)
+        for key, outcome in found.final.items():
+            self.journal.ended(key, outcome.status, outcome.reason, outcome.wall_s)
+        self._deferred |= set(found.deferred)
+        self._full_since = None
+        self.journal.note(
+            "settled", job=job.number, ending=found.ending, note=found.note, charged=list(found.failed)
+        )
+        if found.final or found.deferred or found.failed:
+            again = f"job {job.id}: {found.ending}; its launches are tried again"
+            reasons = (outcome.reason for outcome in (*found.final.values(), *found.deferred.values()))
+            self.tell(next(reasons, again))
+
+    def _submit(self) -> None:
+        """Submit jobs for what is left; where the user has too many, try again later."""
+        now = time.monotonic()
+        if self._full_since is not None and now - self._full_since < _FULL_POLLS * self.settings.poll_s:
+            return
+        least, settings = self.journal.document["repeats"], self.settings
+        for each in plan_jobs(self._left(), settings.machine, least, settings.max_time_s):
+            number = len(jobs.jobs_of(self.journal)) + 1
+            try:
+                self._submit_one(number, each)
+            except LimitError as error:
+                self.journal.note("withdrawn", job=number, note=str(error))
+                if self._full_since is None:
+                    self.tell(f"{error}; waiting until some jobs have ended")
+                self._full_since = now
+                return
+            except UnsureError as error:
+                self.tell(f"{error}; the next query shows whether the job was submitted")
+            self._asked = now  # these jobs are new to it
+        self._full_since = None
+
+    def _submit_one(self, number: int, each: PlannedJob) -> None:
+        name = f"pscale-{self.journal.name}-{number}"
+        folder = self.journal.job_folder(jobs.branch(number))
+        request = each.request(name, folder)
+        script = folder / jobs.SCRIPT
+        keys = [job.key for job in each.launches]
+        jobs.write(script, self.settings.scheduler.render(request))
+        jobs.write(folder / jobs.WORK_ORDER, jobs.work_order(self.journal, number, keys, request))
+        self.journal.note("submitting", job=number, name=name, launches=keys)
+        try:
+            job_id = self.settings.scheduler.submit(request, script)
+        except (LimitError, UnsureError):
+            raise
+        except LaunchError as error:
+            self.journal.note("withdrawn", job=number, note=str(error))
+            raise
+        self.journal.note("submitted", job=number, id=job_id)
+        self._seen_alive.add(name)
+        nodes = f"{each.nodes} node{'s' if each.nodes > 1 else ''}"
+        self.tell(f"job {job_id}: {len(keys)} launches on {nodes}, at most {each.time_limit_s / 60:.0f} min")

@@ -1,0 +1,244 @@
+"""The launches of a run, in random order, one after another: none is lost and none is repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Literal, NoReturn
+
+from pscale.config import Case, to_dict
+from pscale.launch import local, workload
+from pscale.launch.command import Command, command
+from pscale.launch.journal import Journal, Key, writing
+from pscale.launch.launcher import Launcher
+from pscale.launch.lock import UNLOCKED
+from pscale.launch.machine import Machine
+from pscale.launch.outcome import Outcome
+from pscale.launch.workload import Watching
+from pscale.step_counter import StepCounter
+
+ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
+
+Task = Literal["measure", "verify"]
+NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseLaunch:
+    """One launch of a case. `index` is its place in the run's random order, from 0."""
+
+    case: Case
+    repeat: int
+    index: int
+
+    @property
+    def key(self) -> Key:
+        """What identifies this launch in the journal."""
+        return self.case.id, self.repeat
+
+
+def plan_launches(cases: Sequence[Case], repeats: int, seed: int) -> list[CaseLaunch]:
+    """Return every case `repeats` times, each round shuffled again, so that drift affects all cases alike."""
+    source = random.Random(seed)
+    rounds = [(case, repeat) for repeat in range(repeats) for case in source.sample(cases, len(cases))]
+    return [CaseLaunch(case=case, repeat=repeat, index=index) for index, (case, repeat) in enumerate(rounds)]
+
+
+def always(_launch: CaseLaunch) -> bool:
+    """Want every launch."""
+    return True
+
+
+def ignore(_text: str) -> None:
+    """Print nothing."""
+
+
+def run(
+    journal: Journal,
+    todo: Sequence[CaseLaunch],
+    launcher: Launcher,
+    machine: Machine,
+    *,
+    on_start: Callable[[CaseLaunch], None],
+    on_end: Callable[[CaseLaunch, Outcome], Outcome | None],
+    task: Task = "measure",
+    refused: Mapping[str, str] = NOTHING,
+    wanted: Callable[[CaseLaunch], bool] = always,
+    attempts: int = 1,
+    tell: Callable[[str], None] = ignore,
+    counter: StepCounter | None = None,
+    watching: Watching | None = None,
+) -> None:
+    """Start the launches of `todo` that have not ended yet, and are `wanted` when their turn comes.
+
+    Workloads that are to be watched are so by `watching`.
+
+    The first rank counts its steps in `counter`, each launch from 0.
+
+    A launch whose ranks never met is tried again, `attempts` times in all: networks and nodes fail for a
+    moment. One that fails later is not: it would fail again, or hide that it can.
+
+    Launches of cases in `refused` are skipped, for the reason given there. `on_end` writes the row, and
+    returns the outcome where the row says another one; only then the end is noted, so that a launch killed
+    between the two is repeated rather than lost. A case that fails is a row like any other. Raises PlanError
+    or LaunchError before anything starts if some launch cannot be started, LaunchError when the disk is full,
+    and KeyboardInterrupt, also for SIGTERM and a lost terminal, once the current launch is ended; those that
+    have ended are kept.
+    """
+    starters = _starters(
+        todo, launcher, machine, task=task, attempts=attempts, counter=counter, watching=watching
+    )
+    with journal.locked() as alone, _signals_as_interrupts():
+        if not alone:
+            tell(UNLOCKED)
+        for key in journal.interrupted():  # pscale was killed and its processes live on
+            local.end(local.tag(journal.case_folder(key)))
+        finished = journal.finished()
+        for launch in todo:
+            if launch.key not in finished and wanted(launch):
+                on_start(launch)
+                if reason := refused.get(launch.case.id):
+                    outcome = skipped(reason)
+                else:
+                    outcome = starters[launch.case.id](journal, launch)
+                kept = on_end(launch, outcome) or outcome
+                journal.ended(launch.key, kept.status, kept.reason, kept.wall_s)
+
+
+def skipped(reason: str) -> Outcome:
+    """Return the end of a launch that is not started."""
+    return Outcome(status="skipped", reason=reason, wall_s=0.0, exit_code=0, started_unix_s=time.time())
+
+
+Starter = Callable[[Journal, CaseLaunch], Outcome]
+
+
+def _starters(
+    todo: Iterable[CaseLaunch],
+    launcher: Launcher,
+    machine: Machine,
+    *,
+    task: Task,
+    attempts: int,
+    counter: StepCounter | None,
+    watching: Watching | None,
+) -> dict[str, Starter]:
+    """Return what starts the launches of each case, by its id; raises where one cannot be started."""
+    found: dict[str, Starter] = {}
+    root = os.geteuid() == 0
+    for case in {launch.case.id: launch.case for launch in todo}.values():
+        started = command(case, launcher, (), machine, environ=os.environ, root=root)
+        if case.workload.command:
+            workload.started(case, Path(), machine, watching)  # can it be?
+            found[case.id] = partial(_run_program, started, machine, watching)
+        else:
+            found[case.id] = partial(_run_worker, started, task=task, attempts=attempts, counter=counter)
+    return found
+
+
+def _run_worker(
+    base: Command,
+    journal: Journal,
+    launch: CaseLaunch,
+    *,
+    task: Task,
+    attempts: int,
+    counter: StepCounter | None,
+) -> Outcome:
+    folder = journal.case_folder(launch.key)
+    started = replace(base, argv=(*base.argv, *worker(folder)))
+    for _ in range(attempts):
+        _prepare(folder, journal, launch, task, counter)
+        outcome = local.launch(started, folder, launch.case.launch.time_limit_s)
+        if not outcome.failed_at_startup:
+            break
+    return outcome
+
+
+def _run_program(
+    base: Command, machine: Machine, watching: Watching | None, journal: Journal, launch: CaseLaunch
+) -> Outcome:
+    """Run a workload in a folder of its own; one of which a file has changed is not started."""
+    case, folder = launch.case, journal.case_folder(launch.key)
+    _prepare(folder, journal, launch, "measure", None)
+    if reason := workload.changed(case):
+        return replace(skipped(reason), status="failed")
+    with writing(folder):
+        inside = workload.prepare(case, folder)
+    is_stuck = None
+    if watching and case.workload.watch:
+        (folder / watching.notes).mkdir()
+        is_stuck = watching.is_stuck(case, folder)
+    words = workload.started(case, folder, machine, watching)
+    return local.launch(
+        replace(base, argv=(*base.argv, *words)),
+        folder,
+        case.launch.time_limit_s,
+        is_stuck=is_stuck or workload.never,
+        judged=partial(workload.judge, case),
+        inside=inside,
+    )
+
+
+def _prepare(
+    folder: Path, journal: Journal, launch: CaseLaunch, task: Task, counter: StepCounter | None
+) -> None:
+    """Write what the worker reads, and note that the launch is about to start."""
+    if counter:
+        counter.reset()
+    document = {
+        "format": 1,
+        "task": task,
+        "case": to_dict(launch.case),
+        "repeat": launch.repeat,
+        "data": str(journal.data),
+        "launched_unix_s": time.time(),
+        "counter": str(counter.path) if counter else "",
+    }
+    with writing(folder):
+        if folder.exists():  # of a launch that was interrupted
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        journal.launched(launch.key, launch.index)
+        (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def of_rank(case: Case, folder: Path, machine: Machine, watching: Watching | None = None) -> tuple[str, ...]:
+    """Return the command of a rank of the launch in `folder`: the program of a workload, else the worker."""
+    return workload.started(case, folder, machine, watching) if case.workload.command else worker(folder)
+
+
+def worker(folder: Path) -> tuple[str, ...]:
+    """Return the command of a rank of the launch in `folder`."""
+    # -P: a numpy.py in the current folder must not be imported
+    return sys.executable, "-P", "-m", "pscale.worker", str(folder)
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """End launches also when pscale is terminated or its terminal is lost; leave `nohup` alone."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    numbers = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

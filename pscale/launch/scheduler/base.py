@@ -1,0 +1,317 @@
+"""What pscale asks of a scheduler, whichever it is, and what all schedulers have in common."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import subprocess
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pscale.config import Case, Launch
+from pscale.errors import LaunchError, UsageError
+from pscale.launch import isolated_process
+from pscale.launch.isolated_process import Answer
+from pscale.launch.machine import Machine, Placement
+
+Phase = Literal["queued", "running", "ended"]
+Ending = Literal[
+    "completed", "failed", "cancelled", "timeout", "preempted", "node_failed", "out_of_memory", "vanished"
+]
+STARTED, EXIT = "started", "exit"  # files that a script leaves in its job's folder
+NEVER = r"(?!)"  # a pattern that matches nothing
+UNANSWERED = "did not answer"
+_LIMIT_S = 60
+
+
+class LimitError(LaunchError):
+    """The scheduler accepts no more jobs of this user at the moment."""
+
+
+class UnsureError(LaunchError):
+    """The scheduler did not answer, so a job may or may not have been submitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSize:
+    """The nodes and the time that a job asks for."""
+
+    nodes: int
+    ranks_per_node: int
+    cores_per_rank: int
+    time_limit_s: float
+
+    @property
+    def cores_per_node(self) -> int:
+        """Cores that the job needs on each node."""
+        return self.ranks_per_node * self.cores_per_rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest(JobSize):
+    """A job: `command` runs once, on its first node, and starts the ranks from there.
+
+    `name` is one word that no other job has; log and exit code go to `folder`.
+    """
+
+    name: str
+    folder: Path
+    command: tuple[str, ...]
+    launch: Launch  # partition, account and the like; modules and setup
+
+    @property
+    def log(self) -> Path:
+        """File of the job's output."""
+        return self.folder / "log.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobHandle:
+    """What identifies a job: its name, and the scheduler's id as soon as that is known."""
+
+    name: str
+    id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """What the scheduler says of a job. `note` is its reason, in its own words."""
+
+    id: str
+    phase: Phase
+    ending: Ending | None = None  # once `phase` is "ended"
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What jobs may have: nodes of one kind, and for how long; None: no limit, or an unknown one."""
+
+    host: str  # the nodes' name in messages
+    cpu_model: str
+    nodes: int
+    cores_per_node: int
+    memory_bytes: int = 0  # of a node; 0: unknown
+    max_time_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """Nodes that a scheduler has given to the job around this process."""
+
+    scheduler: str
+    job: str
+    nodes: int
+    cpus: int | None = None  # on the node with fewest, as the scheduler counts; None: unknown
+    hostfile: str = ""
+    cluster: str = ""  # where one login node serves several
+
+    def machine(self, here: Machine) -> Machine:
+        """Return `here`, one of its nodes, as all of them; where the job has fewer CPUs, with fewer cores.
+
+        An affinity mask says exactly which CPUs the job has. Without one the scheduler's count is used, in
+        hardware threads or cores as the scheduler is configured.
+        """
+        threads_per_core = max(1, here.cpus // here.cores)
+        counted = self.cpus / threads_per_core if self.cpus and not here.restricted else None
+        known = [limit for limit in (here.cpu_limit, counted) if limit is not None]
+        others = f" and {self.nodes - 1} more" if self.nodes > 1 else ""
+        return replace(
+            here,
+            host=here.host + others,
+            nodes=self.nodes,
+            hostfile=self.hostfile,
+            cpu_limit=min(known) if known and min(known) < here.cores else here.cpu_limit,
+        )
+
+    @classmethod
+    def from_hostfile(cls, scheduler: str, job: str, file: str, cpus: str | None = None) -> Allocation | None:
+        """Read a file that names a host once for each slot; None where it cannot be read."""
+        try:
+            hosts = Counter(Path(file).read_text(encoding="utf-8").split())
+        except OSError:
+            return None
+        fewest = int(cpus) if cpus else min(hosts.values(), default=1)
+        return cls(scheduler=scheduler, job=job, nodes=max(1, len(hosts)), cpus=fewest, hostfile=file)
+
+
+class Scheduler(ABC):
+    """One kind of batch system. Commands that fail raise LaunchError with their output.
+
+    Strings called patterns are regular expressions.
+    """
+
+    name: ClassVar[str]  # in suites
+    title: ClassVar[str]  # in messages
+
+    # Detection and commands.
+    submit_program: ClassVar[str]
+    ping: ClassVar[tuple[str, ...]]  # a command that fails where the scheduler does not answer
+    unreachable: ClassVar[str]  # pattern of its output where the scheduler exists but is down now
+    cancel_command: ClassVar[tuple[str, ...]]
+    already_ended: ClassVar[str] = NEVER  # pattern of what cancelling a finished job says
+    job_limit: ClassVar[str]  # pattern of a refusal that is over once other jobs of the user have ended
+    unsure: ClassVar[str]  # pattern of a failure after which the job may have been submitted all the same
+    log_endings: ClassVar[Sequence[tuple[Ending, str]]] = ()  # patterns of what it writes into a job's log
+
+    # The script of a job.
+    directive: ClassVar[str]  # how a line with an option begins
+    job_id_variable: ClassVar[str]  # in the job's shell
+    has_qos: ClassVar[bool] = False
+    script_on_stdin: ClassVar[bool] = False
+
+    # Environment variables, by patterns of their names.
+    job_variables: ClassVar[str]  # describe a job: a job does not inherit those of another
+    site_variables: ClassVar[str]  # of these, the ones that say where the scheduler is
+    launch_variables: ClassVar[str] = NEVER  # would change how the launcher places ranks
+
+    # Its own launcher of MPI ranks, if it has one.
+    launcher: ClassVar[str] = ""  # the program, which is also the launcher's flavour
+    launcher_version: ClassVar[str] = NEVER  # pattern with a group `version`, of what --version prints
+    launcher_command: ClassVar[tuple[str, ...]] = ()  # what follows the program
+    launcher_noise: ClassVar[str] = NEVER  # pattern of lines that it writes after a rank has failed
+
+    def __init__(self, is_inherited: Callable[[str], bool]):
+        """`is_inherited` says which environment variables commands, and so jobs, see."""
+        self._is_inherited = is_inherited
+
+    @abstractmethod
+    def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
+        """Return the job that this process runs in; None outside of jobs of this scheduler."""
+
+    @abstractmethod
+    def options(self, request: JobRequest) -> list[str]:
+        """Return the options in the script of a job, without the user's own directives; pure."""
+
+    @abstractmethod
+    def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
+        """Return the command that submits the script; pure."""
+
+    @abstractmethod
+    def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
+        """Ask once for all jobs; by name. The answer may leave jobs out, and have others."""
+
+    def job_id(self, said: str) -> str:
+        """Return the job's id from the output of a submission."""
+        return said.strip()
+
+    def resources(self, launch: Launch) -> Resources | None:  # noqa: ARG002
+        """Return what jobs with this partition may have; None where the scheduler cannot be asked."""
+        return None
+
+    def launcher_interfaces(self, path: str, library: str) -> Iterable[tuple[str, ...]]:  # noqa: ARG002
+        """Yield the options by which ranks may find each other, the better first, for an MPI flavour."""
+        return ((),)
+
+    def launcher_options(self, case: Case, placement: Placement) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the launcher's options that place and bind the ranks of a case; pure."""
+        return ()
+
+    def render(self, request: JobRequest) -> str:
+        """Return the job's script; pure.
+
+        The exit code is left in a file, since a scheduler forgets. A shell handles a signal only once the
+        command that it waits for has ended: hence the command in the background, and `wait`.
+        """
+        if request.launch.qos and not self.has_qos:
+            raise UsageError(
+                f"launch.qos: {self.title} has no quality of service; choose a queue with `partition`"
+            )
+        lines = [
+            "#!/bin/bash",
+            *(
+                f"{self.directive} {option}"
+                for option in (*self.options(request), *request.launch.directives)
+            ),
+            "",
+            f"folder={shlex.quote(str(request.folder))}",
+            f'echo "{self.job_id_variable}" > "$folder/{STARTED}"',
+            f'trap \'echo "$?" > "$folder/{EXIT}.tmp"; mv "$folder/{EXIT}.tmp" "$folder/{EXIT}"\' EXIT',
+            'trap \'kill -TERM "$child" 2>/dev/null; wait "$child"; exit 143\' TERM',
+            *(f"module load {shlex.quote(module)} || exit 1" for module in request.launch.modules),
+            *request.launch.setup.splitlines(),
+            "",
+            f"{shlex.join(request.command)} &",
+            "child=$!",
+            'wait "$child"',
+            "",
+        ]
+        return "\n".join(lines)
+
+    def submit(self, request: JobRequest, script: Path) -> str:
+        """Submit and return the job's id.
+
+        Raises LimitError where the user has too many jobs, UnsureError where no answer came.
+        """
+        argv = self.submission(request, script)
+        answer = self.ask(argv, stdin=script if self.script_on_stdin else None)
+        if answer.code == 0:
+            return self.job_id(answer.out)
+        said = answer.err + answer.out
+        error: type[LaunchError] = LaunchError
+        if re.search(self.job_limit, said, re.IGNORECASE):
+            error = LimitError
+        elif re.search(self.unsure, said, re.IGNORECASE):
+            error = UnsureError
+        raise error(f"{argv[0]}: {answer.last_words}")
+
+    def poll_many(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
+        """Ask once for all jobs; by name. Those of which the scheduler knows nothing are left out."""
+        found = self.query(handles)
+        return {handle.name: found[handle.name] for handle in handles if handle.name in found}
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """End jobs; those that have ended are no error."""
+        argv = (*self.cancel_command, *ids)
+        answer = self.ask(argv)
+        if answer.code and not re.search(self.already_ended, answer.err, re.IGNORECASE):
+            raise LaunchError(f"{argv[0]}: {answer.last_words}")
+
+    def ask(self, argv: Sequence[str], stdin: Path | None = None) -> Answer:
+        """Run a command; raises UnsureError if it takes too long, LaunchError if it does not exist."""
+        env = {name: value for name, value in os.environ.items() if self._is_inherited(name)}
+        try:
+            text = stdin.read_text(encoding="utf-8") if stdin else ""
+            return isolated_process.ask(argv, _LIMIT_S, stdin=text, env=env)
+        except subprocess.TimeoutExpired as error:
+            raise UnsureError(f"{argv[0]} {UNANSWERED} in {_LIMIT_S} s") from error
+        except OSError as error:
+            raise LaunchError(f"cannot start {argv[0]}: {error.strerror or error}") from error
+
+    def output(self, argv: Sequence[str]) -> str:
+        """Return what a command prints; raises LaunchError if it fails."""
+        answer = self.ask(argv)
+        if answer.code:
+            raise LaunchError(f"{argv[0]}: {answer.last_words}")
+        return answer.out
+
+
+def asked_for(launch: Launch, **options: str) -> list[str]:
+    """Return the options for the fields of `launch` that a user has set, each with a place for the value."""
+    return [option.format(value) for name, option in options.items() if (value := getattr(launch, name))]
+
+
+def first_match(endings: Iterable[tuple[str, Ending]], text: str, otherwise: Ending) -> Ending:
+    """Return the ending of the first pattern that is in a text, in capitals or not."""
+    found = (ending for pattern, ending in endings if re.search(pattern, text, re.IGNORECASE))
+    return next(found, otherwise)
+
+
+def fields(text: str, count: int) -> Iterator[list[str]]:
+    """Yield the fields between | of every line that has so many; the last may have a | of its own."""
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split("|", count - 1)]
+        if len(parts) == count:
+            yield parts
+
+
+def clock(seconds: float) -> str:
+    """Write a time as H:MM:SS, in whole minutes, rounded up."""
+    minutes = max(1, math.ceil(seconds / 60))
+    return f"{minutes // 60}:{minutes % 60:02}:00"

@@ -1,0 +1,175 @@
+"""Which launcher to use inside a job: the first whose two probe ranks meet in one MPI world."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pscale.config import Case, Launch, Plan
+from pscale.errors import LaunchError
+from pscale.launch import launcher as launchers
+from pscale.launch import local
+from pscale.launch.command import Command, command
+from pscale.launch.launcher import Launcher
+from pscale.launch.machine import Machine
+from pscale.launch.outcome import STDOUT, Outcome
+from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.scheduler.base import Allocation
+
+PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
+_PROBE_LIMIT_S = 60
+_PROBE_RANKS = 2
+# A failure with these words is one of the MPI library: it will be the same next time.
+_OF_MPI = re.compile(r"PMI|MPI_|MPI (type|plugin)|plugin", re.IGNORECASE)
+_TRANSIENT = re.compile(  # said of schedulers that are overloaded, and of nodes that are busy
+    r"timed? ?out|contact|connect|respond|try again|retry|temporar|busy|completing|communication|node fail",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """Why a launcher does not work; whether that will stay so."""
+
+    reason: str
+    is_permanent: bool
+
+
+def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> Launcher:
+    """Return the launcher for a suite's `launch` where pscale runs now.
+
+    Outside of jobs and for a launcher that is named this is the one that `launcher.find` finds. Inside a job
+    `auto` probes each candidate with two ranks, on two nodes if there are some, and remembers the first that
+    works unless a better one failed for a reason that may pass. Raises LaunchError that says how each failed.
+    """
+    if allocation is None:
+        return launchers.find(launch.launcher)
+    found = list(candidates(launch.launcher, allocation.scheduler))
+    if len(found) == 1 and launch.launcher != "auto":
+        return found[0]
+    cache = _Cache(allocation, found[-1] if found else None)
+    if (known := cache.read()) in found:
+        return known
+    failures: list[_Failure] = []
+    with tempfile.TemporaryDirectory(prefix="pscale-probe-") as folder:
+        for number, candidate in enumerate(found):
+            if failure := _failure(candidate, machine, launch, Path(folder, str(number))):
+                failures.append(failure)
+                continue
+            if all(each.is_permanent for each in failures):
+                cache.write(candidate)
+            return candidate
+    reasons = "".join(
+        f"\n  {' '.join(candidate.opening)}: {failure.reason}"
+        for candidate, failure in zip(found, failures, strict=True)
+    )
+    raise LaunchError(
+        f"no launcher makes one world of two ranks here:{reasons}\nname one that does in the suite "
+        "or the site's profile, `launch: {launcher: ...}`; mpi4py and the launcher must be of one MPI"
+    )
+
+
+def candidates(choice: str, scheduler_name: str) -> Iterator[Launcher]:
+    """Yield the launchers that may work, the scheduler's own first: it knows the job's cores best."""
+    try:
+        found = launchers.find(choice)
+    except LaunchError:
+        if choice != "auto":
+            raise
+        found = None
+    own = found if found and found.scheduler else None
+    scheduler = next(each for each in SCHEDULERS if each.name == scheduler_name)
+    if choice == "auto" and scheduler.launcher and (path := shutil.which(scheduler.launcher)):
+        own = _identified(path, scheduler.launcher, scheduler.launcher_command)
+    if own and own.scheduler:
+        for interface in own.scheduler.launcher_interfaces(own.path, found.flavour if found else ""):
+            yield replace(own, arguments=(*own.arguments, *interface))
+    if found and found != own:
+        yield found
+
+
+def _identified(path: str, flavour: str, arguments: tuple[str, ...]) -> Launcher:
+    """Return the launcher of a scheduler; one that cannot say what it is now may work all the same."""
+    try:
+        return launchers.identify(path)
+    except LaunchError:
+        return Launcher(path=path, flavour=flavour, version="", arguments=arguments)
+
+
+def probe(launcher: Launcher, machine: Machine, asked: Launch, ranks: int = _PROBE_RANKS) -> Command:
+    """Return what starts ranks that report their MPI world, one on each node if there are several."""
+    per_node = 1 if machine.nodes > 1 else 0
+    launch = Launch(oversubscribe=True, ranks_per_node=per_node, extra=asked.extra, env=asked.env)
+    case = Case(suite="probe", label="probe", ranks=ranks, plan=Plan(dp=ranks), launch=launch)
+    return command(case, launcher, PROBE, machine, environ=os.environ, root=os.geteuid() == 0)
+
+
+def worlds(
+    started: Command, folder: Path, limit_s: float = _PROBE_LIMIT_S
+) -> tuple[list[dict[str, Any]], Outcome]:
+    """Return the answers of the first rank of every world that a probe made, none after an error."""
+    folder.mkdir(exist_ok=True, parents=True)
+    outcome = local.launch(started, folder, limit_s)
+    lines = (folder / STDOUT).read_text(errors="replace").splitlines() if outcome.exit_code == 0 else []
+    return [json.loads(line) for line in lines if line.startswith("{")], outcome
+
+
+def _failure(candidate: Launcher, machine: Machine, launch: Launch, folder: Path) -> _Failure | None:
+    """Return why a launcher does not work, if so."""
+    try:
+        answers, outcome = worlds(probe(candidate, machine, launch), folder)
+    except LaunchError as error:
+        return _Failure(reason=str(error), is_permanent=True)
+    sizes: Sequence[int] = [answer["size"] for answer in answers]
+    if sizes == [_PROBE_RANKS]:
+        return None
+    if sizes:
+        reason = f"{_PROBE_RANKS} ranks are in worlds of {', '.join(map(str, sizes))}"
+        return _Failure(reason=reason, is_permanent=True)
+    reason = re.sub(r" \[[^\]]*\]$", "", outcome.reason)  # the log that it names is deleted
+    is_permanent = (
+        outcome.status != "timeout" and bool(_OF_MPI.search(reason)) and not _TRANSIENT.search(reason)
+    )
+    return _Failure(reason=reason, is_permanent=is_permanent)
+
+
+class _Cache:
+    """What worked last time, in the user's cache: for this scheduler, this Python and this MPI."""
+
+    def __init__(self, allocation: Allocation, last: Launcher | None):
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self._path = cache / "pscale" / "launchers.json"
+        library = f"{last.path} {last.version}" if last else ""
+        self._key = f"{allocation.scheduler} {allocation.cluster} {sys.prefix} {library}"
+
+    def read(self) -> Launcher | None:
+        try:
+            known = self._all()[self._key]
+            return Launcher(**{**known, "arguments": tuple(known["arguments"])})
+        except (KeyError, TypeError):  # unknown, or written by another version
+            return None
+
+    def write(self, found: Launcher) -> None:
+        """Remember; a place that cannot be written only costs another probe."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps({**self._all(), self._key: asdict(found)}, indent=1))
+            temporary.replace(self._path)
+        except OSError:
+            pass
+
+    def _all(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}

@@ -1,0 +1,185 @@
+"""The layers of a transformer beside attention: products, GELU, layer norm, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pscale.dtypes import compute_dtype
+from pscale.nn import kernels
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.kernels.tiles import ones, rows_of
+from pscale.nn.param import Param
+
+
+class Linear:
+    """x @ weight + bias: (..., inputs) to (..., outputs)."""
+
+    def __init__(self, weight: Param, bias: Param | None = None, *, buffers: Buffers):
+        self.weight, self.bias, self.buffers = weight, bias, buffers
+        self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the product; keeps the input."""
+        y = self.buffers.take((*x.shape[:-1], self.weight.shape[1]), x.dtype)
+        y_rows = rows_of(y)
+        kernels.current().multiply(rows_of(x), self.weight.data, y_rows)
+        if self.bias is not None:
+            kernels.current().add(y_rows, None, self.bias.data, y_rows)
+        return y, x
+
+    def remember(self, x: Array) -> Array:
+        """Return the input."""
+        return x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Add to the gradients of weight and bias."""
+        dy_rows, x_rows = rows_of(dy), rows_of(x)
+        self.weight.add_product(x_rows.T, dy_rows, self.buffers)
+        if self.bias is not None:
+            self.bias.add_product(ones(len(dy_rows), dy.dtype), dy_rows, self.buffers)
+        dx = self.buffers.reuse(x)
+        kernels.current().multiply(dy_rows, self.weight.data.T, rows_of(dx))
+        self.buffers.give(dy)
+        return dx
+
+
+class BiasGelu:
+    """GELU(x + bias).
+
+    Forward puts the derivative where its input was, so that backward is one product. A bias (G, C) has a
+    row for each of the G equal parts of x, as experts do.
+    """
+
+    def __init__(self, bias: Param, *, buffers: Buffers):
+        self.bias, self.buffers = bias, buffers
+        self.params: Sequence[Param] = (bias,)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the activation; keeps its derivative."""
+        y, slope = self.buffers.take(x.shape, x.dtype), self.buffers.reuse(x)
+        kernels.current().bias_gelu(
+            self._parts(x), rows_of(self.bias.data), self._parts(y), self._parts(slope)
+        )
+        return y, slope
+
+    def backward(self, dy: Array, slope: Array) -> Array:
+        """Multiply by the derivative."""
+        dx = self.buffers.reuse(dy)
+        bias_grad = np.zeros(self.bias.shape, dy.dtype)
+        kernels.current().bias_gelu_backward(
+            self._parts(dy), self._parts(slope), self._parts(dx), rows_of(bias_grad)
+        )
+        self.bias.add_grad(bias_grad)
+        self.buffers.give(slope)
+        return dx
+
+    def _parts(self, x: Array) -> Array:
+        width = self.bias.shape[-1]
+        return x.reshape(self.bias.size // width, -1, width)
+
+
+EPSILON = 1e-5
+
+Cache = tuple[Array, Array, Array]
+
+
+class LayerNorm:
+    """(x - mean) / deviation * gain + bias over the last dim (Ba et al., 2016)."""
+
+    def __init__(self, gain: Param, bias: Param, *, buffers: Buffers):
+        self.gain, self.bias, self.buffers = gain, bias, buffers
+        self.params: Sequence[Param] = (gain, bias)
+
+    def forward(self, x: Array) -> tuple[Array, Cache]:
+        """Normalise; keeps the input and two numbers a row."""
+        y = self.buffers.take(x.shape, x.dtype)
+        rows = rows_of(x)
+        mean = self.buffers.take((len(rows),), compute_dtype(x.dtype))
+        inverse = self.buffers.take((len(rows),), compute_dtype(x.dtype))  # of the deviation
+        kernels.current().layer_norm(rows, self.gain.data, self.bias.data, rows_of(y), mean, inverse, EPSILON)
+        return y, (x, mean, inverse)
+
+    def backward(self, dy: Array, cache: Cache, skip: Array | None = None) -> Array:
+        """Add to the gradients of gain and bias, and `skip` to that of the input."""
+        x, mean, inverse = cache
+        dx = self.buffers.reuse(x)
+        grads = np.zeros((2, x.shape[-1]), x.dtype)
+        kernels.current().layer_norm_backward(
+            rows_of(x),
+            mean,
+            inverse,
+            self.gain.data,
+            rows_of(dy),
+            rows_of(dx),
+            grads[0],
+            grads[1],
+            None if skip is None else rows_of(skip),
+        )
+        self.gain.add_grad(grads[0])
+        self.bias.add_grad(grads[1])
+        for array in (mean, inverse, dy):
+            self.buffers.give(array)
+        return dx
+
+
+class Tokens:
+    """Row of each token: integers (B, T) to (B, T, C).
+
+    The table may hold a part of the vocabulary, from token `first` on; a token that is not here becomes zero,
+    so that the sum over all parts is the row.
+    """
+
+    def __init__(self, table: Param, *, first: int = 0, buffers: Buffers):
+        self.table, self.first, self.buffers = table, first, buffers
+        self.params: Sequence[Param] = (table,)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Look up; keeps the rows as a copy of the tokens, since they are data and stay the caller's."""
+        rows = self.buffers.take(x.shape, np.intp)
+        np.subtract(x, self.first, out=rows, dtype=np.intp, casting="unsafe")
+        y = self.buffers.take((*x.shape, self.table.shape[1]), self.table.data.dtype)
+        kernels.current().take_rows(self.table.data, rows, y)
+        y[(rows < 0) | (rows >= len(self.table.data))] = 0
+        return y, rows
+
+    def backward(self, dy: Array, rows: Array) -> None:
+        """Add each vector's gradient to its row."""
+        kernels.current().add_to_rows(self.table.accumulator(), rows.ravel(), rows_of(dy))
+        for array in (rows, dy):
+            self.buffers.give(array)
+
+
+class Positions:
+    """x + row of its position: (B, T, C), the T positions being `runs`, one after another."""
+
+    def __init__(self, table: Param, *, runs: Sequence[slice], buffers: Buffers):
+        self.table, self.runs, self.buffers = table, runs, buffers
+        self.params: Sequence[Param] = (table,)
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Add; keeps nothing."""
+        y = self.buffers.reuse(x)
+        for run, here in self._pairs():
+            np.add(x[:, here], self.table.data[run], out=y[:, here])
+        return y, None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Add to the gradients of the positions; that of `x` is what came."""
+        B, T, C = dy.shape
+        by_position = self.buffers.take((T * C,), dy.dtype)
+        kernels.current().multiply(ones(B, dy.dtype), dy.reshape(B, T * C), by_position)
+        grad, rows = self.table.accumulator(), by_position.reshape(T, C)
+        for run, here in self._pairs():
+            grad[run] += rows[here]
+        self.buffers.give(by_position)
+        return dy
+
+    def _pairs(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the runs of the sequence and where they are in T."""
+        start = 0
+        for run in self.runs:
+            stop = start + run.stop - run.start
+            yield run, slice(start, stop)
+            start = stop

@@ -1,0 +1,72 @@
+"""What attention in C is told: where matrices lie, and which tiles of scores there are; see fused.c."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from pscale.nn.buffers import Array
+from pscale.nn.kernels.attention_block import AttentionBlock, cut
+
+
+class _View(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("sequence", ctypes.c_int64),
+        ("head", ctypes.c_int64),
+        ("row", ctypes.c_int64),
+    )
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("sequences", "heads", "queries", "keys", "width", "first", "tile_count")
+        ),
+        ("tiles", ctypes.c_void_p),
+        ("scale", ctypes.c_double),
+    )
+    table: Array
+
+
+def block_argument(block: AttentionBlock, q: Array, *, first: bool, kept: bool) -> _Piece:
+    """Describe queries, (B, H, queries, width), that meet the keys of a block."""
+    sequences, heads, _, width = q.shape
+    table = _table(*block.size, causal=block.causal, kept=kept)
+    found = _Piece(
+        sequences, heads, *block.size, width, first, len(table), address(table), 1 / math.sqrt(width)
+    )
+    found.table = table  # as long as its address is known
+    return found
+
+
+def view(x: Array | None) -> _View:
+    """Describe (B, H, rows, width) or (B, H, rows), or nothing."""
+    if x is None:
+        return _View()
+    assert x.strides[-1] == x.itemsize, "columns lie side by side"
+    sequence, head = x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
+    return _View(address(x), sequence, head, x.strides[2] // x.itemsize)
+
+
+def address(x: Array) -> int:
+    """Return where the first number lies."""
+    found: int = x.__array_interface__["data"][0]
+    return found
+
+
+@lru_cache(maxsize=64)
+def _table(queries: int, keys: int, *, causal: bool, kept: bool) -> Array:
+    """Return a row of integers for every tile, in the order of `struct tile`."""
+    rows, offset = [], 0
+    for tile in cut(queries, keys, causal=causal, kept=kept):
+        (height, width), row, key = tile.size, tile.queries.start, tile.keys.start
+        seen = row - key + 1 if tile.causal else width
+        ends = tile.first_of_queries, tile.last_of_queries, tile.last_of_keys
+        rows.append((row, height, key, width, seen, offset, *ends))
+        offset += height * width
+    return np.array(rows, np.int64)

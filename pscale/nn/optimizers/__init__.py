@@ -1,0 +1,99 @@
+"""The optimizers, a module each by the name that a suite gives it, and how one is made.
+
+To add one: its name in `pscale.config.choices.Optimizer`, and here a module of that name with its `RULE`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+
+from pscale.config import Train
+from pscale.nn.buffers import Array, zeros
+from pscale.nn.offload.storage import Storage
+from pscale.nn.optimizers.base import ALONE, Elsewhere, Optimizer, Rule
+from pscale.nn.optimizers.state import Flat, State
+
+MASTER = np.dtype(np.float32)
+
+
+@cache
+def rule_of(name: str) -> Rule:
+    """Return what an optimizer declares of itself; loads no other."""
+    rule: Rule = import_module(f"{__name__}.{name}").RULE
+    return rule
+
+
+def make_optimizer(
+    train: Train, flats: Sequence[Flat], elsewhere: Elsewhere = ALONE, storage: Storage | None = None
+) -> Optimizer:
+    """Return the optimizer that `train` names, for tensors of which `elsewhere` has the rest.
+
+    Its state is in memory, or in chunks in `storage`; master weights stay in memory.
+    """
+    rule = rule_of(train.optimizer)
+
+    def make(flats: Sequence[Flat]) -> Optimizer:
+        states = [State(flats, slots, storage) for slots in rule.slots(train)]
+        return rule.make(train, flats, states, elsewhere)
+
+    if any(needs_master_weights(flat.data.itemsize) for flat in flats):
+        return MasterWeights(flats, make)
+    return make(flats)
+
+
+def needs_master_weights(item_bytes: int) -> bool:
+    """Tell whether numbers of `item_bytes` are too coarse for updates to be added to them."""
+    return item_bytes < MASTER.itemsize
+
+
+class MasterWeights:
+    """Any optimizer on float32 copies of weights of 16 bits: small updates are not rounded away.
+
+    The copies (Micikevicius et al., 2018) are part of its state; so are its moments. Gradients stay as they
+    are stored: kernels upcast them a piece at a time.
+    """
+
+    def __init__(self, flats: Sequence[Flat], make: Callable[[Sequence[Flat]], Optimizer]):
+        self._flats = flats
+        copies = zeros([flat.data.size for flat in flats], MASTER)
+        self._copies = [replace(flat, data=copy) for flat, copy in zip(flats, copies, strict=True)]
+        self._optimizer = make(self._copies)
+        self.state: Sequence[Array] = [*(copy.data for copy in self._copies), *self._optimizer.state]
+        self._copied = False
+
+    def begin(self, lr: float, scale: float) -> None:
+        """Begin a step; the first one begins with the weights that are stored."""
+        if not self._copied:
+            for flat, copy in zip(self._flats, self._copies, strict=True):
+                copy.data[...] = flat.data
+            self._copied = True
+        self._optimizer.begin(lr, scale)
+
+    def apply(self, part: int) -> None:
+        """Update the copies and round them to what is stored."""
+        self._optimizer.apply(part)
+        self._flats[part].data[...] = self._copies[part].data
+
+
+def learning_rate(train: Train, step: int, replicas: int) -> float:
+    """Return the rate of step `step`, counted from 0, on `replicas` that share the batch.
+
+    It grows to `lr`, scaled by the batch, over the first `lr_warmup` steps; along a cosine it then falls to
+    the share `lr_final` in the last step, where it stays.
+    """
+    reference = train.lr_batch or train.batch / replicas
+    factor = train.batch / reference
+    peak = train.lr * {"none": 1.0, "linear": factor, "sqrt": math.sqrt(factor)}[train.lr_scaling]
+    if step < train.lr_warmup:
+        return peak * (step + 1) / train.lr_warmup
+    if train.lr_schedule == "constant":
+        return peak
+    last = train.warmup + train.steps - 1 - train.lr_warmup
+    gone = min(1.0, (step - train.lr_warmup) / last) if last else 1.0
+    return peak * (train.lr_final + (1 - train.lr_final) * (1 + math.cos(math.pi * gone)) / 2)

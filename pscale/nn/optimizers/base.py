@@ -1,0 +1,106 @@
+"""What an optimizer declares of itself, and what it may ask of other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from pscale.config import Train
+from pscale.nn.buffers import Array
+from pscale.nn.optimizers.state import Flat, Slots, State, TensorInfo
+
+Units = Sequence[Sequence[TensorInfo]]  # the tensors of each unit of the model
+
+
+class Ranks(Protocol):
+    """The exchanges of an axis that an optimizer may make."""
+
+    def all_reduce(self, x: Array) -> None:
+        """Replace `x` by its sum over the ranks."""
+        ...
+
+
+class _Alone:
+    """Ranks of which there is one."""
+
+    def all_reduce(self, x: Array) -> None:
+        """Leave `x` as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Who has the rest of the tensors of which this rank has some elements.
+
+    `shards`: ranks that have other elements of the same part of each tensor, in flat memory; `cuts`: ranks
+    that have other parts, cut along a dim.
+    """
+
+    shards: Ranks = field(default_factory=_Alone)
+    cuts: Ranks = field(default_factory=_Alone)
+
+
+ALONE = Elsewhere()
+
+
+class Exchange(NamedTuple):
+    """A call that an optimizer makes in every step, to the ranks `over` which tensors are spread."""
+
+    over: Literal["shards", "cuts"]
+    verb: Literal["all_reduce"]
+    sent_bytes: int
+
+
+def _no_exchanges(units: Units) -> Iterable[Exchange]:  # noqa: ARG001
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """All that the rest of the program knows of an optimizer.
+
+    `make(train, flats, states, elsewhere)` returns it, with a `State` for each of `slots(train)`. The fields
+    of `Train` that it reads are `hyperparameters`, with what they are. `factored`: of a matrix it keeps sums
+    alone. `exchanges(units)` are the calls of a step beside the gradients'.
+    """
+
+    make: Callable[[Train, Sequence[Flat], Sequence[State], Elsewhere], Optimizer]
+    hyperparameters: Mapping[str, str]
+    slots: Callable[[Train], Sequence[Slots]]
+    factored: bool = False
+    exchanges: Callable[[Units], Iterable[Exchange]] = _no_exchanges
+
+    def keeps(self, train: Train) -> bool:
+        """Tell whether there is any state of the parameters' size."""
+        return any(slots.arrays for slots in self.slots(train))
+
+
+class Optimizer(Protocol):
+    """Changes weights by their gradients; `state` is all the memory that it has beside them."""
+
+    state: Sequence[Array]
+
+    def begin(self, lr: float, scale: float) -> None:
+        """Begin a step with the gradients times `scale`: find what depends on all weights of a tensor."""
+        ...
+
+    def apply(self, part: int) -> None:
+        """End it for the flat memory number `part`; ranks that share tensors take the parts in one order."""
+        ...
+
+
+def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0) -> None:
+    """Do a step on all of an optimizer's `parts` flat memories."""
+    optimizer.begin(lr, scale)
+    for part in range(parts):
+        optimizer.apply(part)
+
+
+def matrix_lines(tensor: TensorInfo) -> Iterator[tuple[int, int, bool]]:
+    """Yield of the rows and then of the columns of a tensor's matrices how many are here, and of the whole.
+
+    And whether their elements are cut, so that ranks share in sums over each of them.
+    """
+    *_, rows, columns = tensor.shape
+    yield rows, tensor.whole[-2], columns != tensor.whole[-1]
+    yield columns, tensor.whole[-1], rows != tensor.whole[-2]

@@ -1,0 +1,5 @@
+"""Context parallelism: every sequence cut over the ranks of `cp`.
+
+Each form is a file of its name and declares itself as a `Form`; from that, `plan` checks it and predicts its
+calls. `layout` says which tokens lie where.
+"""

@@ -1,0 +1,92 @@
+"""What a form of context parallelism declares: its attention, its calls, and who shares heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+
+from pscale.config import Model, Plan
+from pscale.config.choices import Context
+from pscale.mesh.axis import Axis, Mesh
+from pscale.nn.attention import Attention
+from pscale.nn.buffers import Buffers
+from pscale.nn.layer import Layer, Recomputed
+from pscale.parallel.context.layout import Layout
+from pscale.parallel.replicas import Call
+
+Calls = Callable[[Plan, int], list[Call]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShare:
+    """What a rank has of the attention of a layer: `heads` heads, and the tokens that `layout` gives it.
+
+    Where it is `recomputed`, q, k and v alone are kept.
+    """
+
+    heads: int
+    keeps_scores: bool
+    mesh: Mesh
+    layout: Layout
+    buffers: Buffers
+    recomputed: bool = False
+
+    @property
+    def axis(self) -> Axis:
+        """The ranks that have the other keys, or the other heads."""
+        return self.mesh.axis("cp")
+
+    def of_whole_sequences(self, heads: int) -> Layer:
+        """Return the attention of one rank that has all tokens."""
+        return self.kept(Attention(heads, keeps_scores=self.keeps_scores, buffers=self.buffers))
+
+    def kept(self, layer: Layer) -> Layer:
+        """Return `layer`, which keeps what backward needs or computes it again."""
+        return Recomputed(layer, buffers=self.buffers) if self.recomputed else layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A way to attend to sequences that are cut over ranks.
+
+    Calls are those of a layer and a micro-batch, from the bytes of q (or k, or v) of a rank's tokens and
+    heads. Those of `recomputed` are made again where attention alone is computed again.
+    """
+
+    attention: Callable[[AttentionShare], Layer]
+    forward: Calls
+    backward: Calls
+    recomputed: Calls
+    heads_over: str | None = None  # the degree, in a plan, of the ranks over which heads are dealt out
+
+    def head_parts(self, plan: Plan) -> int:
+        """Return over how many ranks heads are dealt out."""
+        parts: int = getattr(plan, self.heads_over) if self.heads_over and plan.cp > 1 else 1
+        return max(parts, 1)
+
+
+@cache
+def form_of(context: Context) -> Form:
+    """Return what the file of that name declares; the others are not loaded."""
+    form: Form = import_module(f"pscale.parallel.context.{context.replace('-', '_')}").FORM
+    return form
+
+
+def attention(share: AttentionShare, context: Context) -> Layer:
+    """Return the attention of a rank."""
+    if share.axis.size == 1:
+        return share.of_whole_sequences(share.heads)
+    return form_of(context).attention(share)
+
+
+def layout_of(model: Model, plan: Plan) -> Layout:
+    """Return how the plan cuts the sequences of the model."""
+    return Layout(sequence=model.sequence, parts=plan.cp, placement=plan.placement)
+
+
+def equal_parts(plan: Plan) -> int:
+    """Return what a sequence has to divide by, so that every rank has as much of it between all layers."""
+    return math.lcm(layout_of(Model(), plan).chunks, plan.sequence_parts)

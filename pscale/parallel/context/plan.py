@@ -1,0 +1,83 @@
+"""What context parallelism asks of a plan, and what it costs, from what its form declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pscale.config import Case
+from pscale.errors import PlanError
+from pscale.nn.kernels.attention_block import AttentionBlock
+from pscale.parallel import sharding, suggestions
+from pscale.parallel.context.form import Calls, equal_parts, form_of, layout_of
+from pscale.parallel.context.layout import Layout
+from pscale.parallel.replicas import Call
+
+
+def check(case: Case) -> None:
+    """Raise PlanError if the sequence, or for ulysses the heads, cannot be dealt out evenly."""
+    model, plan = case.model, case.plan
+    if plan.cp == 1:
+        return
+    if model.kind == "linear":
+        raise PlanError(
+            f"cp {plan.cp} cuts sequences, and model.kind 'linear' has none; cp 1 with dp rest works"
+        )
+    form = form_of(plan.context)
+    needed = layout_of(model, plan).chunks
+    if model.sequence % needed:
+        zigzag = needed > plan.cp
+        split = f"the {needed} chunks of cp {plan.cp} placed in zigzag" if zigzag else f"cp {plan.cp}"
+        hint = "; placement contiguous works" if model.sequence % plan.cp == 0 else ""
+        raise PlanError(
+            f"sequence {model.sequence} does not divide by {split}; "
+            f"sequence {suggestions.multiples(model.sequence, equal_parts(plan))} would{hint}"
+        )
+    if model.heads // plan.tp % form.head_parts(plan):
+        over, parts = f"{form.heads_over} {form.head_parts(plan)}", sharding.head_parts(plan)
+        split = over if plan.tp == 1 else f"tp {plan.tp} × {over} = {parts}"
+        raise PlanError(
+            f"heads {model.heads} does not divide by {split}, over which context {plan.context} "
+            f"distributes them; {suggestions.heads(model, parts)} would, as would context ring or all-gather"
+        )
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls that `rank` makes in one step."""
+    if case.plan.cp == 1:
+        return []
+    form = form_of(case.plan.context)
+    layers = sum(name.startswith("block.") for name in sharding.units(case, rank))
+    return sharding.per_step(case, _made(case, layers, form.forward, form.backward))
+
+
+def forward_calls(case: Case, layers: int) -> list[Call]:
+    """Predict the calls of the forward passes of `layers` layers and one micro-batch."""
+    return _made(case, layers, form_of(case.plan.context).forward)
+
+
+def recomputed_calls(case: Case, layers: int) -> list[Call]:
+    """Predict those of the attention alone, where it is computed again."""
+    return _made(case, layers, form_of(case.plan.context).recomputed)
+
+
+def _made(case: Case, layers: int, *passes: Calls) -> list[Call]:
+    if case.plan.cp == 1:
+        return []
+    one = sharding.activation_bytes(case) // case.plan.tp  # of q, or k, or v, of this rank's tokens and heads
+    made = (call for calls in passes for call in calls(case.plan, one))
+    return [replace(call, count=call.count * layers) for call in made]
+
+
+def _met(case: Case, rank: int) -> list[AttentionBlock]:
+    """Return the pieces of scores that the rank at `rank` among those that exchange keys has of each head."""
+    plan = case.plan
+    parts = plan.cp // form_of(plan.context).head_parts(plan)
+    layout = Layout(sequence=case.model.sequence, parts=parts, placement=plan.placement)
+    return [piece for piece in layout.pieces(rank // (plan.cp // parts)) if piece is not None]
+
+
+def computed_scores(case: Case) -> int:
+    """Return how many scores of one head and sequence all ranks together compute in forward."""
+    parts = form_of(case.plan.context).head_parts(case.plan)
+    pieces = (piece for rank in range(0, case.plan.cp, parts) for piece in _met(case, rank))
+    return sum(piece.scores(kept=case.model.keeps_scores) for piece in pieces)

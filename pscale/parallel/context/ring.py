@@ -1,0 +1,149 @@
+"""Context parallelism in which keys and values travel round a ring, behind the scores of those at hand.
+
+Liu, Zaharia and Abbeel, Ring Attention with Blockwise Transformers, 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pscale.mesh.axis import Array, Axis
+from pscale.nn.attention import Backward, Cache, Forward, packed
+from pscale.nn.buffers import Buffers
+from pscale.nn.kernels.attention_block import AttentionBlock, Progress
+from pscale.nn.param import Param
+from pscale.parallel.context.form import AttentionShare, Form
+from pscale.parallel.replicas import Call
+
+
+class KeyExchange:
+    """Causal attention of this rank's tokens to those of all: packed (B, T/P, 3C) to (B, T/P, C)."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, share: AttentionShare):
+        self.heads, self.keeps_scores = share.heads, share.keeps_scores
+        self.axis, self.buffers = share.axis, share.buffers
+        self._pieces = share.layout.pieces(self.axis.rank)
+
+    def forward(self, qkv: Array) -> tuple[Array, Cache]:
+        """Attend to the present and the past, wherever they are."""
+        attention = Forward(qkv, self.heads, self.buffers, keeps_scores=self.keeps_scores)
+        for piece, (kv, progress) in self._met(qkv):
+            if piece is not None:
+                attention.meet(piece, kv, progress)
+        return attention.finish()
+
+    def _met(self, qkv: Array) -> Iterator[tuple[AttentionBlock | None, tuple[Array, Progress]]]:
+        """Yield what of the scores is to be computed, with the keys and values for it: own first."""
+        return zip(self._pieces, self._round(qkv), strict=True)
+
+    def _round(self, qkv: Array) -> Iterator[tuple[Array, Progress]]:
+        """Yield the keys and values of every rank, own first, while others are on their way."""
+        raise NotImplementedError
+
+
+class RingAttention(KeyExchange):
+    """Keys and values make P - 1 hops in each direction of the pass.
+
+    In backward their gradients go with them and, by one hop more, home. Scores may be kept, another rank's
+    keys never are.
+    """
+
+    def backward(self, dy: Array, cache: Cache) -> Array:
+        """Return the gradient of the packed q, k and v of this rank's tokens."""
+        gradients, scored = Backward(dy, cache, self.heads, self.buffers), iter(cache.scored)
+        in_flight: Hop | None = None  # with the gradients of the keys that come next
+        for piece, (kv, progress) in self._met(cache.qkv):
+            mine = None
+            if piece is not None:
+                mine = self.buffers.take_exchange(kv.shape, kv.dtype)
+                gradients.meet(next(scored), kv, mine, _both(progress, in_flight))
+            in_flight = Hop(self.axis, self._sum(in_flight, mine, piece), self.buffers)
+        assert in_flight is not None
+        home = in_flight.wait()
+        self.axis.copy(home, packed(gradients.dqkv, 3)[:, :, 1:])
+        self.buffers.give(home)
+        return gradients.finish()
+
+    def _round(self, qkv: Array) -> Iterator[tuple[Array, Progress]]:
+        """Yield the keys and values of every rank, own first, while the next are on their way."""
+        kv = own_keys_and_values(qkv, self.axis, self.buffers)
+        for _ in range(self.axis.size - 1):
+            hop = Hop(self.axis, kv, self.buffers)
+            yield kv, hop.poll
+            kv = hop.wait()
+        yield kv, _nothing
+        self.buffers.give(kv)
+
+    def _sum(self, in_flight: Hop | None, mine: Array | None, piece: AttentionBlock | None) -> Array:
+        """Return the gradients that arrive with this rank's share, if it has one, added."""
+        if in_flight is None:
+            assert mine is not None, "the first keys are the rank's own"
+            return mine
+        total = in_flight.wait()
+        if mine is not None and piece is not None:
+            total[:, piece.keys] += mine[:, piece.keys]
+            self.buffers.give(mine)
+        return total
+
+
+class Hop:
+    """An array, taken over, on its way to the next rank of a ring, while that of the rank before arrives."""
+
+    def __init__(self, axis: Axis, outgoing: Array, buffers: Buffers):
+        self._outgoing, self._buffers = outgoing, buffers
+        self._incoming = buffers.take_exchange(outgoing.shape, outgoing.dtype)
+        self._pending = (
+            axis.start_receive(self._incoming, (axis.rank - 1) % axis.size),
+            axis.start_send(outgoing, (axis.rank + 1) % axis.size),
+        )
+
+    def poll(self) -> None:
+        """Let both make progress."""
+        for pending in self._pending:
+            pending.poll()
+
+    def wait(self) -> Array:
+        """Return what has arrived."""
+        for pending in self._pending:
+            pending.wait()
+        self._buffers.give(self._outgoing)
+        return self._incoming
+
+
+def own_keys_and_values(qkv: Array, axis: Axis, buffers: Buffers) -> Array:
+    """Return keys and values of packed (B, T/P, 3C) in one piece, (B, T/P, 2, C), fit to be sent."""
+    kv = packed(qkv, 3)[:, :, 1:]
+    mine = buffers.take_exchange(kv.shape, kv.dtype)
+    axis.copy(kv, mine)
+    return mine
+
+
+def _nothing() -> None:
+    pass
+
+
+def _both(progress: Progress, in_flight: Hop | None) -> Progress:
+    def poll() -> None:
+        progress()
+        if in_flight is not None:
+            in_flight.poll()
+
+    return poll
+
+
+def _hops(one: int, count: int) -> list[Call]:
+    """Return the messages of so many hops of keys and values, or of their gradients."""
+    return [
+        Call(axis="cp", verb="send", sent_bytes=2 * one, count=count),
+        Call(axis="cp", verb="receive", sent_bytes=0, count=count),
+    ]
+
+
+FORM = Form(
+    attention=lambda share: share.kept(RingAttention(share)),
+    forward=lambda plan, one: _hops(one, plan.cp - 1),
+    backward=lambda plan, one: _hops(one, 2 * plan.cp - 1),
+    recomputed=lambda plan, one: _hops(one, plan.cp - 1),
+)

@@ -1,0 +1,100 @@
+"""Context parallelism in which ranks exchange tokens for heads around an attention that knows no ranks.
+
+Jacobs et al., DeepSpeed Ulysses, 2023. q, k and v go in one all-to-all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pscale.mesh.axis import Array, Axis
+from pscale.nn.attention import packed
+from pscale.nn.buffers import Buffers
+from pscale.nn.layer import Layer
+from pscale.nn.param import Param
+from pscale.parallel.context.form import AttentionShare, Form
+from pscale.parallel.context.layout import Layout
+from pscale.parallel.replicas import Call
+
+
+class UlyssesAttention:
+    """Causal attention of this rank's tokens to those of all: packed (B, T/P, 3C) to (B, T/P, C).
+
+    `inner` is the attention of all tokens, in natural order, with 1/P of the heads.
+    """
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, inner: Layer, *, axis: Axis, layout: Layout, buffers: Buffers):
+        self.inner, self.axis, self.layout, self.buffers = inner, axis, layout, buffers
+
+    def forward(self, qkv: Array) -> tuple[Array, Any]:
+        """Attend with this rank's heads to the whole past."""
+        y, cache = self.inner.forward(self._to_heads(qkv, 3))
+        return self._to_tokens(y, 1), cache
+
+    def backward(self, dy: Array, cache: Any) -> Array:
+        """Return the gradient of the packed q, k and v of this rank's tokens."""
+        dqkv = self.inner.backward(self._to_heads(dy, 1), cache)
+        assert dqkv is not None
+        return self._to_tokens(dqkv, 3)
+
+    def _to_heads(self, x: Array, kinds: int) -> Array:
+        """Give up (B, T/P, kinds C) for (B, T, kinds C/P) in natural order."""
+        mine = self._by_rank(x, kinds)
+        parts = self.buffers.take_exchange(mine.shape, x.dtype)
+        self.axis.copy(mine, parts)
+        self.buffers.give(x)
+        received = self._exchanged(parts)
+        P, B, T, _, width = received.shape
+        whole = self.buffers.take((B, P * T, kinds * width), x.dtype)
+        for natural, of_ranks in self.layout.matching(packed(whole, kinds), received):
+            self.axis.copy(of_ranks, natural)
+        self.buffers.give(received)
+        return whole
+
+    def _to_tokens(self, x: Array, kinds: int) -> Array:
+        """Give up (B, T, kinds C/P) in natural order for (B, T/P, kinds C)."""
+        B, T, width = x.shape
+        P = self.axis.size
+        parts = self.buffers.take_exchange((P, B, T // P, kinds, width // kinds), x.dtype)
+        for natural, of_ranks in self.layout.matching(packed(x, kinds), parts):
+            self.axis.copy(natural, of_ranks)
+        self.buffers.give(x)
+        received = self._exchanged(parts)
+        mine = self.buffers.take((B, T // P, width * P), x.dtype)
+        self.axis.copy(received, self._by_rank(mine, kinds))
+        self.buffers.give(received)
+        return mine
+
+    def _exchanged(self, parts: Array) -> Array:
+        received = self.buffers.take_exchange(parts.shape, parts.dtype)
+        self.axis.all_to_all(parts, received)
+        self.buffers.give(parts)
+        return received
+
+    def _by_rank(self, x: Array, kinds: int) -> Array:
+        """View (B, T/P, kinds C) as (P, B, T/P, kinds, C/P), by the rank that has the heads."""
+        B, T, width = x.shape
+        P = self.axis.size
+        return x.reshape(B, T, kinds, P, width // kinds // P).transpose(3, 0, 1, 2, 4)
+
+
+def _exchanges(one: int) -> list[Call]:
+    """Return the exchanges of q, k and v, and of the output, or of their gradients."""
+    return [Call(axis="cp", verb="all_to_all", sent_bytes=kinds * one) for kinds in (3, 1)]
+
+
+def _attention(share: AttentionShare) -> Layer:
+    inner = share.of_whole_sequences(share.heads // share.axis.size)
+    return UlyssesAttention(inner, axis=share.axis, layout=share.layout, buffers=share.buffers)
+
+
+FORM = Form(
+    attention=_attention,
+    forward=lambda _, one: _exchanges(one),
+    backward=lambda _, one: _exchanges(one),
+    recomputed=lambda *_: [],  # what was exchanged is kept
+    heads_over="cp",
+)

@@ -1,0 +1,179 @@
+"""Layers of a grid of ranks: a product that they share, and a norm of rows whose columns they cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from pscale.config import Plan
+from pscale.dtypes import compute_dtype
+from pscale.mesh.axis import Axis, Mesh
+from pscale.nn import kernels
+from pscale.nn.buffers import Array, Buffers
+from pscale.nn.common_layers import EPSILON
+from pscale.nn.kernels.tiles import Copies, ones, rows_of, scratch, tile_shape, tiles
+from pscale.nn.param import Param
+from pscale.parallel.matrix.agarwal import Agarwal
+from pscale.parallel.matrix.axonn import Axonn
+from pscale.parallel.matrix.cannon import Cannon
+from pscale.parallel.matrix.grid import Partition
+from pscale.parallel.matrix.summa import Summa
+
+
+class Product(Protocol):
+    """A way to multiply matrices that lie in blocks; the rows of activations (B, T, C) are B x T."""
+
+    def multiply(self, a: Array, weight: Param) -> Array:
+        """Return this rank's part of `a @ weight`; `a` stays with the caller."""
+        ...
+
+    def differentiate(self, dc: Array, a: Array, weight: Param) -> Array:
+        """Take over `dc` and `a`, add to the gradient of the weight, return that of `a`."""
+        ...
+
+
+class MatrixLinear:
+    """x @ weight + bias; the bias has this rank's columns of the result."""
+
+    def __init__(self, weight: Param, bias: Param | None, product: Product, *, buffers: Buffers):
+        self.weight, self.bias, self.product, self.buffers = weight, bias, product, buffers
+        self.params: Sequence[Param] = (weight,) if bias is None else (weight, bias)
+
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """Return the product; keeps the input."""
+        y = self.product.multiply(x, self.weight)
+        if self.bias is not None:
+            kernels.current().add(rows_of(y), None, self.bias.data, rows_of(y))
+        return y, x
+
+    def remember(self, x: Array) -> Array:
+        """Return the input."""
+        return x
+
+    def backward(self, dy: Array, x: Array) -> Array:
+        """Add to the gradients of weight and bias."""
+        if self.bias is not None:
+            rows = rows_of(dy)
+            self.bias.add_product(ones(len(rows), dy.dtype), rows, self.buffers)
+        return self.product.differentiate(dy, x, self.weight)
+
+
+def make_product(plan: Plan, mesh: Mesh, weight: Partition, *, buffers: Buffers) -> Product:
+    """Return what multiplies with weights that lie so: the first of their axes is the contraction's."""
+    contraction, output = mesh.axis(weight.rows[0]), mesh.axis(weight.columns[0])
+    depth = mesh.axis("tz")
+    match plan.matrix.algorithm:
+        case "cannon":
+            return Cannon(output, contraction, buffers=buffers)
+        case "summa":
+            return Summa(output, contraction, buffers=buffers)
+        case "agarwal":
+            return Agarwal(contraction, output, depth, buffers=buffers)
+        case "axonn":
+            return Axonn(contraction, output, depth, buffers=buffers)
+
+
+Cache = tuple[Array, Array]
+
+
+class ColumnNorm:
+    """(x - mean) / deviation * gain + bias, where each rank of `axis` has as many of the columns.
+
+    Ranks tell each other two numbers a row, either way: forward their means and sums of squares around
+    them, which add up without cancellation (Chan, Golub and LeVeque, 1979); backward two sums.
+    """
+
+    def __init__(self, gain: Param, bias: Param, axis: Axis, *, buffers: Buffers):
+        self.gain, self.bias, self.axis, self.buffers = gain, bias, axis, buffers
+        self.params: Sequence[Param] = (gain, bias)
+
+    def forward(self, x: Array) -> tuple[Array, Cache]:
+        """Normalise; keeps the input and two numbers a row: mean and 1 / deviation."""
+        y, rows = self.buffers.take(x.shape, x.dtype), rows_of(x)
+        statistics = self.buffers.take((2, len(rows)), compute_dtype(x.dtype))
+        mean, square = statistics
+        out, width = rows_of(y), rows.shape[1]
+        for tile in tiles(rows):
+            with Copies() as copies:
+                part, normal = copies.read(rows[tile]), copies.write(out[tile])
+                np.matmul(part, ones(width, part.dtype), out=mean[tile])
+                mean[tile] /= width
+                np.subtract(part, mean[tile, None], out=normal)
+                np.vecdot(normal, normal, out=square[tile])
+        self._combine(statistics, width)
+        for tile in tiles(rows):
+            with Copies() as copies:
+                normal = copies.write(out[tile])
+                np.subtract(copies.read(rows[tile]), mean[tile, None], out=normal)
+                normal *= square[tile, None]
+                normal *= copies.read(self.gain.data)
+                normal += copies.read(self.bias.data)
+        return y, (x, statistics)
+
+    def _combine(self, statistics: Array, width: int) -> None:
+        """Replace this rank's means and sums of squares by the means and 1 / deviation of whole rows."""
+        size, (mean, square) = self.axis.size, statistics
+        everyone = self.buffers.take_exchange((2 * size, statistics.shape[1]), statistics.dtype)
+        self.axis.all_gather(statistics, everyone)
+        means, squares = everyone[::2], everyone[1::2]
+        np.add.reduce(means, axis=0, out=mean)
+        mean /= size
+        means -= mean
+        np.square(means, out=means)
+        means *= width
+        squares += means
+        np.add.reduce(squares, axis=0, out=square)
+        square /= width * size
+        square += EPSILON
+        np.sqrt(square, out=square)
+        np.reciprocal(square, out=square)
+        self.buffers.give(everyone)
+
+    def backward(self, dy: Array, cache: Cache) -> Array:
+        """Return r (g - mean(g) - n mean(g n)) for g = dy gain, n the normalised row, r = 1 / deviation."""
+        x, statistics = cache
+        dx, rows, gain = self.buffers.reuse(x), rows_of(dy), self.gain.data
+        out, inverse = rows_of(dx), statistics[1]
+        sums = self.buffers.take_exchange((2, len(rows)), compute_dtype(dy.dtype))
+        self._sum_up(rows_of(x), rows, statistics, sums, out)
+        self.axis.all_reduce(sums)
+        sums /= rows.shape[1] * self.axis.size
+        along, level = sums
+        pool = scratch()
+        work = pool.take(tile_shape(rows), compute_dtype(dy.dtype))
+        for tile in tiles(rows):
+            with Copies() as copies:
+                normal, product = copies.change(out[tile]), work[: len(rows[tile])]
+                normal *= along[tile, None]
+                normal += level[tile, None]
+                np.multiply(copies.read(rows[tile]), copies.read(gain), out=product)
+                np.subtract(product, normal, out=normal)
+                normal *= inverse[tile, None]
+        pool.give(work)
+        for array in (sums, statistics, dy):
+            self.buffers.give(array)
+        return dx
+
+    def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array, normal: Array) -> None:
+        """Write normalised rows, which may take the place of `x`, and sums of g n and of g; add gradients."""
+        (mean, inverse), (along, level) = statistics, sums
+        gain, pool = self.gain.data, scratch()
+        grads = np.zeros((2, x.shape[1]), compute_dtype(dy.dtype))
+        work = pool.take(tile_shape(x), compute_dtype(dy.dtype))
+        for tile in tiles(x):
+            size = len(x[tile])
+            product, every_row = work[:size], ones(size, work.dtype)
+            with Copies() as copies:
+                row, gains, part = copies.read(dy[tile]), copies.read(gain), copies.write(normal[tile])
+                np.subtract(copies.read(x[tile]), mean[tile, None], out=part)
+                part *= inverse[tile, None]
+                np.multiply(row, part, out=product)
+                np.matmul(product, gains, out=along[tile])
+                np.matmul(row, gains, out=level[tile])
+                grads[0] += np.matmul(every_row, product)
+                grads[1] += np.matmul(every_row, row)
+        pool.give(work)
+        for param, grad in zip(self.params, grads.astype(dy.dtype, copy=False), strict=True):
+            param.add_grad(grad)

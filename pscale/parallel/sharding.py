@@ -1,0 +1,198 @@
+"""Which part of a case one rank has, in closed form: units, tokens, parameters.
+
+These formulas know nothing of the layers; tests hold the layers to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from pscale.config import Case, Model, Plan
+from pscale.config.axes import TOKEN_AXES
+from pscale.dtypes import BYTES, COMPUTE_BYTES
+from pscale.mesh.grid import place, spanned
+from pscale.nn import counts
+from pscale.nn.param import share
+from pscale.nn.routing import has_experts
+from pscale.parallel import pipeline
+from pscale.parallel.context.form import form_of
+from pscale.parallel.matrix import parameters as matrix_parameters
+from pscale.parallel.matrix.grid import count, scheme_of
+from pscale.parallel.replicas import Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """What a rank has of a parameter, `shape`, with the axes of its sync and of its cut."""
+
+    whole: tuple[int, ...]
+    shape: tuple[int, ...]
+    sync: tuple[str, ...]
+    cut: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements here."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorGroup:
+    """Tensors, by number of the unit, that are summed and cut over the same axes."""
+
+    sync: tuple[str, ...]
+    cut: tuple[str, ...]
+    tensors: dict[int, list[Tensor]]
+
+    @cached_property
+    def units(self) -> dict[int, int]:
+        """Numbers of parameters, by number of the unit."""
+        return {unit: sum(tensor.size for tensor in tensors) for unit, tensors in self.tensors.items()}
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all units."""
+        return sum(self.units.values())
+
+
+def item_bytes(case: Case) -> int:
+    """Return the size of a number."""
+    return BYTES[case.model.dtype]
+
+
+def upcasts(case: Case) -> bool:
+    """Tell whether gradients are of fewer bits than their sums."""
+    return case.precision.reduce == "float32" and item_bytes(case) < COMPUTE_BYTES
+
+
+def summed_bytes(case: Case) -> int:
+    """Return the size of a gradient on its way to a sum."""
+    return COMPUTE_BYTES if upcasts(case) else item_bytes(case)
+
+
+def sequences(case: Case) -> int:
+    """Return the sequences of a rank in one micro-batch."""
+    return case.train.batch // case.plan.batch_parts // case.train.micro_batches
+
+
+def activation_bytes(case: Case) -> int:
+    """Return the size of the activations between two layers, before tensor ranks cut them: b s h numbers."""
+    return sequences(case) * (case.model.sequence // case.plan.cp) * case.model.width * item_bytes(case)
+
+
+def head_parts(plan: Plan) -> int:
+    """Return what heads have to divide by: tensor ranks or a grid cut them, Ulysses deals them out."""
+    of_grid = count(scheme_of(plan).inside.columns, plan.sizes)
+    return plan.tp * of_grid * form_of(plan.context).head_parts(plan)
+
+
+def units(case: Case, rank: int) -> list[str]:
+    """Return the names of the units of `rank`, in forward order."""
+    names = [name for name, _ in counts.unit_parameters(case.model)]
+    return [names[number] for number in pipeline.held_units(case, rank)]
+
+
+def with_experts(case: Case, name: str) -> bool:
+    """Tell whether the unit `name` is a block that has experts."""
+    kind, _, index = name.partition(".")
+    return kind == "block" and has_experts(case.model, int(index))
+
+
+def per_step(case: Case, calls: Iterable[Call]) -> list[Call]:
+    """Return the calls of a step from those of a micro-batch, without what is never called."""
+    micro_batches = case.train.micro_batches
+    return [replace(call, count=call.count * micro_batches) for call in calls if call.count]
+
+
+def vocabulary(case: Case, rank: int) -> int:
+    """Return the tokens of the vocabulary that `rank` has."""
+    return _share(case.model.vocabulary, case, rank)
+
+
+def tensor_groups(case: Case, rank: int) -> Sequence[TensorGroup]:
+    """Return what `rank` holds, sorted as the job sorts its parameters; not to be changed."""
+    return _tensor_groups(case.model, case.plan, rank)
+
+
+@lru_cache(maxsize=16)  # every strategy asks the same of a case
+def _tensor_groups(model: Model, plan: Plan, rank: int) -> Sequence[TensorGroup]:
+    case, sizes = Case(suite="", label="", ranks=plan.ranks, model=model, plan=plan), plan.sizes
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], TensorGroup] = {}
+    for number, name in enumerate(units(case, rank)):
+        for tensor in tensors(name, case, rank):
+            key = spanned(sizes, tensor.sync), spanned(sizes, tensor.cut)
+            part = found.setdefault(key, TensorGroup(sync=key[0], cut=key[1], tensors={}))
+            part.tensors.setdefault(number, []).append(tensor)
+    return tuple(found.values())
+
+
+def parameters(case: Case, rank: int) -> int:
+    """Return how many parameters `rank` holds."""
+    return sum(part.parameters for part in tensor_groups(case, rank))
+
+
+def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
+    """Return the tensors of the unit `name`, in the order of its layers: of a block 12 h^2 + 7 h are cut."""
+    if case.plan.matrix.ranks > 1:
+        return [
+            Tensor(
+                whole=block.whole,
+                shape=block.shape,
+                sync=(*TOKEN_AXES, *block.seen),
+                cut=block.cut,
+            )
+            for block in matrix_parameters.blocks(name, case)
+        ]
+    return _of_layers(name, case, rank)
+
+
+def _of_layers(name: str, case: Case, rank: int) -> list[Tensor]:
+    model, h, c = case.model, case.model.width, _share(case.model.width, case, rank)
+    seen = (*TOKEN_AXES, "tp") if case.plan.sp else TOKEN_AXES  # whole ones see a slice of the tokens
+
+    def alike(*shapes: tuple[int, ...]) -> list[Tensor]:
+        return [Tensor(whole=shape, shape=shape, sync=seen, cut=()) for shape in shapes]
+
+    def cut(whole: tuple[int, ...], *shape: int) -> Tensor:
+        return Tensor(whole=whole, shape=shape, sync=TOKEN_AXES, cut=("tp",))
+
+    match name.partition(".")[0]:
+        case "linear":
+            return alike((h, 1))
+        case "collectives":
+            return []
+        case "embedding":
+            by_rows = case.plan.embedding == "row"
+            held = (vocabulary(case, rank), h) if by_rows else (model.vocabulary, c)
+            return [cut((model.vocabulary, h), *held), *alike((model.sequence, h))]
+        case "block":
+            qkv, projection = cut((h, 3 * h), h, 3 * c), cut((h, h), c, h)
+            attention = [qkv, cut((3 * h,), 3 * c), projection]
+            found = [*alike((h,), (h,)), *attention, *alike((h,), (h,), (h,))]
+            if with_experts(case, name):
+                return [*found, *alike((h, model.experts)), *_of_experts(case, seen)]
+            up = [cut((h, 4 * h), h, 4 * c), cut((4 * h,), 4 * c)]
+            return [*found, *up, cut((4 * h, h), 4 * c, h), *alike((h,))]
+        case "head":
+            return [*alike((h,), (h,)), cut((h, model.vocabulary), h, vocabulary(case, rank))]
+    raise AssertionError(f"no unit is called {name}")
+
+
+def _of_experts(case: Case, seen: tuple[str, ...]) -> Iterator[Tensor]:
+    """Yield the tensors of all experts of a block, of which ranks of the expert axis have a share."""
+    h, experts = case.model.width, case.model.experts
+    for shape in ((h, 4 * h), (4 * h,), (4 * h, h), (h,)):
+        yield Tensor(
+            whole=(experts, *shape),
+            shape=(experts // case.plan.ep, *shape),
+            sync=tuple(axis for axis in seen if axis != "ep"),
+            cut=("ep",),
+        )
+
+
+def _share(total: int, case: Case, rank: int) -> int:
+    mine = share(total, case.plan.tp, place(case.plan.sizes, rank, "tp"))
+    return len(range(total)[mine])

@@ -1,0 +1,229 @@
+"""The command of a workload: its arguments, the files that it names, and what is wrong with it.
+
+A command is divided into words before values are put in, and no shell reads it unless it asks for one. The
+first word is always the absolute path of a program, so no value is ever an option of the launcher.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from pscale.config import Case, Program
+from pscale.config.program import FACTS, PLACEHOLDER, placeholders, plain
+
+SHELL = "/bin/sh"
+_HASHED_BYTES = 1 << 28  # of larger files, size and time of change count
+_ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)
+_SEPARATOR = ":"  # of several programs in one command of mpiexec and srun
+Path_ = tuple[str | int, ...]
+Found = tuple[Path_, str]  # a field, and what is wrong with it
+
+
+def arguments(case: Case, nodes: int = 1) -> tuple[str, ...]:
+    """Return what each rank of a case is: a program by its absolute path, and its arguments.
+
+    `nodes` is how many the case runs on. Raises ValueError where the command is none.
+    """
+    values, command = _values(case, nodes), case.workload.command
+    if case.workload.shell:
+        quoted = {name: shlex.quote(value) for name, value in values.items()}
+        return SHELL, "-c", _filled(command, quoted)
+    first, *rest = (_filled(word, values) for word in shlex.split(command))
+    return str(_program(first, case.program.folder) or first), *rest
+
+
+def inputs(case: Case) -> list[Path]:
+    """Return the files that are copied into the folder of every launch."""
+    values = _values(case)
+    return [_beside(case, _filled(name, values)) for name in case.workload.files.in_]
+
+
+def outputs(case: Case) -> list[str]:
+    """Return names, or patterns of names, of the files that a launch leaves."""
+    values = _values(case)
+    return [_filled(name, values) for name in case.workload.files.out]
+
+
+def json_file(case: Case, name: str) -> str:
+    """Return the name of the JSON file in which a figure is."""
+    return _filled(case.workload.figures[name].json or "", _values(case))
+
+
+def with_program(case: Case, folder: Path) -> Case:
+    """Return a case of a workload with what its command names in `folder`, and the hashes of all of it."""
+    found = replace(case, program=Program(folder=str(folder.absolute())))
+    return replace(found, program=replace(found.program, sha256=digests(found)))
+
+
+def digests(case: Case) -> Mapping[str, str]:
+    """Return the SHA-256 of the program and of every file that it is given, by the names of the suite."""
+    try:
+        words = arguments(case)
+    except (ValueError, KeyError):
+        return {}  # `problems` says why
+    given = [SHELL, *_shell_words(words[-1])] if case.workload.shell else [*words]
+    named = [Path(path) for word in given if (path := _assigned(word)).startswith("/")]
+    files = [path for path in (*named, *inputs(case)) if _is_file(path)]
+    names = Counter(path.name for path in set(files))
+    return {path.name if names[path.name] == 1 else str(path): _digest(path) for path in files}
+
+
+def problems(case: Case) -> Iterator[Found]:
+    """Yield what keeps the program of a case from being started, before anything is."""
+    unknown = list(_unknown_names(case))
+    yield from unknown
+    if unknown:
+        return
+    command: Path_ = ("workload", "command")
+    try:
+        words = arguments(case)
+    except ValueError as error:
+        yield command, f"cannot be divided into arguments: {error}"
+        return
+    if not case.workload.shell:
+        if why := _why_no_program(words[0], case.program.folder):
+            yield command, why
+        yield from ((command, why) for why in _why_no_arguments(case, words[1:]))
+    yield from _input_problems(case)
+    for path, text in _texts(case):
+        name = PurePosixPath(_filled(text, _values(case)))
+        written = "out" in path or "json" in path
+        if written and (name.is_absolute() or ".." in name.parts):
+            yield path, f"{name} is outside of the folder that each launch has of its own"
+
+
+def used_names(case: Case) -> set[str]:
+    """Return the names in braces in the command and in the names of files."""
+    return {name for _, text in _texts(case) for name in placeholders(text)}
+
+
+def _values(case: Case, nodes: int = 1) -> dict[str, str]:
+    facts: dict[str, float | str] = {
+        "ranks": case.ranks,
+        "threads": case.threads,
+        "cores": case.ranks * case.threads,
+        "nodes": nodes,
+        "here": case.program.folder,
+    }
+    return {name: plain(value) for name, value in {**case.workload.params, **facts}.items()}
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Put values in the place of names, once: what a value says is never looked at again."""
+    return PLACEHOLDER.sub(lambda found: f"{{{found[1]}}}" if found[1] else values[found[2]], text)
+
+
+def _texts(case: Case) -> Iterator[tuple[Path_, str]]:
+    """Yield what may have names in braces, and where it was written."""
+    workload = case.workload
+    yield ("workload", "command"), workload.command
+    for kind, names in (("in", workload.files.in_), ("out", workload.files.out)):
+        yield from ((("workload", "files", kind, place), name) for place, name in enumerate(names))
+    for name, figure in workload.figures.items():
+        if figure.json:
+            yield ("workload", "figures", name, "json"), figure.json
+
+
+def _unknown_names(case: Case) -> Iterator[Found]:
+    known = [*case.workload.params, *FACTS]
+    for path, text in _texts(case):
+        for name in dict.fromkeys(placeholders(text)):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {{{near[0]}}}?" if near else f"known are {', '.join(known)}"
+                yield path, f"{{{name}}} has no value; {hint}; give it one in params or sweep"
+
+
+def _program(word: str, folder: str) -> Path | None:
+    """Return the absolute path of a program: by its name on PATH, or relative to `folder`."""
+    if "/" not in word:
+        found = shutil.which(word)
+        return Path(found).absolute() if found else None
+    return Path(os.path.normpath(Path(folder, os.path.expanduser(word))))  # noqa: PTH111 - keeps ~nobody
+
+
+def _why_no_program(word: str, folder: str) -> str:
+    path = Path(word)
+    if not path.is_absolute():
+        beside = Path(folder, word)
+        hint = f"; that beside the suite is './{word}'" if beside.is_file() else ""
+        return f"there is no program '{word}' on PATH{hint}"
+    if not path.exists():
+        return f"there is no program {path}; build it first, or correct its path"
+    if not path.is_file():
+        return f"{path} is a folder, not a program"
+    return "" if os.access(path, os.X_OK) else f"{path} cannot be executed: chmod +x '{path}'"
+
+
+def _why_no_arguments(case: Case, words: tuple[str, ...]) -> Iterator[str]:
+    copied = {path.name for path in inputs(case)} | {*outputs(case)}
+    for word in words:
+        if word == _SEPARATOR:
+            yield "an argument ':' would begin another program for mpiexec; expected another text"
+        name = _assigned(word)
+        beside = name and not name.startswith("/") and name not in copied and _is_file(_beside(case, name))
+        if beside:
+            yield (
+                f"'{name}' is a file beside the suite, and each launch runs in a folder of its own: write "
+                f"'{{here}}/{name}', or have it copied there, `files: {{in: [{name}]}}`"
+            )
+
+
+def _input_problems(case: Case) -> Iterator[Found]:
+    seen: dict[str, Path] = {}
+    for place, path in enumerate(inputs(case)):
+        written = ("workload", "files", "in", place)
+        if not _is_file(path):
+            yield written, f"there is no file {path}"
+        if seen.setdefault(path.name, path) != path:
+            yield written, f"has the name of another file: {seen[path.name]}"
+
+
+def _assigned(word: str) -> str:
+    """Return the value of an argument such as --input=FILE; else the argument."""
+    found = _ASSIGNED.fullmatch(word)
+    return found[1] if found else word
+
+
+def _shell_words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _beside(case: Case, name: str) -> Path:
+    return Path(os.path.normpath(Path(case.program.folder, name)))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a text that can be no path
+        return False
+
+
+def _digest(path: Path) -> str:
+    try:
+        found = path.stat()
+        return _hashed(path, found.st_size, found.st_mtime_ns)
+    except OSError:
+        return "cannot be read"
+
+
+@functools.lru_cache(maxsize=1024)
+def _hashed(path: Path, size: int, changed_ns: int) -> str:
+    if size > _HASHED_BYTES:
+        return f"{size} bytes, changed at {changed_ns} ns"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,303 @@
+"""Figures with Matplotlib: one palette, one set of sizes, the same bytes for the same run everywhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
+
+import matplotlib as mpl
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Patch
+from matplotlib.textpath import text_to_path
+
+from pscale.report import marks, text
+from pscale.report.figure_style import (
+    GRID,
+    INK,
+    KINDS,
+    PAPER,
+    PHASES,
+    QUIET,
+    SCREEN,
+    SERIES,
+    TITLE,
+    Colour,
+    FigureStyle,
+    current,
+    narrow,
+    sized,
+    spread,
+    using,
+    wrapped,
+)
+
+_OWN: dict[str, Any] = {
+    "figure.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "ytick.major.size": 0,
+    "ytick.left": True,
+    "legend.frameon": False,
+    "text.parse_math": False,  # labels are a suite's text
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pscale",
+    "pdf.fonttype": 42,
+    "savefig.facecolor": "white",
+}
+_SIZES = {  # points on a screen
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.8,
+    "legend.title_fontsize": 9.6,
+    "figure.titlesize": 11,
+    "axes.titlepad": 8,
+    "grid.linewidth": 0.8,
+    "xtick.major.size": 3,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+}
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+}
+_DPI = 160
+_LONG = 0.09  # of a bar: what shorter parts are labelled with would not fit
+_LIGHT = 1.5  # of red, green and blue together: a colour to write on in ink
+_DARKNESS = {"update": 0.3, "forward": 0.15, "backward": -0.2, "data": -0.5}  # of a kind, by phase
+_LIGHTEST = 0.55  # share of white in the last chunk's colour
+_W_PAD, _H_PAD = 0.11, 0.08  # inches that the layout keeps free around all
+_MARGIN = 0.02  # inches that are left of it on a page
+_TEXT = re.compile(r"<text\b.*?</text>", re.DOTALL)
+_VIEW = re.compile(r'viewBox="[^"]*"')
+_ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}  # of a text: the part of it before its place
+_COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}  # of SVG, by the codes of Matplotlib's paths
+
+
+@contextmanager
+def styled(style: FigureStyle = SCREEN) -> Iterator[None]:
+    """Apply the style to figures made inside the block, and to nothing else."""
+    settings: Any = {**sns.axes_style("ticks"), **sns.plotting_context("paper"), **_OWN}
+    settings |= {name: style.scale * size for name, size in _SIZES.items()}
+    with mpl.rc_context({**settings, "font.family": [style.family]}), using(style):
+        yield
+
+
+def canvas(width: float, height: float, title: str) -> Figure:
+    """Return an empty figure, in inches; it belongs to no window and needs no closing."""
+    style = current()
+    lines = wrapped(title, int(11 * width)) if style.titled else ""
+    above = 0.2 * (1 + lines.count("\n")) if lines else 0.0
+    size = style.width or width, style.scale * height + above
+    figure = Figure(figsize=size, layout="constrained")
+    pads = {"wspace": 0.05, "w_pad": _W_PAD * style.scale, "h_pad": _H_PAD * style.scale}
+    figure.get_layout_engine().set(**pads)  # type: ignore[union-attr]
+    if lines:
+        figure.suptitle(lines, x=0.012, ha="left", gid=TITLE)
+    return figure
+
+
+def below(figure: Figure, named: Mapping[str, Colour | str], *others: tuple[Any, str]) -> None:
+    """Put the legend under a figure, in as many lines as it needs; `others` are handles with names."""
+    handles = [Patch(color=colour) for colour in named.values()] + [handle for handle, _ in others]
+    names = [*named, *(name for _, name in others)]
+    columns = min(len(names), 4) if narrow() else len(names)
+    spacing = {"columnspacing": 1.0, "handlelength": 1.2} if narrow() else {}
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, **spacing)
+
+
+class Part(NamedTuple):
+    """A part of a bar: what stands on it if it is long, and what the figure says of it under the pointer."""
+
+    length: float
+    colour: Any
+    said: str = ""
+    case: str = ""
+    label: str = ""
+
+
+def stacked(axes: Axes, bars: Mapping[int, Sequence[Part]]) -> None:
+    """Draw a bar in each of these rows; the first row is on top."""
+    for row, parts in bars.items():
+        left = 0.0
+        for part in parts:
+            bar: dict[str, Any] = {"height": 0.72, "edgecolor": "white", "linewidth": 0.5}
+            (drawn,) = axes.barh(row, part.length, left=left, color=part.colour, **bar)
+            if part.said:
+                marks.mark(drawn, part.said, part.case)
+            if part.label and part.length > _LONG * sum(each.length for each in parts):
+                ink = INK if sum(to_rgb(part.colour)) > _LIGHT else "white"
+                middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": sized(8)}
+                axes.text(left + part.length / 2, row, part.label, color=ink, **middle)
+            left += part.length
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+def name_rows(axes: Axes, names: Sequence[str], width: int) -> None:
+    """Write names to the left of rows, in lines of `width` characters."""
+    axes.set_yticks(range(len(names)), [wrapped(name, 52 if narrow() else width) for name in names])
+
+
+def write_beside(axes: Axes, at: float, row: float, words: str, **settings: Any) -> None:
+    """Write words to the right of a bar."""
+    axes.text(at, row, words, va="center", fontsize=sized(8.5), **settings)
+
+
+def name_ends(
+    axes: Axes,
+    ends: Mapping[tuple[str, Colour], tuple[float, float]],
+    gap: float,
+    *,
+    x: float = 1.03,
+    weight: str = "normal",
+) -> None:
+    """Write names in their colours to the right of where curves end, at least `gap` of the height apart."""
+    through = axes.transScale + axes.transLimits
+    heights = spread([float(through.transform(end)[1]) for end in ends.values()], gap)
+    for (name, colour), height in zip(ends, heights, strict=True):
+        place: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "fontsize": sized(8.5)}
+        axes.text(x, height, name, color=colour, fontweight=weight, **place)
+
+
+def distinct(count: int) -> list[Colour]:
+    """Return colours for things without order, up to eight; none of them is that of a kind of time."""
+    return [to_rgb(SERIES[place % len(SERIES)]) for place in range(count)]
+
+
+def ordered(count: int) -> list[Colour]:
+    """Return colours for things with an order, from light to dark."""
+    return list(sns.color_palette("viridis_r", count + 2)[1 : count + 1])
+
+
+@cache
+def shade(kind: str, phase: str, chunk: int = 0, chunks: int = 1) -> Colour:
+    """Return the colour of a kind of time in a phase, lighter for the later of several chunks of a model."""
+    if kind == "compute" and phase in PHASES:
+        base: Any = PHASES[phase]
+    else:
+        darkness = _DARKNESS.get(phase, 0.0)
+        base = sns.blend_palette([KINDS[kind], "black" if darkness > 0 else "white"], 101)[
+            round(100 * abs(darkness))
+        ]
+    lightness = _LIGHTEST * chunk / max(chunks - 1, 1)
+    through: Colour = sns.blend_palette([base, "white"], 101)[round(100 * lightness)]
+    return through
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A figure laid out, once for all formats; as SVG it is drawn once too, in the style that is applied."""
+
+    figure: Figure
+
+    def save(self, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+        """Write it in every format, each under a temporary name first; returns the paths."""
+        written = []
+        for kind in formats:
+            path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
+            with _any_letters():
+                if kind == "svg":
+                    temporary.write_text(marks.titled(_TEXT.sub(_outlines, self._svg)), encoding="utf-8")
+                else:
+                    self.figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA[kind])
+            os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
+            written.append(path)
+        return written
+
+    def inline(self) -> str:
+        """Return it as SVG for a page, which says its title itself: text as text."""
+        width, height = self.figure.get_size_inches()
+        with _any_letters():
+            titles = [words.get_window_extent() for words in self.figure.texts if words.get_gid() == TITLE]
+        above = max((height - title.y0 / self.figure.dpi + _H_PAD for title in titles), default=0.0)
+        left, top, below = _W_PAD - _MARGIN, above + _H_PAD - _MARGIN, _H_PAD - _MARGIN
+        seen = (f"{72 * size:.2f}" for size in (left, top, width - 2 * left, height - top - below))
+        return _VIEW.sub(f'viewBox="{" ".join(seen)}"', self._svg, count=1)
+
+    @cached_property
+    def _svg(self) -> str:
+        """The drawing, with text as text."""
+        file = io.StringIO()
+        with _any_letters():
+            self.figure.savefig(file, format="svg", dpi=_DPI, metadata=_METADATA["svg"])
+        return file.getvalue()
+
+
+def _outlines(found: re.Match[str]) -> str:
+    """Return the outlines of a text's letters, which are the same with any font of the reader."""
+    element = ET.fromstring(found[0])
+    style = dict(part.strip().split(": ", 1) for part in element.attrib["style"].split(";") if part.strip())
+    size = float(style["font-size"].removesuffix("px"))
+    font = FontProperties(family=mpl.rcParams["font.family"], weight=int(style.get("font-weight", 400)))
+    words = element.text or ""
+    vertices, codes = text_to_path.get_text_path(font, words)
+    width, _, _ = text_to_path.get_text_width_height_descent(words, font, ismath=False)
+    width *= text_to_path.FONT_SCALE / font.get_size_in_points()
+    points = np.rint(np.asarray(vertices) - (_ANCHORS[style.get("text-anchor", "start")] * width, 0.0))
+    drawn = "".join(_segments(points.astype(int).tolist(), list(codes)))
+    scale = size / text_to_path.FONT_SCALE
+    where = f"translate({element.get('x', 0)} {element.get('y', 0)}) scale({scale:.5g} {-scale:.5g})"
+    turned = element.get("transform", "")
+    colour = "; ".join(f"{name}: {style[name]}" for name in ("fill", "opacity") if name in style)
+    comment = escape(text.clean(words)).replace("--", "- -")  # for those who read the file
+    return f'<!-- {comment} -->\n<path transform="{turned} {where}" style="{colour}" d="{drawn}"/>'
+
+
+def _segments(points: Sequence[Sequence[int]], codes: Sequence[int]) -> Iterator[str]:
+    before = 0
+    for (across, up), code in zip(points, codes, strict=True):
+        command = _COMMANDS[code]
+        if command == "Z":
+            yield "Z"
+        else:
+            yield f"{command if code != before or command in 'ML' else ' '}{across} {up}"
+        before = code
+
+
+def place(figure: Figure) -> Placed:
+    """Lay a figure out; letters that its font lacks are drawn as boxes."""
+    with _any_letters():
+        figure.get_layout_engine().execute(figure)  # type: ignore[union-attr]
+    figure.set_layout_engine(None)  # with any other, even "none", saving draws once more
+    for number, axes in enumerate(figure.axes):  # the last digits depend on where in memory things lie
+        left, bottom, width, height = (round(float(part), 6) for part in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
+        axes.patch.set_gid(f"{PAPER}-{number}")
+    figure.patch.set_gid(PAPER)
+    return Placed(figure)
+
+
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield

@@ -1,0 +1,112 @@
+"""What a page draws by itself: recorded steps, maps of ranks and steps, as packed JSON of bounded size."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.analysis.frames import Run
+from pscale.analysis.phases import RankMap, by_waiting, rank_maps
+from pscale.analysis.recorded_step import CODES, RecordedStep, recorded_steps
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, PHASES
+
+MOST_EVENTS, MOST_CELLS = 60_000, 200_000  # on a page; one step has at most a half of them
+_MOST_STEPS, _MOST_MAPS = 24, 60
+_FEW = 8  # cases: nobody needs to filter these
+_LEVELS = 4000  # of a map, from nothing to its largest value
+_NUMBERS = ("kind", "axis", "verb", "bytes", "request", "partner")
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def embedded(summary: Summary) -> str:
+    """Return what the page needs to draw steps and maps, packed; empty where there is nothing of both."""
+    run = summary.source
+    if run is None:
+        return ""
+    order = by_waiting(summary.points, summary.phases)
+    several = [case for case in order if summary.point(case).ranks > 1]
+    steps = sorted(_steps(run), key=lambda step: order.index(step["case"]) if step["case"] in order else 0)
+    maps = list(_maps(run, several))
+    if not steps and not maps and len(summary.points) <= _FEW:
+        return ""
+    document = {
+        "labels": {point.case: text.clean(point.label) for point in summary.points},
+        **CODES,
+        "colours": {**KINDS, "injected": DELAY, "phases": PHASES, "map": MAP},
+        "clipped": CLIPPED,
+        "steps": steps,
+        "maps": maps,
+        "cases": len(order),
+        "several": len(several),
+    }
+    packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
+    return base64.b64encode(packed).decode()
+
+
+def _steps(run: Run) -> Iterator[Json]:
+    found = recorded_steps(run, MOST_EVENTS // 2)
+    return map(_step, _within(found, MOST_EVENTS, _MOST_STEPS, lambda each: sum(map(len, each.labels))))
+
+
+def _within(found: Iterable[T], most: int, count: int, size: Callable[[T], int]) -> Iterator[T]:
+    """Yield the first of these that have room, `count` at most."""
+    room = most
+    for place, each in enumerate(found):
+        room -= size(each)
+        if room < 0 or place == count:
+            return
+        yield each
+
+
+def _step(each: RecordedStep) -> Json:
+    """Return a step with its events rank after rank; ends are differences, as these are short."""
+    names = list(dict.fromkeys(chain.from_iterable(each.labels)))
+    places = {name: place for place, name in enumerate(names)}
+    rows, positions = each.recorded.rows, each.recorded.positions
+    return {
+        **{name: getattr(each, name) for name in ("case", "repeat", "step", "ranks", "stages", "simulated")},
+        "of": each.of_ranks,
+        "ns": each.length_ns,
+        "axes": each.recorded.axes,
+        "groups": [[position.group for position in of_rank] for of_rank in positions],
+        "sizes": [[position.size for position in of_rank] for of_rank in positions],
+        "names": [text.clean(name) for name in names],
+        "count": [len(labels) for labels in each.labels],
+        "name": [places[name] for labels in each.labels for name in labels],
+        **{code: np.concatenate([of_rank[code] for of_rank in rows]).tolist() for code in _NUMBERS},
+        "leave": np.concatenate([np.diff(of_rank["leave"], prepend=0) for of_rank in rows]).tolist(),
+        "length": np.concatenate([of_rank["leave"] - of_rank["enter"] for of_rank in rows]).tolist(),
+        "wait": np.concatenate([of_rank["wait"] for of_rank in rows]).tolist(),
+    }
+
+
+def _maps(run: Run, cases: Sequence[str]) -> Iterator[Json]:
+    return map(
+        _map, _within(rank_maps(run, cases), MOST_CELLS, _MOST_MAPS, lambda each: 2 * each.wait_s.size)
+    )
+
+
+def _map(each: RankMap) -> Json:
+    kinds = {"wait_or_transfer" if each.wait_or_transfer else "wait": each.wait_s, "compute": each.compute_s}
+    return {
+        "case": each.case,
+        "repeat": each.repeat,
+        "shape": each.wait_s.shape,
+        "kinds": {name: _levels(values) for name, values in kinds.items()},
+    }
+
+
+def _levels(values: NDArray[np.float64]) -> Json:
+    """Return values as whole multiples of a unit in seconds."""
+    unit = float(values.max()) / _LEVELS or 1.0
+    return {"unit": unit, "values": np.rint(values / unit).astype(int).ravel().tolist()}

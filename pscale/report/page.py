@@ -1,0 +1,102 @@
+"""A run's report as one page: HTML that needs no other file, no network and no JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from pscale import __version__
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.blocks import Context, Section
+from pscale.report.embedded import embedded
+from pscale.report.exports import csv_tables
+from pscale.report.topics import TOPICS
+from pscale.report.topics.headline import COLOURS
+from pscale.report.vector import Vector, vector
+
+_CODE = re.compile(r"`([^`]+)`")
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What stands above and below the sections: what the page is of, its title, facts and a last line."""
+
+    of: str
+    title: str
+    facts: Sequence[tuple[str, str]]
+    source: str
+
+
+def render_page(summary: Summary, figures: Mapping[str, str]) -> str:
+    """Return the report as one HTML page; `figures` are SVG by name. All text of the run is escaped."""
+    context = Context(summary=summary, vectors=vectors(figures), csv=csv_tables(summary))
+    head = Head(
+        of=f"{summary.suite} · run {summary.run}",
+        title=summary.title,
+        facts=summary.machine,
+        source=f"from {text.plural(summary.launches, 'launch')}. All definitions: docs/measurement.md. Every "
+        "table in full: `pscale report --format csv`.",
+    )
+    sections = [section for topic in TOPICS if (section := topic.section(context))]
+    return render(head, sections, embedded(summary))
+
+
+def vectors(figures: Mapping[str, str]) -> dict[str, Vector]:
+    """Return SVG figures for one page, by name."""
+    return {name: vector(svg, f"c{place}") for place, (name, svg) in enumerate(figures.items())}
+
+
+def render(head: Head, sections: Sequence[Section], data: str = "") -> str:
+    """Return a page of sections; `data` is what its script draws again."""
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            head=head,
+            sections=sections,
+            parts=COLOURS,
+            style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+            data=Markup(data),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            version=__version__,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters["size"] = text.size_of
+    environment.filters["prose"] = _prose
+    environment.filters["drawing"] = Markup  # of figures, in which matplotlib has escaped all texts
+    return environment
+
+
+def _prose(said: str) -> Markup:
+    """Return a sentence whose words in backticks are set as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(_printable(said)))))
+
+
+def _printable(value: Any) -> Any:
+    """Return text without control characters, but for a quotation's line ends."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return "\n".join(text.clean(line) for line in value.split("\n"))
+    return value

@@ -1,0 +1,199 @@
+"""A table of values, before anyone decides how to write it: for people, or for programs in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Union
+
+from pscale.report.text import MISSING, clean
+
+if TYPE_CHECKING:  # tables of other things need no library that computes
+    from pscale.analysis.stats import Estimate
+
+
+class Written(NamedTuple):
+    """A number whose text says more than it, such as `30 of 31`."""
+
+    value: float | None
+    text: str
+
+
+Value = Union[str, float, "Estimate", Written, None]  # also numbers with their bounds; None: not known
+Tone = Literal["", "base", "bad", "pending", "good"]
+Row = tuple[Tone, tuple[Value, ...]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its heading, and how `write` turns a number of it into text; a column of text has none.
+
+    `wide` ones are left out where there is little room, `fold` ones may take several lines. `interval` ones
+    write the bounds of an Estimate, all others its value. A page colours `band` ones, efficiencies, writes
+    the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `key` is the name for
+    programs, with the unit; a column without any other is for programs alone. `get` takes the value out of
+    a finding, by the name of its attribute or a function of it: see `listed`.
+    """
+
+    name: str
+    write: Callable[[Any], str] | None = None
+    wide: bool = False
+    fold: bool = False
+    interval: bool = False
+    band: bool = False
+    bounded: bool = False
+    bar: bool = False
+    key: str = ""
+    get: str | Callable[[Any], Value] = ""
+
+    def value(self, finding: Any) -> Value:
+        """Return what the column says of a finding."""
+        found: Value = getattr(finding, self.get) if isinstance(self.get, str) else self.get(finding)
+        return found
+
+    @property
+    def right(self) -> bool:
+        """Whether it holds numbers, which are aligned at their ends."""
+        return self.write is not None
+
+    def cell(self, value: Value) -> str:
+        """Return a value as people read it."""
+        if value is None:
+            return MISSING
+        if isinstance(value, Written):
+            value = value.text
+        elif not self.interval:
+            value = plain(value)
+        return self.write(value) if self.write and not isinstance(value, str) else clean(str(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table: one tone and as many values as columns in every row.
+
+    In a `grouped` one several rows in turn are about what the first of them begins with. `cases` are those
+    that the rows are about, as far as they are about one.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: str = ""
+    grouped: bool = False
+    cases: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Value]], *names: str, bounded: Collection[str] = ()) -> Self:
+        """Return rows for programs under the names of their columns; of `bounded` ones with the bounds."""
+        columns = tuple(Column("", key=name, interval=name in bounded) for name in names)
+        return cls(title="", columns=columns, rows=tuple(("", tuple(row)) for row in rows))
+
+    def filled(self) -> Self:
+        """Return the table without the columns that no row has a value for."""
+        return self._of([any(self._known(row, place) for row in self.rows) for place in self._places])
+
+    def narrow(self) -> Self:
+        """Return the table without the columns for wide screens."""
+        return self._of([not column.wide for column in self.columns])
+
+    def for_people(self) -> Self:
+        """Return the table without the columns for programs."""
+        return self._of([bool(column.name) or not column.key for column in self.columns])
+
+    def texts(self) -> Iterator[tuple[Tone, tuple[str, ...]]]:
+        """Yield the rows as people read them; what a group is about stands in its first row alone."""
+        before = None
+        for tone, values in self.rows:
+            texts = tuple(column.cell(value) for column, value in zip(self.columns, values, strict=True))
+            yield tone, ("", *texts[1:]) if self.grouped and texts[0] == before else texts
+            before = texts[0]
+
+    def tidy(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """Return names and rows for programs; bounds of an interval are in `_low` and `_high`."""
+        names: list[str] = []
+        for column in self.columns:
+            if column.key:
+                names += [column.key, *((f"{column.key}_low", f"{column.key}_high") * column.interval)]
+        return names, [self._record(values) for _, values in self.rows]
+
+    def _record(self, values: Sequence[Value]) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        for column, value in zip(self.columns, values, strict=True):
+            if column.key:
+                record[column.key] = plain(value)
+            if column.key and column.interval:
+                bounds = (getattr(value, "low", None), getattr(value, "high", None))
+                record |= {f"{column.key}_low": bounds[0], f"{column.key}_high": bounds[1]}
+        return record
+
+    @property
+    def _places(self) -> range:
+        return range(len(self.columns))
+
+    def _known(self, row: Row, place: int) -> bool:
+        return self.columns[place].cell(row[1][place]) not in (MISSING, "")
+
+    def _of(self, chosen: Sequence[bool]) -> Self:
+        kept = [place for place in self._places if chosen[place]]
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in kept),
+            rows=tuple((tone, tuple(values[place] for place in kept)) for tone, values in self.rows),
+        )
+
+
+def listed(
+    title: str,
+    findings: Iterable[Any],
+    columns: Sequence[Column],
+    *,
+    caption: str = "",
+    grouped: bool = False,
+    filled: bool = False,
+    tone: Callable[[Any], Tone] = lambda _: "",
+) -> Iterator[Table]:
+    """Yield a table with a row for each finding, of what its columns get; none without findings.
+
+    A `filled` one has no columns that no finding has a value for.
+    """
+    found = list(findings)
+    rows = tuple((tone(each), tuple(column.value(each) for column in columns)) for each in found)
+    if rows:
+        cases = tuple(getattr(each, "case", "") for each in found)
+        table = Table(
+            title=title,
+            columns=tuple(columns),
+            rows=rows,
+            caption=caption,
+            grouped=grouped,
+            cases=cases if all(cases) else (),
+        )
+        yield table.filled() if filled else table
+
+
+def plain(value: Value) -> str | float | None:
+    """Return the number or the text in a value."""
+    return value if isinstance(value, str | float | int | None) else value.value
+
+
+def table_of(
+    findings: Iterable[Any],
+    kind: type,
+    labels: Mapping[str, str] | None = None,
+    left_out: Sequence[str] = (),
+) -> Table:
+    """Return findings of one dataclass for programs: a column a field, but for those `left_out`.
+
+    With `labels` of the cases that findings are about, case and label come first.
+    """
+    known = [each.name for each in fields(kind) if each.name not in left_out]
+    names = dict.fromkeys((*(("case", "label") if labels is not None else ()), *known))
+    bounded = {each.name for each in fields(kind) if "Estimate" in str(each.type)}
+
+    def value(finding: Any, name: str) -> Value:
+        if name == "label" and name not in known:
+            return (labels or {}).get(finding.case, "")
+        found: Any = getattr(finding, name)
+        return " ".join(map(str, found)) if isinstance(found, tuple) else found
+
+    return Table.of(([value(each, name) for name in names] for each in findings), *names, bounded=bounded)

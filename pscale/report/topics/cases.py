@@ -1,0 +1,378 @@
+"""Every case: step time, and over its sizes speed-up and efficiency."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import log2
+from typing import TYPE_CHECKING, Any
+
+from pscale.analysis.frames import Run
+from pscale.analysis.models import Model
+from pscale.analysis.scaling import Point
+from pscale.analysis.settings import DEGREES, settings, varied
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import Summary
+from pscale.report import marks, text
+from pscale.report.blocks import Block, Context
+from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, narrow, sized, wrapped
+from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
+from pscale.report.topics import models
+from pscale.report.topics.topic import Topic, TopicFigure, picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MARGIN = 0.35  # of a doubling, beside the smallest and largest size
+_ASIDE = 0.035  # of a doubling, between series, so that their intervals do not hide each other
+_ASIDES = 0.3  # of a doubling, between the first and the last of many series
+_DOTS = 2  # so many cases of a series make no curve
+_LAUNCHES = 40  # of a case, drawn one by one
+_BESIDE = 2**0.045  # of a size: where the dots of its launches are
+_NAMED = 8  # series with a colour and a name of their own
+_TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
+
+Series = list[tuple[str, list[Point]]]
+Estimated = Callable[[Point], Estimate | None]
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield step time, speed-up and efficiency of every case, by series or all in one table."""
+    if summary.side_by_side or any(point.run for point in summary.points):
+        yield every_case(summary, "Cases")
+        return
+    columns = _columns(summary, wide=False)
+    for series, points in summary.series.items():
+        caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
+        title = text.titled("Scaling", series, summary)
+        yield from listed(title, points, columns, caption=caption, tone=size_tone, filled=True)
+
+
+def every_case(summary: Summary, title: str) -> Table:
+    """Return all cases in one table, without the columns that none of them has a value for.
+
+    Names of runs and cases leave narrow terminals little room for figures.
+    """
+    columns = (
+        Column("run", fold=True, get="run"),
+        Column("case", fold=True, get=lambda point: point.label.removesuffix(f" · {point.run}")),
+        *_columns(summary, wide=True),
+    )
+    rows = tuple((size_tone(point), tuple(each.value(point) for each in columns)) for point in summary.points)
+    cases = tuple(point.case for point in summary.points)
+    return Table(title=title, columns=columns, rows=rows, cases=cases).filled()
+
+
+def size_tone(point: Point) -> Tone:
+    """Return how the row of a case is drawn."""
+    if point.status == "ok":
+        return "base" if point.base else ""
+    return "pending" if point.status == "pending" else "bad"
+
+
+def size_of(point: Point) -> Written:
+    """Return the size of a case, sorted by its cores."""
+    return Written(point.cores, text.size(point))
+
+
+def size_column(summary: Summary) -> Column:
+    """Return the column of sizes."""
+    threaded = any(point.threads > 1 for point in summary.points)
+    return Column("ranks × threads" if threaded else "ranks", str, fold=threaded, get=size_of)
+
+
+def _launches(point: Point) -> Value:
+    total = point.launches + point.failed + point.pending
+    said = f"{point.launches}" if point.launches == total else f"{point.launches} of {total}"
+    return Written(point.launches, said)
+
+
+def _interval(point: Point) -> Value:
+    return "base" if point.base else point.efficiency
+
+
+def _columns(summary: Summary, *, wide: bool) -> tuple[Column, ...]:
+    """Return the columns of a case; with `wide`, some of them need a wide terminal."""
+    return (
+        size_column(summary),
+        Column("step", text.duration, get=lambda point: point.step_s or point.status),
+        Column("95% interval", text.duration_interval, interval=True, wide=wide, get="step_s"),
+        Column("speed-up", text.number_3, wide=wide, get="speedup"),
+        Column("efficiency", text.percent_1, band=True, get="efficiency"),
+        Column("95% interval", text.percent_interval, interval=True, get=_interval),
+        Column("samples/s", text.rate, wide=wide, get="samples_per_s"),
+        Column("of peak", text.percent, wide=True, get="peak_fraction"),
+        Column("launches", str, wide=True, get=_launches),
+        Column("steps", str, wide=True, get=lambda point: text.sparkline(point.course_s)),
+        Column("memory", text.size_of, wide=True, get="peak_rss_bytes"),
+        Column("loss", text.number, wide=True, get="loss_last"),
+        Column("tokens/s", text.rate, wide=True, get="tokens_per_s"),
+        Column("GFLOP/s", text.number_3, wide=True, get="gflops"),
+    )
+
+
+def _blocks(context: Context) -> Sequence[Block]:
+    data = context.listings([every_case(context.summary, "Every case")], "cases", "cases")
+    return [*picture(context, TOPIC.figure, data)] or data
+
+
+def _compares(summary: Summary) -> bool:
+    return not summary.side_by_side and any(point.efficiency and not point.base for point in summary.points)
+
+
+def figure(summary: Summary) -> Figure | None:
+    """Draw speed-up and efficiency, or the throughput where there is nothing to compare.
+
+    None without any step time, or where cases are not sizes of something.
+    """
+    from pscale.report import drawing
+
+    series = list(summary.series.items())
+    if summary.side_by_side or not any(point.step_s for point in summary.points):
+        return None
+    if not any(point.efficiency or point.samples_per_s for point in summary.points):
+        return None
+    colours = dict(zip(_named(series), drawing.distinct(_NAMED), strict=False))
+    if sum(point.efficiency is not None for point in summary.points) < 2:
+        figure = drawing.canvas(5.8, 3.7, text.heading(summary))
+        _panel(figure.subplots(), summary, colours, "Throughput", lambda point: point.samples_per_s)
+        return figure
+    named = sum(any(point.efficiency for point in points) for _, points in series) > 1
+    height = 5.8 if narrow() else 3.7
+    figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(summary))
+    left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)))
+    _panel(right, summary, colours, "Speed-up", lambda point: point.speedup)
+    laws = models.drawn(summary)
+    _panel(left, summary, colours, "Efficiency", lambda point: point.efficiency, laws=laws)
+    return figure
+
+
+def _panel(
+    axes: Axes,
+    summary: Summary,
+    colours: Mapping[str, Colour],
+    title: str,
+    value: Estimated,
+    *,
+    laws: Sequence[Model] = (),
+) -> None:
+    series = list(summary.series.items())
+    everything = [point for _, points in series for point in points]
+    sizes = sorted({point.cores for point in everything})
+    threaded = any(point.threads > 1 for point in everything)
+    _size_axis(axes, models.reached(laws, sizes), threaded=threaded)
+    some = f" ({len(colours)} best and worst of {len(series)} named)" if len(colours) < len(series) else ""
+    dashed = "; dashed: model" if laws else ""
+    describe(axes, f"{title}, with 95% intervals{dashed}{some}")
+    for place, (name, points) in enumerate(series):
+        aside = 2 ** (min(_ASIDE, _ASIDES / len(series)) * (place - (len(series) - 1) / 2))
+        found = [(point.cores * aside, known, point) for point in points if (known := value(point))]
+        colour = colours.get(name, FAINT)
+        _curve(axes, found, colour)
+        if name in colours:
+            for each in found:
+                _dot(axes, title, each, colour)
+                _launch_dots(axes, title, each, summary.launch_steps_s.get(each[-1].case, ()), colour)
+        else:  # one of very many
+            places = [size for size, *_ in found]
+            values = [known.value for _, known, _ in found]
+            axes.plot(places, values, "o", color=FAINT, markersize=3, zorder=2)
+        _missing(axes, [point for point in points if not value(point)])
+        for law in laws:
+            if law.series == name:
+                models.draw(axes, law, colours.get(name, FAINT))
+    _value_axis(axes, title, [known for point in everything if (known := value(point))])
+    if title != "Throughput":
+        _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])
+    if len(series) > 1 and title != "Efficiency":
+        _name_curves(axes, [(name, points) for name, points in series if name in colours], value, colours)
+
+
+def _named(series: Series) -> list[str]:
+    """Return the series to distinguish: all, or of many the worst and the best by their largest case."""
+    if len(series) <= _NAMED:
+        return [name for name, _ in series]
+    last = {}
+    for name, points in series:
+        for point in points:
+            if known := point.efficiency or point.samples_per_s:
+                last[name] = known.value
+    order = sorted(last, key=lambda name: last[name])
+    return order[: _NAMED // 2] + order[-(_NAMED // 2) :]
+
+
+def _curve(axes: Axes, found: Sequence[tuple[float, Estimate, Point]], colour: Colour) -> None:
+    """Draw the cases of a series with their intervals; two are two dots, more are joined by a line."""
+    if len(found) > _DOTS:
+        axes.plot(
+            [size for size, *_ in found], [known.value for _, known, _ in found], color=colour, zorder=3
+        )
+    for size, known, _ in found:
+        _interval_bar(axes, size, known, colour)
+
+
+def _dot(axes: Axes, title: str, found: tuple[float, Estimate, Point], colour: Colour) -> None:
+    """Draw one case, which says its value under the pointer."""
+    size, known, point = found
+    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5}
+    (dot,) = axes.plot([size], [known.value], "o", color=colour, **edge)
+    marks.mark(dot, f"{point.label}: {title.lower()} {said(title, known)}", point.case)
+
+
+def _launch_dots(
+    axes: Axes, title: str, found: tuple[float, Estimate, Point], times_s: Sequence[float], colour: Colour
+) -> None:
+    """Draw what the step time of each launch alone gives, beside the estimate of its case."""
+    size, known, point = found
+    if point.step_s is None or not 1 < len(times_s) <= _LAUNCHES:
+        return
+    for time_s in times_s:
+        alone = Estimate(value=known.value * point.step_s.value / time_s)
+        look: dict[str, Any] = {"markersize": 2.6, "alpha": 0.5, "zorder": 2}
+        (dot,) = axes.plot(size * _BESIDE, alone.value, "o", color=colour, **look)
+        marks.mark(dot, f"{point.label}, one launch: {title.lower()} {said(title, alone)}", point.case)
+
+
+def said(title: str, known: Estimate) -> str:
+    """Return a value of a panel with its interval, in words."""
+    write = text.percent_1 if title == "Efficiency" else text.rate if title == "Throughput" else text.number_3
+    value = write(known.value) + ("×" if title == "Speed-up" else "")
+    if known.low is None or known.high is None or known.low == known.high:
+        return value
+    return f"{value} (95% interval {write(known.low)} to {write(known.high)})"
+
+
+def _interval_bar(axes: Axes, size: float, known: Estimate, colour: Colour) -> None:
+    """Draw an interval; one that is too wide for the picture reaches its edges, faded, with arrows there."""
+    if known.stated:
+        axes.plot([size, size], known.stated, color=colour, linewidth=1.1, zorder=4)
+    elif known.low is not None:
+        where: Any = {"transform": axes.get_xaxis_transform(), "color": colour, "alpha": 0.4, "zorder": 4}
+        axes.plot([size, size], [0, 1], linewidth=1.1, **where)
+        for edge, arrow in ((0, "v"), (1, "^")):
+            axes.plot([size], [edge], arrow, markersize=5, clip_on=False, **where)
+
+
+def _missing(axes: Axes, points: Sequence[Point]) -> None:
+    """Mark cases without a value on the lower edge, in the words of their status."""
+    where: Any = {"transform": axes.get_xaxis_transform(), "color": BAD, "zorder": 6}
+    for point in points:
+        label = "no base" if point.status == "ok" else point.status
+        axes.plot([point.cores], [0.03], "x", markersize=6, markeredgewidth=1.6, clip_on=False, **where)
+        axes.text(
+            point.cores, 0.075, label, ha="center", va="bottom", rotation=90, fontsize=sized(8), **where
+        )
+
+
+def _ideal(axes: Axes, title: str, bases: Sequence[Point], largest: int) -> None:
+    """Draw what perfect scaling from the base would give."""
+    starts = sorted({base.cores for base in bases})
+    for start in starts:
+        top = largest / start if title == "Speed-up" else 1.0
+        axes.plot([start, max(largest, start)], [1.0, top], "--", color=QUIET, linewidth=1.2, zorder=1)
+    if starts and title == "Speed-up" and largest > starts[0]:
+        middle = (starts[0] * largest) ** 0.5
+        axes.annotate(
+            "ideal",
+            (middle, middle / starts[0]),
+            xytext=(-4, 4),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=QUIET,
+        )
+
+
+def _name_curves(axes: Axes, series: Series, value: Estimated, colours: Mapping[str, Colour]) -> None:
+    """Write each series' name beside the end of its curve."""
+    from pscale.report import drawing
+
+    ends = {}
+    for name, points in series:
+        if known := [(point.cores, found.value) for point in points if (found := value(point))]:
+            ends[wrapped(name or "unnamed", 26), colours[name]] = known[-1]
+    drawing.name_ends(axes, ends, 0.16 if narrow() else 0.12, weight="bold")
+
+
+def _size_axis(axes: Axes, sizes: Sequence[int], *, threaded: bool) -> None:
+    axes.set_xscale("log", base=2)
+    low, high = log2(sizes[0]) - _MARGIN, log2(sizes[-1]) + _MARGIN
+    axes.set_xlim(2**low, 2**high)
+    kept: list[int] = []
+    for size in reversed(sizes):
+        if not kept or log2(kept[-1] / size) >= _TICK_GAP * (high - low):
+            kept.append(size)
+    axes.set_xticks(kept, [str(size) for size in kept])
+    axes.minorticks_off()
+    axes.set_xlabel("cores (ranks × threads)" if threaded else "ranks")
+
+
+def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
+    tops = [max((known.value, *(known.stated or ()))) for known in values]
+    if title == "Efficiency":
+        axes.set_ylim(0, max(1.08, 1.05 * max(tops)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.set_ylabel("efficiency (base = 100%)")
+    elif title == "Throughput":
+        axes.set_ylim(0, 1.08 * max(tops))
+        axes.set_ylabel("samples/s")
+    else:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+        axes.minorticks_off()
+        axes.set_ylabel("speed-up (base = 1)")
+
+
+def _data(summary: Summary) -> Table:
+    """Return a row a case for programs: its names, degrees and varied settings, then what was measured."""
+    measured = table_of(summary.points, Point, {}, left_out=("losses", "course_s"))
+    run = summary.source
+    columns = _setting_columns(run, {column.key for column in measured.columns}) if run else {}
+    planned = [settings(run.planned.get(point.case, {})) if run else {} for point in summary.points]
+    added = tuple(Column("", key=key) for key in columns.values())
+    place = 1 + [column.key for column in measured.columns].index("scaling")
+    rows = tuple(
+        (tone, (*values[:place], *(_plain(known.get(name)) for name in columns), *values[place:]))
+        for (tone, values), known in zip(measured.rows, planned, strict=True)
+    )
+    return replace(
+        measured, columns=(*measured.columns[:place], *added, *measured.columns[place:]), rows=rows
+    )
+
+
+def _setting_columns(run: Run, taken: Collection[str]) -> dict[str, str]:
+    """Return the columns of settings by dotted name: the last part of it where that is free."""
+    found = dict(DEGREES)
+    for name in varied(run):
+        last = name.rpartition(".")[2]
+        if name not in (*DEGREES, *taken, "train.batch"):
+            found[name] = name if last in taken or last in found.values() else last
+    return found
+
+
+def _plain(value: Any) -> Value:
+    return value if value is None or isinstance(value, str | float | int) else json.dumps(value)
+
+
+TOPIC = Topic(
+    name="scaling",
+    title=lambda summary: "Efficiency and speed-up" if _compares(summary) else "Cases",
+    lead=lambda summary: (
+        "Bars are 95% intervals, from the scatter of launches; the dashed line is "
+        "ideal scaling from the base case."
+        if _compares(summary)
+        else ""
+    ),
+    tables=tables,
+    data=lambda summary: {"cases": _data(summary)},
+    figure=TopicFigure(
+        name="scaling",
+        title="Efficiency and speed-up by size",
+        description="Two panels over the number of cores: efficiency in percent of the base case, and "
+        "speed-up beside the ideal line; each case with its 95% interval and, as small dots, its launches.",
+        draw=figure,
+    ),
+    blocks=_blocks,
+)

@@ -1,0 +1,302 @@
+"""Cases that differ in one choice alone: what it saves and costs beside the case without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pscale.analysis.frames import records
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.table import Column, Row, Table
+from pscale.report.topics.topic import Topic
+
+ON_TIME = (
+    "NumPy has no products of 16 bits: operands are widened to float32 and results rounded, which takes "
+    "time. Time is not what 16 bits would save on hardware that has them; bytes and memory are."
+)
+_OF_A_NAME = ("id", "label", "series", "base")
+_OF_OPTIMIZERS = (  # what is chosen with an optimizer, as each of them needs other numbers
+    *("optimizer", "lr", "lr_scaling", "lr_batch", "lr_schedule", "lr_warmup", "lr_final"),
+    *("momentum", "beta1", "beta2", "epsilon", "weight_decay", "clip"),
+)
+_MOVED = ("offload_s", "offload_io_s", "offload_read_bytes", "offload_write_bytes")
+_RELATIVE = {  # what is beside the reference, and what is taken off the ratio
+    **{f"{name}_ratio": (f"{name}_bytes", 0) for name in ("sent", "held", "memory")},
+    "step_ratio": ("step_s", 0),
+    "loss_more": ("loss_last", 1),
+}
+_WRITERS: Mapping[str, Callable[[Any], str]] = {  # by the ends of names, the first that fits
+    "_bytes": text.size_of,
+    "bytes_per_s": text.size_rate,
+    "step_s": text.duration,
+    "_s": text.duration_3,
+    "_ratio": text.number_3,
+    "_more": text.change,
+    "loss_last": text.number,
+}
+Planned = Mapping[str, Any]  # the configuration of a case
+Known = Mapping[str, float | None]  # values of a case by name
+
+
+class Costs:
+    """What is known of the cases of a run, by case: values by the names that programs read."""
+
+    def __init__(self, summary: Summary):
+        self._moved = _moved(summary)
+        self._memory = {each.case: each for each in summary.memory}
+        self._phases = {(time.case, time.phase): time for time in summary.phases}
+        self._sent_bytes: dict[str, float] = {}
+        for call in summary.calls:
+            self._sent_bytes[call.case] = self._sent_bytes.get(call.case, 0.0) + call.bytes
+
+    def of(self, point: Point) -> Mapping[str, float | None]:
+        """Return what a case costs and reaches: of a rank and step, as a mean, or of the fullest rank."""
+        memory, moved = self._memory.get(point.case), self._moved.get(point.case, dict.fromkeys(_MOVED, 0.0))
+        held = (memory.expected if memory else None) or {}
+        sync, update = (self._phases.get((point.case, phase)) for phase in ("sync", "update"))
+        read_bytes, written_bytes, io_s = (
+            moved[f"offload_{name}"] for name in ("read_bytes", "write_bytes", "io_s")
+        )
+        return {
+            "sent_bytes": self._sent_bytes.get(point.case, 0.0),
+            "held_bytes": sum(held.values()) if held else None,
+            "state_bytes": held.get("optimizer"),
+            "memory_bytes": memory.measured_bytes if memory else None,
+            "file_bytes": memory.offloaded_bytes if memory else None,
+            "read_bytes": read_bytes,
+            "written_bytes": written_bytes,
+            "bytes_per_s": (read_bytes + written_bytes) / io_s if io_s else None,
+            "io_s": io_s,
+            "stall_s": moved["offload_s"],
+            "sync_compute_s": sync.compute_s if sync else 0.0,
+            "update_s": update.inside_s if update else None,
+            "update_compute_s": update.compute_s if update else None,
+            "step_s": point.step_s.value if point.step_s else None,
+            "loss_last": point.loss_last,
+        }
+
+
+def _moved(summary: Summary) -> Mapping[str, Mapping[str, Any]]:
+    """Return what a rank moved to and from a file in a step, and how long that took."""
+    run = summary.source
+    if run is None:
+        return {}
+    sums = run.phases.groupby("case", observed=True)[list(_MOVED)].sum()
+    steps = run.seats.groupby("case", observed=True)["steps"].sum()
+    means = sums.div(steps, axis=0).dropna().reset_index().astype({"case": str})
+    return {row["case"]: row for row in records(means)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What cases of a group differ in, and what is compared.
+
+    They may differ in the members `differ` of their groups of settings; `settings` returns those for
+    programs, the first of which is what was chosen. The reference is the case that has chosen the first of
+    `plain` that there is; without `plain`, the least value of the group. `measures` are headings by the names
+    of Costs, and of what is made of them and the reference; `wide` ones need a wide terminal.
+    """
+
+    differ: Mapping[str, Collection[str]]
+    settings: Callable[[Planned], Mapping[str, Any]]
+    plain: Sequence[str] = ()
+    title: str
+    caption: str
+    measures: Mapping[str, str]
+    wide: Collection[str] = ()
+
+    def tables(self, summary: Summary) -> Iterator[Table]:
+        """Yield the table of the cases that were measured beside another choice."""
+        if (table := self.data(summary)).rows:
+            yield table.filled()
+
+    def data(self, summary: Summary) -> Table:
+        """Return the same table with or without rows."""
+        columns = (
+            *(Column("", key="case"), Column("case", fold=True, key="label")),
+            *(Column("", key=name) for name in self.settings({})),
+            *(
+                Column(said, _writer(name), name in self.wide, key=name)
+                for name, said in self.measures.items()
+            ),
+        )
+        return Table(title=self.title, columns=columns, rows=tuple(self._rows(summary)), caption=self.caption)
+
+    def _rows(self, summary: Summary) -> Iterator[Row]:
+        planned = summary.source.planned if summary.source else {}
+        chosen = {case: self._chosen(settings) for case, settings in planned.items()}
+        if not self._differ(chosen.values()):
+            return  # as in most runs, and cases to group may be thousands
+        costs = Costs(summary)
+        for members in matched(planned, summary.points, self.differ):
+            kinds = [chosen[point.case] for point in members]
+            if self._differ(kinds):
+                known = [costs.of(point) for point in members]
+                plain = next((known[kinds.index(kind)] for kind in self.plain if kind in kinds), None)
+                for point, mine in zip(members, known, strict=True):
+                    values = (self._value(name, mine, plain, known) for name in self.measures)
+                    yield "", (point.case, point.label, *self.settings(planned[point.case]).values(), *values)
+
+    def _chosen(self, planned: Planned) -> str:
+        kind = next(iter(self.settings(planned).values()))
+        return str(kind if kind is not None or not self.plain else self.plain[0])
+
+    def _differ(self, kinds: Collection[str]) -> bool:
+        """Tell whether there is something to compare: a choice that is not plain, or several."""
+        if self.plain:
+            return any(kind not in self.plain for kind in kinds)
+        return len({*kinds} - {"None"}) > 1
+
+    def _value(self, name: str, mine: Known, plain: Known | None, group: Sequence[Known]) -> float | None:
+        """Return a value of a case, or what is made of it and that of the reference."""
+        source, minus = _RELATIVE.get(name, (name, None))
+        value = mine[source]
+        if minus is None or value is None:
+            return value
+        others = [known for each in group if (known := each[source]) is not None]
+        reference = plain[source] if plain else None if self.plain else min(others)
+        return value / reference - minus if reference else None
+
+
+def _writer(name: str) -> Callable[[Any], str]:
+    """Return how a value is written: by its unit, which ends its name."""
+    return next(write for ending, write in _WRITERS.items() if name.endswith(ending))
+
+
+def matched(
+    planned: Mapping[str, Planned], points: Sequence[Point], differ: Mapping[str, Collection[str]]
+) -> list[list[Point]]:
+    """Group the measured cases that are equal but for the members `differ` of their groups of settings."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        case = planned.get(point.case, {})
+        if point.step_s and differ.keys() <= case.keys():
+            same = {name: value for name, value in case.items() if name not in _OF_A_NAME}
+            for group, members in differ.items():
+                same[group] = {name: value for name, value in case[group].items() if name not in members}
+            groups.setdefault(json.dumps(same, sort_keys=True), []).append(point)
+    return list(groups.values())
+
+
+def _topic(name: str, title: str, lead: str, csv: str, choice: Choice) -> Topic:
+    return Topic(
+        name=name,
+        title=title,
+        lead=lead,
+        tables=choice.tables,
+        data=lambda summary: {csv: choice.data(summary)},
+        computed=(csv,),
+        files=(csv,),
+    )
+
+
+COMPRESSION = _topic(
+    "compression",
+    "Compressed gradients",
+    "What compression saves and costs, beside the same cases without it.",
+    "compressed",
+    Choice(
+        differ={"plan": ("compression", "compression_share", "compression_rank")},
+        settings=lambda case: {"compression": case.get("plan", {}).get("compression")},
+        plain=("none",),
+        title="Compressed gradients (per rank and step)",
+        caption="sent: payload of all calls; × none: beside the same case without compression; "
+        "sync compute: encoding, decoding, adding up; loss: of the last measured step; "
+        "more: than without compression",
+        measures={
+            "sent_bytes": "sent",
+            "sent_ratio": "× none",
+            "step_s": "step",
+            "step_ratio": "× none's",
+            "sync_compute_s": "sync compute",
+            "loss_last": "loss",
+            "loss_more": "more",
+        },
+    ),
+)
+PRECISION = _topic(
+    "precision",
+    "Precision",
+    ON_TIME,
+    "precision",
+    Choice(
+        differ={
+            "model": ("dtype",),
+            "precision": ("reduce", "loss_scale", "initial_scale", "growth_interval"),
+        },
+        settings=lambda case: {
+            "precision": case.get("model", {}).get("dtype"),
+            "reduce": case.get("precision", {}).get("reduce", "wire"),
+        },
+        plain=("float32", "float64"),
+        title="Precision (per rank and step)",
+        caption="sent: payload of all calls; held: by the rank that holds most; ×: beside the same case in "
+        f"float32; loss: of the last measured step; more: than in float32. {ON_TIME}",
+        measures={
+            "sent_bytes": "sent",
+            "sent_ratio": "×",
+            "held_bytes": "held",
+            "held_ratio": "×",
+            "step_s": "step",
+            "step_ratio": "×",
+            "loss_last": "loss",
+            "loss_more": "more",
+        },
+    ),
+)
+OFFLOAD = _topic(
+    "offload",
+    "Offload",
+    "What is in a file instead of memory, what that saves, and what moving it costs.",
+    "offloaded",
+    Choice(
+        differ={"plan": ("offload", "offload_folder", "offload_chunk_bytes")},
+        settings=lambda case: {"offload": case.get("plan", {}).get("offload")},
+        plain=("none",),
+        title="Offload (per rank and step)",
+        caption="memory: peak of resident memory, on the rank that holds most, above the process without "
+        "its model; at: bytes read and written over the time that the I/O thread took; "
+        "stalled: the step waited for it; × none: beside the same case without offload",
+        measures={
+            "memory_bytes": "memory",
+            "memory_ratio": "× none",
+            "file_bytes": "in a file",
+            "read_bytes": "read",
+            "written_bytes": "written",
+            "bytes_per_s": "at",
+            "io_s": "moving",
+            "stall_s": "stalled",
+            "step_s": "step",
+            "step_ratio": "× none's",
+        },
+        wide=("bytes_per_s", "io_s"),
+    ),
+)
+OPTIMIZERS = _topic(
+    "optimizers",
+    "Optimizers",
+    "Loss after the same number of steps, and the cost of state and update.",
+    "optimizers",
+    Choice(
+        differ={"train": _OF_OPTIMIZERS},
+        settings=lambda case: {name: case.get("train", {}).get(name) for name in ("optimizer", "lr")},
+        title="Optimizers (per rank and step)",
+        caption="loss: of the last measured step; more: beyond the least of the cases that differ "
+        "in optimizer and its rate alone; state: of the optimizer, on the rank that holds most; "
+        "update: the whole phase, with what is exchanged in it; × fastest: of the same cases",
+        measures={
+            "loss_last": "loss",
+            "loss_more": "more",
+            "state_bytes": "state",
+            "update_s": "update",
+            "update_compute_s": "computing",
+            "step_s": "step",
+            "step_ratio": "× fastest",
+        },
+        wide=("update_compute_s", "step_ratio"),
+    ),
+)

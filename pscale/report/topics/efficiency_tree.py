@@ -1,0 +1,187 @@
+"""The efficiency tree: of every case, and of the phases and axes of the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pscale.analysis.efficiency_tree import AxisTree, Tree
+from pscale.analysis.frames import by_case
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.blocks import Bands, Block, Context, Listing
+from pscale.report.table import Column, Row, Table, listed, table_of
+from pscale.report.topics.cases import size_column, size_tone
+from pscale.report.topics.headline import lost_time
+from pscale.report.topics.topic import Topic, case_column
+
+_NAMES = {  # short ones for columns; the numbers of the others are places in the product
+    "overall": ("overall", "1 overall"),
+    "computation": ("computation", "1.1 computation"),
+    "threads": ("threads", "1.1.1 threads"),
+    "parallel": ("parallel", "1.2 parallel"),
+    "load_balance": ("balance", "1.2.1 load balance"),
+    "communication": ("commun.", "1.2.2 communication"),
+    "serialisation": ("serial.", "1.2.2.1 serialisation"),
+    "transfer": ("transfer", "1.2.2.2 transfer"),
+    "unaccounted": ("unacc.", "unaccounted"),
+}
+_WIDE = ("threads", "unaccounted")
+_OF_PART = ("parallel", "load_balance", "serialisation", "transfer", "computation")
+_SHORT = 0.01  # of the step: what is shorter is left out
+_PRODUCT = "overall = computation × parallel; parallel = load balance × communication"
+_MOST_TREES, _MOST_ACROSS = 4, 12  # on the page
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield what is lost, the factors of the efficiency per series, and by phase and axis of the largest."""
+    yield from lost_time(summary)
+    yield from _by_case(summary)
+    yield from _parts(summary)
+
+
+def _by_case(summary: Summary) -> Iterator[Table]:
+    """Yield a row a case; cases side by side are in one table."""
+    factors = _factors(summary.trees)
+    found = {tree.case: tree for tree in summary.trees}
+    columns = (
+        Column("case", fold=True, get="label") if summary.side_by_side else size_column(summary),
+        *(_column(factor, lambda point: found[point.case]) for factor in factors),
+        Column(
+            "95% interval",
+            text.percent_interval,
+            interval=True,
+            wide=True,
+            get=lambda point: found[point.case].parallel,
+        ),
+    )
+    for series, measured in _groups(summary):
+        title = text.titled("Efficiency", series, summary)
+        caption = f"{_product(factors)}; interval: of parallel"
+        yield from listed(title, measured, columns, caption=caption, tone=size_tone)
+
+
+def _column(factor: str, tree: Callable[[Any], Tree | AxisTree] = lambda tree: tree) -> Column:
+    """Return the column of a factor; `tree` finds it for a row."""
+    return Column(
+        _NAMES[factor][0],
+        text.percent_1,
+        wide=factor in _WIDE,
+        band=factor != "unaccounted",
+        get=lambda row: getattr(tree(row), factor),
+    )
+
+
+def _factors(trees: Sequence[Tree | AxisTree]) -> list[str]:
+    """Return the names of those factors that some case has."""
+    return [name for name in _NAMES if any(getattr(tree, name, None) is not None for tree in trees)]
+
+
+def _product(factors: Sequence[str]) -> str:
+    """Describe how the factors make the whole."""
+    split = "; communication = serialisation × transfer" if "serialisation" in factors else ""
+    split += "; threads: within computation, see below" if "threads" in factors else ""
+    return f"{_PRODUCT}{split}"
+
+
+def _groups(summary: Summary) -> Iterator[tuple[str, list[Point]]]:
+    """Yield the cases that have a tree, per table."""
+    found = {tree.case for tree in summary.trees}
+    groups = {"": list(summary.points)} if summary.side_by_side else summary.series
+    for series, points in groups.items():
+        if measured := [point for point in points if point.case in found]:
+            yield series, measured
+
+
+def _parts(summary: Summary) -> Iterator[Table]:
+    """Yield the factors of the largest cases by phase and by axis; of cases side by side by axis alone."""
+    largest = [point for _, points in _groups(summary) for point in points]
+    if not summary.side_by_side:
+        largest = [points[-1] for _, points in _groups(summary)]
+        yield from _by_phase(summary, [point for point in largest if point.ranks > 1])
+    yield from _by_axis(summary, largest)
+
+
+def _by_phase(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
+    columns = (
+        case_column(summary),
+        Column("phase", get="phase"),
+        Column("of step", text.percent_1, get="of_step"),
+        *map(_column, _OF_PART),
+    )
+    found = by_case(tree for tree in summary.phase_trees if tree.of_step >= _SHORT)
+    return listed(
+        "Efficiency by phase",
+        [tree for point in points for tree in found.get(point.case, ())],
+        columns,
+        caption="of step: where the phase is longest; transfer passes 100% where an ideal network would "
+        "move waiting into the phase",
+        grouped=True,
+    )
+
+
+def _by_axis(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
+    factors = [name for name in _OF_PART[:-1] if name in _factors(summary.axis_trees)]
+    found = {case: trees for case, trees in by_case(summary.axis_trees).items() if len(trees) > 1}
+    return listed(
+        "Efficiency by axis",
+        [tree for point in points for tree in found.get(point.case, ())],
+        (case_column(summary), Column("axis", get="axis"), *map(_column, factors)),
+        caption="as if the other axes cost nothing; balance: of the ranks along the axis",
+        grouped=True,
+    )
+
+
+def _blocks(context: Context) -> Sequence[Block]:
+    """Return the tree of every series, or of many cases their table."""
+    summary = context.summary
+    groups = [*_groups(summary)]
+    if not groups:
+        return []
+    wide = max(len(points) for _, points in groups) > _MOST_ACROSS
+    if summary.side_by_side or wide or len(groups) > _MOST_TREES:
+        cases = context.listings(_by_case(summary), "efficiency", "efficiency")
+    else:
+        cases = [_tree(context, *group) for group in groups]
+    return [Bands(), *cases, *context.listings(_parts(summary), "parts", "axes")]
+
+
+def _tree(context: Context, series: str, points: Sequence[Point]) -> Listing:
+    """Return the tree of one series: a row a factor, a column a case."""
+    factors = _factors(context.summary.trees)
+    found = {tree.case: tree for tree in context.summary.trees}
+    unit = "ranks × threads" if any(point.threads > 1 for point in points) else "ranks"
+    rows: list[Row] = []
+    for name in factors:
+        values = [getattr(found[point.case], name) for point in points]
+        if name == "unaccounted":  # a loss: in words, so that it gets no band of an efficiency
+            values = [text.percent_1(value) for value in values]
+        rows.append(("base" if name == "overall" else "", (_NAMES[name][1], *values)))
+    sizes = (Column(text.size(point), text.percent_1, band=True, bounded=True) for point in points)
+    table = Table(
+        title=text.titled("Efficiency tree", series, context.summary),
+        columns=(Column(f"factor, at … {unit}"), *sizes),
+        rows=tuple(rows),
+        caption=f"{_product(factors)}. Small: 95% intervals.",
+    )
+    name = f"tree-{len(series)}-{points[0].case}"
+    return Listing(name=name, table=table, files=context.files("efficiency"), ordered=False)
+
+
+def _data(summary: Summary) -> Mapping[str, Table]:
+    return {
+        "efficiency": table_of((*summary.trees, *summary.phase_trees), Tree, summary.labels),
+        "axes": table_of(summary.axis_trees, AxisTree, summary.labels),
+    }
+
+
+TOPIC = Topic(
+    name="efficiency",
+    title="Efficiency",
+    lead="Each factor is the share of the time that is not lost to its cause; the factors below multiply "
+    "to the one above.",
+    tables=tables,
+    data=_data,
+    blocks=_blocks,
+)

@@ -1,0 +1,31 @@
+"""How evenly experts are used, and how many choices found no place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.table import Column, Table, listed
+from pscale.report.topics.topic import Topic
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield the use of experts by every case that has some."""
+    columns = (
+        Column("case", fold=True, get="label"),
+        Column("dropped choices", text.percent_1, get="dropped_share"),
+        Column("busiest expert", "{:.2f} × mean".format, get="expert_imbalance"),
+        Column("loss", text.number, get="loss_last"),
+    )
+    found = [point for point in summary.points if point.dropped_share is not None]
+    return listed("Experts (mean over steps and blocks)", found, columns)
+
+
+TOPIC = Topic(
+    name="experts",
+    title="Experts",
+    lead="The balance of experts, and the choices beyond their capacity.",
+    tables=tables,
+    files=("cases",),
+)

@@ -1,0 +1,261 @@
+"""What to read first: the verdict in words, its figures, and where the step of the largest case goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median_low
+
+from pscale.analysis.answers import DelayCost, Split
+from pscale.analysis.lost_time import LOSSES, LostTime
+from pscale.analysis.scaling import Point
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import Summary
+from pscale.analysis.verdict import Verdict, size
+from pscale.report import text
+from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, band
+from pscale.report.figure_style import CAUSES, KINDS
+from pscale.report.table import Column, Row, Table, Value, Written, listed, table_of
+from pscale.report.topics.cases import size_column, size_tone
+from pscale.report.topics.problems import concerns
+from pscale.report.topics.topic import Topic
+
+_SENTENCES = 4  # series or groups described in sentences; of more series an overview, and these are folded
+_FOLDED = 50
+_VISIBLE = 0.0005  # of a step
+COLOURS = {  # of the parts of a step: those of the figures, where they have the same meaning
+    "useful": KINDS["compute"],
+    "threads": CAUSES["threads"],
+    "scaling": CAUSES["scaling"],
+    "imbalance": CAUSES["imbalance"],
+    "serialisation": CAUSES["serialisation"],
+    "transfer": KINDS["transfer"],
+    "wait_or_transfer": KINDS["wait_or_transfer"],
+    "copy": KINDS["copy"],
+    "offload": KINDS["offload"],
+    "unaccounted": CAUSES["unaccounted"],
+}
+_NAMES = {"useful": "useful", **LOSSES}
+_CAUSES = {"": "none worth a name", **LOSSES}
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield the figures of the sentences that no other topic has."""
+    yield from _splits(summary)
+    yield from _delay_costs(summary)
+
+
+def _splits(summary: Summary) -> Iterator[Table]:
+    """Yield the splits of the same cores, fastest first."""
+    columns = (
+        Column("cores", str, get="cores"),
+        Column("split", fold=True, get="name"),
+        Column("step", text.duration, get="step_s"),
+        Column("× fastest", text.number_3, get="ratio"),
+        Column("95% interval", text.ratio_interval, interval=True, get=_beside_fastest),
+        Column("its cores lose", fold=True, get=lambda split: split.lost or None),
+        Column("to decide", fold=True, get=lambda split: split.to_decide or None),
+    )
+    yield from listed("Splits of the same cores", summary.splits, columns, grouped=True, filled=True)
+
+
+def _beside_fastest(split: Split) -> Value:
+    return "" if split.answer == "fastest" else split.ratio
+
+
+def _delay_costs(summary: Summary) -> Iterator[Table]:
+    """Yield what injected delays cost."""
+    columns = (
+        Column("injected", fold=True, get="injected"),
+        *(
+            Column(name, text.duration, get=get)
+            for name, get in (("mean step", "step_s"), ("healthy", "healthy_s"))
+        ),
+        Column("change", text.change, get="change"),
+        Column("95% interval", text.change_interval, interval=True, get="change"),
+        Column("delay", text.duration, get="injected_s"),
+        Column("of the delay", text.percent_1, get="passed_on"),
+    )
+    caption = "delay: per step, of the rank that got most; of the delay: what the step is longer by"
+    yield from listed("Cost of injected delays", summary.delay_costs, columns, caption=caption, filled=True)
+
+
+def lost_time(summary: Summary) -> Iterator[Table]:
+    """Yield where the step of every case goes, but of plans, whose ranking says it."""
+    if summary.side_by_side and summary.ranking:
+        return
+    found = {losses.case: losses for losses in summary.lost_time}
+    points = [point for point in summary.points if point.case in found]
+    kept = [name for name in COLOURS if any(getattr(each, name) >= _VISIBLE for each in found.values())]
+    columns = (
+        Column("case", fold=True, get="label") if len(summary.series) > 1 else size_column(summary),
+        *(Column(_NAMES[name], text.percent_1, get=_share(found, name)) for name in kept),
+    )
+    caption = "shares of the step, which add up to it; useful: compute that the base case needs as well"
+    yield from listed("Lost time", points, columns, caption=caption, tone=size_tone)
+
+
+def _share(found: Mapping[str, LostTime], name: str) -> Callable[[Point], Value]:
+    return lambda point: getattr(found[point.case], name)
+
+
+def _blocks(context: Context) -> Sequence[Block]:
+    """Return the head of the page."""
+    summary = context.summary
+    said = [(text.clean(line.topic), text.clean(line.text)) for line in summary.headlines]
+    sentences, folded = said[:_SENTENCES], said[_SENTENCES:]
+    if folded and (in_all := _overview(summary)):
+        sentences, folded = [("", in_all)], said
+    blocks: list[Block] = [
+        Headlines(
+            warning=summary.oversubscribed,
+            lines=tuple(sentences),
+            more=tuple(folded[:_FOLDED]),
+            left_out=len(folded[_FOLDED:]),
+            concerns=tuple(concerns(summary)),
+        )
+    ]
+    blocks += context.listings((*_splits(summary), *_delay_costs(summary)), "answers")
+    if not summary.side_by_side:
+        largest = [summary.point(each.case) for each in summary.verdicts if each.case]
+        if len(largest) == 1:
+            blocks.append(Tiles(items=tuple(_tiles(summary, largest[0]))))
+        if len(largest) <= _SENTENCES:
+            blocks += _stacks(summary, largest)
+        else:
+            blocks += context.listings(lost_time(summary), "lost", "lost_time")
+        if len(largest) > 1:
+            blocks += context.listings([_series(summary)], "series", "verdicts")
+    return blocks
+
+
+def _overview(summary: Summary) -> str:
+    """Say how series scale, from the worst to the best, and what costs most of them; nothing of plans."""
+    if summary.side_by_side:
+        return ""
+    largest = [(summary.point(each.case), each) for each in summary.verdicts if each.case]
+    known = sorted(
+        (point.efficiency.value, each.series)
+        for point, each in largest
+        if point.efficiency and not point.base
+    )
+    if not known:
+        return ""
+    (low, worst), (high, best) = known[0], known[-1]
+    middle = median_low(value for value, _ in known)
+    (cause, count), *_ = Counter(each.cause for _, each in largest).most_common()
+    return text.clean(
+        f"At their largest size, {len(known)} series keep {text.percent_1(low)} ({worst}) to "
+        f"{text.percent_1(high)} ({best}) of the efficiency of their base, half of them "
+        f"{text.percent_1(middle)} or more. Most often the main loss is "
+        f"{_CAUSES[cause]}: in {count} of {len(largest)}."
+    )
+
+
+def _series(summary: Summary) -> Table:
+    """Return a row a series: how far it was measured, how well it scales, what it loses most by."""
+    lost = {losses.case: losses for losses in summary.lost_time}
+    rows: list[Row] = []
+    for each in summary.verdicts:
+        if not each.case:
+            rows.append(("bad", (each.series or "unnamed", "none", *[text.MISSING] * 4)))
+            continue
+        point = summary.point(each.case)
+        loss = getattr(lost.get(each.case), each.cause, None) if each.cause else None
+        values = (point.step_s, None if point.base else point.efficiency)
+        cause = _CAUSES.get(each.cause, each.cause)
+        rows.append(("", (each.series or "unnamed", Written(point.cores, size(point)), *values, cause, loss)))
+    return Table(
+        title="Every series",
+        columns=(
+            *(Column("series", fold=True), Column("largest case", str), Column("step", text.duration)),
+            Column("efficiency", text.percent_1, band=True, bounded=True),
+            *(Column("largest loss"), Column("of the step", text.percent_1)),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
+    at = f"at {size(point)}"
+    if (known := point.efficiency) and not point.base:
+        yield Tile(
+            name=f"Efficiency {at}",
+            value=text.percent(known.value, 1),
+            note=_interval(known, text.percent_interval(known)),
+            band=band(known.value),
+        )
+    if (known := point.speedup) and not point.base:
+        yield Tile(
+            name="Speed-up",
+            value=f"{text.number(known.value, 3)}×",
+            note=f"{at}; base: {_base(summary, point)}",
+        )
+    if point.step_s:
+        value, _, unit = text.duration(point.step_s.value).partition(" ")
+        note = _interval(point.step_s, text.duration_interval(point.step_s))
+        yield Tile(name=f"Step {at}", value=value, unit=unit, note=note)
+    if rate := point.samples_per_s:
+        tokens = f"{text.rate(point.tokens_per_s.value)} tokens/s" if point.tokens_per_s else ""
+        yield Tile(name="Throughput", value=text.rate(rate.value), unit="samples/s", note=tokens)
+    if point.peak_fraction:
+        yield Tile(
+            name="Of peak",
+            value=text.percent(point.peak_fraction),
+            note="of matrix products, in the same job",
+        )
+
+
+def _base(summary: Summary, point: Point) -> str:
+    return next((size(each) for each in summary.series[point.series] if each.base), "none")
+
+
+def _interval(known: Estimate, bounds: str) -> str:
+    if known.low is None or known.high is None:
+        return "one launch: no interval"
+    if known.stated is None:
+        return "too few launches to tell how certain"
+    return f"95% interval {bounds}"
+
+
+def _stacks(summary: Summary, points: list[Point]) -> Iterator[Stack]:
+    """Yield where the step of each of these cases goes."""
+    found = {losses.case: losses for losses in summary.lost_time}
+    steps_s = {time.case: time.step_s for time in summary.phases}
+    for point in points:
+        if point.case in found:
+            parts = tuple(_parts(found[point.case], steps_s.get(point.case)))
+            said = ", ".join(f"{part.name} {part.text}" for part in parts)
+            named = text.label(point) if len(points) > 1 else size(point)
+            yield Stack(title=f"Where a step at {named} goes", description=said, parts=parts)
+
+
+def _parts(losses: LostTime, step_s: float | None) -> Iterator[Part]:
+    """Yield the parts of a step that are large enough to be seen, in shares and absolute times."""
+    parts = {name: part for name in _NAMES if (part := getattr(losses, name)) >= _VISIBLE}
+    lost = sum(part for name, part in parts.items() if name != "useful")
+    before = 0.0
+    for name, part in parts.items():
+        begins, before = before, before + (part if name != "useful" else 0.0)
+        yield Part(
+            kind=name,
+            name=_NAMES[name],
+            share=part,
+            text=text.percent(part, 1),
+            time=text.duration_3(part * step_s) if step_s else "",
+            lost=(begins / lost, before / lost) if name != "useful" else None,
+        )
+
+
+TOPIC = Topic(
+    name="verdict",
+    title="In short",
+    tables=tables,
+    data=lambda summary: {
+        "verdicts": table_of(summary.verdicts, Verdict, summary.labels),
+        "lost_time": table_of(summary.lost_time, LostTime, summary.labels),
+        "splits": table_of(summary.splits, Split, summary.labels),
+        "delay_costs": table_of(summary.delay_costs, DelayCost, summary.labels),
+    },
+    blocks=_blocks,
+)

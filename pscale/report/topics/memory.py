@@ -1,0 +1,174 @@
+"""What the fullest rank of every case holds: predicted, counted, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pscale.analysis.memory import KINDS, Memory
+from pscale.analysis.summary import Summary
+from pscale.report import marks, text
+from pscale.report.figure_style import INK, MEMORY, QUIET
+from pscale.report.table import Column, Table, Value, Written, listed
+from pscale.report.topics.topic import Topic, TopicFigure, case_column
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SAME = 0.005  # counted and predicted are written as one number up to here
+_BAR, _AXIS = 0.28, 1.15  # inches: a bar with its gap, the axis and the legend
+_MOST = 48  # bars
+_LEAST_BYTES = 16 << 20  # a run whose ranks all hold less says nothing about memory
+_COLOURS = dict(zip(KINDS, MEMORY, strict=True))
+_FAINT = 0.35  # of a bar that is predicted alone
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield what the fullest rank of every case holds: predicted, counted, measured."""
+    columns = (
+        case_column(summary),
+        *(Column(kind, text.size_of, wide=True, get=_sizes(kind)) for kind in KINDS),
+        Column("predicted", text.size_of, get="predicted_bytes"),
+        Column(
+            "counted",
+            text.size_of,
+            get=lambda each: each.counted_bytes if each.counted else summary.point(each.case).status,
+        ),
+        Column("measured", text.size_of, get="measured_bytes"),
+        Column("libraries", text.size_of, get="library_bytes"),
+        Column("÷ predicted", text.percent, get=_ratio),
+        Column("in a file", text.size_of, get=_in_a_file),
+        Column("FLOPs done again", text.percent, get=lambda each: summary.point(each.case).recomputed_share),
+    )
+    title = "Memory of the rank that holds most"
+    for table in listed(title, summary.memory, columns, tone=lambda each: "" if each.counted else "pending"):
+        yield replace(table, caption="; ".join(_notes(summary, table))).filled()
+
+
+def _notes(summary: Summary, table: Table) -> Iterator[str]:
+    yield (
+        "measured: peak of resident memory above the process without its model; "
+        "libraries: measured but not counted, such as MPI's copies during reductions"
+    )
+    if any(memory.counted and not memory.of_steps for memory in summary.memory):
+        yield "where the system keeps no peak of the measured steps, that of the whole process"
+    if any(isinstance(value, Written) and "(" in value.text for _, values in table.rows for value in values):
+        yield "in brackets: predicted, where another size was counted"
+    if any(memory.counted is None for memory in summary.memory):
+        yield "dim: predicted alone, as the case has no result"
+
+
+def _sizes(kind: str) -> Callable[[Memory], Value]:
+    def both(memory: Memory) -> Value:
+        expected, counted, predicted = memory.expected or {}, memory.counted or {}, memory.predicted or {}
+        return _both(expected.get(kind), counted.get(kind), predicted.get(kind))
+
+    return both
+
+
+def _ratio(memory: Memory) -> float | None:
+    measured_bytes, predicted_bytes = memory.measured_bytes, memory.predicted_bytes
+    return measured_bytes / predicted_bytes if measured_bytes and predicted_bytes else None
+
+
+def _in_a_file(memory: Memory) -> Value:
+    known = (memory.offloaded_bytes or None, memory.counted_offloaded_bytes)
+    return _both(*known, memory.predicted_offloaded_bytes or None, same=0)
+
+
+def _both(known: float | None, counted: float | None, predicted: float | None, same: float = _SAME) -> Value:
+    """Return a size; where the counted one is not the predicted one, both."""
+    if counted is None or predicted is None or abs(counted - predicted) <= same * max(counted, predicted):
+        return known
+    return Written(known, f"{text.size_of(known)} ({text.size_of(predicted)})")
+
+
+def _data(summary: Summary) -> Mapping[str, Table]:
+    """Return a column for each kind, predicted and counted."""
+    kinds = [f"{known}_{kind}_bytes" for known in ("predicted", "counted") for kind in KINDS]
+    others = ("predicted_offloaded_bytes", "counted_offloaded_bytes", "measured_bytes", "empty_bytes")
+    rows = []
+    for memory in summary.memory:
+        sizes = ((known or {}).get(kind) for known in (memory.predicted, memory.counted) for kind in KINDS)
+        known = (getattr(memory, name) for name in others)
+        rows.append((memory.case, summary.labels[memory.case], memory.rank, *sizes, *known, memory.of_steps))
+    return {"memory": Table.of(rows, "case", "label", "rank", *kinds, *others, "of_steps")}
+
+
+def figure(summary: Summary) -> Figure | None:
+    """Draw one bar a case; None where no rank holds much."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from pscale.report import drawing
+
+    known = [memory for memory in summary.memory if memory.expected][:_MOST]
+    largest = max((_longest(memory) for memory in known), default=0)
+    if largest < _LEAST_BYTES:
+        return None
+    unit, name = (1 << 30, "GiB") if largest >= 4 << 30 else (1 << 20, "MiB")
+    figure = drawing.canvas(9.2, _BAR * len(known) + _AXIS, summary.title)
+    axes = figure.subplots()
+    bars = {}
+    for row, memory in enumerate(known):
+        alpha = 1.0 if memory.counted else _FAINT
+        sizes = memory.expected or {}
+        label = summary.point(memory.case).label
+        bars[row] = [
+            drawing.Part(
+                sizes.get(kind, 0) / unit,
+                (colour, alpha),
+                f"{label}: {kind} {text.size_of(sizes.get(kind, 0))}",
+                memory.case,
+            )
+            for kind, colour in _COLOURS.items()
+        ]
+    drawing.stacked(axes, bars)
+    mark: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
+    for row, memory in enumerate(known):
+        if memory.measured_bytes is not None:
+            (drawn,) = axes.plot(memory.measured_bytes / unit, row, zorder=5, **mark)
+            said = f"{summary.point(memory.case).label}: measured {text.size_of(memory.measured_bytes)}"
+            marks.mark(drawn, said, memory.case)
+        drawing.write_beside(axes, (_longest(memory) + 0.015 * largest) / unit, row, _label(memory))
+    drawing.name_rows(axes, [summary.point(memory.case).label for memory in known], 38)
+    axes.set_xlim(0, 1.2 * largest / unit)
+    axes.set_xlabel(f"memory of the rank that holds most, {name}")
+    others: list[tuple[Any, str]] = []
+    if any(memory.measured_bytes is not None for memory in known):
+        others.append((Line2D([], [], **mark), "measured"))
+    if any(memory.counted is None for memory in known):
+        others.append((Patch(color=QUIET, alpha=_FAINT), "pale: predicted alone"))
+    drawing.below(figure, _COLOURS, *others)
+    return figure
+
+
+def _longest(memory: Memory) -> int:
+    """Return where the bar or the mark of what was measured ends, whichever is longer."""
+    return max(sum((memory.expected or {}).values()), memory.measured_bytes or 0)
+
+
+def _label(memory: Memory) -> str:
+    """Return the size at the mark, if there is one, else at the end of the bar."""
+    if memory.measured_bytes is not None:
+        return text.size_of(memory.measured_bytes)
+    total = text.size_of(sum((memory.expected or {}).values()))
+    return total if memory.counted else f"{total}, predicted"
+
+
+TOPIC = Topic(
+    name="memory",
+    title="Memory",
+    lead="Predicted before the run, counted by the job, measured by the system.",
+    tables=tables,
+    data=_data,
+    files=("memory",),
+    figure=TopicFigure(
+        name="memory",
+        title="Memory of the rank that holds most by kind",
+        description="One bar a case, made of parameters, gradients, optimizer, activations and exchange, as "
+        "predicted; a mark where the system measured the peak.",
+        draw=figure,
+    ),
+)

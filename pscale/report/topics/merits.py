@@ -1,0 +1,40 @@
+"""Figures of merit: what the programs of others say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.analysis.merits import Merit
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.table import Column, Table, Value, listed, table_of
+from pscale.report.topics.topic import Topic, case_column
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield every figure of every case."""
+
+    def bounds(merit: Merit) -> Value:
+        stated = merit.value.stated
+        return f"{text.number(stated[0])}–{text.number(stated[1])}" if stated else None
+
+    columns = (
+        case_column(summary),
+        Column("figure", get="figure"),
+        Column("value", text.number, get="value"),
+        Column("95% interval", str, get=bounds),
+        Column("unit", get="unit"),
+        Column("better", get="better"),
+        Column("launches", str, wide=True, get="launches"),
+    )
+    yield from listed("Figures of merit", summary.merits, columns, grouped=True, filled=True)
+
+
+TOPIC = Topic(
+    name="merits",
+    title="Figures of merit",
+    lead="Means over launches of what the program itself says.",
+    tables=tables,
+    data=lambda summary: {"merits": table_of(summary.merits, Merit, summary.labels)},
+    files=("merits",),
+)

@@ -1,0 +1,176 @@
+"""Laws fitted to the sizes that were measured: formulas, how well they fit, and what they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pscale.analysis.forecast import NamedLaw
+from pscale.analysis.models import REACH, Fit, Model
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.figure_style import Colour
+from pscale.report.table import Column, Table, Value, listed
+from pscale.report.topics.topic import Topic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "USL"}
+_NUMBERS = {
+    "serial_fraction": "serial fraction",
+    "contention": "contention",
+    "coherency": "coherency",
+}
+_MOST_DRAWN = 4  # more bands hide each other
+_BAND = 0.15  # opacity
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield, per series, the law of a step and of its parts, with predictions."""
+    for model in summary.models:
+        if model.step is not None:
+            yield from _fitted(model, model.step, summary)
+    columns = (
+        Column("series", fold=True, get="series"),
+        Column("asked for", fold=True, get=lambda model: ", ".join(f"{size:,}" for size in model.asked)),
+        Column("why not", fold=True, get="refusal"),
+    )
+    refused = [model for model in summary.models if model.refusal and model.asked]
+    yield from listed("Sizes not predicted", refused, columns, tone=lambda _: "bad")
+
+
+def formula(fit: Fit) -> str:
+    """Return the law as one line, such as 1.02 s + 63.9 s/p."""
+    return " + ".join(term.form.format(text.duration_3(term.seconds)) for term in fit.terms)
+
+
+def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
+    sizes = [f"{found.size:,}{'*' if found.beyond else ''}" for found in step.predictions]
+    columns = (
+        Column("part", get="part"),
+        Column("T(p)", fold=True, get=formula),
+        Column("R²", text.number, wide=True, get="r_squared"),
+        Column("error", text.percent_1, wide=True, get="error"),
+        *(Column(size, _time, interval=True, get=_predicted(place)) for place, size in enumerate(sizes)),
+    )
+    title = text.titled(f"Model (p: {model.unit}; at {' and '.join(sizes)})", model.series, summary)
+    caption, fits = _caption(model, step), _fits(model)
+    return listed(title, fits, columns, caption=caption, tone=lambda fit: "base" if fit is step else "")
+
+
+def _predicted(place: int) -> Callable[[Fit], Value]:
+    return lambda fit: fit.predictions[place].time_s
+
+
+def _fits(model: Model) -> tuple[Fit, ...]:
+    return (() if model.step is None else (model.step,)) + model.parts
+
+
+def _time(known: Estimate) -> str:
+    bounds = "" if known.low is None else f" [{text.duration_interval(known, 3)}]"
+    return f"{text.duration_3(known.value)}{bounds}"
+
+
+def _caption(model: Model, step: Fit) -> str:
+    """Describe the numbers: efficiency, the phase to look at, the laws by name, and how far to trust them."""
+    known = [f"{_share(each.efficiency)} at {each.size:,}" for each in step.predictions if each.efficiency]
+    said = [f"Efficiency: {', '.join(known)}." if known else "", _first(model, step)]
+    said += [_named(law, model) for law in model.named]
+    said.append("Intervals hold a measurement there in 95% of cases; error: of sizes left out of the fit.")
+    if any(found.beyond for found in step.predictions):
+        said.append(
+            f"* more than {REACH} times the largest size measured ({max(model.sizes):,}): "
+            "a direction, not a number to plan by, hence no interval."
+        )
+    return " ".join(filter(None, said))
+
+
+def _first(model: Model, step: Fit) -> str:
+    if not model.first:
+        return "No phase is predicted to cost more than ideal scaling allows."
+    return (
+        f"First bottleneck: {model.first}, {text.percent(model.first_share)} of the step at "
+        f"{step.predictions[-1].size:,} {model.unit} "
+        f"({text.percent(model.first_measured_share)} at {max(model.sizes):,})."
+    )
+
+
+def _named(law: NamedLaw, model: Model) -> str:
+    numbers = {name: getattr(law, key) for key, name in _NUMBERS.items()}
+    parts = [f"{name} {_share(known)}" for name, known in numbers.items() if known]
+    if law.peak and law.peak >= 1:
+        parts.append(f"most throughput at {law.peak:,.3g} {model.unit}")
+    return f"{_NAMES[law.law]}: {', '.join(parts)} (error {text.percent_1(law.error)})."
+
+
+def _share(known: Estimate) -> str:
+    if known.low is None or known.high is None:
+        return f"{known.value * 100:.3g}%"
+    return f"{known.value * 100:.3g}% [{known.low * 100:.3g}–{known.high * 100:.3g}%]"
+
+
+def data(summary: Summary) -> Mapping[str, Table]:
+    """Return the laws, what they predict, and the laws by name."""
+    laws: list[tuple[Value, ...]] = []
+    predictions: list[tuple[Value, ...]] = []
+    named: list[tuple[Value, ...]] = []
+    for model in summary.models:
+        if model.refusal:
+            laws.append((model.series, "step", None, None, None, None, model.refusal))
+        for fit in _fits(model):
+            laws.append((model.series, fit.part, fit.kind, formula(fit), fit.r_squared, fit.error, None))
+            for each in fit.predictions:
+                key = (model.series, fit.part, each.size, model.unit)
+                predictions.append((*key, each.time_s, each.efficiency, each.beyond))
+        for law in model.named:
+            numbers = (getattr(law, key) for key in _NUMBERS)
+            named.append((model.series, law.law, law.error, *numbers, law.peak))
+    names = ("series", "part", "law", "formula", "r_squared", "error", "refusal")
+    times = {"time_s": True, "efficiency": True}
+    return {
+        "models": Table.of(laws, *names),
+        "predictions": Table.of(
+            predictions, "series", "part", "size", "unit", *times, "beyond", bounded=times
+        ),
+        "laws": Table.of(named, "series", "law", "error", *_NUMBERS, "peak", bounded=_NUMBERS),
+    }
+
+
+def drawn(summary: Summary) -> list[Model]:
+    """Return the models that the figure of efficiency has room for: all, or none of many."""
+    found = [model for model in summary.models if any(each.efficiency for each in model.curve)]
+    return found if len(found) <= _MOST_DRAWN else []
+
+
+def reached(models: Sequence[Model], sizes: Sequence[int]) -> list[int]:
+    """Return the sizes in cores, with those between the largest measured and the end of the models."""
+    found = set(sizes)
+    for model in models:
+        largest, step = max(model.sizes) * model.threads, 2
+        while step <= REACH:
+            found.add(largest * step)
+            step *= 2
+    return sorted(found)
+
+
+def draw(axes: Axes, model: Model, colour: Colour) -> None:
+    """Draw one model's efficiency: a dashed line with its band, to four times the largest size."""
+    known = [(found.size * model.threads, found.efficiency) for found in model.curve if found.efficiency]
+    sizes, values = [size for size, _ in known], [value.value for _, value in known]
+    axes.plot(sizes, values, linestyle=(0, (4, 2)), color=colour, linewidth=1.2)
+    bounds = [(size, value.low, value.high) for size, value in known if value.low is not None]
+    if bounds:
+        within, low, high = zip(*bounds, strict=True)
+        axes.fill_between(within, low, high, color=colour, alpha=_BAND, linewidth=0)
+
+
+TOPIC = Topic(
+    name="models",
+    title="Model",
+    lead="Laws fitted to the sizes that were measured, and what they predict for larger ones.",
+    tables=tables,
+    data=data,
+    files=("models", "predictions", "laws"),
+)

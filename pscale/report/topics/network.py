@@ -1,0 +1,66 @@
+"""The network by itself: bare collectives, and recorded steps replayed on others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.analysis.bandwidth import Bandwidth
+from pscale.analysis.summary import Summary
+from pscale.analysis.what_if import WhatIf
+from pscale.report import text
+from pscale.report.table import Column, Table, listed, table_of
+from pscale.report.topics.topic import Topic, case_column
+
+_BANDWIDTHS = (
+    Column("verb", get=lambda each: each.verb.replace("_", "-")),
+    Column("ranks", str, get="ranks"),
+    Column("size", text.size_of, get="message_bytes"),
+    Column("time", text.duration_3, get="call_s"),
+    Column("least", text.duration_3, wide=True, get="least_s"),
+    Column("most", text.duration_3, wide=True, get="most_s"),
+    Column("algorithm B/s", text.rate, get="algorithm_bytes_per_s"),
+    Column("bus B/s", text.rate, get="bus_bytes_per_s"),
+    Column("hidden", text.percent, get="hidden"),
+)
+
+
+def _bandwidths(summary: Summary) -> Iterator[Table]:
+    """Yield, per axis, time and bandwidth of every verb and size, as OSU's benchmarks and nccl-tests do."""
+    caption = (
+        "size: of the larger array; time: mean over ranks; bus: algorithm × 2 (p − 1) / p for "
+        "all-reduce, × (p − 1) / p for others but broadcast, reduce and send; hidden: share of "
+        "nonblocking calls that overlaps with compute"
+    )
+    for axis in dict.fromkeys(each.axis for each in summary.bandwidths):
+        found = [each for each in summary.bandwidths if each.axis == axis]
+        yield from listed(f"What the network gives on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
+
+
+def _what_ifs(summary: Summary) -> Iterator[Table]:
+    """Yield the mean step of every traced case on the networks that were asked about."""
+    columns = (
+        case_column(summary),
+        Column("network", fold=True, get="network"),
+        *(Column(name, text.duration, get=f"{name}_s") for name in ("measured", "replayed", "expected")),
+        Column("change", text.change, get="change"),
+    )
+    caption = "replayed: on the original network; expected: on the other; change: from replayed"
+    return listed("What if (mean step)", summary.what_ifs, columns, caption=caption)
+
+
+COLLECTIVES = Topic(
+    name="collectives",
+    title="Bare collectives",
+    lead="Time and bandwidth of every verb by message size, without training.",
+    tables=_bandwidths,
+    data=lambda summary: {"bandwidths": table_of(summary.bandwidths, Bandwidth, summary.labels)},
+    files=("bandwidths",),
+)
+WHAT_IF = Topic(
+    name="what-if",
+    title="What if",
+    lead="The recorded steps, replayed on other networks.",
+    tables=_what_ifs,
+    data=lambda summary: {"what_if": table_of(summary.what_ifs, WhatIf, summary.labels)},
+    files=("what_if",),
+)

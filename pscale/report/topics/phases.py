@@ -1,0 +1,206 @@
+"""Where a step goes, by phase and kind of time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pscale.analysis.phases import PhaseTime
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.figure_style import QUIET, Colour, narrow, sized, wrapped
+from pscale.report.table import Column, Table, listed, table_of
+from pscale.report.topics.topic import Topic, TopicFigure, case_column
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from pscale.report import drawing
+
+MOST = 48  # bars; of larger runs only the smallest and largest case of a series are drawn, as far as they fit
+_KINDS = ("compute", "transfer", "wait", "wait_or_transfer", "copy", "offload", "hidden")
+_DRAWN = ("compute", "transfer", "wait_or_transfer", "wait", "copy", "offload")
+_BAR, _AXIS, _LINE = 0.30, 0.75, 0.17  # inches: a bar with its gap, the axis below, a line of the legend
+_COLUMN, _NARROW = 0.13, 0.25  # of the width: a column of the legend
+_VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
+
+Part = tuple[str, str]  # kind and phase
+Groups = Sequence[tuple[str, list[Point]]]
+
+
+def _ranked(summary: Summary) -> bool:
+    """Tell whether the ranking of plans says the same in fewer words."""
+    return summary.side_by_side and bool(summary.ranking)
+
+
+def _times(summary: Summary) -> Iterator[Table]:
+    """Yield every phase's kinds of time by case."""
+    kinds = [kind for kind in _KINDS if any(getattr(time, f"{kind}_s") for time in summary.phases)]
+    columns = (
+        case_column(summary),
+        Column("phase", get="phase"),
+        Column("of step", text.percent_1, bar=True, get=_of_step),
+        *(Column(text.KINDS.get(kind, kind), text.duration_3, get=f"{kind}_s") for kind in kinds),
+    )
+    hidden = "hidden: communication under way during compute; beside the others, not added"
+    return listed(
+        "Time by phase and kind (per step, mean over ranks)",
+        summary.phases,
+        columns,
+        caption=hidden if "hidden" in kinds else "",
+        grouped=True,
+    )
+
+
+def _of_step(time: PhaseTime) -> float:
+    return time.inside_s / time.step_s if time.step_s else 0.0
+
+
+def figure(summary: Summary) -> Figure | None:
+    """Draw the shares of every measured case's step; None without any, or where plans are ranked."""
+    from pscale.report import drawing
+
+    if _ranked(summary):
+        return None
+    groups = _groups(summary)
+    rows = sum(len(points) for _, points in groups)
+    if not rows:
+        return None
+    colours = _colours(summary.phases)
+    legend = _LINE * (1.5 + max(Counter(kind for kind, _ in colours).values()))
+    bars = _BAR * (rows + (len(groups) if len(groups) > 1 else 0)) + _AXIS
+    figure = drawing.canvas(9.2, legend + bars, text.heading(summary))
+    above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
+    _legend(above, colours)
+    _bars(axes, groups, colours, {(time.case, time.phase): time for time in summary.phases})
+    if rows < len({time.case for time in summary.phases}):
+        axes.set_title("smallest and largest case of each series", fontsize=sized(8.5), color=QUIET)
+    return figure
+
+
+def _groups(summary: Summary) -> Groups:
+    measured = {time.case for time in summary.phases}
+    groups = []
+    for name, points in summary.series.items():
+        if known := [point for point in points if point.case in measured]:
+            groups.append((name, known))
+    if sum(len(points) for _, points in groups) > MOST:
+        return [(name, list(dict.fromkeys((points[0], points[-1])))) for name, points in groups][: MOST // 2]
+    return groups
+
+
+def _colours(phases: Sequence[PhaseTime]) -> dict[Part, Colour]:
+    """Return a colour for every part that is visible in some bar: a hue by kind, a shade by phase."""
+    from pscale.report import drawing
+
+    found: dict[Part, Colour] = {}
+    for kind in _DRAWN:
+        seen = {time.phase for time in phases if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s}
+        order = [phase for phase in dict.fromkeys(time.phase for time in phases) if phase in seen]
+        found |= {(kind, phase): drawing.shade(kind, phase) for phase in order}
+    return found
+
+
+def _bars(
+    axes: Axes, groups: Groups, colours: Mapping[Part, Colour], times: Mapping[tuple[str, str], PhaseTime]
+) -> None:
+    from pscale.report import drawing
+
+    row, rows = 0, {}
+    for series, points in groups:
+        if len(groups) > 1:
+            name = wrapped(series, 90, most=1) or "unnamed"
+            axes.text(0, row, name, fontweight="bold", va="center", ha="left")
+            row += 1
+        for point in points:
+            rows[row] = point
+            row += 1
+    drawing.stacked(axes, {at: _lengths(point, colours, times) for at, point in rows.items()})
+    for at, point in rows.items():
+        step_s = next(time.step_s for (case, _), time in times.items() if case == point.case)
+        where = {"transform": axes.get_yaxis_transform(), "ha": "left"}
+        drawing.write_beside(axes, 1.012, at, text.duration_3(step_s), **where)
+    axes.set_yticks(list(rows), [_name(point) for point in rows.values()])
+    axes.set_ylim(row - 0.4, -0.6)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("share of the step (mean over ranks and steps)")
+    above: dict[str, Any] = {
+        "transform": axes.transAxes,
+        "va": "bottom",
+        "color": QUIET,
+        "fontsize": sized(8.5),
+    }
+    axes.text(1.012, 1.0, "mean step", **above)
+
+
+def _lengths(
+    point: Point, colours: Mapping[Part, Colour], times: Mapping[tuple[str, str], PhaseTime]
+) -> list[drawing.Part]:
+    from pscale.report import drawing
+
+    found = []
+    for (kind, phase), colour in colours.items():
+        if time := times.get((point.case, phase)):
+            time_s = getattr(time, f"{kind}_s")
+            share = time_s / time.step_s
+            said = f"{point.label}: {text.KINDS.get(kind, kind)} in {phase}, "
+            said += f"{text.duration_3(time_s)}, {text.percent_1(share)} of the step"
+            found.append(drawing.Part(share, colour, said, point.case, text.duration_3(time_s)))
+    return found
+
+
+def _legend(axes: Axes, colours: Mapping[Part, Colour]) -> None:
+    """Put the kinds side by side, each with its phases in the order of the bars."""
+    from matplotlib.legend import Legend
+    from matplotlib.patches import Patch
+
+    axes.set_axis_off()
+    columns = {kind: [part for part in colours if part[0] == kind] for kind in _DRAWN}
+    for place, (kind, parts) in enumerate((kind, parts) for kind, parts in columns.items() if parts):
+        legend = Legend(
+            axes,
+            [Patch(color=colours[part]) for part in parts],
+            [phase for _, phase in parts],
+            title=text.KINDS.get(kind, kind),
+            title_fontproperties={"weight": "bold"},
+            alignment="left",
+            loc="upper left",
+            bbox_to_anchor=((_NARROW if narrow() else _COLUMN) * place, 1.0),
+            borderaxespad=0,
+            borderpad=0,
+            handlelength=1.0,
+            handleheight=0.9,
+            labelspacing=0.25,
+        )
+        axes.add_artist(legend)
+
+
+def _name(point: Point) -> str:
+    ranks = text.plural(point.ranks, "rank")
+    size = ranks if point.threads == 1 else f"{ranks} × {text.plural(point.threads, 'thread')}"
+    return f"{size}, injected" if point.injected else size
+
+
+TOPIC = Topic(
+    name="phases",
+    title="Where a step goes",
+    lead="Every moment of a step belongs to one kind: compute, transfer (in a call, once all ranks "
+    "have arrived), wait (before they have), copy, or offload (a stall until a file is read or "
+    "written). Means over ranks and steps.",
+    tables=lambda summary: () if _ranked(summary) else _times(summary),
+    details=lambda summary: _times(summary) if _ranked(summary) else (),
+    data=lambda summary: {"phases": table_of(summary.phases, PhaseTime, summary.labels)},
+    files=("phases",),
+    rows_per_case=lambda summary: len(summary.phases) / max(1, len({time.case for time in summary.phases})),
+    figure=TopicFigure(
+        name="breakdown",
+        title="Shares of the step",
+        description="One bar a case, from 0 to 100 percent of its mean step: compute, transfer, wait, copies "
+        "and stalls of offload, each by phase.",
+        draw=figure,
+    ),
+)

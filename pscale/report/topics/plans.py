@@ -1,0 +1,179 @@
+"""Which plan is fastest, where plans of the same work are side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pscale.analysis.ranking import EQUAL, LOSSES, Place
+from pscale.analysis.scaling import Point
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.figure_style import CAUSES, INK, KINDS
+from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
+from pscale.report.topics.topic import Topic, TopicFigure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from pscale.report import drawing
+
+_BAR, _HEAD, _AXIS = 0.28, 0.34, 0.95  # inches: a bar with its gap, the title of a group, the axis and legend
+_MOST = 40  # bars
+_PARTS = {
+    "compute": (KINDS["compute"], "compute"),
+    "exchange": (KINDS["transfer"], "exchange"),
+    "bubble": (CAUSES["bubble"], "bubble"),
+    "wait": (KINDS["wait"], "other wait"),
+    "copies": (KINDS["copy"], "copies"),
+    "offload": (KINDS["offload"], "stalls for offloaded data"),
+}
+_VISIBLE = 0.002  # of a step
+_ROOM = 1.1  # of the longest bar: up to there intervals are drawn
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield, per group of plans of the same work, which is fastest and what costs the others."""
+    groups = _groups(summary)
+    caption = (
+        f"shares of the plan's own step; = within {EQUAL:.0%} of the fastest; ? undecided: the interval "
+        "allows the opposite; extra computing: beyond the plan that computes least"
+    )
+    for group, places in groups.items():
+        title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
+        yield from listed(title, places, _columns(summary), caption=caption, tone=_tone, filled=True)
+
+
+def _columns(summary: Summary) -> Sequence[Column]:
+    return (
+        Column("#", str, get=lambda place: Written(place.place, _mark(place) or f"{place.place}")),
+        Column("plan", fold=True, get=lambda place: place.plan or summary.labels[place.case]),
+        Column("step", text.duration, get=lambda place: summary.point(place.case).step_s),
+        Column("× fastest", text.number_3, get="ratio"),
+        Column("95% interval", text.ratio_interval, interval=True, get=_ratio),
+        Column("exchange", text.percent, wide=True, get="exchange"),
+        Column("bubble", text.percent, wide=True, get=lambda place: place.bubble or None),
+        *(Column(name, text.percent, wide=True, get=name) for name in ("wait", "compute")),
+        Column("copies", text.percent, wide=True, get=lambda place: place.copies or None),
+        Column("largest loss", get=_loss),
+        Column("to decide", fold=True, get=lambda place: place.to_decide or None),
+    )
+
+
+def _groups(summary: Summary) -> dict[str, list[Place]]:
+    groups: dict[str, list[Place]] = {}
+    for place in summary.ranking:
+        groups.setdefault(place.group, []).append(place)
+    return groups
+
+
+def _tone(place: Place) -> Tone:
+    return "pending" if place.answer == "undecided" else "good" if place.place == 1 else ""
+
+
+def _mark(place: Place) -> str:
+    return {"equal": "=", "undecided": "?"}.get(place.answer, "")
+
+
+def _ratio(place: Place) -> Value:
+    """Return the ratio that has bounds; empty for the fastest plan, which the others are compared with."""
+    if place.answer == "fastest":
+        return ""
+    return place.ratio
+
+
+def _loss(place: Place) -> str:
+    return f"{LOSSES[place.loss]} {getattr(place, place.loss):.0%}" if place.loss else "none"
+
+
+def figure(summary: Summary) -> Figure | None:
+    """Draw the ranking where cases are plans side by side, a bar a plan; None elsewhere."""
+    from pscale.report import drawing
+
+    if not (summary.side_by_side and summary.ranking):
+        return None
+    groups = _groups(summary)
+    each = max(3, _MOST // len(groups))
+    drawn = {group: places[:each] for group, places in groups.items()}
+    rows = [len(places) for places in drawn.values()]
+    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, text.heading(summary))
+    panels = figure.subplots(len(rows), 1, height_ratios=rows, sharex=True, squeeze=False)[:, 0]
+    longest = max(_step_s(summary.point(place.case)) for places in drawn.values() for place in places)
+    for axes, (group, places) in zip(panels, drawn.items(), strict=True):
+        _bars(axes, summary, places, longest)
+        more = f" (the fastest {each} of {len(groups[group])})" if len(groups[group]) > each else ""
+        if len(groups) > 1 or more:
+            axes.set_title(text.clean(group) + more)
+    panels[-1].set_xlabel("step time")
+    panels[-1].xaxis.set_major_formatter(lambda value, _: text.duration_3(value))
+    visible = {
+        words: colour
+        for name, (colour, words) in _PARTS.items()
+        if any(getattr(place, name) > _VISIBLE for place in summary.ranking)
+    }
+    drawing.below(figure, visible)
+    return figure
+
+
+def _bars(axes: Axes, summary: Summary, places: Sequence[Place], longest: float) -> None:
+    from pscale.report import drawing
+
+    points = [summary.point(place.case) for place in places]
+    bars = {}
+    for row, (place, point) in enumerate(zip(places, points, strict=True)):
+        bars[row] = [_part(place, point, name) for name in _PARTS]
+    drawing.stacked(axes, bars)
+    for row, (place, point) in enumerate(zip(places, points, strict=True)):
+        step_s = _step_s(point)
+        low, high = _interval(point, longest)
+        faint = 0.45 if place.answer == "undecided" else 1.0
+        axes.plot([low, high], [row, row], color=INK, linewidth=1.4, zorder=5, alpha=faint)
+        if point.step_s and point.step_s.high and point.step_s.high > high:
+            axes.plot([high], [row], ">", color=INK, markersize=4, zorder=5, alpha=faint)
+        label = f"{text.duration_3(step_s)}  {place.ratio.value:.3g}× {_mark(place)}".rstrip()
+        drawing.write_beside(axes, max(step_s, high) + 0.015 * longest, row, label)
+    names = [place.plan or point.label for place, point in zip(places, points, strict=True)]
+    drawing.name_rows(axes, names, 34)
+    axes.set_xlim(0, (_ROOM + 0.18) * longest)
+
+
+def _part(place: Place, point: Point, name: str) -> drawing.Part:
+    """Return what one part of the step takes of a bar."""
+    from pscale.report import drawing
+
+    colour, words = _PARTS[name]
+    share = getattr(place, name)
+    time_s = share * _step_s(point)
+    said = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent_1(share)} of the step"
+    return drawing.Part(time_s, colour, said, point.case)
+
+
+def _interval(point: Point, longest: float) -> tuple[float, float]:
+    """Return the bounds of the step time, as far as they lie in the picture."""
+    known = point.step_s
+    if known is None or known.low is None or known.high is None:
+        return (_step_s(point),) * 2
+    return known.low, min(known.high, _ROOM * longest)
+
+
+def _step_s(point: Point) -> float:
+    return point.step_s.value if point.step_s else 0.0
+
+
+TOPIC = Topic(
+    name="plans",
+    title="Which plan is fastest",
+    lead="Plans of the same work on the same ranks; those that are as fast as the fastest "
+    "share its place; of those marked ? it is undecided.",
+    tables=tables,
+    data=lambda summary: {"ranking": table_of(summary.ranking, Place, summary.labels)},
+    files=("ranking",),
+    figure=TopicFigure(
+        name="plans",
+        title="Step time of every plan",
+        description="One bar a plan, fastest first, made of what its step goes to: compute, exchange, "
+        "bubble, other wait, copies and stalls.",
+        draw=figure,
+    ),
+)

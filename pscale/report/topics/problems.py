@@ -1,0 +1,199 @@
+"""What to distrust: launches without a result, expectations that do not hold, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pscale.analysis.expect import Answer, Expectation
+from pscale.analysis.interference import NOTICED, Interference
+from pscale.analysis.scaling import FINE, Failure
+from pscale.analysis.summary import Summary
+from pscale.analysis.warnings import CaseWarning
+from pscale.metrics import METRICS, units
+from pscale.report import text
+from pscale.report.blocks import MOST_ROWS, Block, Context, Words
+from pscale.report.table import Column, Table, Tone, listed, table_of
+from pscale.report.topics.topic import Topic, case_column
+
+_OF_ONE_CASE = {"straggler", "injected"}  # warnings that name a rank, a phase, a purpose
+_TONES: dict[Answer, Tone] = {"holds": "good", "falls short": "bad", "undecided": "pending", "unknown": "bad"}
+_SIGNS: dict[Answer, str] = {"holds": "✓", "falls short": "✗", "undecided": "?", "unknown": "-"}
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield failures, what others took from the cores, then expectations."""
+    yield from failures(summary)
+    yield from _interference(summary)
+    yield from expectations(summary)
+
+
+def failures(summary: Summary) -> Iterator[Table]:
+    """Yield the launches that did not end well, with their reasons."""
+    columns = (
+        Column("case", fold=True, get="label"),
+        Column("status", fold=True, get="status"),
+        Column("launches", fold=True, get=lambda each: ", ".join(f"#{at + 1}" for at in each.repeats)),
+        Column("reason", fold=True, get="reason"),
+    )
+    return listed("Failed and invalid launches", summary.failures, columns, tone=lambda _: "bad")
+
+
+def _interference(summary: Summary) -> Iterator[Table]:
+    """Yield the cases from whose cores others took so much that it is worth a word."""
+    names = {"other processes": "others", "hypervisor": "steal", "limit": "limit", "off core": "off_core"}
+    columns = (case_column(summary), *(Column(name, text.percent_1, get=get) for name, get in names.items()))
+    caption = "of the time of a case's cores; off core: ranks had none, or their threads shared one"
+    noticed = [each for each in summary.interference if each.share >= NOTICED]
+    yield from listed("Interference", noticed, columns, caption=caption)
+
+
+def expectations(summary: Summary) -> Iterator[Table]:
+    """Yield what the suite, or a file of references, expects, and whether it holds."""
+    columns = (
+        Column("", get=lambda each: _SIGNS[each.answer]),
+        Column("case", fold=True, get=lambda each: each.label or each.demand),
+        Column("metric", get="metric"),
+        Column("measured", str, get=measured),
+        Column("95% interval", str, wide=True, get=lambda each: interval(each) or None),
+        Column("reference", str, get=_reference),
+        Column("bounds", str, get=bounds),
+        Column("verdict", fold=True, get="text"),
+    )
+    found, title = summary.expectations, "Expectations"
+    return listed(title, found, columns, tone=lambda each: _TONES[each.answer], filled=True)
+
+
+_WRITTEN: dict[str, Callable[[float], str]] = {  # metrics in their own unit, as other tables write them
+    "step_s": text.duration,
+    "startup_s": text.duration,
+    "wall_s": text.duration,
+    "speedup": text.number_3,
+    "samples_per_s": text.rate,
+    "tokens_per_s": text.rate,
+    "gflops": text.number_3,
+    "peak_fraction": text.percent,
+}
+
+
+def _reference(each: Expectation) -> str | None:
+    return None if each.reference is None else _written(each, each.reference)
+
+
+def measured(entry: Expectation) -> str:
+    """Return what was measured, with its unit."""
+    return text.MISSING if entry.value is None else _written(entry, entry.value.value)
+
+
+def bounds(entry: Expectation) -> str:
+    """Return the bounds, of which one may be missing."""
+    low, high = (None if bound is None else _written(entry, bound) for bound in (entry.lower, entry.upper))
+    if low and high:
+        return f"{low}–{high}"
+    return f"≥ {low}" if low else f"≤ {high}" if high else text.MISSING
+
+
+def interval(entry: Expectation) -> str:
+    """Return the bounds of what was measured, with their units; empty without any."""
+    value = entry.value
+    if value is None or value.low is None or value.high is None:
+        return ""
+    return f"{_written(entry, value.low)}–{_written(entry, value.high)}"
+
+
+def _written(entry: Expectation, value: float) -> str:
+    """Return a number as the other tables write it, or in the unit that a suite asks for."""
+    if entry.metric not in METRICS:
+        return f"{text.number(value)} {entry.unit}".rstrip()
+    if entry.unit == next(iter(units(entry.metric))):
+        share = text.percent_1 if entry.unit == "1" else text.number
+        return _WRITTEN.get(entry.metric, share)(value)
+    return text.percent_1(value / 100) if entry.unit == "%" else f"{text.number(value)} {entry.unit}"
+
+
+def warnings(found: Sequence[CaseWarning]) -> list[tuple[str, str]]:
+    """Return which cases each warning is about, empty for the whole run, and its text.
+
+    Of a kind that several cases have with different figures, the first stands for all.
+    """
+    groups: dict[str, list[CaseWarning]] = {}
+    for warning in found:
+        own = warning.kind in _OF_ONE_CASE
+        groups.setdefault(f"{warning.kind} {warning.text}" if own else warning.kind, []).append(warning)
+    return [(_about(group), group[0].text) for group in groups.values()]
+
+
+def _about(group: Sequence[CaseWarning]) -> str:
+    first = group[0]
+    if not first.case or len(group) == 1:
+        return first.label
+    equal = all(warning.text == first.text for warning in group)
+    return f"{len(group)} cases" + ("" if equal else f", such as {first.label}")
+
+
+def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
+    """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
+    if failed := sum(len(failure.repeats) for failure in summary.failures):
+        yield f"{text.plural(failed, 'launch')} without a valid result", "bad"
+    if pending := sum(point.pending for point in summary.points):
+        yield f"{text.plural(pending, 'launch')} pending", ""
+    if broken := sum(each.answer == "falls short" for each in summary.expectations):
+        yield f"{text.plural(broken, 'expectation')} not held", "bad"
+    if open_ := sum(each.answer == "undecided" for each in summary.expectations):
+        yield f"{text.plural(open_, 'expectation')} undecided", ""
+    if found := warnings(summary.warnings):
+        yield text.plural(len(found), "warning"), ""
+
+
+def distrust(summary: Summary) -> str:
+    """Say in one sentence what to read before the verdict is trusted; may be empty."""
+    said = ", ".join(words for words, _ in concerns(summary))
+    return f"What to distrust: {said}; see below." if said else ""
+
+
+def _blocks(context: Context) -> Sequence[Block]:
+    """Return failures and cases without a result, with their reasons, expectations, warnings and notes."""
+    summary = context.summary
+    blocks: list[Block] = [
+        *context.listings(failures(summary), "failures", "failures"),
+        *context.listings(_interference(summary), "interference", "interference", most=MOST_ROWS),
+        *context.listings(_absent(summary), "absent", "cases", most=MOST_ROWS),
+        *context.listings(expectations(summary), "expectations", "expectations"),
+        *context.listings(_warnings(summary), "warnings", "warnings", most=MOST_ROWS),
+    ]
+    return [*blocks, Words(title="Notes", lines=summary.notes)] if summary.notes else blocks
+
+
+def _absent(summary: Summary) -> Iterator[Table]:
+    """Yield cases that were left out by a rule, or are pending."""
+    names = {"case": "label", "status": "status", "reason": "reason"}
+    columns = [Column(name, fold=True, get=get) for name, get in names.items()]
+    absent = [point for point in summary.points if point.status in ("pending", *FINE[1:])]
+    return listed("Cases that were not started", absent, columns, tone=lambda _: "pending")
+
+
+def _warnings(summary: Summary) -> Iterator[Table]:
+    """Yield warnings with what each is about, those that several cases share once."""
+    columns = (
+        Column("about", fold=True, get=lambda said: said[0] or "the run"),
+        Column("warning", fold=True, get=lambda said: said[1]),
+    )
+    return listed("Warnings", warnings(summary.warnings), columns)
+
+
+def _data(summary: Summary) -> Mapping[str, Table]:
+    return {
+        "warnings": table_of(summary.warnings, CaseWarning, summary.labels),
+        "expectations": table_of(summary.expectations, Expectation, summary.labels),
+        "interference": table_of(summary.interference, Interference, summary.labels),
+        "failures": table_of(summary.failures, Failure, summary.labels),
+    }
+
+
+TOPIC = Topic(
+    name="problems",
+    title="What to distrust",
+    lead="Failed and invalid launches with their reasons; none is averaged in.",
+    tables=tables,
+    data=_data,
+    blocks=_blocks,
+)

@@ -1,0 +1,33 @@
+"""What made the figures: machine, software, commit, the suite as it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pscale.report import text
+from pscale.report.blocks import Block, Context, Facts, Quote
+from pscale.report.topics.topic import Topic
+
+
+def _blocks(context: Context) -> Sequence[Block]:
+    """Return where the run comes from."""
+    summary = context.summary
+    first = (("Run", summary.run), ("Suite", summary.suite), ("Launches", f"{summary.launches}"))
+    blocks: list[Block] = [Facts(title="This run", items=_clean((*first, *summary.machine)))]
+    if summary.provenance:
+        blocks.append(Facts(title="Environment", items=_clean(summary.provenance), folded=True))
+    if summary.given:
+        blocks.append(Quote(title="The suite", text=summary.given))
+    return blocks
+
+
+def _clean(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((text.clean(name), text.clean(value)) for name, value in items if value)
+
+
+TOPIC = Topic(
+    name="provenance",
+    title="Provenance",
+    lead="Machine, software and suite behind these figures.",
+    blocks=_blocks,
+)

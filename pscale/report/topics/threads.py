@@ -1,0 +1,59 @@
+"""How the threads of a rank used its cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pscale.analysis.summary import Summary
+from pscale.analysis.threads import ThreadTime
+from pscale.report import text
+from pscale.report.table import Column, Table, Value, Written, listed, table_of
+from pscale.report.topics.topic import Topic, case_column
+
+_MOST = 8  # threads that are listed one by one
+
+
+def _efficiency(time: ThreadTime) -> Value:
+    most = "≤ " if time.spins and time.threads > 1 else ""
+    return Written(time.efficiency, f"{most}{text.percent_1(time.efficiency)}")
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield how the cores of a rank were used, if any case has several threads."""
+    found = {time.case: time for time in summary.threads}
+    if not any(time.threads > 1 for time in found.values()):
+        return
+
+    columns = (
+        case_column(summary),
+        Column("efficiency", text.percent_1, band=True, get=_efficiency),
+        Column("in MPI", text.percent_1, get="in_mpi"),
+        Column("single", text.percent_1, get="single"),
+        Column("imbal.", text.percent_1, get="imbalance"),
+        Column("off core", text.percent_1, get="off_core"),
+        Column("split", fold=True, get=lambda time: _split(time.cpu_s)),
+    )
+    caption = "shares of the cores' time; split: CPU time of the main thread and of the others, per step"
+    if any(time.spins for time in found.values()):
+        caption += (
+            "; ≤: threads without work may spin, which is CPU time too: single and imbalance are at least "
+            "what is stated (docs/measurement.md says how to let them sleep)"
+        )
+    times = [found[point.case] for point in summary.points if point.case in found]
+    yield from listed("Threads of a rank", times, columns, caption=caption)
+
+
+def _split(cpu_s: tuple[float, ...]) -> str:
+    listed = ", ".join(f"{seconds * 1e3:.3g}" for seconds in cpu_s[:_MOST])
+    more = f" and {len(cpu_s) - _MOST} more" if len(cpu_s) > _MOST else ""
+    return f"{listed}{more} ms"
+
+
+TOPIC = Topic(
+    name="threads",
+    title="Threads",
+    lead="How the cores of a rank were used.",
+    tables=tables,
+    data=lambda summary: {"threads": table_of(summary.threads, ThreadTime, summary.labels)},
+    files=("threads",),
+)

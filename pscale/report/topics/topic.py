@@ -1,0 +1,91 @@
+"""A topic of the report: everything that any format of it says about one question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pscale.analysis.summary import Summary
+from pscale.report.blocks import Block, Context, Listing, Picture, Section, chosen
+from pscale.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Wording = str | Callable[[Summary], str]
+Tables = Callable[[Summary], Iterable[Table]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicFigure:
+    """A figure: `draw` returns None where a run has nothing to show; it imports what it draws with."""
+
+    name: str
+    title: str
+    description: str  # for those who do not see it
+    draw: Callable[[Summary], Figure | None]
+
+
+def _none(_: Summary) -> Iterable[Table]:
+    return ()
+
+
+def _nothing(_: Summary) -> Mapping[str, Table]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """One topic, from which all formats follow; the order of topics is that of the list in this package.
+
+    * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
+    * `details` are on the page alone, as what its figure shows;
+    * `data` are for programs: CSV files by name, each also a file inside the page. Those in `computed` are in
+      the JSON document as well, as the summary has no field for them;
+    * `figure` is its figure;
+    * `blocks` is its section of the page, where that has more than figure and tables.
+    """
+
+    name: str  # of its section
+    title: Wording
+    lead: Wording = ""
+    tables: Tables = _none
+    details: Tables = _none
+    data: Callable[[Summary], Mapping[str, Table]] = _nothing
+    computed: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # names of data inside the page
+    figure: TopicFigure | None = None
+    blocks: Callable[[Context], Sequence[Block]] | None = None
+    rows_per_case: Callable[[Summary], float] | None = None  # where a large run's page lists some cases alone
+
+    def section(self, context: Context) -> Section | None:
+        """Return the section of the page; None where there is nothing to say."""
+        blocks = self.blocks(context) if self.blocks else self._blocks(context)
+        if not blocks:
+            return None
+        title, lead = (said(context.summary) if callable(said) else said for said in (self.title, self.lead))
+        return Section(name=self.name, title=title, lead=lead, blocks=blocks)
+
+    def _blocks(self, context: Context) -> Sequence[Block]:
+        summary, left_out = context.summary, ""
+        if self.rows_per_case:
+            summary, left_out = chosen(summary, self.rows_per_case(summary))
+        tables = [*self.tables(summary), *self.details(summary)]
+        listings = context.listings(tables, self.name, *self.files, left_out=left_out)
+        return [*picture(context, self.figure, listings)] or listings
+
+
+def case_column(summary: Summary) -> Column:
+    """Return the column that names the case of a finding."""
+    return Column("case", fold=True, get=lambda each: summary.labels[each.case])
+
+
+def picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> tuple[Picture, ...]:
+    """Return a figure with its data; nothing where it was not drawn."""
+    if figure is None or figure.name not in context.vectors:
+        return ()
+    vector = context.vectors[figure.name]
+    said = {"name": figure.name, "title": figure.title, "description": figure.description}
+    folded = (replace(each, folded=each.folded or each.long) for each in data)
+    return (Picture(**said, vector=vector, data=tuple(folded)),)

@@ -1,0 +1,187 @@
+"""Who waits, when, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pscale.analysis.frames import by_case
+from pscale.analysis.phases import RankTime, WaitMap
+from pscale.analysis.stragglers import Straggler
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.blocks import MOST_ROWS, Block, Context
+from pscale.report.figure_style import CLIPPED, MAP, describe, wrapped
+from pscale.report.table import Column, Table, Value, listed, table_of
+from pscale.report.topics.topic import Topic, TopicFigure, case_column, picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_VARIANTS = 4  # cases side by side whose ranks are listed
+_LATE = 8  # rows on late ranks
+_LABELS = 16  # on an axis of the figure, at most
+_LINED, _VECTORS = 512, 2048  # cells: up to these they are parted by lines, and drawn one by one
+_SHADES = 48  # of a cell; with 50 and more matplotlib draws the scale as a picture
+_UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
+
+
+def _known(name: str) -> Callable[[RankTime], Value]:
+    return lambda rank: getattr(rank, name) or (None if rank.wait_or_transfer_s else 0.0)
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield the ranks that compute most in the largest case of every series, but not of many variants.
+
+    Then those that the others wait for.
+    """
+    if summary.side_by_side and len({rank.case for rank in summary.ranks}) > _VARIANTS:
+        return
+    columns = (
+        case_column(summary),
+        Column("rank", str, get="rank"),
+        Column("host", fold=True, get="host"),
+        Column("compute", text.duration, get="compute_s"),
+        Column("beyond typical", text.change, get="excess"),
+        Column("most in", get="phase"),
+        Column("wait", text.duration, get=_known("wait_s")),
+        Column("transfer", text.duration, wide=True, get=_known("transfer_s")),
+        Column(text.WAIT_OR_TRANSFER, text.duration, get=lambda rank: rank.wait_or_transfer_s or None),
+        Column("unaccounted", text.percent_2, wide=True, get="unaccounted"),
+    )
+    yield from listed("Slowest ranks (per step)", _of_largest(summary), columns, filled=True)
+    yield from _stragglers(summary)
+
+
+def _stragglers(summary: Summary) -> Iterator[Table]:
+    """Yield the ranks for which others wait most."""
+    columns = (
+        case_column(summary),
+        Column("rank", str, get="rank"),
+        Column("host", fold=True, get="host"),
+        Column("of the step", text.percent_1, get="step_share"),
+        Column("of all wait", text.percent_1, get="wait_share"),
+        Column("late in", get=lambda each: f"{each.late_steps} of {each.steps} steps"),
+        Column("late by", text.duration_3, get="late_s"),
+        Column("most in", get="phase"),
+    )
+    caption = "of the step: how long each of the others waits for it"
+    yield from listed("Ranks that the others wait for", summary.stragglers[:_LATE], columns, caption=caption)
+
+
+def _of_largest(summary: Summary) -> Iterator[RankTime]:
+    of_case = by_case(summary.ranks)
+    for points in summary.series.values():
+        measured = [point.case for point in points if point.case in of_case]
+        yield from of_case[measured[-1]] if measured else ()
+
+
+def _blocks(context: Context) -> Sequence[Block]:
+    """Return the map of waiting in the largest case, late ranks, and the ranks that compute most."""
+    summary = context.summary
+    blocks: list[Block] = []
+    if summary.wait is not None and len(summary.wait.wait_s) > 1:
+        label = text.label(summary.point(summary.wait.case))
+        by_rank = context.listings(_by_rank(summary.wait, label), "wait-by-rank", "wait", most=MOST_ROWS)
+        blocks += picture(context, TOPIC.figure, by_rank)
+    return [*blocks, *context.listings(tables(summary), "ranks", "ranks", "stragglers")]
+
+
+def _by_rank(found: WaitMap, label: str) -> Iterator[Table]:
+    columns = (
+        Column("rank", str, get=lambda row: row[0]),
+        Column("mean wait", text.duration_3, get=lambda row: sum(row[1]) / len(row[1])),
+        Column("longest", text.duration_3, get=lambda row: max(row[1])),
+        Column("in step", str, get=lambda row: row[1].index(max(row[1]))),
+    )
+    title = f"Wait of every rank: {label}, launch {found.repeat + 1}"
+    return listed(title, enumerate(found.wait_s), columns)
+
+
+def _data(summary: Summary) -> Mapping[str, Table]:
+    found = summary.wait
+    cells = (
+        (rank, step, wait_s)
+        for rank, waits in enumerate(found.wait_s if found else ())
+        for step, wait_s in enumerate(waits)
+    )
+    waits = ((found.case, found.repeat, *cell) for cell in cells if found)
+    return {
+        "ranks": table_of(summary.ranks, RankTime, summary.labels),
+        "stragglers": table_of(summary.stragglers, Straggler, summary.labels),
+        "wait": Table.of(waits, "case", "repeat", "rank", "step", "wait_s"),
+    }
+
+
+def figure(summary: Summary) -> Figure | None:
+    """Draw the waits of the summary's map; None without one, or with one rank, which never waits."""
+    import seaborn as sns
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
+    from pscale.report import drawing
+
+    if summary.wait is None or len(summary.wait.wait_s) < 2:
+        return None
+    waits = np.array(summary.wait.wait_s)
+    kind = text.KINDS["wait_or_transfer"] if summary.wait.wait_or_transfer else "wait"
+    ranks, steps = waits.shape
+    top = float(np.percentile(waits, CLIPPED)) or float(waits.max())
+    _, factor, unit = next(scale for scale in _UNITS if waits.max() >= scale[0])
+    figure = drawing.canvas(9.2, min(6.0, max(2.0, 1.1 + 0.22 * ranks)), summary.title)
+    axes = figure.subplots()
+    scale: dict[str, Any] = {"label": f"{kind} ({unit})", "pad": 0.015, "fraction": 0.05, "aspect": 24}
+    scale["extend"] = "max" if top < waits.max() else "neither"
+    sns.heatmap(
+        waits * factor,
+        ax=axes,
+        vmin=0,
+        vmax=top * factor or 1.0,
+        cmap=LinearSegmentedColormap.from_list("map", MAP, _SHADES),
+        linewidths=0.4 if waits.size <= _LINED else 0,
+        rasterized=waits.size > _VECTORS,
+        cbar_kws={**scale, "ticks": MaxNLocator(5)},
+    )
+    figure.axes[-1].spines[:].set_visible(False)
+    _label(axes, ranks, steps)
+    name = wrapped(summary.point(summary.wait.case).label, 60, most=1)
+    hint = "strong cells wait, for a rank whose cells are faint" if waits.any() else "no rank waited"
+    clipped = f"; darkest: more than {text.duration_3(top)}" if top < waits.max() else ""
+    describe(axes, f"{name}, launch {summary.wait.repeat + 1}: {hint}{clipped}")
+    return figure
+
+
+def _label(axes: Axes, ranks: int, steps: int) -> None:
+    axes.set_xticks(*_ticks(steps), rotation=0)
+    axes.set_yticks(*_ticks(ranks), rotation=0)
+    axes.set_xlabel("measured step")
+    axes.set_ylabel("rank")
+    axes.tick_params(length=0)
+
+
+def _ticks(count: int) -> tuple[list[float], list[str]]:
+    """Return the middles and numbers of evenly spread cells."""
+    steps = (1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, count)
+    every = next(step for step in steps if step * _LABELS >= count)
+    return [place + 0.5 for place in range(0, count, every)], [str(place) for place in range(0, count, every)]
+
+
+TOPIC = Topic(
+    name="waits",
+    title="Who waits",
+    lead="A rank waits in a call until the ranks that it depends on have arrived. Look for the row that "
+    "is faint where the others are strong: they wait for it.",
+    tables=tables,
+    data=_data,
+    figure=TopicFigure(
+        name="wait",
+        title="Wait by rank and step",
+        description="A heat map of the case that waits most: a row a rank, a column a step; the stronger, "
+        "the longer the rank waited.",
+        draw=figure,
+    ),
+    blocks=_blocks,
+)

@@ -1,0 +1,87 @@
+"""The JSON documents that a launch leaves beside the tables, and its row in the table `cases`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from pscale.config import Case
+from pscale.config.axes import GRID_AXES, PLAN_AXES
+from pscale.run_shape import mismatch
+
+PROGRAM = "program"  # in the column `model`, of a case that trains nothing
+# Fields of a case that are columns under their own names.
+_OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
+_OF_PLAN = (
+    *PLAN_AXES,
+    *("sp", "zero", "shard", "virtual_stages"),
+    *("checkpoint", "reduction", "bucket_bytes", "compression", "offload"),
+)
+_OF_TRAIN = ("micro_batches", "batch", "optimizer", "steps", "warmup")
+_OF_MODEL = ("layers", "width", "heads", "sequence", "vocabulary", "dtype")
+
+
+class _Result(TypedDict):
+    status: str
+    reason: str
+    columns: dict[str, Any]
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write `document` to a temporary name and rename it; not-a-number becomes null."""
+    temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(document, indent=1, allow_nan=True), encoding="utf-8")
+    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older document
+
+
+def planned_columns(case: Case) -> dict[str, Any]:
+    """Return what is known of a case before it runs, as columns of the `cases` table."""
+    model, train, plan = case.model, case.train, case.plan
+    of_case = {name: getattr(case, name) for name in _OF_CASE}
+    if case.workload.command:
+        return {**of_case, "oversubscribed": case.launch.oversubscribe, "model": PROGRAM}
+    return {
+        **of_case,
+        **{name: getattr(plan, name) for name in _OF_PLAN},
+        **{name: getattr(train, name) for name in _OF_TRAIN},
+        **{name: getattr(model, name) for name in _OF_MODEL},
+        "delay_injection": case.injected or None,
+        "oversubscribed": case.launch.oversubscribe,
+        **{name: getattr(plan.matrix, name) for name in GRID_AXES},
+        "matrix": plan.matrix.algorithm if plan.matrix.ranks > 1 else None,
+        "schedule": plan.schedule if plan.pp > 1 else None,
+        "context": plan.context if plan.cp > 1 else None,
+        "placement": plan.placement if plan.cp > 1 else None,
+        "model": model.kind,
+        "loss_scale": case.loss_scale if isinstance(case.loss_scale, str) else f"{case.loss_scale:.10g}",
+        "attention": None
+        if model.kind in ("linear", "collectives")
+        else "plain"
+        if model.keeps_scores
+        else "block",
+    }
+
+
+def launch_row(case: Case, folder: Path, ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a launch in `folder`; `ended` is how the launcher saw it end.
+
+    Where the launcher saw nothing wrong the job's own word counts: it knows whether its figures hold.
+    """
+    row = {**planned_columns(case), **ended}
+    if ended["status"] == "ok":
+        from pscale.results.store import unfit  # noqa: PLC0415 - the list of runs needs no Arrow
+
+        try:
+            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            wrong = mismatch(_Result, result) or unfit("cases", result["columns"])
+            if not wrong and result["status"] not in ("ok", "invalid"):
+                wrong = f"status {result['status']!r:.60}"
+        except (OSError, ValueError, RecursionError) as error:
+            result, wrong = {}, str(error)
+        if wrong:
+            return row | {"status": "failed", "reason": f"left a result.json that is none: {wrong}"}
+        row |= {**result["columns"], "status": result["status"], "reason": result["reason"]}
+    return row

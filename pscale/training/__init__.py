@@ -1,0 +1,1 @@
+"""What a step of training is: the model as one rank has it, forward, backward, update."""

@@ -1,0 +1,143 @@
+"""The units of a model whose products are shared by the ranks of a grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from pscale.config import Model, Plan
+from pscale.config.axes import GRID_AXES, TOKEN_AXES
+from pscale.mesh.axis import Array, Axis, Mesh
+from pscale.nn.buffers import Buffers
+from pscale.nn.common_layers import LayerNorm, Positions, Tokens
+from pscale.nn.layer import Chain, First, Layer
+from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
+from pscale.nn.param import Draw, Param, constant, normal
+from pscale.parallel import sequence, tensor
+from pscale.parallel.matrix.grid import Partition, count, cut, scheme_of, share_of
+from pscale.parallel.matrix.layers import ColumnNorm, MatrixLinear, make_product
+from pscale.parallel.sequence import SlicedInput, SlicedTargets
+from pscale.parallel.tensor import ParallelCrossEntropy
+from pscale.training.parameters import DEVIATION, Parameters
+from pscale.training.units import Units
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridParameters(Parameters):
+    """Makes parameters that lie in blocks on the grid."""
+
+    def norm(self, name: str, size: int, buffers: Buffers) -> Layer:
+        """Return a norm of rows whose columns may lie on several ranks."""
+        gain, bias = self.make(f"{name}.gain", (size,), constant(1.0)), self.bias(f"{name}.bias", size)
+        axis = self.mesh.axis(*scheme_of(self.plan).outside.columns)
+        if axis.size == 1:
+            return LayerNorm(gain, bias, buffers=buffers)
+        return ColumnNorm(gain, bias, axis, buffers=buffers)
+
+    def make(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        draw: Draw,
+        *,
+        decay: bool = False,
+        split: int | None = None,
+        groups: int = 1,
+    ) -> Param:
+        """Make a parameter: a matrix leads into a pair (`split` 1) or out of it, a vector lies in or out."""
+        scheme = scheme_of(self.plan)
+        if len(shape) == 1:
+            partition = scheme.outside if split is None else scheme.inside
+            return self.lying(name, shape, draw, partition, partition.rows, decay=decay, groups=groups)
+        partition, rows = (scheme.into, scheme.outside.rows) if split else (scheme.out_of, scheme.inside.rows)
+        return self.lying(name, shape, draw, partition, rows, decay=decay, groups=groups)
+
+    def lying(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        draw: Draw,
+        partition: Partition,
+        seen: tuple[str, ...],
+        *,
+        decay: bool = False,
+        groups: int = 1,
+    ) -> Param:
+        """Make a parameter that lies as `partition` says, in a layer that sees sequences cut over `seen`."""
+        part, mine = cut(shape, partition, self.mesh, groups=groups)
+        sync = (*TOKEN_AXES, *(axis for axis in seen if axis not in part.axes))
+        return Param(name, mine, layer=self.unit, draw=draw, sync=sync, decay=decay, cut=part)
+
+
+class GridUnits(Units):
+    """Makes the units of a model as a rank of the grid has them."""
+
+    def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers, sequences: int):
+        super().__init__(model, plan, mesh, buffers, sequences)
+        self.scheme = scheme_of(plan)
+
+    def only_block(self, number: int) -> Layer:
+        """Return a block that takes data."""
+        return SlicedInput(First(self.block(number), self.buffers), self._outside)
+
+    def embedding(self, number: int) -> Layer:
+        """Return the embedding: ranks look up what they have of the table, and add it up."""
+        scheme, buffers, draw = self.scheme, self.buffers, normal(DEVIATION)
+        V, T, C = self.model.vocabulary, self.model.sequence, self.model.width
+        make = self._parameters(number).lying
+        token = make("token", (V, C), draw, scheme.table, scheme.outside.rows)
+        position = make("position", (T, C), draw, scheme.positions, scheme.outside.rows)
+        axis = self.mesh.axis(*scheme.table.rows)
+        repeated = scheme.looked_up == scheme.outside.rows
+        leave: Layer = (tensor.Leave if repeated else sequence.Leave)(axis, buffers=buffers)
+        tokens = Tokens(token, first=self._share(V, scheme.table.rows).start, buffers=buffers)
+        here = SlicedInput(tokens, partial(self._part, rows=scheme.looked_up))
+        return Chain(here, leave, Positions(position, runs=[slice(0, T)], buffers=buffers))
+
+    def loss(self) -> Loss:
+        """Return the loss of this rank's outputs; where several compute the same, each reports its share."""
+        scheme, buffers = self.scheme, self.buffers
+        if self.model.kind == "block":
+            mean = MeanSquare(buffers=buffers, ranks=count(scheme.outside.columns, self.mesh.sizes))
+            return tensor.Shared(SlicedTargets(mean, self._outside), self._repeating(scheme.outside.axes))
+        axis = self.mesh.axis(*scheme.inside.columns)
+        first = self._share(self.model.vocabulary, scheme.inside.columns).start
+        entropy: Loss = CrossEntropy(buffers=buffers)
+        if axis.size > 1:
+            entropy = ParallelCrossEntropy(axis, first=first, buffers=buffers)
+        mine = SlicedTargets(entropy, partial(self._part, rows=scheme.inside.rows))
+        return tensor.Shared(mine, self._repeating(scheme.inside.rows))
+
+    def _repeating(self, axes: tuple[str, ...]) -> Axis:
+        """Return the ranks of the grid that compute the same where those along `axes` do not."""
+        return self.mesh.axis(*(axis for axis in GRID_AXES if axis not in axes))
+
+    def _parameters(self, number: int) -> GridParameters:
+        return GridParameters(plan=self.plan, mesh=self.mesh, unit=number)
+
+    def _columns(self, weight: Param, bias: Param | None = None) -> Layer:
+        """Return a product that leads into a pair."""
+        product = make_product(self.plan, self.mesh, self.scheme.into, buffers=self.buffers)
+        return MatrixLinear(weight, bias, product, buffers=self.buffers)
+
+    def _rows(self, weight: Param) -> tuple[Layer]:
+        """Return a product that leads out of a pair."""
+        product = make_product(self.plan, self.mesh, self.scheme.out_of, buffers=self.buffers)
+        return (MatrixLinear(weight, None, product, buffers=self.buffers),)
+
+    @property
+    def _heads(self) -> int:
+        """How many heads this rank has."""
+        return self.model.heads // count(self.scheme.inside.columns, self.mesh.sizes)
+
+    def _outside(self, x: Array) -> Array:
+        """View this rank's rows and columns of data (B, T, C)."""
+        rows, columns = self.scheme.outside.rows, self._share(x.shape[-1], self.scheme.outside.columns)
+        return self._part(x, rows)[..., columns]
+
+    def _part(self, x: Array, rows: tuple[str, ...]) -> Array:
+        """View this rank's sequences of `x`."""
+        return x[self._share(len(x), rows)]
+
+    def _share(self, total: int, axes: tuple[str, ...]) -> slice:
+        return share_of(total, axes, self.mesh.sizes, self.mesh.coordinates)

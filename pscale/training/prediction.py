@@ -1,0 +1,122 @@
+"""What a case will cost on one rank, before a process starts: parameters, FLOPs, calls, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pscale.config import Case, Model, Plan, Precision, Train
+from pscale.config.axes import UNEVEN_AXES
+from pscale.mesh.grid import coordinates, spanned
+from pscale.nn import counts
+from pscale.parallel import recompute, strategies
+from pscale.parallel.recompute import executed_flops
+from pscale.parallel.replicas import Call
+from pscale.training.dry_run import pool_use, state_use
+
+KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offloaded:
+    """What one rank has in its file, and moves in a step."""
+
+    file_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Exact counts for one rank and step.
+
+    `memory_bytes` is by kind, as the job lays it out. Of its activations, `kept_bytes` lie between forward
+    and backward; the rest is for gradients on their way and scratch. What is `offloaded` is in none of them.
+    """
+
+    rank: int
+    parameters: int  # all ranks
+    model_flops: int  # all ranks
+    executed_flops: int  # all ranks
+    recomputed_flops: int  # of these: done again in backward, to keep less
+    calls: tuple[Call, ...]
+    memory_bytes: dict[str, int]
+    kept_bytes: int
+    offloaded: Offloaded
+
+    @property
+    def total_bytes(self) -> int:
+        """Memory of all kinds."""
+        return sum(self.memory_bytes.values())
+
+    @property
+    def sent_bytes(self) -> int:
+        """Payload that the rank hands to its calls in one step."""
+        return sum(call.step_bytes for call in self.calls)
+
+
+def predict(case: Case, rank: int = 0) -> Prediction:
+    """Count what `rank` computes, sends and holds; remembered by what that depends on."""
+    return _predict(case.model, case.train, case.plan, case.precision, rank)
+
+
+@lru_cache(maxsize=1024)
+def _predict(model: Model, train: Train, plan: Plan, precision: Precision, rank: int) -> Prediction:
+    case = Case(
+        suite="", label="", ranks=plan.ranks, model=model, train=train, plan=plan, precision=precision
+    )
+    return Prediction(
+        rank=rank,
+        parameters=counts.parameters(case.model),
+        model_flops=counts.model_flops(case.model, case.train.batch),
+        executed_flops=executed_flops(case),
+        recomputed_flops=recompute.flops(case),
+        calls=tuple(strategies.calls(case, rank)),
+        memory_bytes=memory_bytes(case, rank),
+        kept_bytes=pool_use(case, rank).kept_bytes,
+        offloaded=offloaded(case, rank),
+    )
+
+
+def memory_bytes(case: Case, rank: int) -> dict[str, int]:
+    """Predict the memory of `rank` by kind.
+
+    Activations: the pool in which they, their gradients and scratch lie. Exchange: what is arranged, leaves
+    or arrives, in that pool and beside it.
+    """
+    state, pool = state_use(case, rank).memory_bytes, pool_use(case, rank)
+    return {
+        **state,
+        "activations": pool.total_bytes - pool.exchange_bytes,
+        "exchange": state["exchange"] + pool.exchange_bytes + strategies.buffer_bytes(case, rank),
+    }
+
+
+def fullest_rank(case: Case) -> int:
+    """Return the rank that needs the most memory.
+
+    Where parameters or tokens do not divide, the first rank of an axis has more of them; stages of a pipeline
+    and places in a sequence differ in what they keep, and those on a square in what passes through them.
+    """
+    places = [coordinates(case.plan.sizes, rank) for rank in range(case.ranks)]
+    uneven = spanned(case.plan.sizes, UNEVEN_AXES)
+    candidates = [
+        rank
+        for rank, place in enumerate(places)
+        if not any(at for axis, at in place.items() if axis not in uneven)
+    ]
+    if len(candidates) == 1:
+        return candidates[0]
+    return max(candidates, key=lambda rank: (predict(case, rank).total_bytes, -rank))
+
+
+def offloaded(case: Case, rank: int) -> Offloaded:
+    """Predict what `rank` has in its file and moves in a step."""
+    if case.plan.offload == "none":
+        return Offloaded()
+    state, pool = state_use(case, rank), pool_use(case, rank)
+    return Offloaded(
+        file_bytes=state.file_bytes + pool.file_bytes,
+        read_bytes=state.read_bytes + pool.moved_bytes,
+        written_bytes=state.written_bytes + pool.moved_bytes,
+    )

@@ -1,0 +1,205 @@
+"""The units of every kind of model: the one place where layers are chosen and put in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from pscale.config import Model, Plan
+from pscale.mesh.axis import Mesh
+from pscale.nn.buffers import Buffers
+from pscale.nn.common_layers import BiasGelu, Linear, Positions, Tokens
+from pscale.nn.experts import ExpertLinear, Mixture
+from pscale.nn.layer import Chain, First, Layer, Residual
+from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
+from pscale.nn.param import Param, constant, normal, share
+from pscale.nn.routing import ExpertPositions, LocalPositions, Router, Tally, capacity, has_experts
+from pscale.parallel import expert, sequence, tensor
+from pscale.parallel.collectives import Collectives, Nothing
+from pscale.parallel.context.form import AttentionShare, attention, layout_of
+from pscale.parallel.context.layout import runs_of
+from pscale.parallel.mpi_progress import interspersed
+from pscale.parallel.sequence import SlicedInput, SlicedTargets
+from pscale.parallel.tensor import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
+from pscale.training.parameters import DEVIATION, Parameters
+
+
+class Units:
+    """Makes the units of a model as this rank has them; `tallies` are those of its routers."""
+
+    def __init__(self, model: Model, plan: Plan, mesh: Mesh, buffers: Buffers, sequences: int):
+        self.model, self.plan, self.mesh, self.buffers = model, plan, mesh, buffers
+        self.sequences = sequences
+        self.tallies: list[Tally] = []
+        self.context, self.layout = mesh.axis("cp"), layout_of(model, plan)
+        self.tensor = mesh.axis("tp")
+        self.sliced = plan.sp and self.tensor.size > 1  # outside of cut layers, tensor ranks split the tokens
+
+    def makers(self) -> dict[str, Callable[[int], Layer]]:
+        """Return what makes the units of the model from their numbers, by name, in forward order."""
+        match self.model.kind:
+            case "linear":
+                return {"linear": self.linear}
+            case "collectives":
+                return {"collectives": lambda _: Collectives(self.model, self.mesh, buffers=self.buffers)}
+            case "block":
+                return {"block.0": self.only_block}
+            case "gpt" | "moe":
+                blocks = {f"block.{index}": self.block for index in range(self.model.layers)}
+                return {"embedding": self.embedding, **blocks, "head": self.head}
+
+    def only_block(self, number: int) -> Layer:
+        """Return a block that takes data."""
+        block = First(self.block(number), self.buffers)
+        return SlicedInput(block, partial(sequence.slice_of, axis=self.tensor)) if self.sliced else block
+
+    def linear(self, number: int) -> Layer:
+        """Return the product with the only weights."""
+        weight = self._parameters(number).make("weight", (self.model.width, 1), constant(0.0))
+        return First(Linear(weight, buffers=self.buffers), self.buffers)
+
+    def embedding(self, number: int) -> Layer:
+        """Return the embedding of tokens and positions; tensor ranks hold rows or columns of the first."""
+        C, draw, make = self.model.width, normal(DEVIATION), self._parameters(number).make
+        by_rows = self.plan.embedding == "row" or self.tensor.size == 1
+        token = make("token", (self.model.vocabulary, C), draw, split=0 if by_rows else 1)
+        position = make("position", (self.model.sequence, C), draw)
+        first = self._vocabulary().start if by_rows else 0
+        join = ColumnsToSlices if self.sliced else JoinColumns
+        runs: Sequence[slice] = self.layout.runs(self.context.rank)
+        if self.sliced:
+            runs = runs_of(runs, self.tensor.size, self.tensor.rank)
+        return Chain(
+            Tokens(token, first=first, buffers=self.buffers),
+            self._leave() if by_rows else join(self.tensor, buffers=self.buffers),
+            Positions(position, runs=runs, buffers=self.buffers),
+        )
+
+    def block(self, number: int) -> Layer:
+        """Return attention and MLP on residual branches; the last weights start smaller in a deeper stack."""
+        C, buffers, own = self.model.width, self.buffers, self._parameters(number)
+        depth = 1 if self.model.kind == "block" else self.model.layers
+        last = DEVIATION / math.sqrt(2 * depth)
+        attention = (
+            own.norm("attention.norm", C, buffers),
+            self._columns(
+                own.matrix("qkv.weight", C, 3 * C, split=1, groups=3),
+                own.bias("qkv.bias", 3 * C, split=0, groups=3),
+            ),
+            self._attention(),
+            *self._rows(own.matrix("projection.weight", C, C, last, split=0)),
+        )
+        bias = own.bias("projection.bias", C)
+        attend = Residual(*interspersed(attention, self.mesh), bias=bias, buffers=buffers)
+        if has_experts(self.model, number - 1):
+            mixture = self._mixture(own, last)
+            return Chain(attend, Residual(own.norm("mlp.norm", C, buffers), mixture, buffers=buffers))
+        mlp = (
+            own.norm("mlp.norm", C, buffers),
+            self._columns(own.matrix("up.weight", C, 4 * C, split=1)),
+            BiasGelu(own.bias("up.bias", 4 * C, split=0), buffers=buffers),
+            *self._rows(own.matrix("down.weight", 4 * C, C, last, split=0)),
+        )
+        bias = own.bias("down.bias", C)
+        return Chain(attend, Residual(*interspersed(mlp, self.mesh), bias=bias, buffers=buffers))
+
+    def head(self, number: int) -> Layer:
+        """Return the final norm and the product that makes logits."""
+        own, C = self._parameters(number), self.model.width
+        weight = own.matrix("head.weight", C, self.model.vocabulary, split=1)
+        return Chain(own.norm("norm", C, self.buffers), self._columns(weight))
+
+    def loss(self) -> Loss:
+        """Return the loss; where several tensor ranks compute the same, each reports its share."""
+        if self.model.kind == "collectives":
+            return Nothing()
+        axis, buffers, tokens = self.tensor, self.buffers, self.model.kind in ("gpt", "moe")
+        if axis.size == 1:
+            return CrossEntropy(buffers=buffers) if tokens else MeanSquare(buffers=buffers)
+        if tokens:
+            first = self._vocabulary().start
+            return tensor.Shared(ParallelCrossEntropy(axis, first=first, buffers=buffers), axis)
+        loss = MeanSquare(buffers=buffers)
+        if self.sliced:
+            return SlicedTargets(loss, partial(sequence.slice_of, axis=axis))
+        return tensor.Shared(loss, axis)
+
+    def _parameters(self, number: int) -> Parameters:
+        return Parameters(plan=self.plan, mesh=self.mesh, unit=number)
+
+    def _mixture(self, own: Parameters, last: float) -> Layer:
+        """Return experts of which each token visits a few; this rank has a share of them."""
+        model, buffers, axis = self.model, self.buffers, self.mesh.axis("ep")
+        C, E = model.width, model.experts
+        tally = Tally(block=own.unit - 1, loads=np.zeros(E, np.int64))
+        self.tallies.append(tally)
+        router = Router(
+            own.matrix("router.weight", C, E),
+            top_k=model.top_k,
+            capacity=capacity(model),
+            sequence=model.sequence,
+            positions=self._positions(),
+            loss_weight=model.balance_weight / self.sequences,
+            tally=tally,
+            buffers=buffers,
+        )
+        experts: Layer = Chain(
+            ExpertLinear(own.of_experts("up.weight", (E, C, 4 * C), DEVIATION), buffers=buffers),
+            BiasGelu(own.of_experts("up.bias", (E, 4 * C)), buffers=buffers),
+            ExpertLinear(
+                own.of_experts("down.weight", (E, 4 * C, C), last),
+                own.of_experts("down.bias", (E, C)),
+                buffers=buffers,
+            ),
+        )
+        if axis.size > 1:
+            experts = expert.Exchange(experts, axis, buffers=buffers)
+        return Mixture(router, experts, buffers=buffers)
+
+    def _positions(self) -> ExpertPositions:
+        """Return how a rank knows where its tokens stand in their sequences."""
+        axis = self.mesh.axis(*expert.sequence_axes(self.plan))
+        if axis.size == 1:
+            return LocalPositions(self.model.sequence)
+        return expert.SharedPositions(axis, expert.runs_of_all(self.model, self.plan))
+
+    @property
+    def _heads(self) -> int:
+        """How many heads this rank has."""
+        return self.model.heads // self.tensor.size
+
+    def _attention(self) -> Layer:
+        """Return the attention of this rank's tokens to those of all ranks that share the sequence."""
+        share = AttentionShare(
+            heads=self._heads,
+            keeps_scores=self.model.keeps_scores,
+            mesh=self.mesh,
+            layout=self.layout,
+            recomputed=self.plan.checkpoint == "selective",
+            buffers=self.buffers,
+        )
+        return attention(share, self.plan.context)
+
+    def _vocabulary(self) -> slice:
+        """Return this rank's tokens of the vocabulary."""
+        return share(self.model.vocabulary, self.tensor.size, self.tensor.rank)
+
+    def _columns(self, weight: Param, bias: Param | None = None) -> Layer:
+        """Return a product with a weight cut by columns, of what tensor ranks have in common."""
+        linear = Linear(weight, bias, buffers=self.buffers)
+        if self.sliced:
+            return sequence.EnterLinear(linear, self.tensor, buffers=self.buffers)
+        return Chain(tensor.Enter(self.tensor, buffers=self.buffers), linear)
+
+    def _rows(self, weight: Param) -> Sequence[Layer]:
+        """Return a product with a weight cut by rows, and the way out of it."""
+        return Linear(weight, buffers=self.buffers), self._leave()
+
+    def _leave(self) -> Layer:
+        """Return the way from partial products of tensor ranks to what they have in common."""
+        if self.sliced:
+            return sequence.Leave(self.tensor, sequence.T_DIM, buffers=self.buffers)
+        return tensor.Leave(self.tensor, buffers=self.buffers)

@@ -1,0 +1,90 @@
+"""Calls of training beside the same verbs by themselves."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from bare_runs import write_bare
+from synthetic import BYTES, Point, write_run
+
+from pscale.analysis.frames import load
+from pscale.analysis.scaling import points, step_samples
+from pscale.analysis.summary import summarise
+from pscale.errors import UsageError
+from pscale.report.exports import csv_tables
+from pscale.report.markdown import render_markdown
+
+pytestmark = pytest.mark.slow
+
+KIB = 1024
+
+
+def call(rank, size, transfer_s, phase="forward"):
+    """Return ten calls of one rank, which another one keeps waiting."""
+    what = {"rank": rank, "phase": phase, "axis": "dp", "verb": "all_reduce", "count": 10, "bytes": 10 * size}
+    times = {"transfer_s": 10 * transfer_s, "wait_s": 1.0, "hidden_s": 0.0, "exposed_s": 0.0}
+    return what | times
+
+
+def network(folder, ranks, **row):
+    """Return a run in which 1 KiB takes 1 ms, as small as it may be, and then a megabyte a millisecond."""
+    rows = {
+        size: [
+            *(call(rank, size, seconds) for rank in range(ranks)),
+            *(call(rank, size, 9 * seconds, "backward") for rank in range(ranks)),  # under way, beside work
+        ]
+        for size, seconds in ((KIB, 1e-3), (1_000_000, 1e-3), (4_000_000, 4e-3))
+    }
+    return load(write_bare(folder, ranks, rows, **row))
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Sizes of 1, 2 and 4 ranks, whose all-reduces of 40 MB take 100 and 80 ms once all have arrived."""
+    points = [Point(ranks=1), Point(ranks=2, transfer_s=0.1), Point(ranks=4, transfer_s=0.04, hidden_s=0.04)]
+    return load(write_run(tmp_path / "trained", points, repeats=1))
+
+
+def test_calls_are_set_beside_the_verb_alone_over_as_many_ranks(trained, tmp_path):
+    summary = summarise(trained, bare=network(tmp_path / "bare", 2))
+    (found,) = summary.bares
+    assert (found.axis, found.verb, found.ranks, found.call_bytes) == ("dp", "all_reduce", 2, BYTES)
+    assert found.bytes_per_s == pytest.approx(1e9)  # beyond the largest size by its bandwidth
+    assert found.share == pytest.approx(0.4)
+    text = render_markdown(summary)
+    assert "| B/s | bare B/s | of bare |" in text
+    assert "| 400 M | 1 G | 40% |" in text
+    assert "| 500 M | - | - |" in text  # nothing is known of four ranks
+    assert "What the network gives to a verb by itself is that of run bare." in text
+    assert csv_tables(summary)["bare"].count("\n") == 2
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(8, 1e-3), (2_000_000, 2e-3), (8_000_000, 8e-3)])
+def test_between_sizes_times_are_read_off_and_beyond_them_latency_or_bandwidth_holds(
+    trained, tmp_path, size, seconds
+):
+    of_size = trained.calls.assign(bytes=trained.calls["count"] * size)
+    (found,) = summarise(replace(trained, calls=of_size), bare=network(tmp_path / "bare", 2)).bares
+    assert found.bytes_per_s == pytest.approx(size / seconds)
+
+
+def test_without_the_option_there_is_no_column_and_a_run_of_something_else_is_refused(trained):
+    assert "of bare" not in render_markdown(summarise(trained))
+    with pytest.raises(UsageError, match=re.escape("has no bare collectives; `pscale run coll")):
+        summarise(trained, bare=trained)
+
+
+def test_nothing_is_trained_at_a_rate_where_collectives_are_bare(trained, tmp_path):
+    bare = network(tmp_path / "bare", 2)
+    for run, trains in ((trained, True), (bare, False)):
+        found = points(run, step_samples(run))
+        assert [point.samples_per_s is not None for point in found] == [trains] * 3
+
+
+def test_what_keeps_the_two_from_being_compared_is_said(trained, tmp_path):
+    crowded = network(
+        tmp_path / "bare", 2, oversubscribed=True, provenance='{"mpi": {"library": "Open MPI"}}'
+    )
+    assert "that of run bare, which had another MPI, in which ranks share cores." in render_markdown(
+        summarise(trained, bare=crowded)
+    )

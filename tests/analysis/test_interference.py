@@ -1,0 +1,124 @@
+import pandas as pd
+import pytest
+from synthetic import Point, summary_of
+
+from pscale.analysis.interference import interference, observations
+
+COLUMNS = (
+    "steal_s",
+    "busy_s",
+    "cgroup_throttled_s",
+    "thermal_throttles",
+    "clock_mhz",
+    "load_average",
+    "cpu_s",
+    "gemm_cores",
+    "unaccounted_s",
+)
+
+
+def told(*rows, cores=2, bound=False):
+    """Return the interference that the given ranks observed, each one a launch of two seconds on CPU 0."""
+    usual = {
+        "case": "a",
+        "host": "node",
+        "cpus": "0",
+        "threads": 1,
+        "wall_s": 2.0,
+        "involuntary_context_switches": 0,
+        "governor": None,
+    }
+    ranks = [
+        usual | dict.fromkeys(COLUMNS, None) | {"repeat": repeat} | row for repeat, row in enumerate(rows)
+    ]
+    table = pd.DataFrame(ranks).astype(dict.fromkeys(COLUMNS, "float64"))
+    return dict(interference(observations(table)["a"], cores, bound=bound))
+
+
+def test_a_system_that_tells_nothing_is_not_accused():
+    assert told({}, {}) == {}
+
+
+def test_cpus_shared_by_the_ranks_of_a_launch_are_counted_once():
+    shared = {"repeat": 0, "cpus": "0-3", "busy_s": 4.0, "cpu_s": 2.0}
+    assert told(shared, shared) == {}
+    busy = shared | {"busy_s": 6.0}
+    assert "used 1 cores' worth" in told(busy, busy)["others"]
+
+
+def test_cpus_of_each_rank_are_added_up():
+    rows = [{"repeat": 0, "cpus": str(cpu), "busy_s": 2.0, "cpu_s": 1.5} for cpu in range(4)]
+    assert "used 1 cores' worth" in told(*rows)["others"]
+
+
+def test_ranks_of_two_hosts_have_cpus_of_their_own():
+    rows = [{"repeat": 0, "host": host, "busy_s": 2.0, "cpu_s": 1.9} for host in ("a", "b")]
+    assert told(*rows) == {}
+
+
+def test_ranks_that_are_bound_are_not_to_be_bound():
+    for bound, said in ((False, "Stop it, bind ranks to cores, or leave"), (True, "Stop it, or leave")):
+        assert said in told({"involuntary_context_switches": 100}, bound=bound)["switches"]
+
+
+def test_a_clock_that_changes_between_launches_is_reported_with_its_governor():
+    rows = [{"clock_mhz": 2000, "governor": "powersave"}, {"clock_mhz": 3100, "governor": "powersave"}]
+    assert "between 2.00 and 3.10 GHz (governor: powersave)" in told(*rows)["frequency"]
+    assert told({"clock_mhz": 3000}, {"clock_mhz": 3100}) == {}
+
+
+@pytest.mark.parametrize(("cpus", "share"), [("0", "10%"), ("0-3", "2%")])
+def test_stolen_time_is_a_share_of_all_cpus_of_a_rank(cpus, share):
+    found = told({"cpus": cpus, "steal_s": 0.2})
+    assert share in found["steal"]
+
+
+BUSY = {"cpus": "0-1", "busy_s": 4.4, "cpu_s": 2.0}  # two ranks of 2.2 s on two CPUs: others have 0.4 s
+SLOW = {"transfer_s": 0.01}
+
+
+def verdict_of(folder, **rank_row):
+    return summary_of(folder, [Point(ranks=1), Point(ranks=2, rank_row=rank_row, **SLOW)], repeats=5)
+
+
+@pytest.mark.parametrize(
+    ("rank_row", "said"),
+    [
+        (BUSY, "Other processes took 9.1% of these cores"),
+        ({"cpus": "0-1", "steal_s": 0.88}, "The hypervisor took 20.0% of the time of these cores"),
+        ({"cgroup_throttled_s": 0.44}, "A limit on CPU time held the ranks back for 20.0% of the time"),
+        ({"gemm_cores": 0.5}, "The ranks had no core for 50.0% of the time that they asked for"),
+    ],
+)
+def test_what_others_took_from_the_cores_is_said_first_and_replaces_cause_and_advice(
+    tmp_path, rank_row, said
+):
+    summary = verdict_of(tmp_path / "run", **rank_row)
+    (headline,) = summary.headlines
+    assert headline.text.startswith(f"{said}: these times are not the program's alone.")
+    assert (summary.verdicts[0].cause, summary.verdicts[0].advice) == ("", "")
+    assert "The main loss" not in headline.text
+    assert "Inside a step, parallel efficiency is 90.9%" in headline.text
+    assert (summary.outcomes[0].causes, summary.outcomes[0].lost) == (said, ())
+
+
+def test_threads_that_share_a_core_are_not_called_slow_memory(tmp_path):
+    half = {"threads": 2, "gemm_cores": 1.0}
+    points = [Point(ranks=1, scaling="strong"), Point(ranks=1, threads=2, scaling="strong", rank_row=half)]
+    summary = summary_of(tmp_path / "run", points)
+    assert summary.headlines[0].text.startswith("The ranks had no core for 50.0% of the time")
+    assert "memory bandwidth" not in summary.headlines[0].text
+
+
+def test_others_on_cores_that_a_case_leaves_free_take_nothing_from_it(tmp_path):
+    summary = verdict_of(tmp_path / "run", **BUSY | {"cpus": "0-7", "busy_s": 9.0})
+    assert {each.share for each in summary.interference} == {0.0}
+    assert summary.verdicts[0].cause == "transfer"
+
+
+def test_a_small_loss_may_come_of_little_interference(tmp_path):
+    little = {"cpus": "0-1", "steal_s": 0.08}  # 2 %
+    points = [Point(ranks=1), Point(ranks=2, rank_row=little, transfer_s=0.003)]
+    assert summary_of(tmp_path / "small", points).verdicts[0].interference
+    points = [Point(ranks=1), Point(ranks=2, rank_row=little, transfer_s=0.03)]
+    assert summary_of(tmp_path / "large", points).verdicts[0].cause == "transfer"

@@ -1,0 +1,94 @@
+import pytest
+from synthetic import Point, summary_of
+
+FLAWS = {
+    "deviation": ({"noise": 0.25}, "% of the mean"),
+    "extreme": ({"spikes_s": {7: 0.2}}, "slowest 300 ms, mean 110 ms"),
+    "interval": ({"launch_noise": 0.1}, "is known to ±"),
+    "unsteady": (
+        {"spikes_s": {step: 0.001 * (20 - step) for step in range(20)}, "noise": 0.002},
+        "second half of 3 of 3 launches",
+    ),
+    "recording": ({"row": {"recording_ratio": 1.034}}, "3.4% longer"),
+    "replicas": ({"row": {"replica_spread": 1e-3}}, "1.0e-03"),
+    "loss": ({"losses": [3.0, 2.0, float("nan")]}, "from step 2 of 3"),
+    "threads": ({"rank_row": {"threads": 4}}, "4 threads where 1 were asked for"),
+    "idle": ({"threads": 2, "rank_row": {"gemm_cores": 1.02}}, "2 threads of a rank kept 1.0 cores busy"),
+    "unaccounted": ({"rank_row": {"unaccounted_s": 0.1, "wall_s": 2.0}}, "5.0% of the steps"),
+    "steal": ({"rank_row": {"steal_s": 0.4, "wall_s": 2.0}}, "20% of the time"),
+    "switches": ({"rank_row": {"involuntary_context_switches": 100, "wall_s": 2.0}}, "50 times a second"),
+    "quota": ({"rank_row": {"cgroup_throttled_s": 0.4, "wall_s": 2.0}}, "held the ranks back for 20%"),
+    "throttled": ({"rank_row": {"thermal_throttles": 3, "wall_s": 2.0}}, "18 times in 12 s"),
+    "others": (
+        {"rank_row": {"cpus": "0-1", "busy_s": 3.0, "cpu_s": 1.0, "wall_s": 2.0}},
+        "used 0.5 cores' worth",
+    ),
+    "load": ({"rank_row": {"load_average": 9.5}}, "load was 9.5, while the run uses 4 cores"),
+    "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 threads share 1 CPUs"),
+    "clock": ({"transfer_s": 0.01, "clock_bound_s": 1e-3}, "known to 1 ms by the clocks"),
+}
+
+
+@pytest.fixture(scope="module")
+def flawed(tmp_path_factory):
+    points = [
+        Point(ranks=2, series="x" * (1 + place), label=kind, **flaw)
+        for place, (kind, (flaw, _)) in enumerate(FLAWS.items())
+    ]
+    return summary_of(tmp_path_factory.mktemp("flawed") / "run", points)
+
+
+@pytest.mark.parametrize("kind", FLAWS)
+def test_a_flaw_is_reported_with_its_figure(flawed, kind):
+    (warning,) = [warning for warning in flawed.warnings if warning.kind == kind and warning.label == kind]
+    assert FLAWS[kind][1] in warning.text
+
+
+def test_a_flaw_is_reported_of_the_case_that_has_it_alone(flawed):
+    foreign = {(warning.kind, warning.label) for warning in flawed.warnings if warning.kind != warning.label}
+    assert foreign <= {("deviation", "extreme"), ("interval", "deviation"), ("extreme", "deviation")}
+
+
+def test_a_healthy_run_has_no_warnings(tmp_path):
+    point = Point(ranks=4, noise=0.01, transfer_s=0.01, late_s={0: 0.01}, rank_row={"cpus": "0-2,5"})
+    assert summary_of(tmp_path / "run", [point]).warnings == ()
+
+
+def test_what_recording_costs_is_the_price_of_an_event_times_the_events_of_the_busiest_rank(tmp_path):
+    costs = {"recording_ratio": 0.997, "recording_call_s": 1e-6}
+    points = [
+        Point(ranks=ranks, row=costs, rank_row={"events": 500 * ranks, "wall_s": 2.0}) for ranks in (1, 2)
+    ]
+    (said,) = [note for note in summary_of(tmp_path / "run", points).notes if note.startswith("Recording")]
+    assert "take -0.3% to -0.3% (by case)" in said
+    assert said.endswith("; an event takes 1 µs, all events of a rank 0.05% of its steps at most.")
+
+
+def test_launches_on_different_nodes_or_libraries_are_reported_once_for_the_run(tmp_path):
+    points = [Point(ranks=1, hosts=("a",)), Point(ranks=2, hosts=("b",), rank_row={"blas": "mkl"})]
+    warnings = summary_of(tmp_path / "run", points).warnings
+    assert [(warning.kind, warning.case) for warning in warnings] == [("blas", ""), ("hosts", "")]
+    assert "(a, b)" in warnings[1].text
+
+
+def test_one_job_over_several_nodes_is_no_flaw(tmp_path):
+    assert summary_of(tmp_path / "run", [Point(ranks=4, hosts=("a", "b"))]).warnings == ()
+
+
+def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
+    points = [
+        Point(ranks=1, launch_noise=0.02),
+        Point(ranks=2, launch_noise=0.03),
+        Point(ranks=4, launch_noise=0.03, only_repeats=range(4)),
+    ]
+    auto = {"precision": 0.01, "most": 6, "least": 3, "budget_s": None}
+    summary = summary_of(tmp_path / "run", points, repeats=6, auto=auto)
+    told = {warning.label: warning.text for warning in summary.warnings if warning.kind == "interval"}
+    assert set(told) == {points[1].case.label, points[2].case.label}
+    assert "±1% were asked for: `max_repeats` was reached" in told[points[1].case.label]
+    assert "more are to come" in told[points[2].case.label]
+    assert any("known to ±1%, at most 6 of a case" in note and "4 to 6" in note for note in summary.notes)
+    spent = summary_of(tmp_path / "other", points, repeats=6, auto=auto | {"budget_s": 90.0})
+    (text, _) = (warning.text for warning in spent.warnings if warning.kind == "interval")
+    assert "The efficiency is known to ±" in text
+    assert "±1% were asked for: the budget was spent" in text

@@ -1,0 +1,28 @@
+"""The examples that help shows: every command has some, and they are accepted."""
+
+import shlex
+
+import pytest
+from typer.main import get_command
+
+from pscale import shipped
+from pscale.cli.app import app
+from pscale.cli.examples import epilog, examples_of
+
+COMMANDS = get_command(app).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_a_command_is_one_that_it_accepts(name):
+    assert examples_of(name)
+    for typed, _ in examples_of(name):
+        program, command, *words = shlex.split(typed.partition(" > ")[0])
+        assert (program, command) == ("pscale", name)
+        assert COMMANDS[name].make_context(name, [*words]).params is not None
+        if name in ("show", "run", "verify", "init", "predict", "advise"):
+            assert words[0] in shipped.suites()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_fit_on_a_line_of_80_characters(name):
+    assert max(map(len, epilog(name).splitlines())) <= 78

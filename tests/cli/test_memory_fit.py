@@ -1,0 +1,22 @@
+"""What a case needs beside memory, before it is started."""
+
+from dataclasses import replace
+
+import pytest
+
+from pscale.cli import memory_fit
+from pscale.config import Case, Launch, Model, Plan
+from pscale.launch import machine
+
+
+@pytest.mark.parametrize("free", [0, 1 << 40, None])
+def test_a_case_whose_files_find_no_room_is_not_started(free, monkeypatch):
+    monkeypatch.setattr(memory_fit, "free_bytes", lambda _: free)
+    here = replace(machine.inspect(), nodes=1)
+    plan = Plan(dp=2, offload="optimizer", offload_folder="/scratch")
+    case = Case(suite="s", label="l", ranks=2, model=Model(), plan=plan, launch=Launch(oversubscribe=True))
+    found = memory_fit.memory_fits([case], here)[case.id].shortage
+    assert found.endswith("free in /scratch: choose another plan.offload_folder") == (free == 0)
+    assert bool(found) == (free == 0)
+    other = replace(case, plan=Plan(dp=2))
+    assert not memory_fit.memory_fits([other], here)[other.id].shortage

@@ -1,0 +1,216 @@
+"""`repeat: auto`: which launches are made, until when, and what a killed run does about it."""
+
+import io
+import random as chance
+
+import numpy as np
+import pytest
+from noop_runs import make_journal
+from rich.console import Console
+
+from pscale.cli.durations import expected_s
+from pscale.cli.memory_fit import memory_fits
+from pscale.cli.progress import Known, LaunchProgress
+from pscale.cli.rounds import Rounds
+from pscale.config import Case, Plan, Train
+from pscale.launch import machine as machine_here
+from pscale.launch.journal import fingerprint, newest_unfinished
+from pscale.launch.runner import plan_launches
+from pscale.results.store import write_part
+
+LEAST, MOST, SEED, WALL_S = 6, 14, 3, 2.0
+
+
+def case(label, ranks=1, series="", scaling="weak", **known):
+    train = Train(seed=sum(map(ord, label)), batch=8)  # cases have to differ
+    plan = Plan(dp=ranks)
+    return Case(
+        suite="s", label=label, ranks=ranks, series=series, scaling=scaling, plan=plan, train=train, **known
+    )
+
+
+SIZES = [case("one", 1), case("two", 2), case("four", 4)]
+VARIANTS = [case("quiet", scaling="throughput"), case("noisy", scaling="throughput")]
+
+
+class Machine:
+    """Runs launches that take no time, of steps whose scatter is given by case, beside a drift of 20 %."""
+
+    def __init__(self, scatter, bad=(), die_after=10**9):
+        self.scatter, self.bad, self.left = scatter, bad, die_after
+
+    def step_s(self, label, repeat):
+        drift = np.random.default_rng([9, repeat]).normal()
+        own = np.random.default_rng([SEED, repeat, *label.encode()]).normal()
+        return float(np.exp(0.2 * drift * (self.scatter[label] < 1) + self.scatter[label] % 1 * own))
+
+    def go_on(self, journal, cases, own=None):
+        """Do what is left of a run; return whether it came to its end."""
+        rounds = Rounds(journal, own)
+        for launch in plan_launches(cases, journal.document["auto"]["most"], SEED):
+            if launch.key in journal.finished() or not rounds.wanted(launch):
+                continue
+            if own is not None and launch.case.id not in own:
+                continue
+            self.left -= 1
+            if self.left < 0:
+                return False
+            label = launch.case.label
+            status = "failed" if (label, launch.repeat) in self.bad else "ok"
+            row = {"status": status, "step_s": self.step_s(label, launch.repeat), "wall_s": WALL_S}
+            write_part(journal.data, "cases", *launch.key, [row])
+            journal.ended(launch.key, status, "", WALL_S)
+        rounds.close()
+        return True
+
+
+def journal_of(folder, cases, *, precision=0.03, budget_s=None):
+    auto = {"precision": precision, "most": MOST, "least": LEAST, "budget_s": budget_s}
+    return make_journal(folder, cases, LEAST, SEED, auto=auto)
+
+
+def launches_of(journal, cases):
+    finished = journal.finished()
+    return {case.label: sorted(repeat for name, repeat in finished if name == case.id) for case in cases}
+
+
+def test_cases_are_launched_until_their_efficiency_is_known_and_the_largest_size_comes_first(tmp_path):
+    journal = journal_of(tmp_path, SIZES)
+    machine = Machine({"one": 0.002, "two": 0.005, "four": 0.03})
+    assert machine.go_on(journal, SIZES)
+    made = launches_of(journal, SIZES)
+    assert len(made["two"]) == LEAST
+    assert LEAST < len(made["four"]) <= MOST
+    assert made["four"] == made["one"], "the base is launched beside the case that needs it"
+    assert journal.is_finished()
+    before = journal.records()
+    assert machine.go_on(journal, SIZES), "a finished run has nothing left to do"
+    assert journal.records() == before
+
+
+def test_what_the_largest_size_leaves_goes_to_the_others(tmp_path):
+    journal = journal_of(tmp_path, SIZES)
+    assert Machine({"one": 0.002, "two": 0.06, "four": 0.005}).go_on(journal, SIZES)
+    made = launches_of(journal, SIZES)
+    assert len(made["four"]) == LEAST < len(made["two"])
+    assert made["two"] == made["one"]
+    journal = journal_of(tmp_path / "both", SIZES, precision=0.02)
+    assert Machine({"one": 0.002, "two": 0.03, "four": 0.02}).go_on(journal, SIZES)
+    made = launches_of(journal, SIZES)
+    gone = [repeat for repeat in made["one"] if repeat not in made["two"]]
+    assert gone, "rounds of the largest size alone"
+    assert max(made["four"]) < max(made["two"])
+    assert journal.is_finished()
+
+
+def test_cases_without_a_base_are_launched_until_their_step_times_are_known(tmp_path):
+    journal = journal_of(tmp_path, VARIANTS)
+    assert Machine({"quiet": 1.002, "noisy": 1.06}).go_on(journal, VARIANTS)
+    made = launches_of(journal, VARIANTS)
+    assert len(made["quiet"]) == LEAST < len(made["noisy"])
+
+
+def test_a_machine_that_never_calms_down_ends_at_the_most_launches(tmp_path):
+    journal = journal_of(tmp_path, SIZES)
+    assert Machine({"one": 0.5, "two": 0.5, "four": 0.5}).go_on(journal, SIZES)
+    assert [len(made) for made in launches_of(journal, SIZES).values()] == [MOST, LEAST, MOST]
+    assert journal.is_finished()
+
+
+def test_cases_that_fail_are_given_up_and_the_next_size_counts(tmp_path):
+    journal = journal_of(tmp_path, SIZES)
+    bad = [("four", repeat) for repeat in range(MOST)] + [("two", 0), ("two", 3)]
+    assert Machine(dict.fromkeys(("one", "two", "four"), 0.002), bad).go_on(journal, SIZES)
+    made = launches_of(journal, SIZES)
+    assert (len(made["four"]), len(made["two"])) == (3, LEAST + 2), "five whole rounds, known twice in a row"
+    assert journal.is_finished()
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(1.0, 1), (3 * 3 * WALL_S, 3), (10 * 2 * WALL_S, 9)])
+def test_a_budget_is_respected_and_rounds_are_whole(tmp_path, budget_s, rounds):
+    journal = journal_of(tmp_path, SIZES, budget_s=budget_s)
+    assert Machine({"one": 0.1, "two": 0.1, "four": 0.1}).go_on(journal, SIZES)
+    made = launches_of(journal, SIZES)
+    assert len(journal.finished()) * WALL_S <= max(budget_s, 3 * WALL_S)
+    assert len(made["one"]) == len(made["four"]) >= min(rounds, 3)
+    assert made["one"] == made["four"]
+    assert journal.is_finished()
+
+
+def test_what_is_left_of_a_budget_goes_to_the_largest_size(tmp_path):
+    journal = journal_of(tmp_path, SIZES, budget_s=(3 * 4 + 2) * WALL_S)
+    assert Machine({"one": 0.1, "two": 0.1, "four": 0.1}).go_on(journal, SIZES)
+    assert [len(made) for made in launches_of(journal, SIZES).values()] == [5, 4, 5]
+
+
+@pytest.mark.parametrize("budget_s", [None, 50.0])
+def test_a_run_that_is_killed_again_and_again_makes_the_launches_of_one_that_is_not(tmp_path, budget_s):
+    scatter = {"one": 0.002, "two": 0.05, "four": 0.03}
+    whole, broken = (journal_of(tmp_path / name, SIZES, budget_s=budget_s) for name in ("whole", "broken"))
+    Machine(scatter).go_on(whole, SIZES)
+    chance.seed(4)
+    kills = 0
+    while not Machine(scatter, die_after=chance.randrange(5)).go_on(broken, SIZES):
+        assert not broken.is_finished()
+        found = newest_unfinished(tmp_path / "broken", "s", fingerprint(broken.document))
+        assert found is not None
+        kills += 1
+    assert kills > 3
+    assert broken.finished() == whole.finished()
+    assert broken.enough() == whole.enough() == {case.id for case in SIZES}
+    assert len([record for record in broken.records() if record["event"] == "enough"]) == len(SIZES)
+
+
+def test_jobs_that_have_some_of_the_cases_decide_alone(tmp_path):
+    journal = journal_of(tmp_path, SIZES)
+    machine = Machine({"one": 1.002, "two": 1.06, "four": 1.005})
+    for own in SIZES:
+        assert machine.go_on(journal, SIZES, own={own.id})
+    made = launches_of(journal, SIZES)
+    assert len(made["one"]) == len(made["four"]) == LEAST < len(made["two"])
+    assert journal.is_finished()
+
+
+def test_a_round_waits_for_launches_of_another_job(tmp_path):
+    journal = journal_of(tmp_path, SIZES)
+    first, second = (
+        next(launch for launch in plan_launches(SIZES, 2, SEED) if launch.repeat == repeat)
+        for repeat in (0, 1)
+    )
+    rounds = Rounds(journal)
+    assert rounds.wanted(first)
+    assert not rounds.wanted(second)
+
+
+def test_the_time_left_shrinks_to_nothing_and_is_never_more_than_the_budget(tmp_path):
+    journal = journal_of(tmp_path, SIZES, budget_s=60.0)
+    machine = Machine({"one": 0.002, "two": 0.005, "four": 0.03})
+    known = Known(flops={}, costs={each.id: WALL_S for each in SIZES})
+
+    def told():
+        console = Console(file=io.StringIO())
+        return LaunchProgress("s", known, [], console, None, Rounds(journal)).expected
+
+    seen = [told()]
+    while not (machine := Machine(machine.scatter, die_after=6)).go_on(journal, SIZES):
+        seen.append(told())
+    assert seen[:2] == ["about 36 s", "about 24 s"], "six rounds, four rounds"
+    assert sum(Rounds(journal_of(tmp_path / "short", SIZES, budget_s=20.0)).left().values()) == 18
+    short = journal_of(tmp_path / "other", SIZES, budget_s=20.0)
+    Machine(machine.scatter, die_after=4).go_on(short, SIZES)
+    assert sum(Rounds(short).left().values()) == 2 + 3, "what the budget leaves: this round and one more"
+    assert max(int(words.split()[1]) for words in seen) <= 60
+    assert told() == "about 0 s"
+
+
+def test_launches_are_expected_to_take_as_long_as_in_the_newest_run_that_has_them(tmp_path):
+    here = machine_here.inspect()
+    fits = list(memory_fits(VARIANTS, here).values())
+    guess = expected_s(fits, here, tmp_path / "none")
+    assert guess[VARIANTS[0].id] > 1.0
+    for wall_s, summary in ((4.0, here.summary()), (9.0, here.summary() | {"cpu_model": "another"})):
+        document = {"provenance": {"machine": summary}}
+        journal = make_journal(tmp_path, VARIANTS, 1, SEED, **document)
+        journal.ended((VARIANTS[0].id, 0), "ok", "", wall_s)
+        journal.ended((VARIANTS[0].id, 1), "failed", "", 100.0)
+    assert expected_s(fits, here, tmp_path / "s") == guess | {VARIANTS[0].id: 4.0}

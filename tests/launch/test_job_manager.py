@@ -1,0 +1,417 @@
+"""A run whose jobs go to a scheduler that does what a test says: nothing is lost, nothing done twice."""
+
+import json
+import time
+from dataclasses import replace
+
+import fake_scheduler
+import pytest
+from noop_runs import make_journal
+
+from pscale.config import Case, Launch, Plan
+from pscale.errors import LaunchError
+from pscale.launch import job_manager as module
+from pscale.launch import jobs as jobs_module
+from pscale.launch.job_manager import JobManager, SchedulerSettings
+from pscale.launch.jobs import jobs_of, plan_jobs
+from pscale.launch.journal import Journal
+from pscale.launch.machine import Machine
+from pscale.launch.runner import plan_launches
+from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.scheduler.slurm import Slurm
+
+NODES = Machine(host="n", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=4)
+MAX_TIME_S = 86400.0
+
+
+def case(ranks=1, number=0, threads=1, **launch):
+    return Case(
+        suite="s",
+        label=f"{ranks} ranks {number}",
+        ranks=ranks,
+        threads=threads,
+        plan=Plan(dp=ranks, bucket_bytes=1000 + number),
+        launch=Launch(**launch),
+    )
+
+
+class Cluster:
+    """A run, its jobs, and the hands of the scheduler and of the nodes."""
+
+    def __init__(self, folder, jobs, cases, repeats=1, scheduler="slurm"):
+        self.jobs, self.rows, self.said = jobs, {}, []
+        self.scheduler = next(each for each in SCHEDULERS if each.name == scheduler)
+        self.journal = make_journal(folder / "reports", cases, repeats)
+        self.todo = plan_launches(cases, repeats, 1)
+        self.manager = self.back()
+
+    def back(self):
+        """Return what a new pscale makes of the run."""
+        self.manager = JobManager(
+            journal=self.journal,
+            todo=self.todo,
+            settings=SchedulerSettings(scheduler=self.scheduler, machine=NODES, poll_s=1e-9),
+            on_end=lambda job, outcome: self.rows.update({job.key: outcome}),
+            tell=self.said.append,
+        )
+        return self.manager
+
+    def step(self):
+        self.manager.step()
+
+    def ids(self):
+        return [job["id"] for job in self.jobs.all()]
+
+    def branch(self, number):
+        return self.journal.branch(jobs_module.branch(number))
+
+    def does(self, number, *keys, begins=()):
+        """Let job `number` end some launches well, and begin others."""
+        branch = self.branch(number)
+        for key in (*keys, *begins):
+            branch.launched(key, 0)
+            if key in keys:
+                branch.ended(key, "ok", "", 1.0)
+
+    def exits(self, number, code, state=None):
+        folder = self.journal.job_folder(jobs_module.branch(number))
+        (folder / "exit").write_text(f"{code}\n")
+        self.jobs.set(self.ids()[number - 1], state or ("completed" if code == 0 else "failed"))
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+
+    def make(*cases, repeats=1, scheduler="slurm"):
+        programs = fake_scheduler.install(tmp_path / scheduler, scheduler)
+        monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        return Cluster(tmp_path, fake_scheduler.Jobs(tmp_path / scheduler), cases, repeats, scheduler)
+
+    return make
+
+
+def test_one_job_for_each_number_of_nodes_runs_all_its_launches_in_their_random_order(cluster):
+    run = cluster(case(1), case(2, 1), case(4), case(8), repeats=2)
+    planned = plan_jobs(run.todo, NODES, 2)
+    assert [(each.nodes, each.ranks_per_node, len(each.launches)) for each in planned] == [
+        (1, 2, 4),
+        (2, 2, 2),
+        (4, 2, 2),
+    ]
+    orders = [job.index for job in planned[0].launches]
+    assert orders == sorted(orders)
+    assert planned[0].time_limit_s == 4 * 600 + 120
+
+
+def test_packing_limits_and_what_jobs_are_asked_for_keep_launches_separate():
+    cases = [case(1, 0, packing="case"), case(1, 1, packing="case"), case(1, 2, packing="case", qos="q")]
+    assert len(plan_jobs(plan_launches(cases, 3, 1), NODES, 3)) == 3
+    together = [case(1, 0, packing="all"), case(8, 1, packing="all", job_time_limit_s=None)]
+    (found,) = plan_jobs(plan_launches(together, 1, 1), NODES, 1)
+    assert (found.nodes, found.ranks_per_node, found.cores_per_rank) == (4, 2, 1)
+    (wide,) = plan_jobs(plan_launches([case(1, threads=2)], 1, 1), NODES, 1)
+    assert (wide.ranks_per_node, wide.cores_per_rank) == (1, 2)
+    long = plan_jobs(plan_launches([case(1, time_limit_s=1e6)], 3, 1), NODES, 3, MAX_TIME_S)
+    assert long[0].time_limit_s == MAX_TIME_S
+
+
+def test_with_repeat_auto_a_job_asks_for_the_time_of_those_launches_that_are_certain():
+    todo = plan_launches([case(1), case(1, 1, time_limit_s=60)], 30, 1)
+    (found,) = plan_jobs(todo, NODES, 5)
+    assert (len(found.launches), found.time_limit_s) == (60, 5 * 660 + 120)
+    (rest,) = plan_jobs(todo[-3:], NODES, 5)
+    assert rest.time_limit_s == sum(job.case.launch.time_limit_s for job in todo[-3:]) + 120
+
+
+def test_what_a_job_had_no_time_for_goes_into_the_next_and_is_charged_to_no_job(cluster):
+    run = cluster(case(1), repeats=4)
+    run.step()
+    for number, job in enumerate(run.todo, start=1):
+        run.does(number, job.key)
+        run.exits(number, 0)
+        run.step()
+    assert [len(job.keys) for job in jobs_of(run.journal)] == [4, 3, 2, 1]
+    assert [job.failed for job in jobs_of(run.journal)] == [()] * 4
+    assert run.journal.is_finished()
+
+
+def test_what_a_job_left_in_files_may_be_seen_later_than_that_it_has_ended(cluster):
+    run = cluster(case(1))
+    run.step()
+    run.jobs.set(run.ids()[0], "completed")
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == [""]
+    run.does(1, run.todo[0].key)
+    run.exits(1, 0)
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["completed"]
+    assert run.rows == {}
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf", "flux"])
+def test_a_run_comes_through_every_state_of_the_jobs_of_other_schedulers(cluster, name):
+    fates = fake_scheduler.STATES[2:]
+    run = cluster(*(case(1, number, packing="case") for number in range(len(fates))), scheduler=name)
+    run.step()
+    keys = dict(zip(fates, (job.key for job in run.todo), strict=True))
+    for state in fake_scheduler.STATES[:2]:
+        for number in run.ids():
+            run.jobs.set(number, state)
+        run.step()
+        assert {status.phase for status in run.manager.statuses.values()} == {state}
+    for number, (fate, key) in enumerate(keys.items(), start=1):
+        run.does(number, *([key] if fate == "completed" else []), begins=[key] if fate != "completed" else [])
+        run.jobs.set(run.ids()[number - 1], fate)
+    for _ in range(3):
+        run.step()
+    told = {fate: run.rows[key].status for fate, key in keys.items() if key in run.rows}
+    again = {"failed", "preempted", "node_failed", "forgotten"}
+    if name == "flux":  # which does not tell what went out of memory
+        again |= {"out_of_memory"}
+    over = {"cancelled": "cancelled", "timeout": "timeout", "out_of_memory": "failed"}
+    assert told == {fate: status for fate, status in over.items() if fate not in again}
+    assert {job.keys[0] for job in jobs_of(run.journal)[len(fates) :]} == {keys[fate] for fate in again}
+    for job in jobs_of(run.journal)[len(fates) :]:
+        run.does(job.number, *job.keys)
+        run.exits(job.number, 0)
+    run.manager.launch(wait=True)
+    assert set(keys.values()) - run.journal.finished() == {keys["cancelled"]}
+    assert len(run.ids()) == len(fates) + len(again)
+
+
+def test_jobs_that_do_all_their_launches_end_the_run_without_another_question(cluster, monkeypatch):
+    run = cluster(case(1), case(4))
+    run.step()
+    assert len(run.ids()) == 2
+    for number, job in enumerate(jobs_of(run.journal), start=1):
+        run.does(number, *job.keys)
+        (run.journal.job_folder(job.branch) / "exit").write_text("0\n")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where there is no squeue to ask
+    run.manager._asked = time.monotonic() + 1e6
+    run.manager.launch(wait=True)
+    assert run.journal.is_finished()
+    assert [job.ending for job in jobs_of(run.journal)] == ["completed", "completed"]
+    assert run.rows == {}, "the jobs have written them"
+
+
+@pytest.mark.parametrize("ending", ["preempted", "node_failed", "failed", "forgotten"])
+def test_what_a_lost_job_has_begun_is_tried_once_more_and_then_becomes_a_row_that_says_why(cluster, ending):
+    run = cluster(case(1, 0), case(1, 1))
+    done, lost = (job.key for job in run.todo)
+    run.step()
+    run.does(1, done, begins=[lost])
+    run.jobs.set(run.ids()[0], ending)
+    for _ in range(3):  # one that is unknown has to be so twice
+        run.step()
+    assert len(run.ids()) == 2
+    assert jobs_of(run.journal)[1].keys == (lost,)
+    run.does(2, begins=[lost])
+    run.jobs.set(run.ids()[1], ending)
+    for _ in range(3):
+        run.step()
+    assert run.journal.is_finished()
+    status = {"forgotten": "vanished"}.get(ending, ending)
+    assert {key: outcome.status for key, outcome in run.rows.items()} == {lost: status}
+    assert run.rows[lost].reason.startswith(f"job {run.ids()[1]} ")
+    assert len(run.ids()) == 2
+
+
+def test_a_job_at_its_time_limit_is_a_timeout_for_the_launch_under_way_and_a_new_job_for_the_rest(cluster):
+    run = cluster(case(1, 0), case(1, 1), case(1, 2))
+    first, second, third = (job.key for job in run.todo)
+    run.step()
+    run.does(1, first, begins=[second])
+    run.jobs.set(run.ids()[0], "timeout")
+    run.step()
+    assert run.rows[second].status == "timeout"
+    assert [job.keys for job in jobs_of(run.journal)][1:] == [(third,)]
+
+
+def test_a_cancelled_job_is_reported_and_left_until_somebody_asks_again(cluster):
+    run = cluster(case(1, 0), case(1, 1))
+    run.step()
+    run.does(1, run.todo[0].key)
+    run.jobs.set(run.ids()[0], "cancelled")
+    run.manager.launch(wait=True)
+    assert run.rows[run.todo[1].key].status == "cancelled"
+    assert not run.journal.is_finished()
+    assert len(run.ids()) == 1
+    run.back().step()
+    assert jobs_of(run.journal)[1].keys == (run.todo[1].key,)
+    run.jobs.set(run.ids()[1], "cancelled")  # while nobody waits
+    run.rows.clear()
+    run.back().step()
+    assert run.rows == {}
+    assert [job.ending for job in jobs_of(run.journal)] == ["cancelled", "cancelled", ""]
+
+
+def test_a_job_that_fails_before_it_does_anything_is_tried_again_and_then_quoted(cluster):
+    run = cluster(case(1, 0), case(1, 1))
+    run.step()
+    for number in (1, 2):
+        folder = run.journal.job_folder(jobs_module.branch(number))
+        (folder / "log.txt").write_text("Lmod has detected the following error: no module gcc/99\n")
+        run.exits(number, 1)
+        run.step()
+    assert run.journal.is_finished()
+    assert {outcome.status for outcome in run.rows.values()} == {"failed"}
+    assert all("no module gcc/99" in outcome.reason for outcome in run.rows.values())
+
+
+@pytest.mark.parametrize(
+    ("log", "status"),
+    [
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
+            "timeout",
+        ),
+        ("=>> PBS: job killed: walltime 152 exceeded limit 120", "timeout"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", "failed"),
+    ],
+)
+def test_what_a_scheduler_has_forgotten_its_words_in_the_log_still_say(cluster, log, status):
+    run = cluster(case(1))
+    run.step()
+    run.does(1, begins=[run.todo[0].key])
+    (run.journal.job_folder("001") / "log.txt").write_text(f"{log}\npscale: terminated by a signal\n")
+    run.exits(1, 143, "forgotten")
+    run.step()
+    assert [outcome.status for outcome in run.rows.values()] == [status]
+    assert len(run.ids()) == 1
+
+
+def test_exit_code_0_without_results_is_a_failure(cluster):
+    run = cluster(case(1))
+    run.step()
+    for number in (1, 2):
+        run.exits(number, 0)
+        run.step()
+    (outcome,) = run.rows.values()
+    assert outcome.status == "failed"
+    assert "without an error but did not do all of its launches" in outcome.reason
+
+
+def test_a_case_that_is_known_well_enough_needs_no_job_for_its_other_launches(cluster):
+    run = cluster(case(1), repeats=3)
+    run.step()
+    run.does(1, run.todo[0].key)
+    run.branch(1).note("enough", case=run.todo[0].case.id, launches=1, half_width=0.01)
+    run.exits(1, 0)
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["completed"]
+    assert run.rows == {}
+
+
+def test_a_case_that_is_not_to_be_started_is_a_row_and_no_job(cluster):
+    run = cluster(case(1), case(4))
+    run.manager.refused = {run.todo[0].case.id: "too large"}
+    run.manager.launch(wait=False)
+    assert (run.rows[run.todo[0].key].status, run.rows[run.todo[0].key].reason) == ("skipped", "too large")
+    assert [job.keys for job in jobs_of(run.journal)] == [(run.todo[1].key,)]
+
+
+def test_a_limit_on_jobs_is_waited_out(cluster):
+    run = cluster(case(1), case(4), case(8))
+    limit = run.jobs.folder / "limit"
+    limit.write_text("1")
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["", "withdrawn"]
+    assert any("waiting until some jobs have ended" in text for text in run.said)
+    run.does(1, *jobs_of(run.journal)[0].keys)
+    run.exits(1, 0)
+    limit.write_text("9")
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["completed", "withdrawn", "", ""]
+    assert len(run.ids()) == 3
+
+
+@pytest.mark.parametrize("was_submitted", [True, False])
+def test_killed_between_submitting_and_noting_the_id_the_job_is_found_by_its_name(
+    cluster, monkeypatch, was_submitted
+):
+    run = cluster(case(1))
+    note = Journal.note
+
+    def killed(journal, event, **facts):
+        if event == "submitted":
+            raise KeyboardInterrupt
+        note(journal, event, **facts)
+
+    def killed_earlier(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "note", killed)
+        if not was_submitted:
+            patch.setattr(Slurm, "submit", killed_earlier)
+        with pytest.raises(KeyboardInterrupt):
+            run.step()
+    run.back()
+    for _ in range(3):
+        run.step()
+    (job,) = [job for job in jobs_of(run.journal) if not job.ending]
+    assert len(run.ids()) == 1
+    assert job.id == run.ids()[0]
+
+
+def test_a_refusal_ends_with_the_schedulers_words_and_the_next_try_submits_again(cluster):
+    run = cluster(case(1))
+    program = run.jobs.folder / "bin" / "sbatch"
+    good = program.read_text()
+    program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: nope' >&2; exit 1\n")
+    with pytest.raises(LaunchError, match="invalid partition"):
+        run.step()
+    program.write_text(good)
+    run.back().step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["withdrawn", ""]
+
+
+def test_a_scheduler_that_does_not_answer_is_asked_again_and_no_job_is_given_up(cluster):
+    run = cluster(case(1))
+    run.step()
+    program = run.jobs.folder / "bin" / "squeue"
+    good = program.read_text()
+    program.write_text(
+        "#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n"
+    )
+    for _ in range(5):
+        run.step()
+    program.write_text(good)
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == [""]
+
+
+def test_the_scheduler_is_asked_once_for_all_jobs_and_no_oftener_than_the_site_allows(cluster, monkeypatch):
+    run = cluster(case(1), case(4), case(8))
+    asked = []
+    poll_many = Slurm.poll_many
+    monkeypatch.setattr(
+        Slurm, "poll_many", lambda self, handles: asked.append(len(handles)) or poll_many(self, handles)
+    )
+    run.manager.settings = replace(run.manager.settings, poll_s=30.0)
+    for _ in range(20):
+        run.step()
+    assert asked == []  # just submitted
+    run.manager._asked -= 30
+    for _ in range(20):
+        run.step()
+    assert asked == [3]
+
+
+def test_a_launch_that_a_later_job_was_given_is_not_the_earlier_ones_any_more(cluster):
+    run = cluster(case(1))
+    (key,) = (job.key for job in run.todo)
+    run.step()
+    run.journal.note("submitting", job=2, name="x", launches=[key])
+    assert jobs_module.owners(jobs_of(run.journal)) == {key: 2}
+    run.journal.note("withdrawn", job=2, note="")
+    assert jobs_module.owners(jobs_of(run.journal)) == {key: 1}
+
+
+def test_the_order_of_a_job_says_which_launches_of_which_run(cluster):
+    run = cluster(case(1), case(1, 1))
+    run.step()
+    order = json.loads((run.journal.job_folder("001") / "job.json").read_text())
+    assert (order["run"], order["job"]) == (str(run.journal.folder), 1)
+    assert [tuple(key) for key in order["launches"]] == [job.key for job in run.todo]

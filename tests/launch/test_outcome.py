@@ -1,0 +1,65 @@
+import json
+
+import pytest
+
+from pscale.launch import outcome
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Let a rank report that it makes no progress."""
+
+    def write(rank, ranks=4, host="a", still_s=61.0, **place):
+        place = {"step": 7, "phase": "sync", "axis": None, "verb": None, "group": [], "stack": [], **place}
+        line = {"rank": rank, "ranks": ranks, "still_s": still_s, **place}
+        with (tmp_path / f"hang-{host}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    return write
+
+
+def in_call(verb, axis, *group):
+    return {"verb": verb, "axis": axis, "group": list(group)}
+
+
+def test_a_hang_report_says_who_is_in_which_call_who_is_missing_and_where_those_are(report, tmp_path):
+    for rank, host in ((0, "a"), (1, "a"), (3, "b")):
+        report(rank, host=host, **in_call("all_reduce", "dp", 0, 1, 2, 3))
+    report(2, host="b", stack=["/lib/x.py:9 outer: f()", "/lib/late.py:12 nap: time.sleep(1000)"])
+    text = outcome.describe_hang(tmp_path)
+    assert text.startswith("no progress for 61 s: ranks 0-1, 3 in all_reduce over dp (step 7, sync)")
+    assert "rank 2 missing; rank 2 is in no call but at late.py:12 nap: time.sleep(1000)" in text
+
+
+def test_ranks_that_are_in_different_calls_are_distinguished_and_so_are_groups_of_one_axis(report, tmp_path):
+    report(0, **in_call("all_reduce", "tp", 0, 1))
+    report(1, **in_call("broadcast", "tp", 0, 1))
+    report(2, **in_call("all_reduce", "tp", 2, 3))
+    text = outcome.describe_hang(tmp_path)
+    assert "rank 0 in all_reduce over tp (step 7, sync), rank 1 missing" in text
+    assert "rank 1 in broadcast over tp (step 7, sync), rank 0 missing" in text
+    assert "rank 2 in all_reduce over tp (step 7, sync), rank 3 missing" in text
+    assert "no report from rank 3" in text
+
+
+def test_hang_reports_of_slow_ranks_are_waited_for_and_those_of_dead_ranks_are_not(
+    report, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(outcome, "_REPORTS_S", 0.0)
+    monkeypatch.setattr(outcome, "_REPORTS_SHARE", 0.0)
+    reports = outcome.HangReports(tmp_path)
+    assert not reports.are_complete()
+    assert not outcome.describe_hang(tmp_path)
+    report(0, ranks=2)
+    assert not reports.are_complete()  # the first report was seen just now
+    assert reports.are_complete()
+    monkeypatch.setattr(outcome, "_REPORTS_S", 1000.0)
+    assert not reports.are_complete()
+    report(1, ranks=2, host="b")
+    assert reports.are_complete()
+
+
+def test_a_line_that_is_being_written_is_left_for_the_next_look(report, tmp_path):
+    report(0, ranks=2)
+    (tmp_path / "hang-b.jsonl").write_text('{"rank": 1, ')
+    assert "no report from rank 1" in outcome.describe_hang(tmp_path)

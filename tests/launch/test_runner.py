@@ -1,0 +1,320 @@
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+
+import psutil
+import pytest
+from noop_runs import make_journal
+
+from pscale import atomic_files
+from pscale.config import Case, Launch, Plan, to_dict
+from pscale.errors import LaunchError, PlanError
+from pscale.launch import local, machine
+from pscale.launch.journal import fingerprint, newest_unfinished
+from pscale.launch.launcher import Launcher
+from pscale.launch.lock import UNLOCKED
+from pscale.launch.runner import plan_launches, run
+
+JOB = """#!/bin/sh
+for folder; do :; done
+echo "$(basename "$folder")" >> "$(dirname "$0")/started"
+"""
+RESULT = 'echo "{}" > "$folder/result.json"\n'
+CAMPAIGN = """
+import os, pathlib, sys
+from pscale.config import Case, from_dict
+from pscale.launch import runner, machine
+from pscale.launch.journal import Journal
+from pscale.launch.launcher import Launcher
+
+folder, program = map(pathlib.Path, sys.argv[1:])
+journal = Journal.open(folder)
+cases = [from_dict(Case, {k: v for k, v in case.items() if k != "id"}) for case in journal.document["cases"]]
+jobs = runner.plan_launches(cases, journal.document["repeats"], journal.document["seed"])
+
+def row(job, outcome):
+    with (program.parent / "rows").open("a") as file:
+        file.write(f"{job.case.id}-{job.repeat} {outcome.status}\\n")
+
+def live():
+    launcher = Launcher(path=str(program), flavour="mpich", version="0")
+    runner.run(journal, jobs, launcher, machine.inspect(), on_start=lambda job: None, on_end=row)
+"""
+ONE_LIFE = CAMPAIGN + "live()\n"
+AS_ALLOWED = """
+here=$(dirname "$0")
+while [ "$(wc -l < "$here/started")" -gt "$(cat "$here/allowed")" ]; do sleep 0.01; done
+"""
+LIVES = (  # a line from outside begins one, without the time that imports take
+    CAMPAIGN
+    + """
+for _ in sys.stdin:
+    child = os.fork()
+    if not child:
+        live()
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
+)
+
+
+def cases(count):
+    shared = Launch(oversubscribe=True)
+    return [
+        Case(suite="s", label=f"case {n}", plan=Plan(bucket_bytes=n), launch=shared)
+        for n in range(1, count + 1)
+    ]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Make a run of some cases whose job is a shell script."""
+
+    def make(count, repeats, script):
+        program = tmp_path / "launcher"
+        program.write_text(JOB + script)
+        program.chmod(0o755)
+        listed = cases(count)
+        jobs = plan_launches(listed, repeats, 7)
+        launcher = Launcher(path=str(program), flavour="mpich", version="0")
+        return make_journal(tmp_path / "my reports", listed, repeats, 7), jobs, launcher
+
+    return make
+
+
+def ignore(*_):
+    pass
+
+
+def lines(path):
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_until(true):
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.001)
+
+
+def runner(journal, program, script=ONE_LIFE):
+    command = [sys.executable, "-c", script, str(journal.folder), str(program)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_every_round_has_all_cases_in_an_order_of_its_own_that_the_seed_repeats():
+    listed = cases(8)
+    jobs = plan_launches(listed, 3, 42)
+    assert [job.index for job in jobs] == list(range(24))
+    rounds = [jobs[8 * repeat : 8 * repeat + 8] for repeat in range(3)]
+    for repeat, one in enumerate(rounds):
+        assert {job.repeat for job in one} == {repeat}
+        assert {job.case.id for job in one} == {case.id for case in listed}
+    assert len({tuple(job.case.id for job in one) for one in rounds}) == 3
+    assert jobs == plan_launches(listed, 3, 42) != plan_launches(listed, 3, 43)
+
+
+def test_the_worker_finds_its_order_and_the_row_is_written_before_the_end_is_noted(start):
+    journal, jobs, launcher = start(2, 1, RESULT)
+    seen = []
+
+    def row(job, outcome):
+        assert job.key in journal.interrupted()
+        order = json.loads((journal.case_folder(job.key) / "case.json").read_text())
+        seen.append((job, outcome.status, order))
+
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    assert journal.is_finished()
+    for job, status, order in seen:
+        assert status == "ok"
+        assert order["case"] == json.loads(json.dumps(to_dict(job.case)))
+        assert (order["format"], order["repeat"], order["data"]) == (1, job.repeat, str(journal.data))
+        assert abs(order["launched_unix_s"] - time.time()) < 60
+
+
+def test_a_case_that_fails_is_a_row_and_the_others_go_on(start):
+    journal, jobs, launcher = start(3, 1, f'case "$folder" in *{cases(3)[1].id}-0) exit 3;; esac\n{RESULT}')
+    rows = {}
+    run(
+        journal,
+        jobs,
+        launcher,
+        machine.inspect(),
+        on_start=ignore,
+        on_end=lambda job, outcome: rows.update({job.case.label: outcome.status}),
+    )
+    assert rows == {"case 1": "ok", "case 2": "failed", "case 3": "ok"}
+    assert {record["status"] for record in journal.records() if record["event"] == "ended"} == {
+        "ok",
+        "failed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "started", "status"),
+    [
+        ("exit 3", 2, "failed"),
+        (f'[ $(wc -l < "$(dirname "$0")/started") = 1 ] && exit 3\n{RESULT}', 2, "ok"),
+        ('echo > "$folder/born"; exit 3', 1, "failed"),
+        ('echo > "$folder/born"', 1, "failed"),
+    ],
+    ids=["never meets", "meets the second time", "fails later", "has no result"],
+)
+def test_only_what_fails_before_its_ranks_have_met_is_tried_again(start, tmp_path, script, started, status):
+    journal, jobs, launcher = start(1, 1, script)
+    rows = []
+    here = machine.inspect()
+    run(journal, jobs, launcher, here, on_start=ignore, on_end=lambda *row: rows.append(row), attempts=2)
+    assert len(lines(tmp_path / "started")) == started
+    assert [outcome.status for _, outcome in rows] == [status]
+
+
+def test_what_a_row_says_is_what_is_noted(start):
+    journal, jobs, launcher = start(1, 1, RESULT)
+    here = machine.inspect()
+    doubt = lambda _, outcome: replace(outcome, status="invalid", reason="no")  # noqa: E731
+    run(journal, jobs, launcher, here, on_start=ignore, on_end=doubt)
+    assert [(r["status"], r["reason"]) for r in journal.records() if r["event"] == "ended"] == [
+        ("invalid", "no")
+    ]
+
+
+def test_nothing_starts_if_one_case_cannot(start):
+    journal, jobs, launcher = start(1, 1, RESULT)
+    [big] = plan_launches([Case(suite="s", label="big", ranks=10**6)], 1, 1)
+    with pytest.raises(PlanError, match="big: ranks 1000000"):
+        run(journal, [*jobs, big], launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert journal.records() == []
+
+
+def test_what_has_ended_is_not_started_again(start, tmp_path):
+    journal, jobs, launcher = start(3, 2, RESULT)
+    journal.ended(jobs[0].key, "failed", "", 1.0)
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert len(lines(tmp_path / "started")) == 5
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert len(lines(tmp_path / "started")) == 5
+
+
+def test_a_row_that_could_not_be_written_is_measured_again(start, tmp_path):
+    journal, jobs, launcher = start(2, 1, RESULT)
+
+    def full(*_):
+        raise LaunchError("the disk is full")
+
+    with pytest.raises(LaunchError):
+        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=full)
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert [count for _, count in Counter(lines(tmp_path / "started")).items()] == [2, 1]
+    assert journal.is_finished()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_after_an_interrupt_what_is_finished_is_kept_and_no_process_is_left(start, number):
+    journal, jobs, launcher = start(3, 1, f'case "$folder" in *{cases(3)[2].id}-0) sleep 60;; esac\n{RESULT}')
+    slow = next(job for job in jobs if job.case.label == "case 3")
+    with runner(journal, launcher.path) as child:
+        wait_until(lambda: slow.key in journal.interrupted())
+        child.send_signal(number)  # a batch system, a lost terminal, Ctrl-C
+        assert child.wait(60) != 0
+    assert journal.finished() == {job.key for job in jobs[: slow.index]}
+    assert local.tagged(local.tag(journal.case_folder(slow.key))) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mount a disk of one MiB."""
+    folder = tmp_path / "my reports"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "pscale", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_that_is_full_is_reported_and_costs_no_launch_that_has_ended(small_disk, start, tmp_path):
+    journal, jobs, launcher = start(20, 1, RESULT)
+    ballast = small_disk / "ballast"
+
+    def fill():
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+
+    def row(job, _outcome):
+        if job.index == 4 and not ballast.exists():
+            fill()
+
+    with pytest.raises(LaunchError, match=r"my reports.*(No space left on device)"):
+        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    kept = journal.finished()
+    assert 4 <= len(kept) < 20
+    assert newest_unfinished(small_disk, "s", fingerprint(journal.document)).finished() == kept
+    with pytest.raises(LaunchError, match="No space left on device"):
+        run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=row)
+    ballast.unlink()
+    begun = len(lines(tmp_path / "started"))
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert journal.is_finished()
+    assert set(lines(tmp_path / "started")[begun:]) == {f"{c}-{n}" for c, n in {j.key for j in jobs} - kept}
+
+
+def test_a_file_system_without_locks_is_reported(start, monkeypatch):
+    journal, jobs, launcher = start(1, 1, RESULT)
+    monkeypatch.setattr("pscale.launch.lock.try_lock", lambda _: False)
+    said = []
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore, tell=said.append)
+    assert said == [UNLOCKED]
+    assert journal.is_finished()
+
+
+def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured(start, tmp_path):
+    journal, jobs, launcher = start(
+        1, 1, f'mkdir "$(dirname "$0")/once" && exec setsid -w sleep 60\n{RESULT}'
+    )
+    with runner(journal, launcher.path) as child:
+        wait_until((tmp_path / "once").exists)
+        child.kill()
+    orphans = local.tagged(local.tag(journal.case_folder(jobs[0].key)))
+    assert orphans
+    run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
+    assert journal.is_finished()
+    assert not any(orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE for orphan in orphans)
+
+
+def test_killed_at_any_instant_a_run_loses_nothing_and_does_nothing_twice(start, tmp_path):
+    journal, jobs, launcher = start(12, 2, AS_ALLOWED + RESULT)
+    random.seed(11)
+    kills, allowed = 0, tmp_path / "allowed"
+    with runner(journal, launcher.path, LIVES) as lives:
+        while not journal.is_finished():
+            before = journal.finished()
+            started = len(lines(tmp_path / "started"))
+            more = min(random.randrange(4), len(jobs) - len(before))
+            atomic_files.write(allowed, f"{started + more + 1}")  # a late kill does no more either
+            print(file=lives.stdin, flush=True)
+            pid = int(lives.stdout.readline())
+            wait_until(lambda: len(journal.finished()) >= len(before) + more)  # noqa: B023 - called at once
+            time.sleep(random.uniform(0, 0.015))
+            with contextlib.suppress(ProcessLookupError):  # it has done all there was
+                os.kill(pid, signal.SIGKILL)
+            again = set(lines(tmp_path / "started")[started:])
+            assert again.isdisjoint(f"{case}-{repeat}" for case, repeat in before)
+            assert journal.finished() >= before
+            kills += 1
+    assert kills >= len(jobs) / 4
+    ended = Counter((r["case"], r["repeat"]) for r in journal.records() if r["event"] == "ended")
+    assert ended == {job.key: 1 for job in jobs}
+    rows = {row.split()[0] for row in lines(tmp_path / "rows")}
+    assert rows == {f"{case}-{repeat}" for case, repeat in ended}

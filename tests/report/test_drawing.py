@@ -1,0 +1,78 @@
+import xml.etree.ElementTree as ET
+
+import pytest
+from matplotlib.figure import Figure
+from pictures import words
+
+from pscale.report import drawing
+from pscale.report.marks import mark
+from pscale.report.vector import vector
+
+LABEL = "<both/> <characters/> -- & name"  # of a suite, which may look like elements
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def placed():
+    with drawing.styled():
+        figure = drawing.canvas(6, 3, "The title")
+        axes = figure.subplots()
+        axes.plot([1, 2], [3, 4])
+        axes.set_xlabel(LABEL)
+        yield drawing.place(figure)
+
+
+def tags(svg):
+    return [part.tag.removeprefix(SVG) for part in ET.fromstring(svg).iter()]
+
+
+def test_a_file_has_the_outlines_of_letters_and_a_page_the_letters(placed, tmp_path):
+    (file,), page = placed.save(tmp_path, "figure", ["svg"]), placed.inline()
+    assert "text" not in tags(file.read_text())
+    assert "text" in tags(page)
+    outlines = [part for part in ET.parse(file).iter(f"{SVG}path") if "scale(" in part.get("transform", "")]
+    assert len(outlines) == len(words(file)), "one for each text"
+    assert "&lt;both/&gt; &lt;characters/&gt; - - &amp; name" in words(file)
+    assert LABEL in [part.text for part in ET.fromstring(page).iter(f"{SVG}text")]
+
+
+def test_a_title_in_letters_that_the_font_lacks_is_drawn_without_a_word(tmp_path):
+    with drawing.styled():
+        figure = drawing.canvas(6, 3, "日本語")
+        figure.subplots()
+        placed = drawing.place(figure)
+        placed.save(tmp_path, "figure", ["svg"])
+        assert placed.inline()
+
+
+def test_a_page_leaves_out_the_title_and_the_paper_and_what_the_title_takes(placed, tmp_path):
+    (file,), shown = placed.save(tmp_path, "figure", ["svg"]), vector(placed.inline(), "c0")
+    assert "The title" in words(file)
+    assert "fill:#ffffff" in file.read_text().replace(" ", "")
+    assert "The title" not in shown.inside
+    assert "fill:#ffffff" not in shown.inside.replace(" ", "")
+    assert 0 < shown.left < 10 < shown.top < 40
+    assert shown.width == pytest.approx(72 * 6 - 2 * shown.left)
+    assert shown.top + shown.height < 72 * placed.figure.get_figheight()
+
+
+def test_a_figure_is_drawn_once_for_its_file_and_its_page(placed, tmp_path, monkeypatch):
+    drawings, draw = [], Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda *given: (drawings.append(given), draw(*given)))
+    placed.save(tmp_path, "figure", ["svg"])
+    placed.inline()
+    assert len(drawings) == 1
+
+
+def test_what_a_mark_says_is_a_title_in_a_file_and_on_a_page_names_its_case(tmp_path):
+    said, case = 'one "rank" & <two>', "c1"
+    with drawing.styled():
+        figure = drawing.canvas(3, 2, "marked")
+        (dot,) = figure.subplots().plot([1], [1], "o")
+        mark(dot, said, case, ["a|b"])
+        placed = drawing.place(figure)
+        (path,) = placed.save(tmp_path, "marked", ["svg"])
+        inside = ET.fromstring(f"<svg>{vector(placed.inline(), 'c0').inside}</svg>")
+    assert said in [title.text for title in ET.parse(path).getroot().iter(f"{SVG}title")]
+    (group,) = [each for each in inside.iter("g") if each.get("class") == "mark"]
+    assert (group[0].text, group.get("data-case"), group.get("data-values")) == (said, case, "a/b")

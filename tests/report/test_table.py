@@ -1,0 +1,51 @@
+import pytest
+
+from pscale.analysis.stats import Estimate
+from pscale.report import text
+from pscale.report.exports import csv_text
+from pscale.report.markdown import table_lines
+from pscale.report.table import Column, Table, Written
+
+STEP = Estimate(value=0.1234567, low=0.12, high=0.13)
+TABLE = Table(
+    title="Steps",
+    columns=(
+        *(Column("", key="case"), Column("case", fold=True, key="label")),
+        Column("step", text.duration_3, key="step_s", interval=False),
+        Column("95% interval", text.duration_interval, key="bounds_s", interval=True, wide=True),
+        *(Column("launches", str, key="launches"), Column("memory", text.size_of, key="memory_bytes")),
+    ),
+    rows=(
+        ("", ("a1", "a", STEP, STEP, Written(2, "2 of 3"), None)),
+        ("base", ("a2", "a", 2.0, "base", 3, None)),
+        ("bad", ("b", "b\x1b", "failed", None, None, None)),
+    ),
+    grouped=True,
+)
+
+
+def test_people_read_values_by_their_columns_and_programs_in_full():
+    assert [cells for _, cells in TABLE.for_people().texts()] == [
+        ("a", "123 ms", "120–130", "2 of 3", "-"),
+        ("", "2 s", "base", "3", "-"),
+        ("b ", "failed", "-", "-", "-"),
+    ]
+    assert csv_text(TABLE).splitlines() == [
+        "case,label,step_s,bounds_s,bounds_s_low,bounds_s_high,launches,memory_bytes",
+        "a1,a,0.1234567,0.1234567,0.12,0.13,2,",
+        "a2,a,2.0,base,,,3,",
+        "b,b ,failed,,,,,",
+    ]
+
+
+def test_a_table_leaves_out_what_no_row_has_and_what_there_is_no_room_for():
+    assert [column.name for column in TABLE.filled().for_people().columns] == [
+        *("case", "step", "95% interval", "launches")
+    ]
+    assert "95% interval" not in [column.name for column in TABLE.narrow().columns]
+    assert "| :-- | --: | --: | --: |" in list(table_lines(TABLE.filled()))
+
+
+def test_a_row_without_a_value_for_each_column_is_a_mistake():
+    with pytest.raises(ValueError, match="zip"):
+        list(Table(title="", columns=(Column("a"), Column("b")), rows=(("", ("x",)),)).texts())

@@ -1,0 +1,99 @@
+"""Models in every kind of report, and on the command line."""
+
+import csv
+import io
+import json
+import math
+import sys
+
+import pytest
+from synthetic import Point, summary_of
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.cli import main
+from pscale.report import drawing
+from pscale.report.exports import csv_tables
+from pscale.report.markdown import render_markdown
+from pscale.report.topics.cases import figure as scaling
+from pscale.report.topics.models import tables as models
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "run"
+    points = [
+        Point(
+            ranks=ranks, compute_s=6.4 / ranks + 0.05, transfer_s=0.004 * math.log2(ranks), scaling="strong"
+        )
+        for ranks in (1, 2, 4, 8, 16)
+    ]
+    return folder, summary_of(folder, points, steps=5)
+
+
+@pytest.fixture
+def report(folder, monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pscale", "report", str(folder[0]), "--no-figures", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr()
+
+    return call
+
+
+def test_a_size_is_asked_for_on_the_command_line_and_marked_where_it_is_far(report):
+    code, shown = report("--predict", "32", "--predict", "1024")
+    page = " ".join(shown.out.split())
+    assert code == 0
+    assert "Model (p: ranks; at 32 and 1,024*)" in page
+    assert "First bottleneck: sync" in page
+    assert "* more than 4 times the largest size measured (16)" in page
+    assert "Amdahl: serial fraction" in page
+    assert "contention" in page
+
+
+def test_a_size_that_is_none_is_a_usage_error(report):
+    code, shown = report("--predict", "0")
+    assert code == 2
+    assert "--predict" in shown.err
+
+
+def test_json_has_laws_and_predictions(report):
+    _, shown = report("--predict", "64", "--format", "json")
+    (model,) = json.loads(shown.out)["models"]
+    (found,) = model["step"]["predictions"]
+    assert (found["size"], found["beyond"]) == (64, False)
+    assert found["time_s"]["low"] <= found["time_s"]["value"] <= found["time_s"]["high"]
+
+
+def test_csv_and_markdown_have_the_formula(folder):
+    _, summary = folder
+    rows = {row["part"]: row for row in csv.DictReader(io.StringIO(csv_tables(summary)["models"]))}
+    assert rows["sync"]["formula"] == "4 ms·log₂ p"
+    assert "| sync | 4 ms·log₂ p |" in render_markdown(summary)
+    predictions = list(csv.DictReader(io.StringIO(csv_tables(summary)["predictions"])))
+    assert {row["size"] for row in predictions} == {"32", "64"}
+    laws = list(csv.DictReader(io.StringIO(csv_tables(summary)["laws"])))
+    assert [row["law"] for row in laws] == ["amdahl", "usl"]
+
+
+def test_what_was_asked_for_in_vain_is_reported_with_the_reason(tmp_path):
+    points = [Point(ranks=ranks) for ranks in (1, 2)]
+    summary_of(tmp_path / "run", points, steps=3)
+
+    run = load(tmp_path / "run")
+    assert list(models(summarise(run))) == []
+    (table,) = models(summarise(run, predict=[1024]))
+    ((_, values),) = table.rows
+    assert values == ("dp", "1,024", "2 sizes measured, and a law needs 5 or more")
+
+
+def test_the_figure_has_the_law_dashed_with_a_band_to_four_times_the_largest_size(folder):
+    _, summary = folder
+    with drawing.styled():
+        efficiency = scaling(summary).axes[0]
+    ends = [max(line.get_xdata()) for line in efficiency.lines]
+    assert max(ends) == 64
+    assert len(efficiency.collections) == 1
+    assert efficiency.get_xlim()[1] > 64

@@ -1,0 +1,236 @@
+"""pscale from Python: it loads fast, says what reports say, and runs suites."""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from noop_runs import make_suite
+from synthetic import Point, write_run
+
+import pscale
+from pscale.errors import PlanError, ResultsError, SuiteError
+from pscale.report import text
+from pscale.report.exports import csv_tables
+from pscale.report.topics import cases, phases
+
+ROOT = Path(__file__).parents[1]
+WEAK = ROOT / "reports" / "gallery" / "weak"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def weak():
+    return pscale.load(WEAK)
+
+
+def run_in(folder, name="a", **settings):
+    points = [Point(ranks=ranks, noise=0.01, **settings) for ranks in (1, 2)]
+    return write_run(folder / name, points, repeats=2, steps=5)
+
+
+def test_importing_pscale_imports_nothing_else_and_no_mpi_when_loading(tmp_path):
+    code = (
+        "import sys; before = {*sys.modules}; import pscale\n"
+        "new = {name for name in {*sys.modules} - before if not name.startswith('_')}\n"
+        "assert new == {'pscale'}, new\n"
+        f"pscale.load({str(run_in(tmp_path))!r}).cases\n"
+        "assert 'mpi4py' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_names_are_completed_and_a_misspelt_one_is_an_error():
+    assert {"load", "run", "Results"} <= {*dir(pscale)}
+    with pytest.raises(AttributeError, match=r"no 'laod'; it has .*load"):
+        _ = pscale.laod  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_runs_loads_the_newest_and_a_run_itself(tmp_path):
+    suite = tmp_path / "reports" / "synthetic"
+    for place, name in enumerate("cba"):
+        os.utime(run_in(suite, name) / "run.json", (place, place))
+    assert pscale.load(suite / "b").path == suite / "b"
+    assert pscale.load(suite).path == suite / "a"
+    assert pscale.load(reports=tmp_path / "reports").path == suite / "a"
+
+
+def test_several_runs_are_one_with_a_column_that_tells_them_apart(tmp_path):
+    both = pscale.load(run_in(tmp_path, "a"), run_in(tmp_path, "b"))
+    assert both.cases["run"].tolist() == ["a", "a", "b", "b"]
+    assert len(both.steps) == 2 * len(pscale.load(tmp_path / "a").steps)
+    assert both.steps["label"].nunique() == 4
+
+
+def test_a_path_that_is_no_run_is_an_error_that_helps(tmp_path):
+    run_in(tmp_path / "reports" / "weak")
+    with pytest.raises(ResultsError, match="no such folder; did you mean 'weak'"):
+        pscale.load(tmp_path / "reports" / "waek")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(pscale.PscaleError, match=r"no runs here; make one with pscale\.run"):
+        pscale.load(tmp_path / "empty")
+
+
+def test_every_table_is_that_of_the_csv_files(weak):
+    for name in weak.tables:
+        read = pd.read_csv(io.StringIO(csv_tables(weak.summary)[name]), dtype={"case": str})
+        same = weak.table(name)
+        assert [*same] == [*read]
+        numbers = read.select_dtypes("number").dropna(axis="columns", how="all")
+        assert len(same) == len(read) > 0
+        np.testing.assert_allclose(same[[*numbers]].to_numpy(float), numbers.to_numpy(float), rtol=1e-12)
+
+
+def test_a_table_that_does_not_exist_is_an_error_with_the_nearest_name(weak):
+    with pytest.raises(ResultsError, match="no table 'phase'; did you mean 'phases'"):
+        weak.table("phase")
+
+
+def cells(table, *names):
+    shown = table.for_people()
+    places = [[column.name for column in shown.columns].index(name) for name in names]
+    return [tuple(row[place] for place in places) for _, row in shown.texts()]
+
+
+def test_efficiency_and_breakdown_are_the_tables_of_the_report_to_the_digit(weak):
+    scaling = weak.efficiency()
+    (table,) = cases.tables(weak.summary)
+    assert cells(table, "step", "efficiency") == [
+        (text.duration(row.step_s), text.percent_1(row.efficiency)) for row in scaling.itertuples()
+    ]
+    largest = {verdict.case for verdict in weak.summary.verdicts}
+    factors = scaling[scaling["case"].isin(largest)].iloc[0]
+    tree = next(tree for tree in weak.summary.trees if tree.case == factors["case"])
+    assert factors["load_balance"] == tree.load_balance.value
+    (table,) = (each for each in phases.TOPIC.tables(weak.summary) if "by phase" in each.title)
+    assert cells(table, "of step", "compute", "wait") == [
+        (text.percent_1(row.share), text.duration_3(row.compute_s), text.duration_3(row.wait_s))
+        for row in weak.breakdown().itertuples()
+    ]
+
+
+def test_steps_and_calls_hold_the_launches_that_ended_well_and_add_up_to_the_breakdown(tmp_path):
+    points = [Point(ranks=1), Point(ranks=2, transfer_s=0.01, bad_repeats=(1,))]
+    run = pscale.load(write_run(tmp_path / "run", points, repeats=3, steps=4))
+    steps = run.steps
+    assert steps.groupby("label", observed=True)["repeat"].unique().map(list).to_list() == [[0, 1, 2], [0, 2]]
+    kinds = [f"{kind}_s" for kind in ("compute", "wait", "transfer", "wait_or_transfer", "copy", "offload")]
+    np.testing.assert_allclose(steps[kinds].fillna(0).sum(axis=1), steps["wall_s"])
+    means = steps.groupby(["case", "phase"], observed=True)["transfer_s"].mean()
+    for row in run.breakdown().itertuples():
+        assert row.transfer_s == pytest.approx(means[row.case, row.phase])
+    assert run.calls["count"].sum() == 2 * 2 * 4  # launches x ranks x steps
+    assert len(run.ranks) == 3 * 1 + 2 * 2
+
+
+def test_without_a_good_launch_cases_tell_why_and_steps_are_an_error(tmp_path):
+    run = pscale.load(run_in(tmp_path, status="failed", reason="no MPI"))
+    assert run.cases["reason"].tolist() == ["no MPI", "no MPI"]
+    assert run.cases["step_s"].isna().all()
+    assert not run.complete
+    with pytest.raises(ResultsError, match="no launch ended well"):
+        _ = run.steps
+
+
+def test_every_figure_is_drawn_or_says_that_there_is_nothing_to_show(weak):
+    drawn, refused = [], {}
+    for name in dir(weak.plot):
+        try:
+            figure = getattr(weak.plot, name)()
+        except ResultsError as error:
+            refused[name] = str(error)
+        else:
+            drawn.append(name)
+            assert figure.axes
+    assert all(f"has nothing to show in the figure '{name}'" in refused[name] for name in refused)
+    assert {"scaling", "breakdown", "wait", "loss"} <= {*drawn}
+
+
+def test_a_figure_has_a_style_and_shows_itself_in_notebooks(weak):
+    figure = weak.plot.scaling(style="publication")
+    assert figure.get_size_inches()[0] == 3.5
+    assert figure._repr_svg_().startswith("<?xml")
+    with pytest.raises(ResultsError, match="did you mean 'publication'"):
+        weak.plot.scaling(style="publicaton")
+    with pytest.raises(AttributeError, match="did you mean 'scaling'"):
+        _ = weak.plot.scalling
+
+
+def test_a_notebook_shows_headline_and_cases_and_no_text_of_a_suite_as_markup(tmp_path):
+    folder = write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)], title="<script>", repeats=2)
+    run = pscale.load(folder)
+    shown = run._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert run.headline.splitlines()[0] in shown.replace("&#x27;", "'")
+    assert "2 cases, 4 launches" in repr(run)
+
+
+def test_a_suite_runs_from_a_file_with_settings_and_is_loaded(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    make_suite(tmp_path)
+    run = pscale.run("noop.yaml", set={"sweep": {"train.seed": [4, 5]}, "model.width": 64}, quiet=True)
+    assert run.cases["seed"].tolist() == [4, 5]
+    assert run.complete
+    assert run.path.parent == tmp_path / "reports" / "noop"
+    assert capfd.readouterr() == ("", "")
+    assert pscale.run("noop.yaml", quiet=True, only="seed == 2").cases["seed"].tolist() == [2]
+
+
+def test_a_suite_may_be_a_dictionary_whose_errors_name_fields_and_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_suite(tmp_path)
+    suite = {"name": "mine", "extends": "noop.yaml", "sweep": {"train.seed": [7]}}
+    assert pscale.run(suite, quiet=True).cases["seed"].tolist() == [7]
+    with pytest.raises(SuiteError) as error:
+        pscale.run({**suite, "modle": {}})
+    assert str(error.value) == "modle: a suite has no such field; did you mean 'model'?"
+    with pytest.raises(PlanError, match=r"^2 ranks: the plan needs 3 ranks"):
+        pscale.run({**suite, "ranks": 2, "plan": {"dp": 3}})
+
+
+def test_numbers_of_numpy_and_paths_are_values_of_a_suite_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_suite(tmp_path)
+    suite = {"name": "mine", "extends": Path("noop.yaml"), "sweep": {"train.seed": [*np.arange(2)]}}
+    run = pscale.run(suite, set={"train.batch": np.int64(6)}, quiet=True)
+    assert run.cases[["seed", "batch"]].to_numpy().tolist() == [[0, 6], [1, 6]]
+
+
+def test_a_run_is_never_continued_once_it_was_returned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_suite(tmp_path)
+    first, second = (pscale.run("noop.yaml", quiet=True).path for _ in range(2))
+    assert first != second
+
+
+def on_the_page(folder, monkeypatch, blocks):
+    for name in ("suites", "reports"):
+        (folder / name).mkdir()
+    (folder / "suites" / "quick.yaml").write_text((ROOT / "suites" / "quick.yaml").read_text())
+    shutil.copytree(WEAK, folder / "reports" / "gallery" / "weak")
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    return names
+
+
+def test_the_code_of_the_page_runs_in_order(tmp_path, monkeypatch):
+    on_the_page(tmp_path, monkeypatch, [block for block in BLOCKS if "pscale.run(" not in block])
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    assert (tmp_path / "breakdown.pdf").exists()
+
+
+@pytest.mark.slow
+def test_the_code_of_the_page_measures_too(tmp_path, monkeypatch):
+    names = on_the_page(tmp_path, monkeypatch, BLOCKS)
+    assert names["run"].cases["width"].tolist() == [32, 64]
+    assert names["run"].complete
+    assert names["run"].report().exists()

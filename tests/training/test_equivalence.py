@@ -1,0 +1,38 @@
+"""The parallel run is the serial run: the same global batch gives the same result under every plan."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from plans import BLOCK, LINEAR, TEXT, assert_is_serial, error_of, on_plan, serial
+
+from pscale.config import Plan
+from pscale.mesh.self_axis import SelfAxis
+from pscale.parallel.reduction import AllReduce
+
+
+@pytest.mark.parametrize("case", [TEXT, BLOCK, LINEAR], ids=lambda case: case.model.kind)
+@pytest.mark.parametrize("dp", [2, 4, 8])
+@pytest.mark.parametrize("reduction", ["bucketed", "all-reduce", "gather-broadcast"])
+def test_losses_and_weights_do_not_depend_on_the_number_of_ranks(case, dp, reduction, folder):
+    assert_is_serial(case, Plan(dp=dp, reduction=reduction, bucket_bytes=20_000), folder)
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_accumulating_micro_batches_gives_what_the_whole_batch_gives(micro_batches, folder):
+    assert_is_serial(on_plan(TEXT, Plan(dp=2), micro_batches), Plan(dp=2), folder)
+
+
+def test_training_makes_the_loss_fall(folder):
+    assert all(later < earlier for earlier, later in pairwise(serial(LINEAR, folder).losses))
+
+
+def test_a_missing_reduction_is_caught(folder):
+    def forget_to_reduce(trainer):
+        for held in trainer.replicas._held:
+            held.reduction = AllReduce(np.zeros(1), SelfAxis(""))
+        return trainer
+
+    error, spread = error_of(TEXT, Plan(dp=2), folder, forget_to_reduce)
+    assert error > 1e-6
+    assert spread > 1e-6

@@ -1,0 +1,111 @@
+"""Ranks that share sequences train as one rank that has them whole."""
+
+from dataclasses import replace
+
+import pytest
+from plans import (
+    BLOCK,
+    TEXT,
+    assert_is_serial,
+    difference,
+    error_of,
+    largest_difference,
+    name,
+    predicted_calls,
+    serial,
+    train,
+)
+
+from pscale.config import Plan
+from pscale.parallel.context.layout import Layout
+from pscale.parallel.context.ring import RingAttention
+from pscale.training import units
+
+pytestmark = pytest.mark.slow
+
+CONTEXTS, PLACEMENTS = ("ring", "ulysses", "all-gather"), ("zigzag", "contiguous")
+SEQUENCE = 24
+
+
+def with_sequence(case, sequence, **train_fields):
+    return replace(
+        case,
+        model=replace(case.model, sequence=sequence),
+        train=replace(case.train, batch=4, **train_fields),
+    )
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(
+    "degrees", [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2, "sp": True}], ids=str
+)
+def test_losses_and_weights_do_not_depend_on_who_has_which_tokens(context, placement, degrees, folder):
+    case = with_sequence(TEXT, SEQUENCE, micro_batches=2)
+    plan = Plan(context=context, placement=placement, bucket_bytes=20_000, **degrees)
+    assert_is_serial(case, plan, folder)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_the_same_holds_for_a_block_alone_that_is_not_fed_with_tokens(context, placement, folder):
+    plan = Plan(cp=2, dp=2, context=context, placement=placement, reduction="gather-broadcast")
+    assert_is_serial(with_sequence(BLOCK, SEQUENCE), plan, folder)
+
+
+@pytest.mark.parametrize("plan", [Plan(cp=8), Plan(cp=3), Plan(cp=3, context="all-gather")], ids=str)
+def test_the_same_holds_for_eight_ranks_and_for_three(plan, folder):
+    assert_is_serial(with_sequence(TEXT, 48), plan, folder)
+
+
+PLANS = [
+    Plan(),
+    Plan(tp=2, sp=True),
+    Plan(cp=3),
+    Plan(cp=2, placement="contiguous"),
+    Plan(cp=2, context="ulysses", dp=2),
+    Plan(cp=2, context="all-gather", tp=2),
+]
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("plan", PLANS, ids=name)
+def test_attention_that_computes_scores_again_trains_as_the_one_that_keeps_them(plan, folder):
+    plain = with_sequence(TEXT, SEQUENCE)
+    case = replace(plain, model=replace(plain.model, attention="block"))
+    run, expected = train(case, plan, folder), serial(plain, folder)
+    assert difference(run.losses, expected.losses) < 1e-12
+    assert largest_difference(run.tensors, expected.tensors) < 1e-12
+    assert run.counted == predicted_calls(case, plan)
+
+
+def forget_to_add(_, in_flight, mine, __):
+    return mine if in_flight is None else in_flight.wait()
+
+
+def keep_to_oneself(self, rank):
+    return [self.piece(rank, rank), *[None] * (self.parts - 1)]
+
+
+TWO = Plan(cp=2)
+MISTAKES = {
+    "gradients of keys lost": (TWO, RingAttention, "_sum", forget_to_add),
+    "keys of others unused": (TWO, Layout, "pieces", keep_to_oneself),
+    "tokens taken for those of other positions": (
+        TWO,
+        units,
+        "layout_of",
+        lambda *_: Layout(sequence=SEQUENCE, parts=2, placement="contiguous"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("plan", "mistake"), [(plan, where) for plan, *where in MISTAKES.values()], ids=MISTAKES
+)
+def test_a_mistake_is_caught(plan, mistake, folder, monkeypatch):
+    case = with_sequence(TEXT, SEQUENCE)
+    serial(case, folder)
+    monkeypatch.setattr(*mistake)
+    error, _ = error_of(case, plan, folder)
+    assert error > 1e-6
