@@ -105,7 +105,10 @@ class Plan:
     twice `cp` must."""
     context: Annotated[Context, InSuite(axes=("cp",))] = "ring"
     """Attention: `ring`: keys and values travel around a ring; `ulysses`: all-to-all over heads (`tp` × `cp`
-    must divide `heads`); `all-gather` of keys and values."""
+    must divide `heads`); `all-gather` of keys and values; `unified`: `ulysses` within groups, `ring` between
+    them."""
+    ulysses: Annotated[NonNegativeInt, InSuite(axes=("cp",))] = 0
+    """`unified`: ranks of `cp` in a group; must divide `cp`, and `tp` × `ulysses` must divide `heads`."""
     placement: Annotated[Placement, InSuite(axes=("cp",))] = "zigzag"
     """Tokens of a rank: `zigzag`, a chunk from the front and one from the back, which balances causal
     attention; or `contiguous`."""
@@ -144,9 +147,11 @@ class Plan:
     def sizes(self) -> dict[str, int]:
         """Size of every axis of the mesh, the slowest varying first: tensor ranks are neighbours.
 
-        With hybrid sharding "dp" is two axes: which set of shards, and which shard of it.
+        With hybrid sharding "dp" is two axes: which set of shards, and which shard of it. With unified
+        sequence parallelism "cp" is: which group of the ring, and which rank of the group.
         """
-        return mesh_sizes({**self.degrees, **self.matrix.sizes}, {"dp": self.shard})
+        inner = {"dp": self.shard, "cp": self.ulysses if self.context == "unified" else 0}
+        return mesh_sizes({**self.degrees, **self.matrix.sizes}, inner)
 
     @property
     def degrees(self) -> dict[str, int]:

@@ -37,6 +37,9 @@ GROUPS = (
     BATCH_AXES,  # who shares a batch
     PARAMETER_AXES,  # who holds different parameters
     (SETS,),  # who has the same shard of another set
+    *(
+        (half,) for axis in SEQUENCE_AXES for half in HALVES.get(axis, ())
+    ),  # who has other keys, or other heads
     ALL_AXES,  # who has different shards
     # Of a grid: single axes for products, all sets of them for parameters that they cut.
     *(axes for count in range(1, len(GRID_AXES) + 1) for axes in combinations(GRID_AXES, count)),

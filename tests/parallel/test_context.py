@@ -60,7 +60,8 @@ def attend(kind, layout, qkv, dy=None, *, keeps_scores=True):
             assert buffers.held_bytes == mine.nbytes + mine_dy.nbytes, "only what the test shares is held"
         return places, found
 
-    ranks = run_ranks({"cp": layout.parts}, one)
+    sizes = {"ring": layout.parts, "ulysses": layout.slices} if kind == "unified" else {"cp": layout.parts}
+    ranks = run_ranks(sizes, one)
     wholes = [np.empty((len(qkv), layout.sequence, part.shape[2])) for part in ranks[0][1]]
     for places, found in ranks:
         for whole, part in zip(wholes, found, strict=True):
@@ -84,6 +85,18 @@ def test_attention_and_its_gradient_are_those_of_one_rank(kind, placement, parts
     if values == "too large for exp":
         qkv = np.round(40 * qkv)  # whole numbers: their products are exact
     for found, expected in zip(attend(kind, layout, qkv, dy), attend_alone(qkv, dy), strict=True):
+        assert difference(found, expected) < 1e-12
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("keeps_scores", [True, False])
+@pytest.mark.parametrize(("parts", "slices"), [(2, 2), (2, 3), (3, 2), (2, 4)])
+def test_groups_on_a_ring_attend_as_one_rank(parts, slices, keeps_scores, placement):
+    layout = Layout(sequence=72, parts=parts, placement=placement, slices=slices)
+    qkv, dy = normal(2, 72, 3 * WIDTH), normal(2, 72, WIDTH, seed=5)
+    ours = attend("unified", layout, qkv, dy, keeps_scores=keeps_scores)
+    for found, expected in zip(ours, attend_alone(qkv, dy), strict=True):
         assert difference(found, expected) < 1e-12
 
 
@@ -121,9 +134,17 @@ def planned(kind, placement, *, model=None, micro_batches=1, **degrees):
 DEGREES = [{"cp": 2}, {"cp": 4}, {"cp": 2, "dp": 2}, {"cp": 2, "tp": 2}, {"cp": 2, "tp": 2, "sp": True}]
 
 
+UNIFIED = [
+    ("unified", placement, {"cp": 4, "ulysses": 2, **more})
+    for placement in PLACEMENTS
+    for more in ({}, {"dp": 2}, {"tp": 2}, {"tp": 2, "sp": True}, {"checkpoint": "selective"})
+]
 in_every_plan = pytest.mark.parametrize(
     ("kind", "placement", "degrees"),
-    [(kind, placement, each) for kind in CONTEXTS for placement in PLACEMENTS for each in DEGREES],
+    [
+        *((kind, placement, each) for kind in CONTEXTS for placement in PLACEMENTS for each in DEGREES),
+        *UNIFIED,
+    ],
     ids=str,
 )
 
@@ -144,6 +165,16 @@ def test_bytes_are_those_of_the_papers(parts):
     assert sent("ring") == pytest.approx((6 * parts - 4) / parts)
     assert sent("ulysses") == pytest.approx(8 / parts)
     assert sent("all-gather") == pytest.approx(4 / parts + 2)
+
+
+@pytest.mark.parametrize(("ring", "group"), [(2, 2), (4, 2), (2, 4)])
+def test_bytes_of_groups_on_a_ring_are_those_of_both_exchanges(ring, group):
+    case = planned("unified", "zigzag", cp=ring * group, ulysses=group, model={"heads": 8})
+    sent = dict.fromkeys(("ring", "ulysses"), 0)
+    for call in context.calls(case, 0):
+        sent[call.axis] += call.step_bytes / (case.model.layers * 8 * 144 * 32 * 8)
+    assert sent["ring"] == pytest.approx((6 * ring - 4) / (ring * group))
+    assert sent["ulysses"] == pytest.approx(8 / (ring * group))
 
 
 @pytest.mark.parametrize("attention", ["plain", "block"])
@@ -187,6 +218,13 @@ def test_the_ranks_together_multiply_what_is_counted(kind, placement, attention,
     assert multiplied(case, case.plan, folder) == executed_flops(case)
 
 
+@pytest.mark.parametrize("checkpoint", ["none", "selective"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_groups_on_a_ring_multiply_what_is_counted(placement, checkpoint, folder):
+    case = planned("unified", placement, cp=4, ulysses=2, model={"attention": "plain"}, checkpoint=checkpoint)
+    assert multiplied(case, case.plan, folder) == executed_flops(case)
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [
@@ -197,6 +235,19 @@ def test_the_ranks_together_multiply_what_is_counted(kind, placement, attention,
             planned("ulysses", "zigzag", cp=3),
             ["heads 4", "cp 3", "heads 6 with width 36", "ring or all-gather"],
         ),
+        (
+            planned("unified", "zigzag", cp=6, ulysses=3, tp=2),
+            ["heads 4", "tp 2 × ulysses 3 = 6", "heads 6 with width 36", "ring or all-gather"],
+        ),
+        (
+            planned("unified", "contiguous", cp=10, ulysses=2),
+            ["sequence 144", "cp 10", "140 or 150"],
+        ),
+        (planned("unified", "zigzag", cp=12), ["cp 12", "ulysses 0", "ulysses 2, 3, 4 or 6 would"]),
+        (planned("unified", "zigzag", cp=4, ulysses=4), ["cp 4", "ulysses 4", "ulysses 2 would"]),
+        (planned("unified", "zigzag", cp=12, ulysses=5), ["cp 12", "ulysses 5", "2, 3, 4 or 6"]),
+        (planned("unified", "zigzag", cp=3, ulysses=2), ["cp 3", "context ring or ulysses"]),
+        (planned("ring", "zigzag", cp=4, ulysses=2), ["ulysses 2", "context ring", "context unified"]),
         (
             replace(planned("ring", "zigzag", cp=2), model=replace(TEXT.model, kind="linear")),
             ["cp 2", "linear"],

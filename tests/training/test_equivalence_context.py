@@ -58,8 +58,33 @@ def test_the_same_holds_for_eight_ranks_and_for_three(plan, folder):
     assert_is_serial(with_sequence(TEXT, 48), plan, folder)
 
 
+UNIFIED = {"context": "unified", "ulysses": 2}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"cp": 4},
+        {"cp": 6, "zero": 3},
+        {"cp": 8, "ulysses": 4},
+        {"cp": 4, "dp": 2, "zero": 2},
+        {"cp": 4, "dp": 4, "zero": 3, "shard": 2},
+        {"cp": 4, "tp": 2, "sp": True},
+        {"cp": 4, "pp": 2, "tp": 2},
+        {"cp": 4, "checkpoint": "selective"},
+        {"cp": 4, "checkpoint": "full"},
+    ],
+    ids=str,
+)
+def test_the_same_holds_for_groups_on_a_ring(degrees, placement, folder):
+    case = with_sequence(TEXT, 48, micro_batches=2 if "dp" not in degrees else 1)
+    assert_is_serial(case, Plan(placement=placement, **{**UNIFIED, **degrees}), folder)
+
+
 PLANS = [
     Plan(),
+    Plan(cp=4, **UNIFIED),
     Plan(tp=2, sp=True),
     Plan(cp=3),
     Plan(cp=2, placement="contiguous"),
@@ -87,7 +112,11 @@ def keep_to_oneself(self, rank):
     return [self.piece(rank, rank), *[None] * (self.parts - 1)]
 
 
-TWO = Plan(cp=2)
+def swap_within_the_group(self, rank, right=Layout.runs):
+    return right(self, rank ^ (self.slices > 1))
+
+
+TWO, GROUPS = Plan(cp=2), Plan(cp=4, **UNIFIED)
 MISTAKES = {
     "gradients of keys lost": (TWO, RingAttention, "_sum", forget_to_add),
     "keys of others unused": (TWO, Layout, "pieces", keep_to_oneself),
@@ -97,6 +126,8 @@ MISTAKES = {
         "layout_of",
         lambda *_: Layout(sequence=SEQUENCE, parts=2, placement="contiguous"),
     ),
+    "gradients of keys lost between groups": (GROUPS, RingAttention, "_sum", forget_to_add),
+    "slices of a group in another order": (GROUPS, Layout, "runs", swap_within_the_group),
 }
 
 

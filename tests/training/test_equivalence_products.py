@@ -56,6 +56,7 @@ ALONE = [
     (GPT, 1, Plan(cp=2, placement="contiguous")),
     (GPT, 1, Plan(cp=4, context="ulysses")),
     (GPT, 1, Plan(cp=3, context="all-gather")),
+    (GPT, 1, Plan(cp=4, context="unified", ulysses=2)),
     (GPT, 3, Plan(pp=2, **GPIPE)),
     (GPT, 3, Plan(pp=2)),
     (GPT, 3, Plan(pp=3, **ZERO_BUBBLE)),
@@ -97,6 +98,8 @@ PRODUCTS = [
     (GPT, 1, Plan(dp=4, tp=2, shard=2, zero=2)),
     (MOE, 1, Plan(dp=2, tp=2, ep=2, zero=1)),
     (MOE, 1, Plan(cp=4, ep=2, context="ulysses")),
+    (MOE, 1, Plan(cp=4, ep=2, context="unified", ulysses=2, zero=3)),
+    (MOE, 2, Plan(cp=6, context="unified", ulysses=2, placement="contiguous")),
     (SWITCH, 3, Plan(pp=2, tp=2, ep=2, zero=1, **SP, **ZERO_BUBBLE)),
     # twelve and sixteen: four axes, and all five
     (GPT, 2, Plan(dp=3, tp=2, pp=2, zero=3, **SP)),

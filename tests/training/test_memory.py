@@ -36,6 +36,8 @@ PLANS = [
     Plan(cp=3),
     Plan(cp=4, placement="contiguous"),
     Plan(cp=2, context="ulysses"),
+    Plan(cp=4, context="unified", ulysses=2),
+    Plan(cp=4, tp=2, sp=True, context="unified", ulysses=2, placement="contiguous"),
     Plan(cp=3, context="all-gather"),
     Plan(tp=2, cp=2),
     Plan(tp=2, cp=2, sp=True, zero=2),

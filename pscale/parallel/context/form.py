@@ -33,11 +33,12 @@ class AttentionShare:
     layout: Layout
     buffers: Buffers
     recomputed: bool = False
+    over: str = "cp"
 
     @property
     def axis(self) -> Axis:
         """The ranks that have the other keys, or the other heads."""
-        return self.mesh.axis("cp")
+        return self.mesh.axis(self.over)
 
     def of_whole_sequences(self, heads: int) -> Layer:
         """Return the attention of one rank that has all tokens."""
@@ -61,6 +62,7 @@ class Form:
     backward: Calls
     recomputed: Calls
     heads_over: str | None = None  # the degree, in a plan, of the ranks over which heads are dealt out
+    check: Callable[[Plan], None] = lambda _: None  # raises PlanError for degrees that do not fit
 
     def head_parts(self, plan: Plan) -> int:
         """Return over how many ranks heads are dealt out."""
@@ -84,7 +86,9 @@ def attention(share: AttentionShare, context: Context) -> Layer:
 
 def layout_of(model: Model, plan: Plan) -> Layout:
     """Return how the plan cuts the sequences of the model."""
-    return Layout(sequence=model.sequence, parts=plan.cp, placement=plan.placement)
+    parts = form_of(plan.context).head_parts(plan)
+    slices = parts if parts < plan.cp else 1  # of a part whose keys and values travel as one
+    return Layout(sequence=model.sequence, parts=plan.cp // slices, placement=plan.placement, slices=slices)
 
 
 def equal_parts(plan: Plan) -> int:

@@ -16,16 +16,17 @@ class Layout:
     """A sequence cut over the ranks of an axis.
 
     Contiguous: rank r of P has part r of P. Zigzag: chunks r and 2P - 1 - r of 2P, one early and one late, so
-    that every rank has as many keys to meet as any other.
+    that every rank has as many keys to meet as any other. Each part may be cut into slices of its own ranks.
     """
 
     sequence: int
     parts: int
     placement: Placement
+    slices: int = 1
 
     @property
     def tokens(self) -> int:
-        """Tokens of one rank."""
+        """Tokens of one part."""
         return self.sequence // self.parts
 
     @property
@@ -41,8 +42,10 @@ class Layout:
     def runs(self, rank: int) -> tuple[slice, ...]:
         """Return the positions of the rank's tokens, in order."""
         size = self.tokens // 2 if self.zigzag else self.tokens
-        numbers = (rank, 2 * self.parts - 1 - rank) if self.zigzag else (rank,)
-        return tuple(slice(number * size, (number + 1) * size) for number in numbers)
+        part, which = divmod(rank, self.slices)
+        numbers = (part, 2 * self.parts - 1 - part) if self.zigzag else (part,)
+        runs = [slice(number * size, (number + 1) * size) for number in numbers]
+        return tuple(runs_of(runs, self.slices, which))
 
     def piece(self, rank: int, source: int) -> AttentionBlock | None:
         """Return which queries of `rank` meet which keys of `source`; None if all of those are later.

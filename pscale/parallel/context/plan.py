@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from pscale.config import Case
@@ -23,7 +24,13 @@ def check(case: Case) -> None:
             f"cp {plan.cp} cuts sequences, and model.kind 'linear' has none; cp 1 with dp rest works"
         )
     form = form_of(plan.context)
-    needed = layout_of(model, plan).chunks
+    form.check(plan)
+    if plan.ulysses and form.heads_over != "ulysses":
+        raise PlanError(
+            f"ulysses {plan.ulysses} is for context unified, and the plan has context {plan.context}; "
+            "context unified or ulysses 0 works"
+        )
+    needed = math.lcm(layout_of(model, plan).chunks, plan.cp)
     if model.sequence % needed:
         zigzag = needed > plan.cp
         split = f"the {needed} chunks of cp {plan.cp} placed in zigzag" if zigzag else f"cp {plan.cp}"

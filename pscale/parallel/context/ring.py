@@ -133,17 +133,17 @@ def _both(progress: Progress, in_flight: Hop | None) -> Progress:
     return poll
 
 
-def _hops(one: int, count: int) -> list[Call]:
+def hops(axis: str, one: int, count: int) -> list[Call]:
     """Return the messages of so many hops of keys and values, or of their gradients."""
     return [
-        Call(axis="cp", verb="send", sent_bytes=2 * one, count=count),
-        Call(axis="cp", verb="receive", sent_bytes=0, count=count),
+        Call(axis=axis, verb="send", sent_bytes=2 * one, count=count),
+        Call(axis=axis, verb="receive", sent_bytes=0, count=count),
     ]
 
 
 FORM = Form(
     attention=lambda share: share.kept(RingAttention(share)),
-    forward=lambda plan, one: _hops(one, plan.cp - 1),
-    backward=lambda plan, one: _hops(one, 2 * plan.cp - 1),
-    recomputed=lambda plan, one: _hops(one, plan.cp - 1),
+    forward=lambda plan, one: hops("cp", one, plan.cp - 1),
+    backward=lambda plan, one: hops("cp", one, 2 * plan.cp - 1),
+    recomputed=lambda plan, one: hops("cp", one, plan.cp - 1),
 )

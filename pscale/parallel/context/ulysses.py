@@ -81,9 +81,9 @@ class UlyssesAttention:
         return x.reshape(B, T, kinds, P, width // kinds // P).transpose(3, 0, 1, 2, 4)
 
 
-def _exchanges(one: int) -> list[Call]:
+def exchanges(axis: str, one: int) -> list[Call]:
     """Return the exchanges of q, k and v, and of the output, or of their gradients."""
-    return [Call(axis="cp", verb="all_to_all", sent_bytes=kinds * one) for kinds in (3, 1)]
+    return [Call(axis=axis, verb="all_to_all", sent_bytes=kinds * one) for kinds in (3, 1)]
 
 
 def _attention(share: AttentionShare) -> Layer:
@@ -93,8 +93,8 @@ def _attention(share: AttentionShare) -> Layer:
 
 FORM = Form(
     attention=_attention,
-    forward=lambda _, one: _exchanges(one),
-    backward=lambda _, one: _exchanges(one),
+    forward=lambda _, one: exchanges("cp", one),
+    backward=lambda _, one: exchanges("cp", one),
     recomputed=lambda *_: [],  # what was exchanged is kept
     heads_over="cp",
 )
