@@ -127,7 +127,7 @@ class Train:
     beta1: Fraction = 0.9
     """Decay rate of the first moment."""
     beta2: Fraction = 0.95
-    """Decay rate of the second moment."""
+    """Decay rate of the second moment (lion: of the momentum)."""
     epsilon: PositiveFloat = 1e-8
     """Added to roots of second moments, or to squares."""
     weight_decay: NonNegativeFloat = 0.1

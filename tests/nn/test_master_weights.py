@@ -20,7 +20,7 @@ SIZE = sum(math.prod(shape) for shape in SHAPES.values())
 RANDOM = np.random.default_rng(4)
 START = RANDOM.normal(size=SIZE).astype(np.float16)
 GRADS = (RANDOM.normal(size=(5, SIZE)) * 2.0**9).astype(np.float16)
-OPTIMIZERS = ["sgd", "adam", "adamw", "lamb", "adafactor"]
+OPTIMIZERS = ["sgd", "adam", "adamw", "lamb", "adafactor", "lion"]
 
 
 @pytest.fixture(autouse=True)

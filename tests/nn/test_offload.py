@@ -80,7 +80,7 @@ def trained(train, steps, place=None):
     return np.concatenate([arena.data for arena in arenas]), optimizer
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lion"])
 def test_state_in_chunks_gives_the_bits_of_state_in_memory_and_moves_what_it_takes(kind, tmp_path):
     train, notes = Train(optimizer=kind, momentum=0.9), Counted()
     expected, whole = trained(train, 3)

@@ -128,6 +128,18 @@ def test_adam_follows_the_published_algorithm_and_adamw_decays_matrices_beside_i
     assert_follows(train, step)
 
 
+def test_lion_moves_by_the_sign_of_a_momentum_where_it_is_more_than_rounding():
+    train = Train(optimizer="lion", **MOMENTS)
+
+    def step(state, w, g, at):  # Chen et al. (2023), program 1
+        m = state.get("m", 0)
+        mixed = train.beta1 * m + (1 - train.beta1) * g
+        state["m"] = train.beta2 * m + (1 - train.beta2) * g
+        return w - at.lr * (np.where(np.abs(mixed) > train.epsilon, np.sign(mixed), 0) + at.decay * w)
+
+    assert_follows(train, step)
+
+
 def test_lamb_goes_as_far_as_weights_are_large_tensor_by_tensor():
     train = Train(optimizer="lamb", **MOMENTS)
 
@@ -171,7 +183,7 @@ def test_adafactor_follows_the_published_algorithm_with_the_last_two_dims_as_tho
     assert_follows(train, step)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb", "adafactor"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb", "adafactor", "lion"])
 def test_shards_anywhere_in_flat_memory_move_as_the_whole(optimizer):
     """Four ranks, of which one has nothing; cuts go through rows, and through two matrices at once."""
     train, cuts = Train(optimizer=optimizer, momentum=0.9, epsilon=1e-3), (0, 11, 23, SIZE, SIZE)

@@ -46,10 +46,18 @@ PLANS = [
     ("adafactor", EVEN, 1, Plan(dp=2, matrix=Matrix(tx=2, ty=2, algorithm="summa"), zero=1)),
     ("adafactor", EVEN, 1, Plan(matrix=Matrix(tx=2, ty=2, tz=2, algorithm="agarwal"))),
     ("adafactor", EVEN, 1, Plan(pp=3, matrix=Matrix(ty=2, tz=2))),
+    ("lion", GPT, 2, Plan(dp=2, zero=3)),
+    ("lion", GPT, 1, Plan(tp=2, cp=2, zero=1)),
+    ("lion", MOE, 2, Plan(pp=2, ep=2)),
+    ("lion", EVEN, 1, Plan(matrix=Matrix(tx=2, ty=2))),
 ]
 
 
+LION = {"epsilon": 1e-12}  # below the gradients, and above their rounding
+
+
 def with_optimizer(case, optimizer, **more):
+    more = LION | more if optimizer == "lion" else more
     return replace(case, train=replace(case.train, optimizer=optimizer, **more))
 
 
@@ -100,6 +108,7 @@ def test_adafactor_keeps_a_row_and_a_column_of_a_matrix_and_the_others_two_of_al
     parameters = counts.parameters(model)
     assert state("adamw") == state("adam") == state("lamb") == 2 * 4 * parameters
     assert state("adafactor") < state("adamw") / 20
+    assert state("lion") == state("adamw") / 2
     assert state("lamb", dp=4, zero=1) == pytest.approx(2 * parameters, rel=0.01)
 
 

@@ -1,0 +1,68 @@
+"""Lion (Chen et al., 2023): the sign of a momentum, and one number of state for each weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pscale.config import Train
+from pscale.nn.buffers import Array
+from pscale.nn.kernels import scratch, tiles
+from pscale.nn.optimizers.adam import DECAY
+from pscale.nn.optimizers.base import Elsewhere, Rule
+from pscale.nn.optimizers.state import Flat, Slots, State
+
+
+class Lion:
+    """w -= lr (sign(beta1 m + (1 - beta1) g) + decay w); then m = beta2 m + (1 - beta2) g.
+
+    Numbers no larger than epsilon have no sign: where the gradient is zero but for rounding, as that of the
+    bias of keys is, the sign would be that of the rounding, and another under every plan.
+    """
+
+    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):  # noqa: ARG002
+        self._train, [self._state] = train, states
+        self.state: Sequence[Array] = self._state.at_hand
+        self._lr, self._scale = 0.0, 1.0
+
+    def begin(self, lr: float, scale: float) -> None:
+        """Remember both."""
+        self._lr, self._scale = lr, scale
+
+    def apply(self, part: int) -> None:
+        """Do all in one pass."""
+        for flat, (m,) in self._state.pieces(part):
+            for run, decays in flat.spans:
+                keep = 1 - self._lr * self._train.weight_decay if decays else 1.0
+                self._update(flat.data[run], flat.grad[run], m[run], keep)
+
+    def _update(self, weight: Array, grad: Array, m: Array, keep: float) -> None:
+        train, pool = self._train, scratch()
+        work = pool.take((2, min(tiles.CHUNK, weight.size)), weight.dtype)
+        for part in tiles.chunks(weight.size):
+            ahead, mixed = work[:, : part.stop - part.start]
+            np.multiply(grad[part], self._scale, out=ahead, dtype=ahead.dtype)
+            ahead -= m[part]
+            np.multiply(ahead, 1 - train.beta1, out=mixed)
+            mixed += m[part]
+            ahead *= 1 - train.beta2
+            m[part] += ahead
+            np.abs(mixed, out=ahead)
+            np.sign(mixed, out=mixed)
+            mixed *= self._lr * (ahead > train.epsilon)
+            weight[part] *= keep
+            weight[part] -= mixed
+        pool.give(work)
+
+
+RULE = Rule(
+    make=Lion,
+    hyperparameters={
+        "beta1": "weight of the momentum in the mean whose sign is taken",
+        "beta2": "decay rate of the momentum",
+        "epsilon": "numbers no larger than this have sign 0",
+    }
+    | DECAY,
+    slots=lambda _: [Slots(arrays=1)],
+)
