@@ -2,8 +2,8 @@
 
     python benchmarks/optimizers.py --torch-python ~/torch/bin/python --json optimizers.json
 
-Each runs in a process of its own (optimizers_pscale.py, optimizers_torch.py). PyTorch has no LAMB, no Lion:
-pscale's are timed alone. `pip install '.[torch]'` installs PyTorch 2.13.
+Each runs in a process of its own (optimizers_pscale.py, optimizers_torch.py). PyTorch has no LAMB, no Lion,
+and its Muon refuses vectors: pscale's are timed alone. `pip install '.[torch]'` installs PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
         contestant([args.torch_python], "optimizers_torch.py", args.threads) as theirs,
     ):
         ours.ask(do="use", kernels=args.kernels, threads=args.threads)
-        for optimizer in (*WITH_TORCH, "lamb", "lion"):
+        for optimizer in (*WITH_TORCH, "lamb", "lion", "muon"):
             rival = theirs if optimizer in WITH_TORCH else None
             if rival:
                 proof[optimizer] = difference = largest_difference(ours, rival, optimizer)

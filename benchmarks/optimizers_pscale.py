@@ -25,6 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 1e-3, "beta2": 0.95, "weight_decay": 0.1},
     "lamb": {"lr": 1e-2, "beta2": 0.95, "weight_decay": 0.1},
     "lion": {"lr": 1e-4, "beta2": 0.99, "weight_decay": 0.1},
+    "muon": {"lr": 1e-2, "beta2": 0.95, "momentum": 0.95, "weight_decay": 0.1},
     "adafactor": {"lr": 1e-2, "epsilon": 1e-15, "weight_decay": 0.1},
 }
 

@@ -28,24 +28,25 @@ def constant(value: float) -> Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Which part of a whole parameter this rank holds.
+    """Which part of a whole parameter each rank holds.
 
-    The whole, of shape `whole`, is seen as `view`; the part is `view[index]`. `axes` are those of the mesh
-    whose ranks hold different parts.
+    The whole, of shape `whole`, is seen as `view`; the part of a rank is `view[index(rank)]`, and `rank` is
+    this one. `axes` are those of the mesh whose ranks hold different parts, and are counted so.
     """
 
     whole: tuple[int, ...]
     view: tuple[int, ...]
-    index: tuple[slice, ...]
+    index: Callable[[int], tuple[slice, ...]]
+    rank: int
     axes: tuple[str, ...]
 
     def take(self, whole: Array) -> Array:
         """Return this rank's part of `whole`, in the shape of the view."""
-        return whole.reshape(self.view)[self.index]
+        return whole.reshape(self.view)[self.index(self.rank)]
 
-    def put(self, part: Array, whole: Array) -> None:
-        """Write this rank's part to its place in the contiguous `whole`."""
-        place = whole.reshape(self.view)[self.index]
+    def put(self, part: Array, whole: Array, rank: int | None = None) -> None:
+        """Write this rank's part, or that of another `rank`, to its place in the contiguous `whole`."""
+        place = whole.reshape(self.view)[self.index(self.rank if rank is None else rank)]
         place[...] = part.reshape(place.shape)
 
 
@@ -88,7 +89,8 @@ class Param:
 
     `layer` and `name` (unique within the layer) choose the random numbers, `sync` names the axes of the mesh
     over which the gradient is a partial sum, `decay` says whether weight decay applies, `cut` which part of
-    the whole this is; without it, all.
+    the whole this is; without it, all. `matrices` counts those of a hidden layer that lie side by side in its
+    columns: three for q, k and v, none in the embedding and the head.
     """
 
     data: Array
@@ -104,9 +106,10 @@ class Param:
         sync: tuple[str, ...] = (),
         decay: bool = False,
         cut: Cut | None = None,
+        matrices: int = 0,
     ):
         self.name, self.shape, self.layer = name, shape, layer
-        self.draw, self.sync, self.decay, self.cut = draw, sync, decay, cut
+        self.draw, self.sync, self.decay, self.cut, self.matrices = draw, sync, decay, cut, matrices
         self.size = math.prod(shape)
         self.whole = cut.whole if cut else shape
         self.stale = False  # the gradient belongs to an earlier step

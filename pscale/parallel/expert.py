@@ -13,6 +13,7 @@ choose each expert.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,17 @@ def cut(whole: tuple[int, ...], axis: Axis) -> Cut | None:
     """Return which of the experts, the first dim of a parameter, this rank of `axis` has."""
     if axis.size == 1:
         return None
-    mine = share(whole[0], axis.size, axis.rank)
-    return Cut(whole=whole, view=whole, index=(mine,), axes=("ep",))
+    return Cut(
+        whole=whole,
+        view=whole,
+        index=partial(_index, whole[0], axis.size),
+        rank=axis.rank,
+        axes=("ep",),
+    )
+
+
+def _index(experts: int, parts: int, rank: int) -> tuple[slice, ...]:
+    return (share(experts, parts, rank),)
 
 
 def check(case: Case) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from pscale.config import Case
 from pscale.config.axes import SETS
 from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name
-from pscale.nn.optimizers import rule_of
+from pscale.nn.optimizers import MASTER, rule_of
+from pscale.nn.optimizers.base import Units
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
 
@@ -24,10 +27,10 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls over shards in flat memory, and over parts of a cut, that the rule declares."""
-    rule, found = rule_of(case.train.optimizer), []
+    rule, item, found = rule_of(case.train.optimizer), state_item_bytes(case), []
     for part in sharding.tensor_groups(case, rank):
         axes = {"shards": _sharing(case, part), "cuts": part.cut}
-        for over, verb, sent_bytes in rule.exchanges(list(part.tensors.values())):
+        for over, verb, sent_bytes in rule.exchanges(*_units(case, part), item):
             if axes[over]:
                 found.append(Call(axis=axis_name(axes[over]), verb=verb, sent_bytes=sent_bytes, wide=True))
     return found
@@ -36,3 +39,13 @@ def calls(case: Case, rank: int) -> list[Call]:
 def _sharing(case: Case, part: sharding.TensorGroup) -> tuple[str, ...]:
     """Return the axes whose ranks share the units."""
     return tuple(axis for axis in part.sync if axis != SETS) if case.plan.zero else ()
+
+
+def _units(case: Case, part: sharding.TensorGroup) -> tuple[Units, int]:
+    """Return the tensors of each unit, and how many ranks share them."""
+    return list(part.tensors.values()), math.prod(case.plan.sizes[axis] for axis in _sharing(case, part))
+
+
+def state_item_bytes(case: Case) -> int:
+    """Return the size of a number of the state."""
+    return max(sharding.item_bytes(case), MASTER.itemsize)

@@ -26,12 +26,16 @@ from pscale.parallel.replicas import Call
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """What a rank has of a parameter, `shape`, with the axes of its sync and of its cut."""
+    """What a rank has of a parameter, `shape`, with the axes of its sync and of its cut.
+
+    `matrices` counts those of a hidden layer that lie side by side in its columns.
+    """
 
     whole: tuple[int, ...]
     shape: tuple[int, ...]
     sync: tuple[str, ...]
     cut: tuple[str, ...]
+    matrices: int = 0
 
     @property
     def size(self) -> int:
@@ -143,6 +147,7 @@ def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
                 shape=block.shape,
                 sync=(*TOKEN_AXES, *block.seen),
                 cut=block.cut,
+                matrices=block.matrices,
             )
             for block in matrix_parameters.blocks(name, case)
         ]
@@ -156,8 +161,8 @@ def _of_layers(name: str, case: Case, rank: int) -> list[Tensor]:
     def alike(*shapes: tuple[int, ...]) -> list[Tensor]:
         return [Tensor(whole=shape, shape=shape, sync=seen, cut=()) for shape in shapes]
 
-    def cut(whole: tuple[int, ...], *shape: int) -> Tensor:
-        return Tensor(whole=whole, shape=shape, sync=TOKEN_AXES, cut=("tp",))
+    def cut(whole: tuple[int, ...], *shape: int, matrices: int = 0) -> Tensor:
+        return Tensor(whole=whole, shape=shape, sync=TOKEN_AXES, cut=("tp",), matrices=matrices)
 
     match name.partition(".")[0]:
         case "linear":
@@ -169,13 +174,14 @@ def _of_layers(name: str, case: Case, rank: int) -> list[Tensor]:
             held = (vocabulary(case, rank), h) if by_rows else (model.vocabulary, c)
             return [cut((model.vocabulary, h), *held), *alike((model.sequence, h))]
         case "block":
-            qkv, projection = cut((h, 3 * h), h, 3 * c), cut((h, h), c, h)
+            qkv, projection = cut((h, 3 * h), h, 3 * c, matrices=3), cut((h, h), c, h, matrices=1)
             attention = [qkv, cut((3 * h,), 3 * c), projection]
             found = [*alike((h,), (h,)), *attention, *alike((h,), (h,), (h,))]
             if with_experts(case, name):
-                return [*found, *alike((h, model.experts)), *_of_experts(case, seen)]
-            up = [cut((h, 4 * h), h, 4 * c), cut((4 * h,), 4 * c)]
-            return [*found, *up, cut((4 * h, h), 4 * c, h), *alike((h,))]
+                router = (replace(tensor, matrices=1) for tensor in alike((h, model.experts)))
+                return [*found, *router, *_of_experts(case, seen)]
+            up = [cut((h, 4 * h), h, 4 * c, matrices=1), cut((4 * h,), 4 * c)]
+            return [*found, *up, cut((4 * h, h), 4 * c, h, matrices=1), *alike((h,))]
         case "head":
             return [*alike((h,), (h,)), cut((h, model.vocabulary), h, vocabulary(case, rank))]
     raise AssertionError(f"no unit is called {name}")
@@ -190,6 +196,7 @@ def _of_experts(case: Case, seen: tuple[str, ...]) -> Iterator[Tensor]:
             shape=(experts // case.plan.ep, *shape),
             sync=tuple(axis for axis in seen if axis != "ep"),
             cut=("ep",),
+            matrices=int(len(shape) > 1),
         )
 
 

@@ -9,6 +9,7 @@ cut. `sequence` has the form in which tokens are cut as well outside of the pair
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -35,10 +36,14 @@ def cut(whole: tuple[int, ...], dim: int, axis: Axis, *, groups: int = 1) -> tup
     """
     each = whole[dim] // groups
     mine = share(each, axis.size, axis.rank)
-    index = (*(slice(None) for _ in range(dim + 1)), mine)
+    index = partial(_index, dim, each, axis.size)
     view = (*whole[:dim], groups, each, *whole[dim + 1 :])
     shape = (*whole[:dim], groups * (mine.stop - mine.start), *whole[dim + 1 :])
-    return Cut(whole=whole, view=view, index=index, axes=(AXIS,)), shape
+    return Cut(whole=whole, view=view, index=index, rank=axis.rank, axes=(AXIS,)), shape
+
+
+def _index(dim: int, each: int, parts: int, rank: int) -> tuple[slice, ...]:
+    return (*(slice(None) for _ in range(dim + 1)), share(each, parts, rank))
 
 
 class Enter(Forgetful):

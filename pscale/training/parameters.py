@@ -36,10 +36,13 @@ class Parameters:
         *,
         split: int | None = None,
         groups: int = 1,
+        hidden: bool = True,
     ) -> Param:
-        """Make the matrix of a product."""
+        """Make the matrix of a product: of a hidden layer, or of one that makes the model's output."""
         draw = normal(deviation)
-        return self.make(name, (inputs, outputs), draw, decay=True, split=split, groups=groups)
+        param = self.make(name, (inputs, outputs), draw, decay=True, split=split, groups=groups)
+        param.matrices = groups if hidden else 0
+        return param
 
     def bias(self, name: str, size: int, *, split: int | None = None, groups: int = 1) -> Param:
         """Make a vector of zeros."""
@@ -77,6 +80,7 @@ class Parameters:
             sync=self._seen_by(expert.SYNC),
             decay=len(shape) > 2,
             cut=expert.cut(shape, axis),
+            matrices=int(len(shape) > 2),
         )
 
     def _seen_by(self, axes: tuple[str, ...]) -> tuple[str, ...]:

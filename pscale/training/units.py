@@ -109,7 +109,7 @@ class Units:
     def head(self, number: int) -> Layer:
         """Return the final norm and the product that makes logits."""
         own, C = self._parameters(number), self.model.width
-        weight = own.matrix("head.weight", C, self.model.vocabulary, split=1)
+        weight = own.matrix("head.weight", C, self.model.vocabulary, split=1, hidden=False)
         return Chain(own.norm("norm", C, self.buffers), self._columns(weight))
 
     def loss(self) -> Loss:

@@ -20,7 +20,7 @@ SIZE = sum(math.prod(shape) for shape in SHAPES.values())
 RANDOM = np.random.default_rng(4)
 START = RANDOM.normal(size=SIZE).astype(np.float16)
 GRADS = (RANDOM.normal(size=(5, SIZE)) * 2.0**9).astype(np.float16)
-OPTIMIZERS = ["sgd", "adam", "adamw", "lamb", "adafactor", "lion"]
+OPTIMIZERS = ["sgd", "adam", "adamw", "lamb", "adafactor", "lion", "muon"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def _computing(request):
 def trained(optimizer, dtype, steps=5, lr=1e-4):
     """Return stored weights and all state after steps with gradients that are 512 times too large."""
     params = [
-        Param(name, shape, layer=0, draw=constant(0.0), decay=len(shape) > 1)
+        Param(name, shape, layer=0, draw=constant(0.0), decay=len(shape) > 1, matrices=int(name == "matrix"))
         for name, shape in SHAPES.items()
     ]
     arena = Arena(params, dtype)

@@ -14,6 +14,7 @@ from pscale.nn.kernels import tiles
 from pscale.nn.optimizers import learning_rate, make_optimizer, rule_of
 from pscale.nn.optimizers.adafactor import _blocks
 from pscale.nn.optimizers.base import Elsewhere, update
+from pscale.nn.optimizers.muon import orthogonalise
 from pscale.nn.optimizers.state import Flat, Run
 from pscale.nn.param import Arena, Param, constant
 
@@ -24,12 +25,12 @@ SHAPES = {"bias": (5,), "matrix": (2, 4), "experts": (2, 2, 3), "gain": (9,)}
 SIZE = sum(math.prod(shape) for shape in SHAPES.values())
 START = RANDOM.normal(size=SIZE)
 GRADS = RANDOM.normal(size=(3, SIZE))
-DECAYED = ("matrix", "experts")
+HIDDEN = {"matrix": 2, "experts": 1}
 
 
 def parameters(shapes=SHAPES):
     return [
-        Param(name, shape, layer=0, draw=constant(0.0), decay=name in DECAYED)
+        Param(name, shape, layer=0, draw=constant(0.0), decay=name in HIDDEN, matrices=HIDDEN.get(name, 0))
         for name, shape in shapes.items()
     ]
 
@@ -63,9 +64,9 @@ def expected(train, step):
     """Return the tensors after three of `step(state, weight, gradient, at)`, tensor by tensor."""
     weights, grads = by_tensor(START), by_tensor(GRADS)
     for name in SHAPES:
-        state, decay = {}, train.weight_decay if name in DECAYED else 0.0
+        state, decay = {}, train.weight_decay if name in HIDDEN else 0.0
         for number, (lr, scale) in enumerate(zip(LRS, SCALES, strict=True), start=1):
-            at = SimpleNamespace(number=number, lr=lr, decay=decay)
+            at = SimpleNamespace(number=number, lr=lr, decay=decay, matrices=HIDDEN.get(name, 0))
             weights[name] = step(state, weights[name], scale * grads[name][number - 1], at)
     return weights
 
@@ -126,6 +127,40 @@ def test_adam_follows_the_published_algorithm_and_adamw_decays_matrices_beside_i
         return w - at.lr * (adam(train, state, at.number, g) + decayed)
 
     assert_follows(train, step)
+
+
+def newton_schulz(matrix):
+    """Return what five iterations of Jordan (2024) make of the singular values."""
+    left, values, right = np.linalg.svd(matrix / np.linalg.norm(matrix), full_matrices=False)
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return left * values @ right
+
+
+def test_muon_brings_singular_values_of_each_matrix_near_one_and_leaves_the_rest_to_adamw():
+    train = Train(optimizer="muon", momentum=0.9, **MOMENTS)
+
+    def step(state, w, g, at):
+        if not at.matrices:
+            return w - at.lr * adam(train, state, at.number, g)
+        velocity = state["velocity"] = 0.9 * state.get("velocity", 0) + g
+        ahead = np.split(g + 0.9 * velocity, at.matrices, axis=-1)
+        orthogonal = [np.stack([*map(newton_schulz, each.reshape(-1, *each.shape[-2:]))]) for each in ahead]
+        scale = 0.2 * math.sqrt(max(orthogonal[0].shape[-2:]))  # Liu et al. (2025), equation 4
+        return w - at.lr * (scale * np.concatenate(orthogonal, -1).reshape(w.shape) + at.decay * w)
+
+    for name, weight in expected(train, step).items():
+        np.testing.assert_allclose(trained(train)[name], weight, rtol=1e-5, err_msg=name)  # SMALLEST_NORM
+
+
+@pytest.mark.parametrize("shape", [(7, 20), (20, 7), (16, 16)])
+def test_an_orthogonalised_matrix_has_singular_values_near_one(shape):
+    matrix = RANDOM.normal(size=shape)
+    values = np.linalg.svd(newton_schulz(matrix), compute_uv=False)
+    orthogonalise(matrix, np.empty(2 * matrix.size), np.empty(2 * min(shape) ** 2))
+    found = np.linalg.svd(matrix, compute_uv=False)
+    np.testing.assert_allclose(found, values, rtol=1e-5)
+    assert np.all((found[:6] > 0.6) & (found[:6] < 1.3))
 
 
 def test_lion_moves_by_the_sign_of_a_momentum_where_it_is_more_than_rounding():
@@ -200,6 +235,24 @@ def test_shards_anywhere_in_flat_memory_move_as_the_whole(optimizer):
 
     whole = np.concatenate([weight.ravel() for weight in trained(train).values()])
     np.testing.assert_allclose(np.concatenate(run_ranks({"dp": 4}, steps)), whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 12])
+def test_muon_has_whole_matrices_of_equal_shards_and_the_last_ranks_less_or_nothing(ranks):
+    train, shard = Train(optimizer="muon", momentum=0.9, epsilon=1e-3), -(-SIZE // ranks)
+
+    def steps(mesh):
+        axis = mesh.axis("dp")
+        low, high = (min(place * shard, SIZE) for place in (axis.rank, axis.rank + 1))
+        flat = Flat(START[low:high].copy(), np.empty(high - low), parameters(), axis.rank * shard)
+        optimizer = make_optimizer(train, [flat], Elsewhere(shards=axis))
+        for lr, scale, grad in zip(LRS, SCALES, GRADS, strict=True):
+            flat.grad[:] = grad[low:high]
+            update(optimizer, 1, lr, scale)
+        return flat.data
+
+    whole = np.concatenate([weight.ravel() for weight in trained(train).values()])
+    np.testing.assert_allclose(np.concatenate(run_ranks({"dp": ranks}, steps)), whole, rtol=1e-12)
 
 
 def test_neighbours_that_decay_alike_are_one_span():

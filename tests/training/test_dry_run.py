@@ -36,8 +36,11 @@ CASES = [
     *(on_plan(GPT, Plan(dp=2, reduction=reduction)) for reduction in ("bucketed", "gather-broadcast")),
     *(on_plan(GPT, Plan(dp=2, compression=kind)) for kind in ("topk", "powersgd", "int8")),
     *(on_plan(NARROW, plan) for plan in (Plan(dp=2), Plan(dp=2, zero=3), Plan(tp=2, sp=True))),
-    *(on_plan(trained_by(each), Plan(dp=2, zero=1)) for each in ("sgd", "adam", "lamb", "adafactor", "lion")),
-    *(on_plan(trained_by(each, MOE), Plan(ep=2, tp=2)) for each in ("lamb", "adafactor")),
+    *(
+        on_plan(trained_by(each), Plan(dp=2, zero=1))
+        for each in ("sgd", "adam", "lamb", "adafactor", "lion", "muon")
+    ),
+    *(on_plan(trained_by(each, MOE), Plan(ep=2, tp=2)) for each in ("lamb", "adafactor", "muon")),
     *(on_plan(GPT, plan) for plan in GRIDS),
     on_plan(MOE, Plan(ep=2, cp=2, checkpoint="every-2")),
     on_plan(LINEAR, Plan(dp=2)),

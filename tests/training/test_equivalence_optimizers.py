@@ -50,6 +50,21 @@ PLANS = [
     ("lion", GPT, 1, Plan(tp=2, cp=2, zero=1)),
     ("lion", MOE, 2, Plan(pp=2, ep=2)),
     ("lion", EVEN, 1, Plan(matrix=Matrix(tx=2, ty=2))),
+    ("muon", GPT, 2, Plan(dp=2, reduction="all-reduce")),
+    ("muon", GPT, 2, Plan(dp=4, zero=1)),
+    ("muon", GPT, 2, Plan(dp=4, shard=2, zero=2)),
+    ("muon", GPT, 2, Plan(dp=2, zero=3)),
+    ("muon", GPT, 1, Plan(tp=2)),
+    ("muon", GPT, 1, Plan(tp=4, embedding="column", **SP)),
+    ("muon", GPT, 1, Plan(cp=2, zero=1)),
+    ("muon", GPT, 4, Plan(pp=2, dp=2, zero=3)),
+    ("muon", MOE, 1, Plan(ep=4)),
+    ("muon", MOE, 2, Plan(ep=2, tp=2, zero=2, **SP)),
+    ("muon", GPT, 1, Plan(tp=2, cp=2, dp=2, zero=3)),
+    ("muon", EVEN, 1, Plan(dp=2, matrix=Matrix(tx=2, ty=2), zero=1)),
+    ("muon", EVEN, 1, Plan(matrix=Matrix(tx=2, ty=2, algorithm="summa"))),
+    ("muon", EVEN, 1, Plan(dp=2, matrix=Matrix(tx=2, ty=2, tz=2, algorithm="agarwal"), zero=3)),
+    ("muon", EVEN, 1, Plan(pp=3, matrix=Matrix(ty=2, tz=2))),
 ]
 
 
@@ -94,6 +109,33 @@ def test_a_sum_that_is_left_out_is_caught(optimizer, without, folder, monkeypatc
     case = on_plan(with_optimizer(EVEN, optimizer), plan)
     serial(case, folder)
     monkeypatch.setattr(module, "Elsewhere", incomplete)
+    error, _ = error_of(case, plan, folder)
+    assert error > 1e-6
+
+
+class Deaf:
+    """An axis that gathers what this rank sends, as if all others had sent the same; or in a wrong order."""
+
+    def __init__(self, axis, *, hears):
+        self.size, self.rank, self._axis, self._hears = axis.size, axis.rank, axis, hears
+
+    def all_gather(self, x, out):
+        self._axis.all_gather(x, out)
+        parts = out.reshape(self.size, -1)
+        parts[...] = parts[::-1].copy() if self._hears else x.ravel()
+
+
+@pytest.mark.parametrize("hears", [False, True], ids=["own part", "wrong order"])
+@pytest.mark.parametrize("without", MISSING, ids=["shards", "cuts", "cuts of shards", "cuts of a grid"])
+def test_a_matrix_that_is_gathered_wrongly_is_caught(hears, without, folder, monkeypatch):
+    plan, module, missing = without
+
+    def wrong(**axes):
+        return Elsewhere(**axes | {missing: Deaf(axes[missing], hears=hears)})
+
+    case = on_plan(with_optimizer(EVEN, "muon"), plan)
+    serial(case, folder)
+    monkeypatch.setattr(module, "Elsewhere", wrong)
     error, _ = error_of(case, plan, folder)
     assert error > 1e-6
 

@@ -41,6 +41,8 @@ PLANS = [
     ("both", GPT, 2, Plan(dp=2, zero=3)),
     ("both", GPT, 4, Plan(tp=2, pp=2, sp=True)),
     ("both", using("lamb", MOE), 1, Plan(ep=2)),
+    ("both", using("muon", MOE), 1, Plan(ep=2, tp=2)),
+    ("optimizer", using("muon"), 1, Plan(dp=2, tp=2, zero=3)),
     ("both", GPT, 1, Plan(matrix=Matrix(tx=2, ty=2, algorithm="summa"))),
     ("activations", GPT, 1, Plan(checkpoint="selective")),
     ("activations", GPT, 1, Plan(checkpoint="full")),

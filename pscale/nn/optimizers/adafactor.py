@@ -277,7 +277,7 @@ def _numbers(tensor: TensorInfo, *, partial: bool = False) -> int:
     return math.prod(tensor.shape[:-2]) * sum(lines)
 
 
-def _exchanges(units: Units) -> Iterator[Exchange]:
+def _exchanges(units: Units, shards: int, item_bytes: int) -> Iterator[Exchange]:  # noqa: ARG001
     """Yield a sum of every tensor, twice; the first time with those of rows and columns.
 
     Over the parts of a cut these are of the rows and columns that it divides.

@@ -16,16 +16,29 @@ Units = Sequence[Sequence[TensorInfo]]  # the tensors of each unit of the model
 class Ranks(Protocol):
     """The exchanges of an axis that an optimizer may make."""
 
+    size: int
+    rank: int
+
     def all_reduce(self, x: Array) -> None:
         """Replace `x` by its sum over the ranks."""
+        ...
+
+    def all_gather(self, x: Array, out: Array) -> None:
+        """Put `x` of every rank side by side along the first dim of `out`."""
         ...
 
 
 class _Alone:
     """Ranks of which there is one."""
 
+    size, rank = 1, 0
+
     def all_reduce(self, x: Array) -> None:
         """Leave `x` as it is."""
+
+    def all_gather(self, x: Array, out: Array) -> None:
+        """Copy `x`."""
+        out[...] = x.reshape(out.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +56,20 @@ class Elsewhere:
 ALONE = Elsewhere()
 
 
+def shard_size(size: int, ranks: int) -> int:
+    """Return how many of `size` elements each of the ranks owns that share them; the last may own fewer."""
+    return -(-size // ranks)
+
+
 class Exchange(NamedTuple):
     """A call that an optimizer makes in every step, to the ranks `over` which tensors are spread."""
 
     over: Literal["shards", "cuts"]
-    verb: Literal["all_reduce"]
+    verb: Literal["all_reduce", "all_gather"]
     sent_bytes: int
 
 
-def _no_exchanges(units: Units) -> Iterable[Exchange]:  # noqa: ARG001
+def _no_exchanges(units: Units, shards: int, item_bytes: int) -> Iterable[Exchange]:  # noqa: ARG001
     return ()
 
 
@@ -61,14 +79,15 @@ class Rule:
 
     `make(train, flats, states, elsewhere)` returns it, with a `State` for each of `slots(train)`. The fields
     of `Train` that it reads are `hyperparameters`, with what they are. `factored`: of a matrix it keeps sums
-    alone. `exchanges(units)` are the calls of a step beside the gradients'.
+    alone. `exchanges(units, shards, item_bytes)` are the calls of a step beside the gradients', where
+    `shards` ranks share the units, and a number of the state takes `item_bytes`.
     """
 
     make: Callable[[Train, Sequence[Flat], Sequence[State], Elsewhere], Optimizer]
     hyperparameters: Mapping[str, str]
     slots: Callable[[Train], Sequence[Slots]]
     factored: bool = False
-    exchanges: Callable[[Units], Iterable[Exchange]] = _no_exchanges
+    exchanges: Callable[[Units, int, int], Iterable[Exchange]] = _no_exchanges
 
     def keeps(self, train: Train) -> bool:
         """Tell whether there is any state of the parameters' size."""

@@ -84,7 +84,7 @@ def _ratio(weights: float, updates: float) -> float:
     return math.sqrt(weights / updates) if weights > 0 and updates > 0 else 1.0
 
 
-def _exchanges(units: Units) -> Iterator[Exchange]:
+def _exchanges(units: Units, shards: int, item_bytes: int) -> Iterator[Exchange]:  # noqa: ARG001
     """Yield two sums of squares of every tensor."""
     sent_bytes = 2 * sum(map(len, units)) * _SUMS.itemsize
     yield Exchange("shards", "all_reduce", sent_bytes)

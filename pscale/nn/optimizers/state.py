@@ -34,6 +34,11 @@ class TensorInfo(Protocol):
         """Elements of this rank's part."""
         ...
 
+    @property
+    def matrices(self) -> int:
+        """How many of a hidden layer lie side by side in its columns."""
+        ...
+
 
 def every(_: TensorInfo) -> bool:
     """Choose all tensors."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from pscale.config import Plan
 from pscale.config.choices import MatrixAlgorithm
 from pscale.mesh.axis import Mesh
+from pscale.mesh.grid import coordinates, spanned
 from pscale.nn.param import Cut, share
 
 Sizes = Mapping[str, int]
@@ -128,10 +130,19 @@ def cut(
     """
     *rows, columns = whole
     axes, view = partition.axes if rows else partition.columns, (*rows, groups, columns // groups)
-    mine = [share_of(size, partition.rows, mesh.sizes, mesh.coordinates) for size in rows]
-    each = share_of(columns // groups, partition.columns, mesh.sizes, mesh.coordinates)
+    index = partial(_index, view, partition, {axis: mesh.sizes[axis] for axis in spanned(mesh.sizes, axes)})
+    rank = mesh.axis(*axes).rank
+    *mine, _, each = index(rank)
     shape = (*(part.stop - part.start for part in mine), groups * (each.stop - each.start))
-    return Cut(whole=whole, view=view, index=(*mine, slice(None), each), axes=axes), shape
+    return Cut(whole=whole, view=view, index=index, rank=rank, axes=axes), shape
+
+
+def _index(view: Sequence[int], partition: Partition, sizes: Sizes, rank: int) -> tuple[slice, ...]:
+    """Return which part of a matrix, or vector, a rank has of those that axes of these `sizes` number."""
+    *rows, _, columns = view
+    place = coordinates(sizes, rank)
+    parts = (share_of(size, partition.rows, sizes, place) for size in rows)
+    return (*parts, slice(None), share_of(columns, partition.columns, sizes, place))
 
 
 @dataclass(frozen=True, kw_only=True)

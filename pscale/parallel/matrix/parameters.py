@@ -17,6 +17,7 @@ class Block(NamedTuple):
     shape: tuple[int, ...]
     seen: tuple[str, ...]
     cut: tuple[str, ...]
+    matrices: int = 0  # of a hidden layer, side by side in its columns
 
     @property
     def size(self) -> int:
@@ -29,11 +30,11 @@ def blocks(name: str, case: Case) -> Iterator[Block]:
     model, h, scheme = case.model, case.model.width, scheme_of(case.plan)
     outside, inside = Partition(columns=scheme.outside.columns), Partition(columns=scheme.inside.columns)
 
-    def block(partition: Partition, layer: Partition, *whole: int) -> Block:
+    def block(partition: Partition, layer: Partition, *whole: int, matrices: int = 0) -> Block:
         parts = partition.parts(case.plan.sizes)[-len(whole) :]
         shape = tuple(size // part for size, part in zip(whole, parts, strict=True))
         seen = tuple(axis for axis in layer.rows if axis not in partition.axes)
-        return Block(whole, shape, seen, partition.axes)
+        return Block(whole, shape, seen, partition.axes, matrices)
 
     def vectors(count: int) -> Iterator[Block]:
         return (block(outside, scheme.outside, h) for _ in range(count))
@@ -44,13 +45,13 @@ def blocks(name: str, case: Case) -> Iterator[Block]:
             yield block(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
             yield from vectors(2)
-            yield block(scheme.into, scheme.outside, h, 3 * h)
+            yield block(scheme.into, scheme.outside, h, 3 * h, matrices=3)
             yield block(inside, scheme.inside, 3 * h)
-            yield block(scheme.out_of, scheme.inside, h, h)
+            yield block(scheme.out_of, scheme.inside, h, h, matrices=1)
             yield from vectors(3)
-            yield block(scheme.into, scheme.outside, h, 4 * h)
+            yield block(scheme.into, scheme.outside, h, 4 * h, matrices=1)
             yield block(inside, scheme.inside, 4 * h)
-            yield block(scheme.out_of, scheme.inside, 4 * h, h)
+            yield block(scheme.out_of, scheme.inside, 4 * h, h, matrices=1)
             yield from vectors(1)
         case "head":
             yield from vectors(2)
