@@ -53,6 +53,7 @@ class Point:
     row: Mapping[str, Any] = field(default_factory=dict)  # columns of the cases table to set otherwise
     plan_row: Mapping[str, Any] = field(default_factory=dict)  # the same, also of what has not run
     rank_row: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Sequence[Mapping[str, Any]] = ()  # rows of every launch, each with its `rank`
     only_repeats: Sequence[int] | None = None  # those that have run; None: all
     bad_repeats: Sequence[
         int
@@ -161,6 +162,7 @@ def _tables(point: Point, steps: int, random: np.random.Generator) -> dict[str, 
         "steps": rows,
         "calls": calls,
         "ranks": [_rank_row(point, rank, end) for rank in range(point.ranks)],
+        "kernels": [dict(row) for row in point.kernels],
     }
 
 

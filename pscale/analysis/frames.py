@@ -26,7 +26,7 @@ from pscale.results.schema import Table
 
 KINDS = ("compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "offload_s", "hidden_s")
 CASE_TABLES = (  # tables of a Run with a row for each launch and more
-    *("ranks", "phases", "seats", "ends", "caused_waits", "waited", "calls", "figures"),
+    *("ranks", "phases", "seats", "ends", "caused_waits", "waited", "calls", "kernels", "figures"),
 )
 _NAMED = 4
 
@@ -45,6 +45,7 @@ class Run:
     * `calls`: launch, axis and verb.
 
     `figures` are those of merit that workloads have given, a row for each launch and figure.
+    `kernels` are sums over ranks by launch, phase and class of kernels, with the number of `ranks`.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Run:
     caused_waits: pd.DataFrame
     waited: pd.DataFrame
     calls: pd.DataFrame
+    kernels: pd.DataFrame
     figures: pd.DataFrame
     unclear: tuple[Unclear, ...]
     pending: tuple[tuple[str, int], ...]
@@ -117,6 +119,7 @@ def load(path: Path) -> Run:
     blurred = unclear(_of_good(calls["calls"], _with_faults(cases, damaged, [calls["broken"]])))
     steps = step_sums(data, damaged, blurred)
     ranks = frame(data, "ranks", damaged)
+    kernels = _kernel_sums(frame(data, "kernels", damaged))
     cases = _with_faults(cases, damaged, [steps["broken"], calls["broken"]])
     good = {name: _of_good(table, cases) for name, table in steps.items()}
     return Run(
@@ -130,6 +133,7 @@ def load(path: Path) -> Run:
         caused_waits=good["caused_waits"],
         waited=good["waited"],
         calls=blurred_sums(_of_good(calls["calls"], cases), blurred),
+        kernels=_of_good(kernels, cases),
         figures=_of_good(frame(data, "figures", damaged), cases),
         unclear=blurred,
         pending=_pending(planned, cases),
@@ -161,6 +165,14 @@ def _rows(run: Run, table: Table, case: str, repeat: int | None) -> pd.DataFrame
 def events(run: Run) -> pd.DataFrame:
     """Return the events of the traced launches that ended well; read when asked for, as they are many."""
     return _of_good(frame(run.path / "data", "events"), run.cases)
+
+
+def _kernel_sums(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return sums over ranks, and how many ranks there are, by launch, phase and class of kernels."""
+    groups = kernels.groupby(["case", "repeat", "phase", "kernel"], observed=True)
+    sums = groups[["calls", "flops", "bytes", "time_s"]].sum().reset_index()
+    ranks = kernels.groupby(["case", "repeat"], observed=True)["rank"].nunique().rename("ranks")
+    return sums.join(ranks, on=["case", "repeat"])
 
 
 def is_program(planned: Mapping[str, Any]) -> bool:

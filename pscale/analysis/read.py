@@ -22,6 +22,7 @@ _CATEGORIES: dict[Table, list[str]] = {
     "steps": ["case", "phase"],
     "calls": ["case", "phase", "axis", "verb"],
     "events": ["case", "phase", "kind", "label", "axis", "verb"],
+    "kernels": ["case", "phase", "kernel"],
     "figures": ["case", "figure", "unit", "better"],
     "ranks": [
         "case",

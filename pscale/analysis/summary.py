@@ -18,6 +18,7 @@ from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Finding, OfACase, Run, grouped
 from pscale.analysis.headline import Headline
 from pscale.analysis.interference import Interference, interferences, observations
+from pscale.analysis.kernels import KernelTime, kernel_times
 from pscale.analysis.loss_scaling import LossScaling, loss_scaling
 from pscale.analysis.lost_time import LostTime, lost_time
 from pscale.analysis.memory import Memory, memory
@@ -61,6 +62,7 @@ class Summary:
     phases: tuple[PhaseTime, ...]
     ranks: tuple[RankTime, ...]
     calls: tuple[CallTime, ...]
+    kernels: tuple[KernelTime, ...]
     merits: tuple[Merit, ...]  # figures of merit of workloads
     bandwidths: tuple[Bandwidth, ...]  # of bare collectives
     bares: tuple[Bare, ...]  # what the network gives to `calls`, as another run measured it
@@ -224,6 +226,7 @@ def summarise(
         phases=_ordered(points, spent),
         ranks=_ordered(points, ranks),
         calls=_ordered(points, calls),
+        kernels=_ordered(points, kernel_times(run)),
         merits=_ordered(points, found),
         bandwidths=bandwidths(run),
         bares=_ordered(points, beside_bare(calls, run.planned, bare) if bare else ()),

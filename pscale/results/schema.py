@@ -14,7 +14,7 @@ from pscale.config.axes import DEGREES
 
 VERSION = 2
 
-Table = Literal["cases", "steps", "calls", "ranks", "figures", "events"]
+Table = Literal["cases", "steps", "calls", "ranks", "kernels", "figures", "events"]
 Type = Literal["text", "int", "float", "bool", "texts", "ints", "floats"]  # a plural: a list in each row
 
 _UNITS = {"_s": "s", "bytes": "bytes", "flops": "FLOP", "gflops": "GFLOP/s", "_gb_s": "GB/s", "_mhz": "MHz"}
@@ -93,6 +93,7 @@ _CASES = (
     Column("recomputed_flops", "float", "of these: done again in backward, to keep less"),
     Column("gflops", "float", "model FLOPs over step_s, all ranks"),
     Column("gemm_peak_gflops", "float", "sum over ranks, all at once, on their own cores and threads"),
+    Column("stream_gb_s", "float", "sum over ranks, all at once, on their own cores and threads"),
     Column("recording_ratio", "float", "step time with recording over without, interleaved"),
     Column("recording_call_s", "float", "cost of recording one call, its two clock readings included"),
     *_each("float", "loss_first", "loss_last"),
@@ -160,6 +161,7 @@ _RANKS = (
     *_each("text", "blas", "blas_version", "blas_architecture", "blas_threading"),
     Column("blas_library", "text", "that is lent to NumPy; null: its own"),
     Column("gemm_peak_gflops", "float"),
+    Column("stream_gb_s", "float", "memory bandwidth: STREAM Add, two reads and a write"),
     Column("gemm_cores", "float", "kept busy meanwhile: CPU time of all threads over wall time"),
     Column("peak_rss_bytes", "int"),
     Column("peak_rss_of_steps", "bool", "the peak is of the measured steps; else of the process's life"),
@@ -186,6 +188,18 @@ _RANKS = (
     Column("governor", "text", "of the clock"),
     Column("clock_mhz", "float", "mean over the CPUs, when the steps had ended"),
     Column("load_average", "float", "of the host over the last minute, then"),
+)
+
+# One row per rank, phase and class of kernels, of one step after the measured ones, in which every kernel is
+# timed. `other` is what the phase computes outside kernels: its FLOPs and bytes are not counted.
+_KERNELS = (
+    *_LAUNCH,
+    Column("rank", "int"),
+    *_each("text", "phase", "kernel"),
+    Column("calls", "int"),
+    Column("flops", "int", "in closed form, from operands: nn.kernels.costs"),
+    Column("bytes", "int", "to and from memory at least: each operand once, one updated in place twice"),
+    Column("time_s", "float", "inside the kernels, without communication that goes on there"),
 )
 
 # One row per figure of merit of a workload, of launches that ended well.
@@ -222,6 +236,7 @@ TABLES: dict[Table, tuple[Column, ...]] = {
     "steps": _STEPS,
     "calls": _CALLS,
     "ranks": _RANKS,
+    "kernels": _KERNELS,
     "figures": _FIGURES,
     "events": _EVENTS,
 }

@@ -27,6 +27,7 @@ JOINED_TABLES: tuple[Table, ...] = (
     "steps",
     "calls",
     "ranks",
+    "kernels",
     "figures",
 )  # not events: read alone
 LEAST = 16  # parts of a table that are joined: fewer are left as they are, a file a launch

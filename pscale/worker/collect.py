@@ -64,7 +64,7 @@ def _of_rank(
     calls = call_table(rows, wait, ideal_wait, [axis.name for axis in axes])
     bounds_ns = axis_bounds_ns(mesh, measured.clock, axes)
     calls["clock_bound_s"] = np.array([bounds_ns[name] * 1e-9 for name in calls["axis"].tolist()])
-    tables: dict[Table, Columns] = {"steps": steps, "calls": calls}
+    tables: dict[Table, Columns] = {"steps": steps, "calls": calls, "kernels": result.kernels}
     if kept := kept_events(spec, rows, mesh.world):
         first_rows = {name: values[:kept] for name, values in rows.items()}
         tables["events"] = event_table(first_rows, wait[:kept], axes, mesh.world.rank, start_ns)
@@ -116,7 +116,7 @@ def _summary(case: Case, step_s: float, ranks: Sequence[Mapping[str, Any]], resu
         **figures,
         "step_s": step_s,
         "gflops": figures["model_flops"] / step_s * 1e-9,
-        "gemm_peak_gflops": _sum([rank.get("gemm_peak_gflops") for rank in ranks]),
+        **{name: _sum([rank.get(name) for rank in ranks]) for name in ("gemm_peak_gflops", "stream_gb_s")},
         "nodes": len({rank["node"] for rank in ranks}),
         **({} if case.model.kind == "collectives" else of_losses),
         "steps": case.train.steps,

@@ -23,9 +23,11 @@ from pscale.parallel.ranks import GROUPS
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.replicas import Replicas
 from pscale.training.trainer import Trainer, assemble
+from pscale.worker.kernel_profile import profile_kernels
 from pscale.worker.measure import Measured, measure, recording_call_s, recording_ratio, warm_up
 from pscale.worker.recorder import Recorder
-from pscale.worker.roofline import measure_gemm
+from pscale.worker.roofline import measure_gemm, stream_gb_s
+from pscale.worker.tables import Table
 from pscale.worker.usage import resident_bytes, set_up, used
 from pscale.worker.validity import loss_spread, replica_spread
 
@@ -73,6 +75,7 @@ class JobResult:
     losses: list[float]  # of the global batch, every step from the first warm-up step on
     columns: dict[str, Any]  # of the `cases` table
     rank: dict[str, Any]  # of the `ranks` table
+    kernels: Table  # this rank's rows of the `kernels` table
 
 
 def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -> JobResult:
@@ -110,13 +113,14 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -
         **trainer.loss_scaling.columns(stop),
         **timeline.parts,
     }
+    kernels = profile_kernels(trainer, stop + 2 * case.timing.overhead_steps)
     batches.close()
     if trainer.storage is not None:
         trainer.storage.close()
     losses = trainer.losses[:stop].copy()
     mesh.world.all_reduce(losses)
     rank = {**peak, **memory, **used(measured.before, measured.after)}
-    return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank)
+    return JobResult(measured=measured, losses=losses.tolist(), columns=columns, rank=rank, kernels=kernels)
 
 
 def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer[Recorder]:
@@ -142,13 +146,13 @@ def flat_weights(replicas: Replicas) -> list[float]:
 
 
 def _roofline(case: Case, world: Axis) -> dict[str, float | None]:
-    """Measure this rank's matrix product while all ranks do the same, as they will in a step."""
+    """Measure this rank's matrix product and memory while all ranks do the same, as they will in a step."""
     if not case.timing.gemm_peak:
-        return {"gemm_peak_gflops": None, "gemm_cores": None}
+        return {"gemm_peak_gflops": None, "gemm_cores": None, "stream_gb_s": None}
     world.barrier()
     gemm = measure_gemm(_GEMM_SIZE, compute_dtype(dtype_of(case.model.dtype)), _GEMM_SECONDS)
     world.barrier()
-    return {"gemm_peak_gflops": gemm.gflops, "gemm_cores": gemm.cores}
+    return {"gemm_peak_gflops": gemm.gflops, "gemm_cores": gemm.cores, "stream_gb_s": stream_gb_s()}
 
 
 def _memory_by_kind(trainer: Trainer[Recorder], mesh: Mesh) -> dict[str, int]:

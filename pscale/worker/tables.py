@@ -45,6 +45,11 @@ def hidden(rows: Rows) -> Column:
     return spans
 
 
+def communicating(rows: Rows) -> Mask:
+    """Return which rows are time in which a rank does not compute: calls, copies, waits for files."""
+    return np.isin(rows["kind"], (*COMMUNICATION, Kind.COPIED, Kind.IO_WAITED))
+
+
 def phase_table(rows: Rows, wait: Column, caused: Column, ideal_wait: Times, start_ns: int) -> Table:
     """Sum this rank's time per step and phase: columns step, phase and the kinds of time in seconds.
 

@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-from pscale.nn.kernels import Kernels
+from pscale.nn.kernels import Kernels, costs
 from pscale.nn.kernels.attention_block import Softmax, whole
 from pscale.nn.kernels.costs import COSTS, Cost
 
@@ -69,6 +69,11 @@ HAND = {
 def test_a_call_costs_what_was_counted_by_hand(name):
     kernel, operands, settings, expected = HAND[name]
     assert COSTS[kernel](*operands, **settings) == expected
+
+
+def test_a_loss_reads_its_outputs_and_writes_their_gradients_in_place():
+    assert costs.loss(of(2, 3, 4), np.zeros((2, 3), np.intp)) == Cost("loss", 5 * 24, 8 * (6 + 2 * 24))
+    assert costs.loss(of(2, 3, 4), of(2, 3, 4)) == Cost("loss", 4 * 24, 8 * (24 + 2 * 24))
 
 
 def test_numbers_of_16_bits_move_half_of_the_bytes():

@@ -145,6 +145,8 @@ def test_a_healthy_case_has_no_rank_to_wait_for_and_nothing_injected(tmp_path):
     folder = simulated(GPT, tmp_path)
     summary = summarise(load(folder))
     assert summary.stragglers == ()
+    kernels = read_table(folder / "data", "kernels").to_pandas()
+    assert {*kernels.groupby("rank")["flops"].sum()} == {kernels["flops"].sum() // 4}, "all ranks do the same"
     assert not times(folder, "injected_delay_s").any()
     assert not [warning for warning in summary.warnings if warning.kind == "injected"]
 

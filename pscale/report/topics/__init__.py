@@ -19,6 +19,7 @@ from pscale.report.topics import (
     plans,
     problems,
     provenance,
+    roofline,
     threads,
     waits,
 )
@@ -39,6 +40,7 @@ TOPICS: tuple[Topic, ...] = (
     pipeline.TOPIC,
     waits.TOPIC,
     communication.TOPIC,
+    roofline.TOPIC,
     memory.TOPIC,
     loss.TOPIC,
     loss_scale.TOPIC,

@@ -1,0 +1,314 @@
+"""The roofline: what each class of kernels reaches, beside what cores and memory allow at its intensity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pscale.analysis.frames import by_case
+from pscale.analysis.kernels import KernelTime
+from pscale.analysis.summary import Summary
+from pscale.report import marks, text
+from pscale.report.figure_style import INK, QUIET, Colour, describe, narrow, sized, wrapped
+from pscale.report.table import Column, Table, table_of
+from pscale.report.topics.topic import Topic, TopicFigure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+_CLASSES = ("product", "attention", "activation", "norm", "elementwise", "reduction", "loss", "optimizer")
+_MARKERS = {"forward": "o", "backward": "s", "sync": "^", "update": "D"}
+_OUTSIDE = "other"  # what is computed outside kernels: neither FLOPs nor bytes are counted
+_LISTED = 0.001  # of the time: what takes less is for programs alone
+_LABELLED = 8  # points that take most time
+_LARGEST, _SMALLEST = 700.0, 18.0  # points²: all of the time, and no less than this
+_AROUND = ((1, 0, "left"), (-1, 0, "right"), (0, 1, "center"), (0, -1, "center"))  # a point: its label
+_FURTHER = (1.0, 2.5, 4.0)
+_SAMPLES = 80  # places along the roof
+_ROOM = 2.5  # left and right of all points
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRoof:
+    """A class of kernels in a phase of a case, under its roof: of a rank and step, as KernelTime has them."""
+
+    case: str
+    phase: str
+    kernel: str
+    calls: float
+    time_s: float
+    time_share: float  # of what the rank computes in the step
+    flops: float
+    bytes: float
+    intensity: float | None  # FLOP/byte; None where no bytes are counted
+    gflops: float | None
+    gb_s: float | None
+    peak_gflops: float | None
+    stream_gb_s: float | None
+    roof_gflops: float | None  # at this intensity
+    roof_share: float | None  # the larger one of GFLOP/s over the peak and GB/s over that of memory
+    bound: str  # compute or memory; empty where it is not known
+
+
+def rooflines(summary: Summary) -> tuple[KernelRoof, ...]:
+    """Return every class of kernels in every phase of every case whose kernels were timed."""
+    return tuple(
+        _under_roof(time, sum(each.time_s for each in times))
+        for times in by_case(summary.kernels).values()
+        for time in times
+    )
+
+
+def _under_roof(time: KernelTime, whole_s: float) -> KernelRoof:
+    known: dict[str, Any] = dict.fromkeys(("intensity", "gflops", "gb_s", "roof_gflops", "roof_share"))
+    bound = ""
+    if time.bytes and time.time_s:
+        gflops, gb_s = time.flops / time.time_s * 1e-9, time.bytes / time.time_s * 1e-9
+        known |= {"intensity": time.flops / time.bytes, "gflops": gflops, "gb_s": gb_s}
+        if time.peak_gflops and time.stream_gb_s:
+            sloped = known["intensity"] * time.stream_gb_s
+            known["roof_gflops"] = min(time.peak_gflops, sloped)
+            known["roof_share"] = max(gflops / time.peak_gflops, gb_s / time.stream_gb_s)  # also of no FLOP
+            bound = "compute" if sloped >= time.peak_gflops else "memory"
+    share = time.time_s / whole_s if whole_s else 0.0
+    return KernelRoof(**vars(time), time_share=share, **known, bound=bound)
+
+
+def _largest(summary: Summary) -> Sequence[KernelRoof]:
+    """Return the kernels of the largest case, those that take most time first."""
+    of_case = by_case(rooflines(summary))
+    points = [point for point in summary.points if point.case in of_case]
+    if not points:
+        return ()
+    case = max(points, key=lambda point: (point.ranks, point.cores)).case
+    return sorted(of_case[case], key=lambda each: -each.time_share)
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield the kernels of the largest case."""
+    found = _largest(summary)
+    if not found:
+        return
+    columns = (
+        *(Column("phase"), Column("kernels"), Column("of time", text.percent_1, bar=True)),
+        *(Column("FLOPs", text.rate, wide=True), Column("bytes", text.size_of, wide=True)),
+        Column("FLOP/B", text.number_3),
+        *(Column("GFLOP/s", text.number_3), Column("GB/s", text.number_3)),
+        *(Column("roof", text.number_3), Column("of roof", text.percent), Column("bound")),
+    )
+    rows = []
+    for each in found:
+        counted = (each.flops, each.bytes) if each.bytes else (None, None)
+        reached = (each.intensity, each.gflops, each.gb_s, each.roof_gflops, each.roof_share)
+        if each.time_share >= _LISTED:
+            first = (each.phase, each.kernel, each.time_share)
+            rows.append(("", (*first, *counted, *reached, each.bound or None)))
+    yield Table(
+        title="Roofline of the largest case (per rank)",
+        columns=columns,
+        rows=tuple(rows),  # type: ignore[arg-type]
+        caption=" ".join((*_sentences(found), _definitions(summary, found[0]))),
+    ).filled()
+
+
+def _definitions(summary: Summary, first: KernelRoof) -> str:
+    said = (
+        f"{text.clean(summary.labels[first.case])}: one step, means over ranks, medians of launches; "
+        "of time: of what a rank computes; other: outside kernels, where nothing is counted"
+    )
+    if first.peak_gflops and first.stream_gb_s:
+        said += (
+            f"; roof: in GFLOP/s, the smaller of the peak of products, {text.number_3(first.peak_gflops)}"
+            f", and FLOP/B × the bandwidth of memory, {text.number_3(first.stream_gb_s)} GB/s, "
+            "measured while all ranks are busy, in the best launch"
+        )
+    return said
+
+
+def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
+    """Yield what follows from the table: what takes most time, how near its roof it is, what is above."""
+    times: dict[str, float] = {}
+    for each in found:
+        times[each.kernel] = times.get(each.kernel, 0.0) + each.time_share
+    outside = times.pop(_OUTSIDE, 0.0)
+    if not times:
+        return
+    most = max(times, key=times.__getitem__)
+    if outside > times[most]:
+        yield f"{text.percent(outside)} of the time is outside kernels."
+    parts = [each for each in found if each.kernel == most and each.time_share >= _LISTED]
+    known = [each for each in parts if each.roof_share is not None]
+    said = f"Of all kernels {most} takes most time, {text.percent(times[most])}"
+    if not known:
+        yield f"{said}; its roof is not known, as peak or bandwidth of memory were not measured."
+        return
+    reached = (
+        f"{text.percent(each.roof_share)} of its roof in {each.phase} ({each.bound} bound)" for each in known
+    )
+    yield f"{said}, and reaches {' and '.join(reached)}."
+    above = [each for each in found if (each.roof_share or 0.0) > 1 and each.time_share >= _LISTED]
+    cached = [f"{each.kernel} in {each.phase}" for each in above if each.bound == "memory"]
+    if cached:
+        yield f"Above the roof of memory, since operands are still in caches: {', '.join(cached)}."
+    faster = [f"{each.kernel} in {each.phase}" for each in above if each.bound == "compute"]
+    if faster:
+        yield (
+            f"Above the peak of matrix products: {', '.join(faster)}. Other work disturbed the measurement "
+            "of the peak, or kernels outside BLAS use instructions that it does not."
+        )
+
+
+def figure(summary: Summary) -> Figure | None:
+    """Draw the kernels of the largest case under their roofs; None where these are not known."""
+    from pscale.report import drawing
+
+    found = [each for each in _largest(summary) if each.roof_gflops and each.gflops]
+    if not found:
+        return None
+    figure = drawing.canvas(9.2, 6.6 if narrow() else 4.6, text.heading(summary))
+    axes = figure.subplots()
+    axes.set(xscale="log", yscale="log")
+    name = wrapped(summary.point(found[0].case).label, 60, most=1)
+    describe(axes, f"{name}: a rank, while all are busy")
+    axes.set_xlabel("arithmetic intensity, FLOP/byte")
+    axes.set_ylabel("GFLOP/s")
+    _roof(axes, found)
+    colours = dict(zip(_CLASSES, drawing.distinct(len(_CLASSES)), strict=True))
+    for each in found:
+        drawn = axes.scatter(
+            *_place(each),
+            s=(2 * _radius(each)) ** 2,
+            marker=_MARKERS.get(each.phase, "v"),
+            color=colours.get(each.kernel, INK),
+            edgecolors="white",
+            linewidths=0.8,
+            zorder=5,
+        )
+        said = f"{each.kernel} in {each.phase}: {text.number_3(each.gflops)} GFLOP/s, "
+        said += f"{text.number_3(each.intensity)} FLOP/byte, {text.percent(each.time_share)} of the time"
+        marks.mark(drawn, said, each.case)
+    _legend(figure, found, colours)
+    _labels(axes, found[:_LABELLED], _taken(figure, axes, found))
+    return figure
+
+
+def _roof(axes: Axes, found: Sequence[KernelRoof]) -> None:
+    """Draw the roof beyond all points, and write what it is made of."""
+    from math import atan, degrees
+
+    peak, stream = found[0].peak_gflops or 0.0, found[0].stream_gb_s or 0.0
+    ridge = peak / stream
+    places = [each.intensity or 0.0 for each in found]
+    left, right = min(*places, ridge) / _ROOM, max(*places, ridge) * _ROOM
+    axes.plot([left, ridge, right], [left * stream, peak, peak], color=INK, linewidth=sized(1.4), zorder=2)
+    axes.set_xlim(left, right)
+    lowest = min(left * stream, *(each.gflops or peak for each in found))
+    highest = max(peak, *(each.gflops or 0.0 for each in found))
+    axes.set_ylim(lowest / 1.6, highest * 2)
+    style: dict[str, Any] = {"fontsize": sized(8.5), "color": INK}
+    axes.text(ridge / 1.2, peak, f"peak {text.number_3(peak)} GFLOP/s", ha="right", va="center", **style)
+    turned: dict[str, Any] = {
+        "rotation": degrees(atan(stream)),
+        "rotation_mode": "anchor",
+        "transform_rotates_text": True,
+    }
+    at = left * 1.15
+    words = f"memory {text.number_3(stream)} GB/s"
+    axes.text(at, at * stream * 1.12, words, va="bottom", **turned, **style)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+
+
+def _legend(figure: Figure, found: Sequence[KernelRoof], colours: Mapping[str, Colour]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    kernels = dict.fromkeys(each.kernel for each in found)
+    handles: list[Any] = [Patch(color=colours.get(kernel, INK)) for kernel in kernels]
+    phases = [phase for phase in _MARKERS if any(each.phase == phase for each in found)]
+    mark: dict[str, Any] = {"color": QUIET, "linestyle": "none", "markersize": sized(6)}
+    handles += [Line2D([], [], marker=_MARKERS[phase], **mark) for phase in phases]
+    where: dict[str, Any] = {"loc": "outside right center"}
+    if narrow():
+        where = {"loc": "outside lower center", "ncols": 3}
+    figure.legend(handles, [*kernels, *phases], **where)
+
+
+def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
+    """Write name and share of time beside points, where nothing is `taken`."""
+    for each in found:
+        away = _radius(each)
+        for further, (right, up, side) in ((far, way) for far in _FURTHER for way in _AROUND):
+            words = axes.annotate(
+                f"{each.kernel} {text.percent(each.time_share)}",
+                _place(each),
+                xytext=(right * (away + sized(4) * further), up * (away + sized(6) * further)),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize=sized(8),
+                zorder=6,
+            )
+            extent = words.get_window_extent()
+            inside = axes.bbox.x0 <= extent.x0 and extent.x1 <= axes.bbox.x1
+            if inside and not any(extent.overlaps(other) for other in taken):
+                taken.append(extent)
+                break
+            words.remove()
+
+
+def _taken(figure: Figure, axes: Axes, found: Sequence[KernelRoof]) -> list[Bbox]:
+    """Return where no label may be: on points, on the roof and on what is written beside it."""
+    from matplotlib.transforms import Bbox
+
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    peak, stream = found[0].peak_gflops or 0.0, found[0].stream_gb_s or 0.0
+    left, right = axes.get_xlim()
+    along = [left * (right / left) ** (part / _SAMPLES) for part in range(_SAMPLES + 1)]
+    dots = [((x, min(peak, x * stream)), 1.0) for x in along]
+    dots += [(_place(each), _radius(each)) for each in found]
+    found_boxes = [words.get_window_extent() for words in axes.texts]
+    for place, points in dots:
+        across, up = axes.transData.transform(place)
+        radius = points * figure.dpi / 72
+        found_boxes.append(Bbox([[across - radius, up - radius], [across + radius, up + radius]]))
+    return found_boxes
+
+
+def _place(each: KernelRoof) -> tuple[float, float]:
+    return each.intensity or 0.0, each.gflops or 0.0
+
+
+def _radius(each: KernelRoof) -> float:
+    """Return half the width of a point in points, by its share of the time."""
+    return sized(float(max(_LARGEST * each.time_share, _SMALLEST) ** 0.5 / 2))
+
+
+TOPIC = Topic(
+    name="roofline",
+    title="Roofline",
+    lead=lambda summary: " ".join(
+        (
+            "What each class of kernels reaches, beside what cores and memory allow at its arithmetic "
+            "intensity: FLOPs for each byte that it has to move.",
+            *_sentences(_largest(summary)),
+        )
+    ),
+    tables=tables,
+    data=lambda summary: {"roofline": table_of(rooflines(summary), KernelRoof, summary.labels)},
+    computed=("roofline",),
+    files=("roofline",),
+    figure=TopicFigure(
+        name="roofline",
+        title="GFLOP/s over arithmetic intensity",
+        description="GFLOP/s over FLOP/byte, both logarithmic, of the largest case: a point for each class "
+        "of kernels in a phase, as large as its share of the time, below the roof that the measured peak "
+        "and the measured bandwidth of memory make.",
+        draw=figure,
+    ),
+)
