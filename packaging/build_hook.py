@@ -21,6 +21,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import platform_tags
 
+_RECORDER = ("pscale/watch/watch.c", "-O2", "-pthread")
 _OBJECTS = {
     # Without it NumPy computes the same (docs/kernels.md).
     "pscale/nn/kernels/_fused.so": (
@@ -30,6 +31,9 @@ _OBJECTS = {
 _OBJECTS_OF_LINUX = {  # whose loader lets one library come before another
     # Without it NumPy keeps its own BLAS (docs/blas.md).
     "pscale/blas/_forward.so": ("pscale/blas/forward.c", "-O3"),
+    # Two, as mpi4py under Open MPI 5 must not find functions with large counts (pscale/watch/preload.py).
+    "pscale/watch/_watch.so": _RECORDER,
+    "pscale/watch/_watch_large.so": (*_RECORDER, "-DLARGE_COUNTS"),
 }
 _COMPILERS = ("cc", "gcc", "clang")
 _OLDEST_GLIBC = 17  # 2.17, older than any Python that runs pscale is built for

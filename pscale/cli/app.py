@@ -246,6 +246,42 @@ def trace(
         command.draw(path, reports, case, launch, command.window(steps), figure)
 
 
+@_command("watch", MEASURE)
+def watch(
+    program: o.Program = None,
+    ranks: o.WatchRanks = 2,
+    threads: o.WatchThreads = 1,
+    bind: o.WatchBind = o.Bind.core,
+    launcher: o.Launcher = "auto",
+    time_limit: o.TimeLimit = None,
+    hang_after: o.HangAfter = 60.0,
+    notes: o.NotesFolder = None,
+    reports: o.Reports = o.REPORTS,
+    report: o.WriteReport = True,
+) -> None:
+    """Run any MPI program, record every call, and report it: who waits for whom, where, and why.
+
+    C, C++, Fortran, mpi4py; MPICH, Open MPI, Intel MPI; nothing is compiled again.
+    """
+    from pscale.cli import watch as command
+
+    if notes is not None:
+        raise typer.Exit(command.read_notes(notes, reports, reported=report))
+    if not program:
+        raise UsageError("name a program: pscale watch -n 4 -- ./a.out")
+    options = command.WatchOptions(
+        ranks=ranks,
+        threads=threads,
+        bind=bind.value,
+        launcher=launcher,
+        time_limit_s=time_limit,
+        hang_after_s=hang_after,
+        reports=reports,
+        reported=report,
+    )
+    raise typer.Exit(command.watch(program, options))
+
+
 @_command("verify", BEFORE)
 def verify(
     suite: o.SuitePath,

@@ -36,6 +36,10 @@ _EXAMPLES = {
         ("pscale check --update --reference nightly.yaml", "keep references"),
     ),
     "trace": (("pscale trace --steps 3-5 -o trace.json.gz", "for ui.perfetto.dev"),),
+    "watch": (
+        ("pscale watch -n 4 -- ./a.out --size 100", "any MPI program"),
+        ("pscale watch -n 2 -- python train.py", "or one of mpi4py"),
+    ),
     "verify": (("pscale verify strategies", "every plan equals the serial program"),),
     "schema": (("pscale schema > suite.schema.json", "complete and check suites in an editor"),),
 }

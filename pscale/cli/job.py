@@ -12,6 +12,7 @@ from typing import Any
 
 from pscale.cli.launches import outcome_of, planned, write_row
 from pscale.cli.memory_fit import memory_fits
+from pscale.cli.recording import watching
 from pscale.cli.rounds import Rounds
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
 from pscale.launch import jobs, machine, runner
@@ -73,6 +74,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
         on_end=on_end,
         attempts=runner.ATTEMPTS_IN_JOBS,
         tell=lambda text: print(text, flush=True),
+        watching=watching(launcher),
         wanted=lambda launch: turn.is_due(launch) and (rounds is None or rounds.wanted(launch)),
     )
     if rounds:

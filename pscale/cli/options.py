@@ -44,6 +44,15 @@ class TableFormat(StrEnum):
     latex = "latex"
 
 
+class Bind(StrEnum):
+    """What a rank is bound to."""
+
+    core = "core"
+    socket = "socket"
+    numa = "numa"
+    none = "none"
+
+
 class FigureFormat(StrEnum):
     """The file formats of figures."""
 
@@ -143,6 +152,42 @@ WaitIdle = Annotated[
 Watch = Annotated[bool, typer.Option("--watch", help="Update the output until the run has finished.")]
 OfSuite = Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this suite.")]
 Most = Annotated[int | None, typer.Option("--most", "-n", min=1, metavar="N", help="Show N runs.")]
+
+# watch
+Program = Annotated[
+    list[str] | None, typer.Argument(metavar="-- PROGRAM", help="The program and its arguments.")
+]
+WatchRanks = Annotated[int, typer.Option("-n", "--ranks", min=1, metavar="N", help="Ranks to start.")]
+WatchThreads = Annotated[
+    int, typer.Option("--threads", min=1, metavar="N", help="Threads of a rank: OMP_NUM_THREADS.")
+]
+WatchBind = Annotated[Bind, typer.Option("--bind", help="What a rank is bound to.")]
+Launcher = Annotated[
+    str,
+    typer.Option(
+        "--launcher",
+        metavar="COMMAND",
+        help="mpiexec to start it with; auto: the one beside the program's MPI library.",
+    ),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit", metavar="SECONDS", help="Kill the program after this many seconds; default: never."
+    ),
+]
+HangAfter = Annotated[
+    float,
+    typer.Option(
+        "--hang-after", metavar="SECONDS", help="Kill it if all ranks have been inside MPI this long."
+    ),
+]
+NotesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--read", metavar="FOLDER", help="Report the notes of a program started without `pscale watch`."
+    ),
+]
 
 # report, compare, check
 RunPaths = Annotated[

@@ -87,9 +87,10 @@ class PreparedSuite:
 
     def launcher(self) -> Launcher:
         """Find the launcher that all cases name."""
+        from pscale.cli.recording import launcher_of
         from pscale.launch.selection import select
 
-        choices = {case.launch.launcher for case in self.cases}
+        choices = {launcher_of(case) for case in self.cases}
         if len(choices) > 1:
             raise UsageError(f"all cases of a suite need the same launcher, not {', '.join(sorted(choices))}")
         launch = replace(self.cases[0].launch, launcher=choices.pop())

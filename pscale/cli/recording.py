@@ -1,29 +1,100 @@
-"""What is written of a launch of a workload: its figures."""
+"""What is written of a launch of a workload: its figures and, if it is watched, the tables of its calls."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pscale.config import Case
-from pscale.config.program import SECONDS, WALL
+from pscale.config.program import SECONDS, WALL, WATCH
+from pscale.errors import ResultsError
+from pscale.launch import isolated_process
 from pscale.launch.journal import Journal
+from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import RESULT, Outcome
 from pscale.launch.runner import CaseLaunch
-from pscale.results.store import write_part
+from pscale.launch.workload import Watching
+from pscale.program import arguments
+from pscale.results.store import write_columns, write_part
+from pscale.watch.preload import FOLDER, beside, recorder
+
+NOTES = "notes"  # the folder of a launch in which its ranks write their calls
+_ELF = b"\x7fELF"
+_LOADED = re.compile(r"libmpi(ch|_abi)?\.so\S* => (?P<path>.+) \(0x\w+\)$")
+_ASKED_S = 10
+
+
+def library_of(program: Path) -> Path | None:
+    """Return the MPI library that a program loads, as the dynamic linker says; else the one beside it."""
+    with program.open("rb") as file:
+        is_binary = file.read(len(_ELF)) == _ELF
+    environ = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
+    listed = isolated_process.output((str(program.absolute()),), _ASKED_S, env=environ) if is_binary else None
+    for line in (listed or "").splitlines():
+        if found := _LOADED.match(line.strip()):
+            return Path(found["path"])
+    return beside(program.absolute())
+
+
+def launcher_beside(asked: str, library: Path | None) -> str:
+    """Return the launcher that is installed with a library, unless one is asked for."""
+    folders = library.parents[1:3] if library and asked == "auto" else ()
+    found = (folder / "bin" / "mpiexec" for folder in folders)
+    return next((str(path) for path in found if path.is_file()), asked)
+
+
+def launcher_of(case: Case) -> str:
+    """Return what a case's `launcher` is: for a program by default that of the MPI library that it loads.
+
+    Under the launcher of another library every rank would be alone in a world of its own.
+    """
+    asked = case.launch.launcher
+    if not case.workload.command or asked != "auto":
+        return asked
+    return launcher_beside(asked, library_of(Path(arguments(case)[0])))
+
+
+def preloading(library: Path | None) -> tuple[str, ...]:
+    """Return the words before a program that load the recorder; the next say where its notes go."""
+    return "env", f"LD_PRELOAD={recorder(library)}"
+
+
+def watching(launcher: Launcher) -> Watching:
+    """Return how workloads are watched that `launcher` starts."""
+
+    def loading(program: str) -> tuple[str, ...]:
+        return preloading(library_of(Path(program)) or beside(Path(launcher.path)))
+
+    return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck)
+
+
+def _stuck(case: Case, folder: Path) -> Callable[[], bool] | None:
+    from pscale.watch.progress import Progress
+
+    limit_s = case.launch.hang_after_s
+    return Progress(folder / NOTES, limit_s).is_stuck if limit_s else None
 
 
 def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:
     """Write the tables of a launch of a workload; return what its row says of it."""
     case, folder = launch.case, journal.case_folder(launch.key)
+    columns: dict[str, Any] = {}
+    if case.workload.watch and outcome.status in ("ok", "hung"):
+        try:
+            columns = _watched(journal, launch, outcome)
+        except ResultsError as error:
+            return {"status": "failed", "reason": str(error).replace(f"{journal.folder}/", "")}
     if outcome.status != "ok":
-        return {}
+        return columns
     figures = json.loads((folder / RESULT).read_text(encoding="utf-8"))["figures"]
     if figures:
         rows = [_figure_row(case, name, value) for name, value in figures.items()]
         write_part(journal.data, "figures", *launch.key, rows)
-    return {"step_s": _step_s(case, figures, outcome.wall_s)}
+    return {**columns, "step_s": _step_s(case, figures, outcome.wall_s, columns)}
 
 
 def _figure_row(case: Case, name: str, value: float) -> dict[str, Any]:
@@ -31,8 +102,35 @@ def _figure_row(case: Case, name: str, value: float) -> dict[str, Any]:
     return {"figure": name, "value": value, "unit": figure.unit, "better": figure.better}
 
 
-def _step_s(case: Case, figures: Mapping[str, float], wall_s: float) -> float:
+def _step_s(case: Case, figures: Mapping[str, float], wall_s: float, watched: Mapping[str, Any]) -> float:
     times = case.workload.times
     if times == WALL:
         return wall_s
-    return figures[times] * SECONDS[case.workload.figures[times].unit]
+    return (
+        float(watched["step_s"])
+        if times == WATCH
+        else figures[times] * SECONDS[case.workload.figures[times].unit]
+    )
+
+
+def _watched(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:
+    """Write the tables of what ranks recorded; of a launch that hung, return where they were."""
+    from pscale.watch.notes import read
+    from pscale.watch.tables import watched
+
+    recorded = read(journal.case_folder(launch.key) / NOTES)
+    if len(recorded.facts) != launch.case.ranks:
+        raise ResultsError(
+            f"{launch.case.ranks} ranks were started, and the program found itself in a world of "
+            f"{len(recorded.facts)}: the launcher is not that of its MPI library; name one in launch.launcher"
+        )
+    found = watched(recorded)
+    if outcome.status == "hung":
+        still = f"no progress for {launch.case.launch.hang_after_s:g} s"
+        return {"reason": ". ".join([still, *found.warnings])}
+    kept = launch.case.timing.trace
+    for name, columns in found.tables.items():
+        if name != "events" or (kept if kept is not None else launch.repeat == 0):
+            write_columns(journal.data, name, *launch.key, columns)
+    said = {"mpi": {"library": found.library}, "watch": [*found.notes, *found.warnings]}
+    return {**found.columns, "provenance": json.dumps(said)}

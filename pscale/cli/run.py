@@ -16,6 +16,7 @@ from pscale.cli.durations import expected_s
 from pscale.cli.launches import outcome_of, write_row
 from pscale.cli.prepare import PreparedSuite, SuiteOptions, prepare
 from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress
+from pscale.cli.recording import watching
 from pscale.cli.rounds import Rounds
 from pscale.cli.submit import detached, dry_run, manager_of, wait
 from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageError
@@ -223,6 +224,7 @@ def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console:
                 attempts=runner.ATTEMPTS_IN_JOBS if suite.target.site.allocation else 1,
                 tell=lambda text: say(console, text),
                 counter=counter,
+                watching=watching(launcher),
             )
     if rounds:
         rounds.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +125,12 @@ def _command(case: Case, target: Target, run: Path) -> list[str]:
     """Return the command of a case; where jobs are submitted, they choose what starts its ranks."""
     if target.site.scheduler:
         return list(arguments(case, place(case, target.machine).nodes))
+    from pscale.cli.recording import launcher_of
     from pscale.cli.submit import command_of
     from pscale.launch.selection import select
 
-    launcher = select(case.launch, target.site.allocation, target.machine)
+    launch = replace(case.launch, launcher=launcher_of(case))
+    launcher = select(launch, target.site.allocation, target.machine)
     return list(command_of(case, run, launcher, target.machine).argv)
 
 

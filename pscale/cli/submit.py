@@ -14,6 +14,7 @@ from rich.markup import escape
 from pscale.cli.console import say
 from pscale.cli.launches import needed, planned, write_row
 from pscale.cli.prepare import PreparedSuite
+from pscale.cli.recording import watching
 from pscale.config import Case
 from pscale.launch import jobs, runner
 from pscale.launch.command import Command, command
@@ -149,7 +150,7 @@ def _job(job: PlannedJob, number: int, run: Path, scheduler: Scheduler, machine:
 def command_of(case: Case, run: Path, launcher: Launcher, machine: Machine) -> Command:
     """Return the command of a case's first launch with the variables that pscale sets for it."""
     folder = Journal(run, {}).case_folder((case.id, 0))
-    words = runner.of_rank(case, folder, machine)
+    words = runner.of_rank(case, folder, machine, watching(launcher))
     return command(case, launcher, words, machine, environ={}, root=os.geteuid() == 0)
 
 

@@ -1,0 +1,210 @@
+"""`pscale watch`: start any MPI program, record its calls, and report it like a run of a suite."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pscale import atomic_files
+from pscale.cli.console import new_console, say
+from pscale.cli.recording import NOTES, launcher_beside, library_of, preloading
+from pscale.cli.run import RunOptions, published, tell_briefly
+from pscale.config import Case, Launch, Plan, to_dict
+from pscale.errors import FAILED, UsageError
+from pscale.launch import local
+from pscale.launch.command import command
+from pscale.launch.journal import Journal, writing
+from pscale.launch.outcome import Outcome
+from pscale.launch.provenance import provenance
+from pscale.launch.selection import select
+from pscale.launch.target import Target, find_target
+from pscale.report.answer import Answer
+from pscale.results.store import write_columns, write_part
+from pscale.watch.notes import Recorded, read
+from pscale.watch.preload import FOLDER, beside
+from pscale.watch.progress import Progress
+from pscale.watch.tables import Watched, watched
+
+_OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
+_NEVER_S = 10.0 * 365 * 24 * 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """How a program is started and where its report goes."""
+
+    ranks: int
+    threads: int
+    bind: Literal["core", "socket", "numa", "none"]
+    launcher: str
+    time_limit_s: float | None
+    hang_after_s: float
+    reports: Path
+    reported: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """A program to record, on so many ranks, in a run of its own."""
+
+    journal: Journal
+    case: Case
+    key: str  # hash of the program and what it is given: the id of its case
+
+    @property
+    def folder(self) -> Path:
+        """Where its logs and notes are."""
+        return self.journal.case_folder((self.key, 0))
+
+
+def watch(words: Sequence[str], options: WatchOptions) -> int:
+    """Run a program under the recorder and report it; return its exit code, or FAILED where it gave none."""
+    program = shutil.which(words[0])
+    if program is None:
+        raise UsageError(f"{words[0]}: no such program")
+    library = library_of(Path(program))
+    target = find_target(Launch(), os.environ, submits=False)
+    asked = Launch(bind=options.bind, launcher=launcher_beside(options.launcher, library))
+    launcher = select(asked, target.site.allocation, target.machine)
+    library = library or beside(Path(launcher.path))
+    cores = target.machine.usable_cores * target.machine.nodes
+    launch = replace(asked, oversubscribe=options.ranks * options.threads > cores)
+    case = case_of(_name(words), options.ranks, threads=options.threads, launch=launch)
+    job = prepared(case, words, options.reports, target)
+    notes = job.folder / NOTES
+    notes.mkdir(parents=True)
+    started = command(
+        case,
+        launcher,
+        (*preloading(library), f"{FOLDER}={notes}", program, *words[1:]),
+        target.machine,
+        environ=os.environ,
+        root=os.geteuid() == 0,
+    )
+    progress = Progress(notes, options.hang_after_s)
+    limit_s = options.time_limit_s or _NEVER_S
+    outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
+    return _report(job, read(notes), outcome, reported=options.reported)
+
+
+def read_notes(notes: Path, reports: Path, *, reported: bool) -> int:
+    """Report what a program has left in a folder that was recorded without `pscale watch`."""
+    recorded = read(notes)
+    case = case_of(notes.absolute().name, len(recorded.facts))
+    target = find_target(Launch(), os.environ, submits=False)
+    job = prepared(case, [str(notes)], reports, target)
+    outcome = Outcome(status="ok", reason="", wall_s=0.0, exit_code=0, started_unix_s=time.time())
+    return _report(job, recorded, outcome, reported=reported)
+
+
+def _name(words: Sequence[str]) -> str:
+    """Return what a program is called: of an interpreter, its script."""
+    return next((Path(word).name for word in words[1:] if word.endswith(".py")), Path(words[0]).name)
+
+
+def case_of(name: str, ranks: int, *, threads: int = 1, launch: Launch = Launch()) -> Case:
+    """Return the case of a program: what it runs on, and nothing of a training."""
+    label = f"{name}, {ranks} rank{'s' if ranks > 1 else ''}"
+    return Case(
+        suite="watch",
+        label=label,
+        series=name,
+        scaling="throughput",
+        ranks=ranks,
+        threads=threads,
+        plan=Plan(dp=ranks),
+        launch=launch,
+    )
+
+
+def prepared(case: Case, words: Sequence[str], reports: Path, target: Target) -> Watch:
+    """Make the folder of the run. Its case trains nothing, so most of what a suite's says is left out."""
+    program = _identity(words)
+    content = json.dumps([program, case.ranks, case.threads], sort_keys=True)
+    key = hashlib.sha256(content.encode()).hexdigest()[:10]
+    planned = {name: value for name, value in to_dict(case).items() if name in (*_OF_CASE, "launch")}
+    document = {
+        "suite": {"name": "watch", "title": case.series, "scaling": case.scaling, "given": " ".join(words)},
+        "cases": [{**planned, "id": key, "model": {"kind": "program"}, "plan": {"dp": case.ranks}}],
+        "repeats": 1,
+        "auto": None,
+        "expect": [],
+        "seed": 1,
+        "provenance": {**provenance(), "machine": target.machine.summary(), "program": program},
+    }
+    return Watch(journal=Journal.create(reports, "watch", document), case=case, key=key)
+
+
+def _identity(words: Sequence[str]) -> dict[str, str]:
+    """Return what was run: the command, and the content of every file that it names."""
+    found = {"command": " ".join(words)}
+    for word in words:
+        path = Path(shutil.which(word) or word)
+        if path.is_file():
+            with path.open("rb") as file:
+                found[f"sha256 of {path.name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _report(job: Watch, recorded: Recorded, outcome: Outcome, *, reported: bool) -> int:
+    """Write the tables of a run and report it."""
+    console = new_console(stderr=True)
+    warnings = write(job, recorded, outcome)
+    answers: list[Answer] = []
+    code = published(job.journal, RunOptions(reports=job.folder, report=reported), console, answers)
+    tell_briefly(answers)
+    for text in warnings:
+        say(console, f"pscale: {text}")
+    ended_itself = outcome.status not in ("hung", "timeout") and outcome.exit_code > 0
+    return outcome.exit_code if ended_itself else FAILED if _ending(outcome) else code
+
+
+def write(job: Watch, recorded: Recorded, outcome: Outcome) -> list[str]:
+    """Write the tables of a run, and return what its document warns of."""
+    found = watched(recorded)
+    warnings = [*filter(None, [_ending(outcome)]), *found.warnings]
+    document = {**job.journal.document, "warnings": warnings, "notes": list(found.notes)}
+    with writing(job.journal.folder):
+        atomic_files.write(job.journal.folder / "run.json", json.dumps(document, indent=1))
+        for name, columns in found.tables.items():
+            write_columns(job.journal.data, name, job.key, 0, columns)
+        write_part(job.journal.data, "cases", job.key, 0, [_row(job.case, found, outcome)])
+    job.journal.ended((job.key, 0), "ok", "", outcome.wall_s)
+    return warnings
+
+
+def _row(case: Case, found: Watched, outcome: Outcome) -> dict[str, Any]:
+    """Return the row of `cases`: nothing of what only a training has."""
+    return {
+        **{name: getattr(case, name) for name in _OF_CASE},
+        **found.columns,
+        "status": "ok",
+        "reason": "",
+        "oversubscribed": case.launch.oversubscribe,
+        "model": "program",
+        "wall_s": outcome.wall_s,
+        "started_unix_s": outcome.started_unix_s,
+        "launch_index": 0,
+        "provenance": json.dumps({"mpi": {"library": found.library}}),
+    }
+
+
+def _ending(outcome: Outcome) -> str:
+    """Say how a program ended that did not end well; its figures go up to its last calls."""
+    match outcome.status:
+        case "hung":
+            said = "The program made no progress and was ended"
+        case "timeout":
+            said = "The program was ended at its time limit"
+        case _ if outcome.exit_code:
+            said = f"The program failed: {outcome.reason.split(' [')[0]}"
+        case _:
+            return ""
+    return f"{said}. The figures end with its last calls."

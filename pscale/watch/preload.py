@@ -1,0 +1,39 @@
+"""The recorder as a shared object: where it is, and which of the two suits an MPI library.
+
+Open MPI 5.0 has no functions with large counts. mpi4py tests for them, and would call those of the recorder.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pscale.errors import LaunchError
+
+FOLDER = "PSCALE_WATCH"  # the environment variable that names the folder of the record, and starts it
+_LARGE = b"\0PMPI_Send_c\0"
+
+
+def recorder(library: Path | None) -> Path:
+    """Return the shared object that records programs of an MPI library; None: unknown.
+
+    Raises LaunchError where it was not built.
+    """
+    large = library is not None and _LARGE in library.read_bytes()
+    built = Path(__file__).with_name(f"_watch{'_large' if large else ''}.so")
+    if sys.platform != "linux":
+        raise LaunchError("`pscale watch` records programs on Linux only")
+    if not built.is_file():
+        raise LaunchError(
+            "the recorder of `pscale watch` was not built: install a C compiler, then pscale again "
+            "(`pip install --force-reinstall --no-deps .`)"
+        )
+    return built
+
+
+def beside(program: Path) -> Path | None:
+    """Return the MPI library that is installed with a program, such as that of a virtual environment."""
+    folder = program.parent.parent / "lib"
+    found: Sequence[Path] = [*folder.glob("libmpi.so.*"), *folder.glob("libmpi_abi.so.*")]
+    return found[0] if found else None

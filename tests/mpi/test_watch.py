@@ -1,0 +1,209 @@
+"""Programs of others under `pscale watch`, and pscale's own under it beside its own recorder."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from whole_runs import LIMIT_S, Results
+
+from pscale.errors import LaunchError
+from pscale.watch.notes import read
+from pscale.watch.preload import beside, recorder
+from pscale.watch.tables import watched
+
+PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
+BIN = Path(sys.executable).parent
+ROUNDS, DELAY_S = 20, 0.005
+STRATEGIES = Path(__file__).parents[2] / "suites" / "strategies.yaml"
+SHORT = ("trace=true", "repeat=1", "train.steps=8", "timing.overhead_steps=0", "timing.gemm_peak=false")
+UNDER_WATCH = """
+import os, sys
+if "pscale.worker" in sys.orig_argv:
+    os.environ["PSCALE_WATCH"] = sys.orig_argv[-1] + "/notes"
+    os.makedirs(os.environ["PSCALE_WATCH"], exist_ok=True)
+"""
+
+
+def is_built():
+    try:
+        return bool(recorder(beside(Path(sys.executable))))
+    except LaunchError:
+        return False
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_built(), reason="there was no C compiler")]
+
+
+@pytest.fixture
+def watch(cli):
+    """Return a function that watches a program and returns what it left; the exit code `None` is any."""
+
+    def run(ranks, *words, options=(), code=0):
+        command = cli.command(
+            "watch", "-n", str(ranks), *options, "--no-report", "--reports", cli.reports, "--", *words
+        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert code in (None, done.returncode), done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return cli.newest(done.stdout + done.stderr)
+
+    return run
+
+
+def compiled(compiler, folder):
+    if not (BIN / compiler).exists() or not shutil.which("cc"):
+        pytest.skip(f"there is no {compiler}")
+    program = folder / "program"
+    subprocess.run([BIN / compiler, "-o", program, PROGRAMS / "calls.c"], check=True)
+    return program
+
+
+def counts(results, rank):
+    """Return how often a rank made each call, by axis and verb."""
+    found = Counter()
+    for row in results.rows("calls"):
+        if row["rank"] == rank and row["count"]:
+            found[row["axis"], row["verb"]] += row["count"]
+    return found
+
+
+@pytest.mark.parametrize("compiler", ["mpicc", "mpicc_abi"])
+def test_all_calls_of_a_c_program_are_counted_and_settled(watch, tmp_path, compiler, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = watch(4, f"./{compiled(compiler, tmp_path).name}")
+    assert counts(results, 1) == {
+        ("world", "all_reduce"): 1,
+        ("world", "barrier"): 8,
+        ("world", "broadcast"): 1,
+        ("world", "gather"): 1,
+        ("world", "scan"): 1,
+        ("world", "send"): 5,  # one nonblocking, three persistent, one of both ways
+        ("world", "receive"): 6,  # and one blocking, from anybody
+        ("world", "communicator"): 2,
+        ("split", "all_reduce"): 1,
+        ("split", "communicator"): 1,
+        ("cart", "neighbours"): 1,
+        ("cart", "all_reduce"): 1,
+        ("cart", "communicator"): 1,
+    }
+    sent = sum(row["bytes"] for row in results.rows("calls") if row["rank"] == 1 and row["verb"] == "send")
+    assert sent == 800 + 3 * 80 + 40
+    assert not any(row["axis"] == "not split" for row in results.rows("calls"))
+
+
+def test_a_delay_comes_back_as_wait_on_the_other_ranks_and_as_caused_by_the_late_one(watch):
+    results = watch(3, sys.executable, PROGRAMS / "delay.py", str(DELAY_S))
+    line = next(line for line in results.output.splitlines() if line.startswith("[["))
+    came = np.array(json.loads(line))
+    events = [row for row in results.rows("events") if row["verb"] == "all_reduce"]
+    waits = np.array([[row["wait_s"] for row in events if row["rank"] == rank] for rank in range(3)])
+    expected = (came.max(axis=0) - came)[:, 1:] * 1e-9  # the first round ends where the first step begins
+    assert waits.shape == expected.shape == (3, ROUNDS - 1)
+    assert np.median(expected[0]) >= DELAY_S * 0.9
+    for rank in (0, 2):
+        assert np.median(np.abs(waits[rank] - expected[rank])) < 0.02 * DELAY_S
+    assert np.median(waits[1]) == 0
+    caused = [
+        sum(row["caused_wait_s"] for row in results.rows("steps") if row["rank"] == rank) for rank in range(3)
+    ]
+    assert np.argmax(caused) == 1
+
+
+def test_pickled_objects_from_anybody_are_settled_and_a_file_is_named_as_not_split(watch, tmp_path):
+    results = watch(3, sys.executable, PROGRAMS / "objects.py", str(tmp_path / "file"))
+    assert counts(results, 0)["world", "receive"] == 2 * 10
+    assert counts(results, 2)["world", "send"] == 10
+    assert {row["phase"] for row in results.rows("steps")} == {"program", "talk"}
+    assert results.rows("cases")[0]["steps"] == 10
+    assert any(
+        row["axis"] == "not split" and row["verb"] == "file_write_at_all" for row in results.rows("calls")
+    )
+    assert any("MPI, not split" in note for note in results.document["notes"])
+
+
+def test_a_program_that_is_killed_is_reported_up_to_its_last_calls(watch):
+    results = watch(2, sys.executable, PROGRAMS / "ending.py", "killed", code=None)
+    assert counts(results, 1)["world", "barrier"] == ROUNDS - 1  # of 20, the first begins the steps
+    assert "The program failed" in results.output
+    assert "rank 1 in no call" in results.output
+
+
+def test_a_program_that_hangs_is_ended_with_the_call_in_which_each_rank_is(watch):
+    results = watch(2, sys.executable, PROGRAMS / "ending.py", "hangs", options=("--hang-after", "2"), code=1)
+    assert "made no progress and was ended" in results.output
+    said = " ".join(results.output.split())
+    assert "probe from rank 1 over world; rank 1 in MPI_Barrier over world" in said
+
+
+def test_a_program_that_was_started_in_another_way_leaves_notes_that_can_be_read(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("PSCALE_WATCH", str(tmp_path / "notes"))
+    script = [sys.executable, "-m", "pscale.watch", PROGRAMS / "delay.py", "0"]
+    subprocess.run(script, check=True, capture_output=True, timeout=LIMIT_S)
+    command = cli.command("watch", "--read", tmp_path / "notes", "--no-report", "--reports", cli.reports)
+    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+    assert counts(cli.newest(), 0)["world", "barrier"] == ROUNDS - 1
+
+
+def arrivals(rows, rank):
+    """Return the calls that a rank made, in order: verb, bytes and when it came."""
+    chosen = [row for row in rows if row["rank"] == rank and row["kind"] in ("call", "root", "posted")]
+    return sorted(chosen, key=lambda row: row["enter_s"])
+
+
+def waits(rows, rank, chosen):
+    """Return the wait of each of these calls, which is where they are completed if they were started."""
+    over = {
+        row["request"]: row["wait_s"] for row in rows if row["rank"] == rank and row["kind"] == "completed"
+    }
+    return np.array([over.get(row["request"], row["wait_s"]) for row in chosen])
+
+
+def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypatch):
+    (cli.folder / "sitecustomize.py").write_text(UNDER_WATCH)
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=":")
+    monkeypatch.setenv("LD_PRELOAD", str(recorder(beside(Path(sys.executable)))))
+    settings = [word for setting in SHORT for word in ("--set", setting)]
+    results = cli.run(STRATEGIES, *settings)
+    monkeypatch.delenv("LD_PRELOAD")
+    for case in results.rows("cases"):
+        assert_same(results, case)
+
+
+def assert_same(results: Results, case):
+    folder = results.folder / "cases" / f"{case['case']}-0" / "notes"
+    found = watched(read(folder)).tables["events"]
+    seen = [
+        dict(zip(found, row, strict=True))
+        for row in zip(*(each.tolist() for each in found.values()), strict=True)
+    ]
+    seen = [row for row in seen if row["axis"] not in ("world", "dup")]
+    told = [row for row in results.rows("events") if row["case"] == case["case"]]
+    for rank in range(case["ranks"]):
+        own, other = arrivals(told, rank), arrivals(seen, rank)
+        start = offset(own, other)
+        matched = other[start : start + len(own)]
+        assert [(row["verb"], row["bytes"]) for row in matched] == [
+            (row["verb"], row["bytes"]) for row in own
+        ]
+        apart = np.abs(waits(told, rank, own) - waits(seen, rank, matched))
+        # Where a rank is forced off its core between two readings of the clock, a call differs on all ranks.
+        assert np.quantile(apart, 0.5, method="lower") <= max(0.01 * case["step_s"], 2e-6), (
+            case["label"],
+            rank,
+        )
+
+
+def times(rows):
+    return np.array([row["enter_s"] for row in rows])
+
+
+def offset(own, other):
+    """Return from which of the other's calls on they are ours: those with the same distances."""
+    ours, theirs = times(own), times(other)
+    shifts = range(len(theirs) - len(ours) + 1)
+    return min(shifts, key=lambda shift: np.ptp(theirs[shift : shift + len(ours)] - ours))

@@ -1,0 +1,286 @@
+"""Programs of others as the workload of a suite: measured, resumed, compared, checked, watched, reported."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from whole_runs import LIMIT_S
+
+from pscale.errors import LaunchError
+from pscale.results.step_time import step_time, step_times
+from pscale.watch.preload import beside, recorder
+
+PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BIN = Path(sys.executable).parent
+SCRIPT = f"'{sys.executable}' {{here}}/work.py {{work}} {{mode}}"
+SUITE = {
+    "name": "work",
+    "scaling": "strong",
+    "workload": {
+        "command": SCRIPT,
+        "params": {"work": 40, "mode": "well"},
+        "figures": {
+            "total": {"regex": r"Total time: (\S+) ms", "unit": "ms", "better": "lower"},
+            "mflops": {"json": "out.json", "path": "rates.0.mflops", "unit": "MFLOP/s", "better": "higher"},
+        },
+        "step_time": "total",
+        "success": {"regex": "^all done$"},
+        "files": {"in": ["input.dat"], "out": ["out.json"]},
+    },
+    "sweep": {"ranks": [1, 2], "work": [40, 80]},
+    "repeat": 2,
+    "launch": {"oversubscribe": True},
+    "expect": [
+        {"metric": "efficiency", "at_least": 0.99},
+        {"metric": "mflops", "where": "ranks == 2 and work == 80", "at_least": 20},
+        {"metric": "total", "where": "work == 40", "at_most": 40, "unit": "ms"},
+    ],
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def suite(cli):
+    """Return a function that writes the suite with changes, beside its program and input."""
+    shutil.copy(PROGRAMS / "work.py", cli.folder)
+    (cli.folder / "input.dat").write_text("")
+
+    def write(workload=None, **fields):
+        return cli.suite(
+            yaml.safe_dump({**SUITE, "workload": SUITE["workload"] | (workload or {}), **fields})
+        )
+
+    return write
+
+
+def said(cli, *arguments, code=0):
+    done = subprocess.run(
+        cli.command(*arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=cli.folder
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def reasons(results):
+    return {label.rpartition(" ")[2]: (row["status"], row["reason"]) for label, row in results.cases.items()}
+
+
+def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suite):
+    results = cli.run(suite(), report=True)
+    rows = results.rows("cases")
+    assert {(row["label"], row["step_s"]) for row in rows} == {
+        ("1 rank · work 40", 0.04),
+        ("1 rank · work 80", 0.08),
+        ("2 ranks · work 40", 0.02),
+        ("2 ranks · work 80", 0.04),
+    }
+    assert {row["model"] for row in rows} == {"program"}
+    assert all(row["wall_s"] > 0 and row["batch"] is row["loss_first"] is None for row in rows)
+    assert (
+        sorted(row["value"] for row in results.rows("figures") if row["figure"] == "mflops")
+        == [10] * 4 + [20] * 4
+    )
+    assert not list((results.folder / "data").glob("steps*"))
+    for folder in (results.folder / "cases").iterdir():
+        assert [path.name for path in (folder / "work").iterdir()] == ["out.json"]
+
+    summary = json.loads(said(cli, "report", results.folder, "--format", "json"))
+    assert all(abs(point["efficiency"]["value"] - 1) < 1e-12 for point in summary["points"])
+    assert {point["samples_per_s"] for point in summary["points"]} == {None}
+    assert "A step is the figure total of the program" in "".join(summary["notes"])
+    assert [each["answer"] for each in summary["expectations"]] == ["holds"] * len(summary["expectations"])
+    page = (results.folder / "report.html").read_text()
+    assert "Figures of merit" in page
+    assert all(
+        word not in page for word in ("samples/s", "Where a step goes", "Who waits", ">Memory<", ">Loss<")
+    )
+
+    said(cli, "check", results.folder, "--update", "--reference", cli.folder / "kept.yaml")
+    kept = (cli.folder / "kept.yaml").read_text()
+    assert 'metric: mflops, value: 20.0, lower: 19.0, unit: "MFLOP/s"' in kept
+    assert 'metric: total, value: 20.0, upper: 21.0, unit: "ms"' in kept
+    said(cli, "check", results.folder, "--reference", cli.folder / "kept.yaml")
+    (cli.folder / "kept.yaml").write_text(
+        kept.replace("value: 20.0, lower: 19.0", "value: 30.0, lower: 25.0")
+    )
+    said(cli, "check", results.folder, "--reference", cli.folder / "kept.yaml", code=1)
+    shown = json.loads(said(cli, "show", suite(), "--json"))
+    assert shown["cases"][1]["command"][-4:] == [sys.executable, f"{cli.folder}/work.py", "80", "well"]
+
+
+def test_a_run_continues_with_what_is_left_and_a_new_build_is_other_work(cli, suite):
+    short = {"sweep": {"ranks": [1, 2]}, "expect": []}
+    first = cli.run(suite(**short))
+    journal = first.folder / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    ended = [place for place, line in enumerate(lines) if '"ended"' in line]
+    journal.write_text("".join(lines[: ended[-1]]))  # as if it had been killed there
+    again = cli.run(suite(**short))
+    assert again.folder == first.folder
+    assert "continuing" in again.output
+    assert sum('"launched"' in line for line in journal.read_text().splitlines()) == 5
+    assert len(again.rows("cases")) == 4
+
+    program = cli.folder / "work.py"
+    program.write_text(program.read_text().replace("work_ms / comm.size", "2 * work_ms / comm.size"))
+    slower = cli.run(suite(**short))
+    assert slower.folder != first.folder
+    assert not {row["case"] for row in slower.rows("cases")} & {row["case"] for row in first.rows("cases")}
+    found = json.loads(said(cli, "compare", first.folder, slower.folder, "--format", "json"))
+    assert [(case["matched_by"], round(case["ratio"]["value"], 9)) for case in found["cases"]] == [
+        ("label", 2.0)
+    ] * 2
+    assert "program.sha256.work.py" in {change["name"] for change in found["changes"]}
+    said(cli, "compare", first.folder, slower.folder, "--fail-if", "slower", code=1)
+
+
+def test_output_that_cannot_be_believed_is_a_failed_launch_and_so_is_a_bad_end(cli, suite):
+    modes = ["well", "missing", "nan", "text", "negative", "unfinished", "exit", "sleep"]
+    results = cli.run(
+        suite(
+            sweep={"mode": modes},
+            repeat=1,
+            ranks=2,
+            expect=[],
+            launch={"oversubscribe": True, "time_limit": "10s"},
+        ),
+        code=1,
+    )
+    found = reasons(results)
+    assert found.pop("well") == ("ok", "")
+    expected = {
+        "missing": "failed the output has no figure total: nothing matches 'Total time: ",
+        "nan": "failed figure total: 'nan' is no finite number: Total time: nan ms / arguments: [] / all",
+        "text": "failed figure total: 'long' is no finite number: ",
+        "negative": "failed figure total is -1, which is no step time: ",
+        "unfinished": "failed no success: nothing in the output matches '^all done$': ",
+        "exit": "failed exit code 7",
+        "sleep": "timeout no end after 10 s (time_limit)",
+    }
+    for mode, (status, reason) in found.items():
+        assert f"{status} {reason}".startswith(expected[mode])
+    assert {row["case"] for row in results.rows("figures")} == {
+        results.cases[label]["case"] for label in results.cases if label.endswith("well")
+    }
+
+
+def test_a_value_reaches_the_program_as_it_is_and_nothing_else_reads_it(cli, suite):
+    nasty = [
+        "a b",
+        "it's",
+        '"',
+        "; touch pwned",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "a\nb",
+        "--help",
+        "",
+        "-n",
+    ]
+    workload = {
+        "command": f"{SCRIPT} {{value}} end",
+        "step_time": "wall",
+        "figures": {},
+        "success": {},
+        "files": {},
+    }
+    results = cli.run(suite(workload, sweep={"value": nasty}, repeat=1, expect=[]))
+    for case in results.planned():
+        log = results.folder / "cases" / f"{case.id}-0" / "stdout.log"
+        (line,) = [line for line in log.read_text().splitlines() if line.startswith("arguments: ")]
+        assert json.loads(line.partition(" ")[2]) == [case.workload.params["value"], "end"]
+    assert not list(cli.folder.rglob("pwned"))
+    assert all(row["step_s"] == row["wall_s"] for row in results.rows("cases"))
+
+
+def test_a_program_that_is_not_there_stops_everything_before_a_launch(cli, suite):
+    done = subprocess.run(
+        cli.command("run", suite({"command": "./absent {work} {mode}"})),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"there is no program {cli.folder}/absent" in done.stderr
+    assert not cli.reports.exists()
+
+
+def is_built():
+    try:
+        return bool(recorder(beside(Path(sys.executable))))
+    except LaunchError:
+        return False
+
+
+@pytest.mark.skipif(not is_built() or not shutil.which("cc"), reason="there was no C compiler")
+def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_where(cli, suite):
+    if not (BIN / "mpicc").exists():
+        pytest.skip("there is no mpicc")
+    subprocess.run([BIN / "mpicc", "-O2", "-o", cli.folder / "halo", EXAMPLES / "halo.c", "-lm"], check=True)
+    workload = {
+        "command": "./halo {width} 20",
+        "params": {"width": 30},
+        "figures": {"change": {"regex": r"last step: (\S+)"}},
+        "watch": True,
+        "step_time": "watch",
+        "success": {},
+        "files": {},
+    }
+    results = cli.run(suite(workload, sweep={"ranks": [1, 2]}, expect=[]), report=True)
+    for row in results.rows("cases"):
+        own = [r for r in results.rows("steps") if (r["case"], r["repeat"]) == (row["case"], row["repeat"])]
+        ends = {r["step"]: max(o["end_s"] for o in own if o["step"] == r["step"]) for r in own}
+        assert row["steps"] == len(ends) == 20
+        assert row["step_s"] == step_time(step_times([ends[step] for step in sorted(ends)]))
+    assert {row["phase"] for row in results.rows("steps")} == {"program", "phase 2", "phase 3", "phase 4"}
+    reduced = [row for row in results.rows("calls") if row["verb"] == "all_reduce"]
+    assert sum(row["count"] for row in reduced) == 2 * (1 + 2) * 20  # launches, ranks, steps
+    assert {row["repeat"] for row in results.rows("events")} == {0}
+    assert len(results.rows("ranks")) == 2 * (1 + 2)
+    page = (results.folder / "report.html").read_text()
+    assert all(word in page for word in ("Figures of merit", "Where a step goes", "all-reduce"))
+
+    shutil.copy(PROGRAMS / "ending.py", cli.folder)
+    hangs = {
+        **workload,
+        "command": f"'{sys.executable}' {{here}}/ending.py hangs",
+        "params": {},
+        "figures": {},
+    }
+    launch = {"oversubscribe": True, "hang_after": "2s"}
+    hung = cli.run(suite(hangs, sweep={}, ranks=2, repeat=1, expect=[], launch=launch), code=1)
+    (row,) = hung.rows("cases")
+    assert row["status"] == "hung"
+    assert "rank 1 in MPI_Barrier over world" in row["reason"]
+
+
+FORTRAN = """
+program work
+  implicit none
+  print '(a, d12.4, a)', 'elapsed', 2.5d-1, ' s'
+end program work
+"""
+
+
+def test_a_fortran_program_is_measured_with_its_way_to_write_numbers(cli, suite):
+    if not shutil.which("gfortran"):
+        assert not os.environ.get("CI"), "there must be a Fortran compiler"
+        pytest.skip("there is no Fortran compiler")
+    (cli.folder / "work.f90").write_text(FORTRAN)
+    subprocess.run(["gfortran", "-o", "work", "work.f90"], cwd=cli.folder, check=True)
+    workload = {
+        "command": "./work",
+        "params": {},
+        "figures": {"t": {"regex": r"elapsed\s+(\S+) s", "unit": "s"}},
+    }
+    workload |= {"step_time": "t", "success": {}, "files": {}}
+    results = cli.run(suite(workload, sweep={"ranks": [1, 2]}, repeat=1, expect=[]))
+    assert [row["step_s"] for row in results.rows("cases")] == [0.25, 0.25]

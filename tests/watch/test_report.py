@@ -1,0 +1,58 @@
+"""A program under `pscale watch` is reported like a run of a suite."""
+
+import os
+
+import pytest
+from recordings import Made, recorded
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.cli.watch import case_of, prepared, write
+from pscale.config import Launch
+from pscale.launch.outcome import Outcome
+from pscale.launch.target import find_target
+from pscale.report.markdown import render_markdown
+from pscale.report.topics import TOPICS
+
+STEPS = 20
+
+
+def rank(late):
+    """Return calls in two phases, the second with a name of several words, in which rank 1 is late."""
+    made = []
+    for at in range(10, 10 + 1000 * STEPS, 1000):
+        made += [
+            Made("Pcontrol", at, at, comm=0, peer=1),
+            Made("Pcontrol", at, at, comm=0, peer=1000),
+            Made("Bcast", at + 100 + late, at + 400, peer=0, bytes=8),
+            Made("Pcontrol", at + 400, at + 400, comm=0, peer=1001),
+            Made("Scan", at + 500, at + 501),
+            Made("Allreduce", at + 600 + late, at + 700, bytes=80),
+        ]
+    return made
+
+
+@pytest.fixture
+def summary(tmp_path):
+    record = recorded(rank(0), rank(50), over=1000 * STEPS + 10)
+    for facts in record.facts:
+        facts.phases |= {1000: "halo", 1001: "forward 2 of two"}
+    job = prepared(case_of("heat", 2), ["heat"], tmp_path, find_target(Launch(), os.environ, submits=False))
+    outcome = Outcome(status="failed", reason="exit code 3", wall_s=1.0, exit_code=3, started_unix_s=0.0)
+    write(job, record, outcome)
+    return summarise(load(job.journal.folder))
+
+
+def test_the_report_of_a_program_says_what_a_step_takes_and_nothing_of_training(summary):
+    text = render_markdown(summary)
+    assert "At 2 ranks a step takes 1 ms" in text
+    assert "samples/s" not in summary.headlines[0].text
+    assert "The program failed: exit code 3" in text
+    assert "Steps: as the program marks them" in text
+    assert {"halo", "forward 2 of two", "program"} >= {time.phase for time in summary.phases}
+    assert "train." not in text
+
+
+def test_every_figure_of_a_program_can_be_drawn(summary):
+    drawn = [topic.name for topic in TOPICS if topic.figure and topic.figure.draw(summary)]
+    assert {"phases", "pipeline", "communication"} <= set(drawn)
