@@ -105,7 +105,7 @@ TOLERANCE = {
     "fp16": 5e-4,
     "bf16": 4e-3,
 }  # of the loss; what other orders of summation leave is far less
-_NOT_THE_TRAINING = ("ranks", "threads", "plan", "timing", "launch", "require", "inject", "jitter")
+_NOT_THE_TRAINING = ("ranks", "threads", "plan", "timing", "launch", "require", "inject", "jitter", "ghost")
 _NAMES = ("id", "suite", "label", "series", "base", "scaling")
 
 

@@ -172,7 +172,7 @@ def _demand(entry: Mapping[str, Any], lower: float | None, upper: float | None) 
 LEAST, ALONE = 0.05, 0.10  # of the value: a bound is not nearer; the second where there is no interval
 REACH = 1 + math.sqrt(2.0)  # intervals: two runs differ by 1.4, and all of the second one's is to hold
 _KEPT = {"step_s": +1, "efficiency": -1, "loss_last": +1}  # metrics, and on which side they get worse
-_FULL_ONLY = ("inject", "jitter")  # as in suites, so that `rank` is not ambiguous
+_FULL_ONLY = ("inject", "jitter", "ghost")  # as in suites, so that `rank` is not ambiguous
 _GIB = 1 << 30
 
 

@@ -27,6 +27,7 @@ from pscale.analysis.models import Model, models
 from pscale.analysis.notes import notes
 from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
+from pscale.analysis.predicted import Held, held
 from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.scaling import Failure, Point
 from pscale.analysis.stragglers import Straggler, stragglers
@@ -71,6 +72,7 @@ class Summary:
     memory: tuple[Memory, ...]
     loss_scaling: tuple[LossScaling, ...]  # steps of cases whose loss is scaled
     models: tuple[Model, ...]  # one a series; empty if not asked for
+    predictions: tuple[Held, ...]  # made before the cases were measured
     wait: WaitMap | None  # of the case that waits most
     timelines: tuple[Timeline, ...]  # of some traced cases, to look at
     what_ifs: tuple[WhatIf, ...]  # on the networks that were asked about
@@ -234,6 +236,7 @@ def summarise(
         crossings=crossings(run, points, times),
         memory=_ordered(points, memory(run)),
         loss_scaling=_ordered(points, scales),
+        predictions=_ordered(points, held(run)),
         models=models(points, times, of_phases, asked=predict, sharing=sharing, seed=run.seed),
         wait=phases.wait_map(run, phases.by_waiting(points, spent)),
         timelines=shown,

@@ -63,7 +63,7 @@ def case_warnings(
             continue
         case = point.case
         said = [
-            *_of_purpose(point),
+            *_of_purpose(point, run.planned.get(case, {})),
             *_of_stragglers(stragglers_of.get(case, []), point),
             *_of_times(times.get(case)),
         ]
@@ -116,7 +116,13 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_purpose(point: Point) -> Iterator[tuple[str, str]]:
+def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if speed := planned.get("ghost", {}).get("gflops"):
+        yield (
+            "ghost",
+            f"Computing was slept, at {speed:g} GFLOP/s a rank (`ghost`); every exchange was real. These "
+            "times check waits, transfers and bubbles alone, and say nothing about computing.",
+        )
     if point.injected:
         yield "injected", injection_warning(point)
 

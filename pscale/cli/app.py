@@ -156,6 +156,73 @@ def list_runs(
     command.list_runs(reports, suite, most=most, as_json=as_json)
 
 
+@_command("predict", BEFORE)
+def predict(
+    suite: o.SuitePath,
+    profiled: o.ProfiledRun,
+    network: o.NetworkFile = None,
+    engine: o.WithEngine = o.Engine.vector,
+    ranks: o.OnRanks = None,
+    draws: o.Draws = 200,
+    tokens: o.Tokens = None,
+    price: o.PricePerHour = None,
+    overrides: o.Overrides = None,
+    only: o.Only = None,
+    any_machine: o.AnyMachine = False,
+    reports: o.Reports = o.REPORTS,
+    as_json: o.AsJson = False,
+) -> None:
+    """Predict a suite on sizes and networks that you do not have: steps, efficiency, what hurts first.
+
+    Writes prediction.html, and prediction.json to which a later run of the suite is held.
+    """
+    from pscale.cli import predict as command
+    from pscale.cli.prepare import SuiteOptions
+
+    options = command.PredictOptions(
+        profiled=profiled,
+        network=network,
+        engine=engine,
+        ranks=ranks,
+        draws=draws,
+        tokens=tokens,
+        price=price,
+        anywhere=any_machine,
+        as_json=as_json,
+    )
+    command.predict(suite, SuiteOptions(overrides=overrides or [], only=only), reports, options)
+
+
+@_command("advise", BEFORE)
+def advise(
+    suite: o.SuitePath,
+    profiled: o.ProfiledRun,
+    ranks: o.PlanRanks,
+    memory: o.NodeMemory = None,
+    measure: o.MeasurePlans = 5,
+    overrides: o.Overrides = None,
+    only: o.Only = None,
+    any_machine: o.AnyMachine = False,
+    reports: o.Reports = o.REPORTS,
+) -> None:
+    """Find the fastest plan for a suite's model: predict every plan that fits, measure the best.
+
+    Ends with the plan to paste. The sweep's ranks and plans are left out: what counts is its model and batch.
+    """
+    from pscale.cli import advise as command
+    from pscale.cli.prepare import SuiteOptions
+
+    options = command.AdviseOptions(
+        profiled=profiled,
+        ranks=ranks,
+        memory=memory,
+        measure=measure,
+        anywhere=any_machine,
+        reports=reports,
+    )
+    command.advise(suite, SuiteOptions(overrides=overrides or [], only=only), options)
+
+
 @_command("report", READ)
 def report(
     paths: o.RunPaths = None,
@@ -244,6 +311,23 @@ def trace(
         raise UsageError("--output is the file of the timeline for a viewer; --figure draws a step instead")
     else:
         command.draw(path, reports, case, launch, command.window(steps), figure)
+
+
+@_command("export", READ)
+def export(
+    as_format: o.AsExport,
+    path: o.RunPath = None,
+    case: o.CaseName = None,
+    launch: o.ExportLaunch = None,
+    steps: o.StepRange = None,
+    output: o.ExportFolder = None,
+    reports: o.Reports = o.REPORTS,
+) -> None:
+    """Write a run for other tools: simulators, viewers of traces, fitting of models."""
+    from pscale.cli import export as command
+    from pscale.cli.trace import window
+
+    command.export(path, reports, as_format.value, case, launch, window(steps), output)
 
 
 @_command("watch", MEASURE)

@@ -21,6 +21,15 @@ _EXAMPLES = {
     "status": (("pscale status --watch", "launches and jobs until the run has finished"),),
     "cancel": (("pscale cancel reports/weak/RUN", "end its jobs; keep what has ended"),),
     "list": (("pscale list --suite weak -n 5", "the five newest runs of a suite"),),
+    "predict": (
+        ("pscale predict weak --from RUN --ranks 64,4096", "on more ranks"),
+        ("pscale predict weak --from RUN --network cluster.yaml", "on another network"),
+        ("pscale predict weak --from RUN --tokens 300B --price 2", "time and cost"),
+    ),
+    "advise": (
+        ("pscale advise strong --from RUN --ranks 8", "the 5 best, measured"),
+        ("pscale advise strong --from RUN --ranks 64 --measure 0", "predicted alone"),
+    ),
     "report": (
         ("pscale report", "the newest run in brief"),
         ("pscale report --full", "with all tables"),
@@ -36,6 +45,11 @@ _EXAMPLES = {
         ("pscale check --update --reference nightly.yaml", "keep references"),
     ),
     "trace": (("pscale trace --steps 3-5 -o trace.json.gz", "for ui.perfetto.dev"),),
+    "export": (
+        ("pscale export --format goal", "the newest run for LogGOPSim"),
+        ("pscale export RUN --format chakra --steps 0-3", "some steps for ASTRA-sim"),
+        ("pscale export RUN --format extrap", "all launches for Extra-P"),
+    ),
     "watch": (
         ("pscale watch -n 4 -- ./a.out --size 100", "any MPI program"),
         ("pscale watch -n 2 -- python train.py", "or one of mpi4py"),

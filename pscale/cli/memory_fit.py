@@ -60,6 +60,8 @@ class MemoryFit:
         """Say why the case is not started; empty if it is."""
         if not self.is_known or not self.limit_bytes or self.needed_bytes <= self.limit_bytes:
             return ""
+        if self.case.ghost.gflops:  # which has room for what it sends and receives alone
+            return ""
         given = self.case.launch.memory_limit_bytes
         node = " of a node" if self.here.nodes > 1 else ""
         return (

@@ -44,6 +44,13 @@ class TableFormat(StrEnum):
     latex = "latex"
 
 
+class Engine(StrEnum):
+    """What predicts."""
+
+    vector = "vector"
+    simgrid = "simgrid"
+
+
 class Bind(StrEnum):
     """What a rank is bound to."""
 
@@ -67,6 +74,15 @@ class FigureStyle(StrEnum):
     screen = "screen"
     publication = "publication"
     publication_serif = "publication-serif"
+
+
+class ExportFormat(StrEnum):
+    """The formats of other tools."""
+
+    chakra = "chakra"
+    goal = "goal"
+    otf2 = "otf2"
+    extrap = "extrap"
 
 
 SuitePath = Annotated[
@@ -259,6 +275,58 @@ Update = Annotated[
 ]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML, for CI.")]
 
+# predict
+ProfiledRun = Annotated[
+    Path,
+    typer.Option(
+        "--from",
+        metavar="RUN",
+        help="Traced run that tells how long the parts of a step take on its machine.",
+        autocompletion=complete.runs,
+    ),
+]
+NetworkFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--network", metavar="FILE", help="Tiers of another network; default: calls as they were measured."
+    ),
+]
+WithEngine = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="vector: every call alone; simgrid: calls share links (needs --network, and SimGrid installed).",
+    ),
+]
+OnRanks = Annotated[
+    str | None, typer.Option("--ranks", metavar="N,…", help="On these numbers of ranks: 4096,1048576.")
+]
+Draws = Annotated[int, typer.Option(min=2, max=100_000, metavar="N", help="Draws of a step.")]
+Tokens = Annotated[
+    str | None, typer.Option(metavar="N", help="Also the time to train on so many tokens: 300B, 1.4T.")
+]
+PricePerHour = Annotated[
+    float | None, typer.Option("--price", min=0, metavar="X", help="And its cost, at X per rank and hour.")
+]
+AnyMachine = Annotated[
+    bool, typer.Option("--any-machine", help="The run may be of another machine, which is then predicted.")
+]
+
+# advise
+PlanRanks = Annotated[
+    int, typer.Option("--ranks", min=1, max=100_000, metavar="N", help="Ranks to plan for.")
+]
+NodeMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="Of a node, as 4GiB; default: the suite's limit, else what there is."
+    ),
+]
+MeasurePlans = Annotated[
+    int,
+    typer.Option("--measure", min=0, max=100, metavar="K", help="Measure the K fastest; 0: predict alone."),
+]
+
 # trace, verify
 CaseName = Annotated[
     str | None,
@@ -281,5 +349,21 @@ StepFigure = Annotated[
     typer.Option(
         metavar="FILE", help="Draw a step of every traced case, or of --case, instead: svg, png or pdf."
     ),
+]
+AsExport = Annotated[
+    ExportFormat,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help="chakra: ASTRA-sim; goal: LogGOPSim, ATLAHS; otf2: Vampir, Scalasca; extrap: Extra-P.",
+    ),
+]
+ExportLaunch = Annotated[
+    int | None, typer.Option("--launch", min=1, metavar="N", help="Number of the launch; default: 1.")
+]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FOLDER", help="Default: export/FORMAT in the run's folder."),
 ]
 EveryTensor = Annotated[bool, typer.Option("--all", help="Also print every tensor and call.")]

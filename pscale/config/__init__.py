@@ -4,7 +4,7 @@ Frozen, keyword-only and of the standard library alone, so that every package ma
 """
 
 from pscale.config.case import Case, from_dict, to_dict, to_document
-from pscale.config.injection import Inject, Jitter
+from pscale.config.injection import Ghost, Inject, Jitter
 from pscale.config.launch import Launch, Omp, Require, Timing
 from pscale.config.plan import Matrix, Plan
 from pscale.config.program import Figure, Files, Program, Success, Workload
@@ -15,6 +15,7 @@ __all__ = [
     "Data",
     "Figure",
     "Files",
+    "Ghost",
     "Inject",
     "Jitter",
     "Launch",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pscale.config.choices import LossScaling, Scaling
-from pscale.config.injection import Inject, Jitter, injected_words
+from pscale.config.injection import Ghost, Inject, Jitter, injected_words
 from pscale.config.launch import Launch, Require, Timing
 from pscale.config.plan import Plan
 from pscale.config.program import Program, Workload
@@ -46,6 +46,7 @@ class Case:
     require: Require = Require()
     inject: Inject = Inject()
     jitter: Jitter = Jitter()
+    ghost: Ghost = Ghost()
     workload: Workload = Workload()  # without a command: pscale's trainer
     program: Program = Program()
 
@@ -53,6 +54,11 @@ class Case:
     def injected(self) -> str:
         """What delays ranks on purpose, in words; empty for a healthy case."""
         return injected_words(self.inject, self.jitter)
+
+    @property
+    def altered(self) -> str:
+        """What is done to the ranks on purpose, in words: delays, and computing that is slept."""
+        return " · ".join(filter(None, (self.ghost.words, self.injected)))
 
     @property
     def loss_scale(self) -> LossScaling | float:
@@ -102,7 +108,7 @@ def to_dict(value: Any) -> dict[str, Any]:
     return dataclasses.asdict(value)
 
 
-_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter")
+_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter", "ghost")
 
 
 def to_document(case: Case) -> dict[str, Any]:

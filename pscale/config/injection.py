@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from pscale.config.choices import NonNegativeInt, Number, Phase, PositiveInt, SecondsOrZero
+from pscale.config.choices import NonNegativeFloat, NonNegativeInt, Number, Phase, PositiveInt, SecondsOrZero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,19 @@ class Jitter:
         noun = "rank" if len(self.ranks) == 1 else "ranks"
         whose = f"{noun} {', '.join(map(str, self.ranks))}" if self.ranks else "all ranks"
         return f"{self.distribution} jitter of {self.mean_s * 1e3:g} ms in {self.phase} of {whose}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ghost:
+    """Computing that is slept instead, while every exchange is real: many ranks fit on few cores."""
+
+    gflops: NonNegativeFloat = 0.0
+    """Speed of a rank in GFLOP/s, at which it sleeps for the FLOPs of its kernels; 0: it computes."""
+
+    @property
+    def words(self) -> str:
+        """Say that computing is slept; empty if it is not."""
+        return f"ghost computing at {self.gflops:g} GFLOP/s" if self.gflops else ""
 
 
 def injected_words(inject: Inject, jitter: Jitter) -> str:

@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from pscale.dtypes import HALF_BYTES
 from pscale.mesh import grid
+from pscale.mesh.asleep import AsleepComm
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
 from pscale.mesh.nonblocking import NonblockingCall, Outstanding, Request, progress
 from pscale.mesh.self_axis import NullRecorder, SelfAxis
@@ -29,7 +30,8 @@ class MpiMesh:
     """The ranks of `comm` as a grid, row-major over `sizes`: the last axis varies fastest.
 
     Creating a sub-communicator is collective, so every group that a plan can need is made here, in one
-    order on every rank, never lazily. `nodes` says on which node each rank is.
+    order on every rank, never lazily. `nodes` says on which node each rank is. With `poll_s` a rank that
+    waits sleeps and looks every so many seconds; 0: it waits as MPI does.
     """
 
     def __init__(
@@ -39,18 +41,23 @@ class MpiMesh:
         wanted: Sequence[Sequence[str]],
         recorder: Recorder,
         nodes: Sequence[int],
+        *,
+        poll_s: float = 0.0,
     ):
+        def waiting(part: MPI.Intracomm) -> Any:
+            return AsleepComm(part, poll_s) if poll_s else part
+
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
         self._outstanding = Outstanding()
-        self.world: Axis = MpiAxis("world", comm.Dup(), NullRecorder(), self._outstanding)
+        self.world: Axis = MpiAxis("world", waiting(comm.Dup()), NullRecorder(), self._outstanding)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
         self.coordinates: Mapping[str, int] = dict(zip(sizes, places, strict=True))
         self._axes: dict[tuple[str, ...], Axis] = {(): SelfAxis("")}
         for span in grid.groups(sizes, wanted):
             part = lattice.Sub([axis in span for axis in sizes])
-            self._axes[span] = MpiAxis(grid.axis_name(span), part, recorder, self._outstanding)
+            self._axes[span] = MpiAxis(grid.axis_name(span), waiting(part), recorder, self._outstanding)
 
     @property
     def scratch_bytes(self) -> int:

@@ -9,6 +9,7 @@ from pscale import program
 from pscale.config import Case
 from pscale.data import check as check_data
 from pscale.data import find_corpus
+from pscale.dtypes import is_16_bit
 from pscale.errors import PlanError, SuiteError, UsageError
 from pscale.expressions import names_in
 from pscale.parallel import sharding, suggestions
@@ -42,6 +43,7 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
     read = _read_names(suite) if programs else set()
     found += [(draft, each) for draft in programs for each in _program_problems(suite, draft, read)]
     found += [(draft, each) for draft in drafts for each in _injection_problems(draft.case)]
+    found += [(draft, each) for draft in drafts for each in _ghost_problems(draft.case)]
     problems: dict[Path_, Problem] = {}  # the first of each place: other cases repeat it with other numbers
     for draft, problem in found:
         path = written(draft.point, problem.path)
@@ -115,7 +117,7 @@ def _size_problems(case: Case) -> Iterator[Problem]:
             yield Problem(field, f"makes {amount} {what}; at most {most} are possible")
 
 
-_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter")
+_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter", "ghost")
 _OF_TRAINER = {
     "timing": ("gemm_peak", "overhead_steps", "pace"),
     "launch": ("blas", "kernels", "memory_limit"),
@@ -176,6 +178,21 @@ def _injection_problems(case: Case) -> Iterator[Problem]:
     if jitter.mean_s and not jitter.ranks and jitter.phase == "data" and case.plan.pp > 2:
         text = "stages between the first and the last read no data; name ranks that do, or another phase"
         yield Problem(("jitter", "phase"), f"{label}: {text}")
+
+
+def _ghost_problems(case: Case) -> Iterator[Problem]:
+    """Yield what a case whose computing is slept cannot have."""
+    if not case.ghost.gflops:
+        return
+    if case.plan.offload != "none":
+        text = "ghost computing moves nothing to files; set plan.offload: none"
+        yield Problem(("plan", "offload"), f"{case.label}: {text}")
+    if is_16_bit(case.model.dtype):
+        text = f"sums of {case.model.dtype} are computed, and ghosts compute nothing; set precision: float32"
+        yield Problem(("precision",), f"{case.label}: {text}")
+    if case.timing.pace:
+        text = "the pace is that of computing, and ghosts compute nothing; set timing.pace: false"
+        yield Problem(("timing", "pace"), f"{case.label}: {text}")
 
 
 def _rank_problem(case: Case, rank: int, phase: str) -> str:

@@ -39,7 +39,7 @@ def _labelled(suite: Suite, drafts: Sequence[Draft]) -> list[Draft]:
     if fields.keys() & {*DEGREES} and len({draft.case.ranks for draft in drafts}) == 1:
         fields |= dict.fromkeys(DEGREES)  # those that are the rest distinguish products of so many ranks too
     texts = labels([{field: draft.value(field) for field in fields} for draft in drafts])
-    said = with_injected(texts, [draft.case.injected for draft in drafts])
+    said = with_injected(texts, [draft.case.altered for draft in drafts])
     named = [
         replace(draft, case=replace(draft.case, label=label, series=series))
         for draft, (label, series) in zip(drafts, said, strict=True)

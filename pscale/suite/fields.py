@@ -20,11 +20,11 @@ from pscale.suite.file import File
 
 VARIABLE = (
     *("ranks", "threads", "model", "data", "train", "plan", "precision", "timing", "launch"),
-    *("inject", "jitter", "workload"),
+    *("inject", "jitter", "ghost", "workload"),
 )
 BY_MEMBER = {"precision": "type"}  # groups that a single value may stand for: `precision: float64`
 PARAMS = "workload.params."  # before the names of parameters
-INJECTED = ("inject.", "jitter.")  # goes by its full name alone, so that nobody injects by mistake
+INJECTED = ("inject.", "jitter.", "ghost.")  # goes by its full name alone, so that nobody injects by mistake
 Mark = TypeVar("Mark")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from pscale import config
-from pscale.config import Data, Inject, Jitter, Launch, Model, Plan, Require, Timing, Train, Workload
+from pscale.config import Data, Ghost, Inject, Jitter, Launch, Model, Plan, Require, Timing, Train, Workload
 from pscale.config.choices import MOST_RANKS, Dtype, NonEmpty, Number, OneOf, PositiveInt, Scaling, Text
 from pscale.metrics import METRICS, units
 
@@ -162,6 +162,7 @@ class File:
     require: Require = Require()
     inject: Inject = Inject()
     jitter: Jitter = Jitter()
+    ghost: Ghost = Ghost()
     workload: Workload | None = None
     """A program to measure in place of pscale's trainer; null: none."""
     sweep: Sweep = field(default_factory=Sweep)

@@ -74,14 +74,19 @@ def main(folder: Path) -> None:
     )
     if comm.rank == 0 and (counter := StepCounter.open(spec.counter)):
         recorder.on_step = counter.add
-    mesh = mpi.MpiMesh(comm, sizes, spans, recorder, mpi.nodes(comm))
+    run, poll_s = job.run, 0.0
+    if case.ghost.gflops:
+        from pscale.worker import ghost  # noqa: PLC0415 - what only ghosts need
+
+        run, poll_s = ghost.run, ghost.poll_s(case)
+    mesh = mpi.MpiMesh(comm, sizes, spans, recorder, mpi.nodes(comm), poll_s=poll_s)
     with watchdog(recorder, mesh, spec.folder, spec.case.launch.hang_after_s):
         if not measures:
             from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs
 
             verify(spec, mesh, recorder)
             return
-        result = job.run(spec, mesh, recorder, timeline)
+        result = run(spec, mesh, recorder, timeline)
         axes = [mesh.axis(*span) for span in spans]
         collect.collect(spec, mesh, axes, result, {"mpi": library, **software()})
 

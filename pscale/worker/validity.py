@@ -43,7 +43,7 @@ def _reasons(case: Case, ranks: Ranks, losses: Sequence[float], columns: Mapping
         )
     limit = _SPREAD_LIMIT[case.model.dtype]
     for what, column in (("replicas", "replica_spread"), ("losses", "loss_spread")):
-        if not (spread := columns.get(column, 0.0)) <= limit:
+        if not (spread := columns.get(column, 0.0)) <= limit:  # ghosts have neither
             of = "the largest weight" if what == "replicas" else "the loss, on ranks that compute the same"
             yield f"{what} disagree by {spread:.1e} of {of}, over the limit of {limit:.0e}"
     for rank in ranks:

@@ -25,7 +25,7 @@ YAML_BLOCKS = [text for language, text in BLOCKS if language == "yaml"]
 FOUR_CORES = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 GROUPS = [
     *("model", "data", "train", "plan", "plan.matrix", "precision", "timing", "launch", "launch.omp"),
-    *("require", "inject", "jitter"),
+    *("require", "inject", "jitter", "ghost"),
     *("workload", "workload.figures", "workload.success", "workload.files", "expect"),
 ]
 

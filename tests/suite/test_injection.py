@@ -66,11 +66,19 @@ def test_what_was_stored_is_read_in_the_same_words_and_old_cases_are_healthy():
         ("jitter: {mean: 1ms, ranks: [0, 9]}", "jitter.ranks: .*there is no rank 9"),
         ("jitter: {mean: 1ms, ranks: [-1]}", "jitter.ranks"),
         ("jitter: {mean: 1ms, distribution: gamma}", "'gamma' is not possible"),
+        ("ghost: {gflops: 1}\nprecision: bf16", "precision: .*sums of bf16 are computed"),
+        ("ghost: {gflops: 1}\ntiming: {pace: true}", "timing.pace: .*ghosts compute nothing"),
     ],
 )
 def test_a_delay_that_cannot_take_place_is_refused(cases, text, message):
     with pytest.raises(SuiteError, match=message):
         cases(injecting(text))
+
+
+def test_ghosts_offload_nothing(cases):
+    change = "plan: {dp: ranks, bucket: 4MiB}", "plan: {dp: ranks, offload: both}"
+    with pytest.raises(SuiteError, match=r"plan.offload: .*ghost computing moves nothing to files"):
+        cases(change, injecting("ghost: {gflops: 1}"))
 
 
 def test_a_stage_without_data_cannot_be_delayed_in_reading_it(cases):

@@ -1,0 +1,456 @@
+"""Predict, write the predictions down, then measure: how far the predictions of pscale can be trusted here.
+
+    python benchmarks/validate.py [--quick] [--json FOLDER] [EXPERIMENT...]
+
+    same      what was recorded is predicted again: strategies on two ranks
+    networks  profiles at 100 and 400 Mbit/s predict 200 and 800 (network namespaces; needs root)
+    sizes     ghosts on 2 to 8 ranks predict 16 and 32: data, tensor, context, pipeline and expert parallel
+    injected  one late rank, and jitter: the map of waits
+    steps     the distribution of steps: the Kolmogorov-Smirnov distance
+    contention  exchanges that meet on one link: SimGrid holds, the vector engine says where it cannot (root)
+
+Predictions of what was not measured yet are in a file before it is measured; the figures have its hash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from figures import COMMITTED, machine
+from link import Link, link, missing
+from scipy.stats import ks_2samp
+from validate_suites import INJECTIONS, PLANS, SENT, SHARED, SMALL, late, shared, steady, strategies
+
+from pscale.analysis.frames import Run, load
+from pscale.config import Case
+from pscale.launch.machine import inspect
+from pscale.predict.engine import Prediction, predict
+from pscale.predict.flows import predict_flows
+from pscale.predict.network import CONGESTED, Network
+from pscale.predict.profile import Profile, case_of
+from pscale.predict.simgrid import MISSING, is_there
+from pscale.simulator.network import Link as PricedLink
+from pscale.simulator.network import Tier, Tiers, moved_bytes, rounds
+from pscale.suite import expand, load_suite
+from pscale.training.dry_run import program
+
+KS = 0.10
+MARKS = "<!-- validation -->", "<!-- end of validation -->"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "prediction.md"
+KEPT = COMMITTED / "validation"
+MEASURED, PREDICTED = (100, 400), (200, 800)  # Mbit/s
+FRAMES = {"mtu": 9000, "burst": "20kb"}
+LARGE = 10 * 20_000  # bytes of a message beside which such a burst is little
+MBIT_BYTES = 1e6 / 8
+NODE = Tier(name="node", ranks=2, link=PricedLink(latency_s=5e-6, bytes_per_s=2e9))
+GOALS = {  # mean and largest error
+    "same": (0.01, 0.03),
+    "networks": (0.025, 0.06),
+    "sizes": (0.025, 0.06),
+    "injected": (0.025, 0.06),
+    "steps": (0.025, 0.06),
+    "contention": (0.10, 0.10),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A prediction beside what was measured then; times are those of the steps of a launch."""
+
+    case: str
+    ranks: int
+    predicted_s: float
+    low_s: float
+    high_s: float
+    measured_s: float
+    launches: int
+    notes: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """By how much the prediction is too high, relative to what was measured."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether what was measured lies in the interval."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+    def row(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {**asdict(self), "error": self.error, "holds": self.holds}
+
+
+class Lab:
+    """A folder in which suites are run; `quick`: smaller ones."""
+
+    def __init__(self, folder: Path, *, quick: bool):
+        self.folder, self.quick = folder, quick
+        self._count = 0
+
+    def written(self, text: str) -> Path:
+        """Write a suite."""
+        self._count += 1
+        path = self.folder / f"suite-{self._count}.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def cases(self, text: str) -> list[Case]:
+        """Return the cases of a suite that was not run."""
+        suite = load_suite(self.written(text))
+        return list(expand(suite, inspect().names()).cases)
+
+    def run(self, text: str, over: Link | None = None) -> Run:
+        """Run a suite, at one end of a link if there is one."""
+        path = self.written(text)
+        reports = self.folder / path.stem
+        command = [sys.executable, "-m", "pscale", "run", str(path), "--no-report", "--reports", str(reports)]
+        done = subprocess.run(
+            [*(over.prefix if over else []), *command], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        return load(next(reports.glob("*/*")))
+
+    def freeze(self, name: str, predictions: Mapping[str, Prediction]) -> str:
+        """Write predictions down before anything of it is measured; returns the hash of the file."""
+        rows = [
+            {"case": label, **asdict(each.step_s), "notes": each.notes} for label, each in predictions.items()
+        ]
+        text = json.dumps({"unix_s": time.time(), "predictions": rows}, indent=1)
+        (self.folder / f"frozen-{name}.json").write_text(text, encoding="utf-8")
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def measured_s(run: Run, case: str) -> list[float]:
+    """Return the step time of every launch of a case."""
+    good = run.cases[(run.cases["case"] == case) & (run.cases["status"] == "ok")]
+    return [float(value) for value in good["step_s"]]
+
+
+def label_of(run: Run, case: str) -> str:
+    """Return what a case is called."""
+    return str(run.planned[case]["label"])
+
+
+def scored(run: Run, predictions: Mapping[str, Prediction]) -> list[Scored]:
+    """Set predictions, by label, beside what a run measured."""
+    found = []
+    for case in run.planned:
+        label, times = label_of(run, case), measured_s(run, case)
+        if label in predictions and times:
+            step_s, notes = predictions[label].step_s, predictions[label].notes
+            found.append(
+                Scored(
+                    case=label,
+                    ranks=int(run.planned[case]["ranks"]),
+                    predicted_s=step_s.value,
+                    low_s=step_s.low,
+                    high_s=step_s.high,
+                    measured_s=float(np.exp(np.mean(np.log(times)))),
+                    launches=len(times),
+                    notes=notes,
+                )
+            )
+    return found
+
+
+def same(lab: Lab) -> dict[str, Any]:
+    """Predict again what was recorded: strategies on two ranks, really computing."""
+    steps, repeats = (20, 2) if lab.quick else (40, 4)
+    run = lab.run(strategies(SMALL, (), steps=steps, repeats=repeats))
+    profile = Profile.of_run(run)
+    found = {label_of(run, case): predict(case_of(run, case), profile) for case in run.planned}
+    return {"cases": scored(run, found)}
+
+
+def networks(lab: Lab) -> dict[str, Any]:
+    """Predict strategies on links of two rates from what was measured at two others."""
+    if reason := missing():
+        return {"missing": f"no link of limited rate: {reason}"}
+    size = {"steps": 6, "repeats": 1} if lab.quick else {"steps": 8, "repeats": 2}
+    profiles: dict[int, Profile] = {}
+    for rate in MEASURED:
+        with link(f"{rate}mbit", **FRAMES) as over:
+            text = strategies(SENT, over.options("mpich"), **size)
+            profiles[rate] = Profile.of_run(lab.run(text, over))
+    latency_s, share = _fitted(profiles)
+    frozen: dict[str, str] = {}
+    found: list[Scored] = []
+    for rate in PREDICTED:
+        network = Network(
+            links={"all": PricedLink(latency_s=latency_s, bytes_per_s=share * rate * MBIT_BYTES)}
+        )
+        with link(f"{rate}mbit", **FRAMES) as over:
+            text = strategies(SENT, over.options("mpich"), **size)
+            predictions = {
+                case.label: predict(case, profiles[rate // 2], network) for case in lab.cases(text)
+            }
+            frozen[f"{rate} Mbit/s"] = lab.freeze(f"networks-{rate}", predictions)
+            measured = scored(lab.run(text, over), predictions)
+            found += [replace(each, case=f"{each.case}, {rate} Mbit/s") for each in measured]
+    return {"cases": found, "frozen": frozen, "latency_s": latency_s, "share_of_rate": share}
+
+
+def _fitted(profiles: Mapping[int, Profile]) -> tuple[float, float]:
+    """Return the latency of a message, and which share of its rate a link gives, from blocking calls.
+
+    The share is that of messages far larger than what passes at once, the latency that of the fastest small
+    one.
+    """
+    shares: list[float] = []
+    latencies_s: list[float] = []
+    for rate, profile in profiles.items():
+        for key, call in profile.calls.items():
+            if key.mode == "call":
+                took_s = float(np.median(call.after_last.values))  # few are far off
+                if key.bytes > LARGE:
+                    moved_s = moved_bytes(key.verb, key.size, key.bytes) / (rate * MBIT_BYTES)
+                    shares.append(moved_s / took_s)
+                else:
+                    latencies_s.append(took_s / rounds(key.verb, key.size))
+    return min(latencies_s), float(np.median(shares))
+
+
+def sizes(lab: Lab) -> dict[str, Any]:
+    """Predict ghosts on many ranks from ghosts on few: every plan, healthy and with jitter."""
+    small, large = ((2, 4), (8,)) if lab.quick else ((2, 4, 8), (16, 32))
+    steps, repeats = (10, 1) if lab.quick else (10, 2)
+    frozen: dict[str, str] = {}
+    found: list[Scored] = []
+    for plan in PLANS[:: 3 if lab.quick else 1]:
+        for jitter_s in (0.0,) if lab.quick else (0.0, 0.01):
+            name = f"{plan.name}{' with jitter' if jitter_s else ''}"
+            known = small[-2:] if jitter_s else small
+            measured = lab.run(plan.suite(known, jitter_s=jitter_s, steps=steps, repeats=repeats))
+            profile = Profile.of_run(measured)
+            text = plan.suite(large, jitter_s=jitter_s, steps=steps, repeats=1)
+            predictions = {case.label: predict(case, profile) for case in lab.cases(text)}
+            frozen[name] = lab.freeze(f"sizes-{name.replace(' ', '-')}", predictions)
+            run = lab.run(text)
+            found += [replace(each, case=f"{name}, {each.ranks} ranks") for each in scored(run, predictions)]
+    return {"cases": found, "frozen": frozen}
+
+
+def injected(lab: Lab) -> dict[str, Any]:
+    """Predict where ranks wait for one late rank, and under jitter, from a healthy run."""
+    count = 12 if lab.quick else 30
+    profile = Profile.of_run(lab.run(late(count)))
+    frozen: dict[str, str] = {}
+    found: list[Scored] = []
+    waits: dict[str, list[dict[str, Any]]] = {}
+    for name, injection in INJECTIONS.items():
+        text = late(count, injection)
+        (case,) = lab.cases(text)
+        predictions = {case.label: predict(case, profile)}
+        frozen[name] = lab.freeze(f"injected-{name.replace(' ', '-')}", predictions)
+        run = lab.run(text)
+        found += [replace(each, case=name) for each in scored(run, predictions)]
+        waits[name] = _waits(case, run, predictions[case.label])
+    return {"cases": found, "frozen": frozen, "waits": waits}
+
+
+def _waits(case: Case, run: Run, prediction: Prediction) -> list[dict[str, Any]]:
+    """Return predicted and measured seconds of wait in a step, by class of ranks and phase."""
+    steps = float(run.seats["steps"].mean())
+    return [
+        {
+            "ranks": list(each.ranks),
+            "phase": phase,
+            "predicted_s": float(prediction.waits.get((each.ranks[0], str(phase)), 0.0)),
+            "measured_s": float(wait_s) / steps,
+        }
+        for each in program(case)
+        for phase, wait_s in run.phases[run.phases["rank"].isin(each.ranks)]
+        .groupby("phase")["wait_s"]
+        .mean()
+        .items()
+    ]
+
+
+def steps(lab: Lab) -> dict[str, Any]:
+    """Compare the distribution of predicted steps with that of measured ones, on twice the ranks."""
+    count = 60 if lab.quick else 300
+    profile = Profile.of_run(lab.run(steady(4, count)))
+    text = steady(8, count)
+    (case,) = lab.cases(text)
+    prediction = predict(case, profile, draws=2000)
+    frozen = {case.label: lab.freeze("steps", {case.label: prediction})}
+    run = lab.run(text)
+    taken = np.diff(run.ends.sort_values("step")["end_s"].to_numpy())
+    ks = float(ks_2samp(prediction.draws, taken).statistic)
+    return {"cases": scored(run, {case.label: prediction}), "frozen": frozen, "ks": ks, "steps": len(taken)}
+
+
+def contention(lab: Lab) -> dict[str, Any]:
+    """Predict exchanges that meet on one link: by SimGrid, and by the vector engine, which has to warn."""
+    if reason := missing() or ("" if is_there() else MISSING):
+        return {"missing": reason}
+    rate, count = 200, 6 if lab.quick else 12
+    wire = PricedLink(latency_s=50e-6, bytes_per_s=rate * MBIT_BYTES)
+    network = Network(tiers=Tiers(tiers=(NODE, Tier(name="wire", ranks=4, link=wire))))
+    frozen: dict[str, str] = {}
+    rows: dict[str, list[Scored]] = {"cases": [], "vector": []}
+    for name in SHARED:
+        profile = Profile.of_run(lab.run(shared(name, count)))
+        with link(f"{rate}mbit", **FRAMES, ranks=2) as over:
+            text = shared(name, count, over.options("mpich"))
+            (case,) = lab.cases(text)
+            engines = {"cases": predict_flows, "vector": predict}
+            predictions = {each: engine(case, profile, network) for each, engine in engines.items()}
+            frozen[name] = lab.freeze(f"contention-{name.replace(' ', '-')}", predictions)
+            run = lab.run(text, over)
+            for each, prediction in predictions.items():
+                rows[each] += [replace(one, case=name) for one in scored(run, {case.label: prediction})]
+    return {**rows, "frozen": frozen}
+
+
+EXPERIMENTS: Mapping[str, Callable[[Lab], dict[str, Any]]] = {
+    each.__name__: each for each in (same, networks, sizes, injected, steps, contention)
+}
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """Say in a line how an experiment ended."""
+    if "missing" in content:
+        return str(content["missing"])
+    errors = [abs(each["error"]) for each in content["cases"]]
+    holds = [each["holds"] for each in content["cases"]]
+    mean, most = GOALS[content["experiment"]]
+    said = f"{len(errors)} cases: error {np.mean(errors):.1%} on average (goal {mean:.1%}), "
+    said += f"{max(errors):.1%} at most (goal {most:.0%}); the 90 % interval holds in {np.mean(holds):.0%}"
+    return "; ".join([said, *_also(content)])
+
+
+def _also(content: Mapping[str, Any]) -> list[str]:
+    """Say what an experiment found beside errors of steps."""
+    said = []
+    if "vector" in content:
+        alone = max(abs(each["error"]) for each in content["vector"])
+        warned = sum(any(CONGESTED in note for note in each["notes"]) for each in content["vector"])
+        said.append(f"vector engine: {alone:.1%} at most, warns of {warned} of {len(content['vector'])}")
+    if "ks" in content:
+        said.append(
+            f"Kolmogorov-Smirnov distance {content['ks']:.3f} over {content['steps']} steps (goal {KS})"
+        )
+    if "waits" in content:
+        said.append(f"waits by rank and phase: {_off(content):.1%} of the step at most")
+    return said
+
+
+def _off(content: Mapping[str, Any]) -> float:
+    """Return the largest error of a wait of a class of ranks in a phase, as a share of its step."""
+    steps_s = {each["case"]: each["measured_s"] for each in content["cases"]}
+    return max(
+        abs(wait["predicted_s"] - wait["measured_s"]) / steps_s[name]
+        for name, waits in content["waits"].items()
+        for wait in waits
+    )
+
+
+def table(folder: Path) -> str:
+    """Return the figures of a folder as a table of Markdown, and how many held-out cases lie in intervals."""
+    lines = [
+        "| experiment | cases | mean error | largest error | 90 % interval holds | also |",
+        "|---|---|---|---|---|---|",
+    ]
+    held_out: list[bool] = []
+    for name in EXPERIMENTS:
+        path = folder / f"{name}.json"
+        content = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"missing": "not measured"}
+        )
+        if "missing" in content:
+            lines.append(f"| {name} | {content['missing']} | | | | |")
+            continue
+        cases = content["cases"]
+        worst = max(cases, key=lambda each: abs(each["error"]))
+        mean = float(np.mean([abs(each["error"]) for each in cases]))
+        goals = GOALS[name]
+        holds = [bool(each["holds"]) for each in cases]
+        held_out += holds if "frozen" in content else []
+        lines.append(
+            f"| {name}{' (quick)' if content['quick'] else ''} | {len(cases)} | {_judged(mean, goals[0])} "
+            f"| {_judged(abs(worst['error']), goals[1])}: {worst['case']} | {sum(holds)} of {len(holds)} "
+            f"| {'; '.join(_also(content))} |"
+        )
+    if held_out:
+        lines += [
+            "",
+            f"Of {len(held_out)} held-out cases {np.mean(held_out):.0%} lie in their 90 % interval.",
+        ]
+    return "\n".join(lines)
+
+
+def _judged(error: float, goal: float) -> str:
+    return f"{error:.1%}" if error <= goal else f"**{error:.1%}** (goal {goal:.1%})"
+
+
+def in_document(text: str, folder: Path) -> str:
+    """Return the text of a document with the table of a folder between its marks."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}\n{table(folder)}\n{MARKS[1]}{after}"
+
+
+def perform(name: str, lab: Lab) -> dict[str, Any]:
+    """Do an experiment; returns the content of its file of figures."""
+    began = time.monotonic()
+    found = EXPERIMENTS[name](lab)
+    rows = {engine: [each.row() for each in found.pop(engine, [])] for engine in ("cases", "vector")}
+    return {
+        "experiment": name,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "quick": lab.quick,
+        "took_s": round(time.monotonic() - began),
+        **{engine: each for engine, each in rows.items() if each or engine == "cases"},
+        **found,
+    }
+
+
+def main() -> None:
+    """Do the experiments that are asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
+    parser.add_argument("--quick", action="store_true", help="smaller: about five minutes for all")
+    parser.add_argument("--json", type=Path, help="folder of the figures")
+    parser.add_argument("--keep", type=Path, help="keep suites, runs and predictions in this folder")
+    asked = parser.parse_args()
+    if unknown := set(asked.experiments) - set(EXPERIMENTS):
+        parser.error(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
+    figures = asked.json or (COMMITTED / "new" / "validation" if asked.quick else KEPT)
+    for folder in filter(None, (figures, asked.keep)):
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="pscale-validate-") as name:
+        lab = Lab(asked.keep or Path(name), quick=asked.quick)
+        for each in asked.experiments or EXPERIMENTS:
+            content = perform(each, lab)
+            (figures / f"{each}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            for case in content["cases"]:
+                mark = "" if case["holds"] else "  outside the interval"
+                print(
+                    f"  {case['case']:32} {case['predicted_s']:.4f} s, measured {case['measured_s']:.4f} s: "
+                    f"{case['error']:+.1%}{mark}"
+                )
+            print(f"{each}: {summary(content)}, in {content['took_s']} s", flush=True)
+    if figures == KEPT:
+        DOCUMENT.write_text(in_document(DOCUMENT.read_text(encoding="utf-8"), KEPT), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The experiments of `validate.py` as suites: what is measured first, what is predicted and then measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+COMMON = """
+timing: {gemm_peak: false, overhead_steps: 0, trace: true}
+data: {kind: synthetic}
+"""
+GHOSTS = """
+name: ghosts
+scaling: weak
+launch: {oversubscribe: true, hang_after: 5m}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A plan at many sizes, its computing slept at `gflops`; `degree` is what grows with the ranks."""
+
+    name: str
+    degree: str
+    model: str
+    train: str
+    gflops: float
+    more: str = ""
+
+    def suite(self, ranks: Sequence[int], *, jitter_s: float, steps: int, repeats: int) -> str:
+        """Return the suite of some sizes, with or without jitter."""
+        jitter = f"jitter: {{mean: {jitter_s:g}s}}" if jitter_s else ""
+        return f"""{GHOSTS}{COMMON}{jitter}
+model: {self.model}
+train: {{{self.train}, steps: {steps}, warmup: 2}}
+ghost: {{gflops: {self.gflops}}}
+plan: {{{self.degree}: ranks{self.more}}}
+repeat: {repeats}
+sweep: {{ranks: {list(ranks)}}}
+"""
+
+
+GPT = "{kind: gpt, layers: 2, width: 64, heads: 32, sequence: 64}"
+DEEP = "{kind: gpt, layers: 32, width: 32, heads: 4, sequence: 32}"
+EXPERTS = "{kind: moe, layers: 2, width: 64, heads: 4, sequence: 64, experts: 32, every: 1}"
+PIPELINED = "batch: 16, micro_batches: 16"
+# A step sleeps for 0.2 to 1 s, between two calls for 5 ms and more, also on 32 ranks; what is sent is little,
+# since on two cores the transfers of 32 ranks take turns.
+PLANS = (
+    Plan(name="dp", degree="dp", model=GPT, train="batch: 4", gflops=0.5),
+    Plan(name="zero 3", degree="dp", model=GPT, train="batch: 4", gflops=0.5, more=", zero: 3"),
+    Plan(name="tp", degree="tp", model=GPT, train="batch: 4", gflops=0.05),
+    Plan(name="pp 1f1b", degree="pp", model=DEEP, train=PIPELINED, gflops=1),
+    Plan(name="cp ulysses", degree="cp", model=GPT, train="batch: 4", gflops=0.05, more=", context: ulysses"),
+    Plan(
+        name="pp zero-bubble",
+        degree="pp",
+        model=DEEP,
+        train=PIPELINED,
+        gflops=1,
+        more=", schedule: zero-bubble",
+    ),
+    Plan(name="ep", degree="ep", model=EXPERTS, train="batch: 4", gflops=0.5),
+)
+
+# On two ranks, real: the largest and the smallest shares of communication, exposed and hidden.
+STRATEGIES = """  cases:
+  - {dp: 2}
+  - {zero: 3}
+  - {pp: 2, micro_batches: 4}
+  - {tp: 2}
+  - {cp: 2}
+"""
+
+
+def strategies(model: str, options: Sequence[str], *, steps: int, repeats: int) -> str:
+    """Return the suite of the strategies on two ranks; `options` are those of the launcher."""
+    return f"""
+name: strategies
+scaling: weak
+ranks: 2
+{COMMON}
+model: {model}
+train: {{batch: 4, steps: {steps}, warmup: 3, micro_batches: 2}}
+launch: {{oversubscribe: true, extra: {json.dumps(list(options))}}}
+repeat: {repeats}
+sweep:
+{STRATEGIES}"""
+
+
+SMALL = "{kind: gpt, layers: 4, width: 128, heads: 4, sequence: 128}"
+SENT = "{kind: gpt, layers: 2, width: 256, heads: 4, sequence: 256}"  # its messages are of 0.5 to 6 MB
+
+_LATE = f"""{GHOSTS}{COMMON}
+ranks: 8
+model: {DEEP}
+train: {{batch: 16, micro_batches: 8, steps: %d, warmup: 2}}
+ghost: {{gflops: 0.5}}
+plan: {{pp: 4}}
+repeat: 1
+"""
+INJECTIONS = {
+    "one late rank": "inject: {rank: 3, phase: forward, delay: 60ms}\n",
+    "jitter of all ranks": "jitter: {phase: backward, mean: 20ms}\n",
+    "jitter of two ranks": "jitter: {phase: update, distribution: uniform, mean: 40ms, ranks: [1, 6]}\n",
+}
+
+
+def late(steps: int, injection: str = "") -> str:
+    """Return the suite of two pipelines of four stages."""
+    return _LATE % steps + injection
+
+
+def steady(ranks: int, steps: int) -> str:
+    """Return a suite of many short steps under jitter."""
+    return f"""{GHOSTS}{COMMON}
+ranks: {ranks}
+model: {GPT}
+train: {{batch: 4, steps: {steps}, warmup: 2}}
+ghost: {{gflops: 4}}
+jitter: {{mean: 10ms}}
+repeat: 1
+"""
+
+
+SHARED = {
+    "experts": (
+        "{kind: moe, layers: 2, width: 128, heads: 4, sequence: 128, experts: 4, every: 1}",
+        "{ep: ranks}",
+    ),
+    "replicas of tensor ranks": (
+        "{kind: gpt, layers: 2, width: 128, heads: 4, sequence: 128}",
+        "{tp: 2, reduction: all-reduce}",
+    ),
+}
+
+
+def shared(name: str, steps: int, options: Sequence[str] = ()) -> str:
+    """Return the suite of four ghosts whose exchanges meet on the link between two and two."""
+    model, plan = SHARED[name]
+    return f"""{GHOSTS.replace("launch:", "# launch:")}{COMMON}
+ranks: 4
+model: {model}
+train: {{batch: 4, steps: {steps}, warmup: 2}}
+ghost: {{gflops: 5}}
+plan: {plan}
+launch: {{oversubscribe: true, extra: {json.dumps(list(options))}}}
+repeat: 1
+"""

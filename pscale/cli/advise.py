@@ -1,0 +1,213 @@
+"""`pscale advise`: predict every plan of a suite's work, measure the best, and say which to take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from pscale import atomic_files
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.cli.console import new_console, say
+from pscale.cli.memory_fit import MemoryFit
+from pscale.cli.predict import check_machine, recorded_in
+from pscale.cli.prepare import SuiteOptions
+from pscale.cli.prepare import load as load_suite
+from pscale.cli.run import RunOptions, measure
+from pscale.config import Case
+from pscale.errors import LaunchError, PlanError, ResultsError, UsageError
+from pscale.launch.machine import Machine, place
+from pscale.predict.advice import advised, agreement
+from pscale.predict.engine import Prediction
+from pscale.predict.plans import plans
+from pscale.predict.profile import Profile
+from pscale.predict.search import Search, search
+from pscale.report import text
+from pscale.report.printing import print_list, print_table
+from pscale.report.table import Column, listed
+from pscale.suite import Suite, expand
+from pscale.suite import load_suite as read_suite
+from pscale.suite.derive import derived, plan_lines, work_of
+from pscale.suite.quantities import size_bytes
+
+SHOWN = 10
+_MOST_NOTES = 6
+_FAR = 2  # times as many ranks: further away no number is proposed
+_MEASURED = (
+    Column("place", str, get="place"),
+    Column("plan", fold=True, get=lambda row: row.prediction.case.label),
+    Column("step", text.duration_3, get="step_s"),
+    Column("beside the fastest", fold=True, get="answer"),
+    Column("predicted", text.duration_3, get=lambda row: row.prediction.step_s.value),
+    Column("as no.", str, get="predicted_place"),
+    Column("95% interval", partial(text.duration_interval, count=3), wide=True, interval=True, get="step_s"),
+    Column("error", text.percent_1, wide=True, get="error"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseOptions:
+    """What is asked besides the suite."""
+
+    profiled: Path  # the run to predict from
+    ranks: int
+    memory: str | None  # of a node; None: the suite's limit, else what there is
+    measure: int  # plans
+    anywhere: bool  # the run may be of another machine
+    reports: Path
+
+
+def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
+    """Print the fastest plans as predicted and, unless none is to be measured, as measured."""
+    run = load(options.profiled)
+    suite, _, target = load_suite(path, chosen)
+    here, name = target.machine, f"{suite.name}-advice"
+    work = work_of(suite, options.ranks, here.names(), chosen.only)
+    work = replace(work, suite=name, scaling="throughput", ranks=options.ranks, base=False)
+    limit_bytes = _limit(options, work, here)
+    if not options.anywhere:
+        check_machine(run, here)
+    elif options.measure:
+        raise UsageError("--any-machine predicts for another machine; give it with --measure 0")
+    if options.measure:
+        place(work, here)  # refuses more ranks than there are cores, unless they may share them
+    profile = Profile.of_run(run)
+    console = new_console(highlight=False)
+    memory = _Memory(here, limit_bytes)
+    with new_console(stderr=True).status(f"predicting the plans of {options.ranks} ranks …"):
+        found = search(work, profile, memory.fits, max(options.measure, SHOWN))
+    _refuse_none(found, work, memory)
+    file, labelled = _written(suite, found.found, options, name)
+    _print_predicted(found, labelled, console)
+    recorded_in(options.reports / name, labelled, profile)
+    best = labelled[0].case
+    if options.measure:
+        best = _measured(file, labelled, options, console)
+    else:
+        say(console, f"\npredicted, not measured; to measure them: pscale run {file}")
+    say(console, f"\n{plan_lines(best)}")
+
+
+def _limit(options: AdviseOptions, work: Case, here: Machine) -> int:
+    """Return the memory of a node in bytes; 0 where it is not known."""
+    if options.memory is None:
+        return work.launch.memory_limit_bytes or here.memory_bytes
+    try:
+        limit_bytes = size_bytes(options.memory)
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from None
+    if options.measure and here.memory_bytes and limit_bytes > here.memory_bytes:
+        raise UsageError(
+            f"--memory {options.memory}: more than the {text.size_of(here.memory_bytes)} of {here.host}, "
+            "where plans are to be measured; --measure 0 predicts alone"
+        )
+    return limit_bytes
+
+
+class _Memory:
+    """Whether plans fit in the memory of a node."""
+
+    def __init__(self, here: Machine, limit_bytes: int):
+        self._here, self._limit_bytes = here, limit_bytes
+
+    def fits(self, case: Case) -> bool:
+        """Tell whether a case fits."""
+        return not self.of(case).refusal
+
+    def of(self, case: Case) -> MemoryFit:
+        """Return what a case needs, on as many cores as it may need."""
+        launch = replace(case.launch, memory_limit_bytes=self._limit_bytes, oversubscribe=True)
+        asked = replace(case, launch=launch)
+        return MemoryFit(asked, self._here, place(asked, self._here))
+
+
+def _refuse_none(found: Search, work: Case, memory: _Memory) -> None:
+    """Raise PlanError where no plan can run, or none fits."""
+    if found.found:
+        return
+    if found.too_large:
+        fits = [memory.of(case) for case in found.too_large]
+        least = min(fits, key=lambda fit: fit.needed_bytes)
+        raise PlanError(
+            f"none of {found.plans} plans fits: the leanest, {least.case.plan.product}, {least.refusal}; "
+            "raise --memory, or use more ranks"
+        )
+    near = [
+        next((n for n in sizes if any(plans(replace(work, ranks=n)))), None)
+        for sizes in (range(work.ranks - 1, 0, -1), range(work.ranks + 1, _FAR * work.ranks + 1))
+    ]
+    works = " or ".join(str(n) for n in near if n)
+    raise PlanError(
+        f"--ranks {work.ranks}: no plan divides batch {work.train.batch}, {work.model.layers} layers and "
+        f"{work.model.heads} heads by it" + (f"; --ranks {works} works" if works else "")
+    )
+
+
+def _written(
+    suite: Suite, found: Sequence[Prediction], options: AdviseOptions, name: str
+) -> tuple[Path, list[Prediction]]:
+    """Write the suite that measures the best plans; return it, and all plans by the labels of a suite."""
+    folder = options.reports / name
+    file, title = folder / "suite.yaml", f"The best plans for {suite.title or suite.name}"
+    cases = [each.case for each in found]
+    machine = {"cores": math.inf, "memory_gib": 0.0, "nodes": 1.0, "cores_per_node": math.inf}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_files.write(file, derived(suite, name, title, cases))
+        labels = [case.label for case in expand(read_suite(file), machine).cases]
+        atomic_files.write(file, derived(suite, name, title, cases[: options.measure or None]))
+    except OSError as error:
+        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
+    return file, [
+        replace(each, case=replace(each.case, label=label)) for each, label in zip(found, labels, strict=True)
+    ]
+
+
+def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Console) -> None:
+    """Print the fastest plans in the order of predictions, with what each loses."""
+    columns = (
+        Column("place", str, get="place"),
+        Column("plan", fold=True, get=lambda row: row.prediction.case.label),
+        Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
+        Column("90% of launches", str, get=lambda row: _bounds(row.prediction)),
+        Column("beyond computing", fold=True, get="losses"),
+    )
+    rows = advised(labelled)
+    for table in listed("Fastest as predicted", rows, columns):
+        print_table(table, console)
+    too_large = f"; {text.plural(len(found.too_large), 'plan')} of these do not fit in memory"
+    lines = [
+        f"{found.plans} plans can run; {found.predicted} were predicted, the others are slower by an "
+        f"estimate from below{too_large if found.too_large else ''}",
+        "Plans that share a place cannot be told apart by prediction",
+        *dict.fromkeys(note for each in labelled for note in each.notes),
+    ]
+    print_list("Notes", lines[: 2 + _MOST_NOTES], console)
+
+
+def _bounds(prediction: Prediction) -> str:
+    low, high = (text.duration_3(end) for end in (prediction.step_s.low, prediction.step_s.high))
+    return f"{low}–{high}"
+
+
+def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions, console: Console) -> Case:
+    """Measure the suite of the best plans, print what came of it, and return the fastest."""
+    console.file.flush()  # what is said of launches comes after it
+    progress = new_console(stderr=True)
+    run_options = RunOptions(reports=options.reports, report=False)
+    folder = measure(file, SuiteOptions(folder=file.parent), run_options, progress)
+    summary = summarise(load(folder))
+    points = {point.case: point for point in summary.points if point.step_s}
+    known = [each for each in labelled if each.case.id in points]
+    if not known:
+        raise LaunchError(f"none of the plans ended well; see pscale report {folder}")
+    found = agreement(known, points, summary.ranking)
+    for table in listed("Fastest as measured", found.rows, _MEASURED):
+        print_table(table, console)
+    print_list("Agreement", [*found.sentences, f"all of this run: pscale report {folder}"], console)
+    return found.rows[0].case

@@ -1,0 +1,211 @@
+"""`pscale predict`: a suite's cases on sizes and networks that were not measured, from a traced run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pscale.analysis.frames import Run, load
+from pscale.analysis.predicted import score_in
+from pscale.cli.console import new_console
+from pscale.cli.prepare import SuiteOptions
+from pscale.cli.prepare import load as load_suite
+from pscale.config import Case
+from pscale.errors import ResultsError, SuiteError, UsageError
+from pscale.launch.machine import Machine
+from pscale.predict.engine import Prediction
+from pscale.predict.engine import predict as predict_case
+from pscale.predict.flows import predict_flows
+from pscale.predict.network import Network
+from pscale.predict.outlook import Outlook, outlook
+from pscale.predict.profile import Profile, case_of
+from pscale.predict.record import hash_of, recorded
+from pscale.predict.trust import replays, sentences
+from pscale.report.exports import json_text
+from pscale.report.predictions import print_outlook, write_page
+from pscale.results import predictions as records
+from pscale.suite import Suite, expand
+from pscale.suite.network import load_network
+
+_ENGINES: Mapping[str, Callable[..., Prediction]] = {"vector": predict_case, "simgrid": predict_flows}
+_COUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kMBT]?)")
+_TIMES = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_RANKS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9}){0,99}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """What is asked besides the suite."""
+
+    profiled: Path  # the run to predict from
+    network: Path | None
+    engine: str
+    ranks: str | None
+    draws: int
+    tokens: str | None
+    price: float | None
+    anywhere: bool  # the run may be of another machine
+    as_json: bool
+
+
+def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOptions) -> None:
+    """Predict the cases of a suite, record and print it, and write its page into the suite's folder."""
+    goal = _tokens(options.tokens)
+    if options.price is not None and goal is None:
+        raise UsageError("--price is of training on so many tokens; add --tokens, such as 1.4T")
+    network = Network(tiers=load_network(options.network)) if options.network else None
+    run = load(options.profiled)
+    suite, cases, here = _cases(path, chosen, options.ranks)
+    if any(case.workload.command for case in cases):
+        raise UsageError(f"{path} has a workload: only the steps of pscale's own trainer can be predicted")
+    if not options.anywhere:
+        check_machine(run, here)
+    profile = Profile.of_run(run)
+    with new_console(stderr=True).status(f"predicting {len(cases)} cases …"):
+        replayed = replays(run, profile)
+        score = score_in(reports, (profile.machine.host, profile.machine.cpu_model))
+        checked = max([each.ranks for each in replayed] + [score.largest_ranks if score else 0])
+        predict_one = _Predictor(profile, network, checked, options)
+        found = [predict_one(case) for case in cases]
+        base = _base(run, profile, found, predict_one)
+    described = str(options.network or "")
+    whole = outlook(
+        found,
+        base,
+        profile,
+        title=suite.title or suite.name,
+        network=described,
+        trust=sentences(replayed, score, found, described),
+    )
+    folder = reports / suite.name
+    written = recorded_in(folder, found, profile, options.network)
+    if options.as_json:
+        print(json_text(_document(whole)))
+        return
+    print_outlook(whole, new_console(), goal, options.price)
+    print(f"page: {write_page(whole, folder, goal, options.price)}")
+    print(f"record: {written}; a later run of the suite is held to it")
+
+
+class _Predictor:
+    """Predicts one case after another."""
+
+    def __init__(
+        self, profile: Profile, network: Network | None, checked_ranks: int, options: PredictOptions
+    ):
+        self._profile, self._network, self._checked = profile, network, checked_ranks
+        self._draws, self._predict = options.draws, _ENGINES[options.engine]
+
+    def __call__(self, case: Case) -> Prediction:
+        found = self._predict(case, self._profile, self._network, draws=self._draws)
+        return replace(found, checked_ranks=self._checked)
+
+
+def _tokens(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = _COUNT.fullmatch(text)
+    if not found or not float(found[1]):
+        raise UsageError(f"--tokens '{text[:40]}': expected how many, such as 300B or 1.4T")
+    return float(found[1]) * _TIMES[found[2]]
+
+
+def _cases(path: Path, chosen: SuiteOptions, ranks: str | None) -> tuple[Suite, Sequence[Case], Machine]:
+    """Return the suite and its cases; with `ranks` on so many each, on a machine that has the cores."""
+    if ranks is None:
+        suite, _, target = load_suite(path, chosen, submits=False)
+        return suite, expand(suite, target.machine.names(), chosen.only).cases, target.machine
+    if not _RANKS.fullmatch(ranks):
+        raise UsageError(f"--ranks '{ranks[:40]}': expected numbers such as 4096,1048576")
+    sizes = [int(each) for each in ranks.split(",")]
+    suite, target = _sized(path, chosen, sizes)
+    threads = 256  # of a rank at most; only whether cores suffice depends on it
+    names = {**target.machine.names(), "cores": max(sizes) * threads, "nodes": max(sizes)}
+    return suite, expand(suite, names, chosen.only).cases, target.machine
+
+
+def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suite, Any]:
+    """Load a suite on other numbers of ranks, whether it sweeps them or not."""
+    listed = f"[{', '.join(map(str, sizes))}]"
+    for override in (f"sweep.ranks={listed}", f"ranks={sizes[0]}" if len(sizes) == 1 else ""):
+        if not override:
+            continue
+        options = replace(chosen, overrides=[*chosen.overrides, override])
+        try:
+            suite, _, target = load_suite(path, options, submits=False)
+        except SuiteError as error:
+            failed = error
+        else:
+            return suite, target
+    raise failed
+
+
+def check_machine(run: Run, here: Machine) -> None:
+    """Raise ResultsError where a run is of another machine."""
+    known = run.document.get("provenance", {}).get("machine", {})
+    if known and known.get("cpu_model") != here.cpu_model:
+        raise ResultsError(
+            f"{run.path / 'run.json'}: provenance.machine.cpu_model: it was measured on "
+            f"{known.get('cpu_model')} ({known.get('host')}), this is {here.cpu_model} ({here.host}); name a "
+            "run of this machine, or add --any-machine to predict for that one"
+        )
+
+
+def _base(
+    run: Run, profile: Profile, found: Sequence[Prediction], predict_one: _Predictor
+) -> Prediction | None:
+    """Return the case that efficiencies refer to: with the least ranks, predicted or of the profile's run.
+
+    None where there is none of the same model and number type; throughput suites compare no sizes.
+    """
+    first = found[0].case
+    if first.scaling == "throughput":
+        return None
+    known = {pace.case for pace in profile.paces}
+    own = [case_of(run, case) for case in known]
+    alike = [case for case in own if (case.model, case.scaling) == (first.model, first.scaling)]
+    smallest = min((each.case.ranks for each in found), default=0)
+    smaller = [case for case in alike if case.ranks < smallest]
+    if smaller:
+        return predict_one(min(smaller, key=lambda case: case.ranks))
+    return min(found, key=lambda each: each.case.ranks)
+
+
+def recorded_in(
+    folder: Path, found: Sequence[Prediction], profile: Profile, network: Path | None = None
+) -> Path:
+    """Add predictions to the record of a suite's folder, to which later runs of it are held."""
+    hashed = hash_of(network.read_text(encoding="utf-8")) if network else ""
+    try:
+        return records.add(folder, [recorded(each, profile.hash, hashed) for each in found])
+    except OSError as error:
+        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
+
+
+def _document(whole: Outlook) -> dict[str, Any]:
+    """Return an outlook for programs."""
+    rows = []
+    for row in whole.rows:
+        made = row.prediction
+        rows.append(
+            {
+                "case": row.case.id,
+                "label": row.case.label,
+                "ranks": row.case.ranks,
+                "step_s": asdict(made.step_s),
+                "losses_s": dict(made.losses),
+                "efficiency": asdict(row.efficiency) if row.efficiency else None,
+                "factors": dict(row.factors),
+                "waits_s": [
+                    {"rank": rank, "phase": phase, "wait_s": s} for (rank, phase), s in made.waits.items()
+                ],
+                "draws_s": made.draws.tolist(),
+                "unchecked_beyond_ranks": made.checked_ranks if row.unchecked else None,
+                "notes": list(made.notes),
+            }
+        )
+    names = ("title", "origin", "machine", "network", "base", "trust")
+    return {"kind": "pscale prediction", **{name: getattr(whole, name) for name in names}, "cases": rows}

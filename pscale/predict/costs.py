@@ -1,0 +1,260 @@
+"""What segments and calls of a program cost, by a profile: as measured, or from the nearest measured ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import nnls
+
+from pscale.mesh.dry import AxisCall
+from pscale.predict.network import Fabric
+from pscale.predict.profile import CallKey, CallTimes, Profile, SegmentTimes, call_key
+from pscale.predict.program import Segment
+from pscale.results.step_time import Vector
+from pscale.simulator.network import moved_bytes, rounds
+
+_NOTHING = np.zeros(1)
+_LEAST_S = 1e-9
+_LEAST_BYTES = 64  # below it the size of a message makes no difference
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SegmentCost:
+    """The time of a segment at the usual pace, with the shares of it that are no computing.
+
+    `unsure_s` is the standard error of its mean where it was not measured.
+    """
+
+    values: Vector
+    polled: float = 0.0
+    copied: float = 0.0
+    stalled: float = 0.0
+    unsure_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CallCost:
+    """The time of a call since the last rank entered, and of a rank for which the others had come.
+
+    In a share of calls, `together`, the ranks take as long as each other. `priced` by a network that was not
+    measured, it keeps a link from other calls for `busy_s`; else that is part of what was measured.
+    """
+
+    last: Vector
+    late: Vector
+    together: float = 0.0
+    priced: bool = False
+    busy_s: float = 0.0
+    unsure_s: float = 0.0
+
+
+class Costs:
+    """The costs of a program, each looked up once; what was not measured is noted."""
+
+    def __init__(self, profile: Profile, network: Fabric | None):
+        self._profile, self._network = profile, network
+        self._segments: dict[Segment, SegmentCost] = {}
+        self._calls: dict[AxisCall, CallCost] = {}
+        self._notes: dict[str, None] = {}
+
+    def notes(self) -> Iterator[str]:
+        """Yield what was not measured, in sentences."""
+        yield from self._notes
+
+    def segment(self, segment: Segment) -> SegmentCost:
+        """Return the cost of a segment."""
+        if segment not in self._segments:
+            self._segments[segment] = self._segment(segment)
+        return self._segments[segment]
+
+    def call(self, point: AxisCall, size: int) -> CallCost:
+        """Return the cost of a call, or of a part of one, over an axis of `size` ranks."""
+        if point not in self._calls:
+            self._calls[point] = self._call(point, size)
+        return self._calls[point]
+
+    def message(self, send: AxisCall, size: int) -> CallCost:
+        """Return the cost of receiving what a rank sends."""
+        return self.call(replace(send, event="wait", verb="receive", partner=None, request=None), size)
+
+    def _segment(self, segment: Segment) -> SegmentCost:
+        known = self._profile.segments
+        if segment.key in known:
+            return _cost(known[segment.key])
+        same = [each for each in known.values() if each.work == segment.work]
+        if same:
+            found = max(same, key=lambda each: (*_likeness(each, segment), each.times.count))
+            alike = not segment.operations or found.overlapped == segment.overlapped
+            slower = self.slowdown if segment.overlapped else 1 / self.slowdown
+            return _cost(found, 1.0 if alike else slower)
+        if not segment.operations:
+            return SegmentCost(values=_NOTHING)
+        found, factor = self._rates.nearest(segment)
+        self._note(
+            f"computing in {segment.phase} of shapes that were not measured, from the nearest that were"
+        )
+        return _cost(found, factor, self._rates.error)
+
+    @cached_property
+    def slowdown(self) -> float:
+        """By how much longer the same work takes while an exchange is under way: the median of all works."""
+        means: dict[tuple[str, str], dict[bool, list[float]]] = {}
+        for each in self._profile.segments.values():
+            if each.work:
+                means.setdefault((each.phase, each.work), {True: [], False: []})[each.overlapped].append(
+                    each.times.mean
+                )
+        ratios = [np.mean(pair[True]) / np.mean(pair[False]) for pair in means.values() if all(pair.values())]
+        return float(np.median(ratios)) if ratios else 1.0
+
+    @cached_property
+    def _rates(self) -> _Rates:
+        return _Rates([each for each in self._profile.segments.values() if each.work])
+
+    def _call(self, point: AxisCall, size: int) -> CallCost:
+        key = call_key(point, size)
+        found, factor = self._measured(key)
+        last, late = (found.after_last.values, found.when_late.values) if found else (_NOTHING, _NOTHING)
+        sent = "send" if key.verb == "receive" else key.verb
+        price = (
+            self._network.price(point.axis, sent, key.bytes)
+            if self._network and key.mode != "start"
+            else None
+        )
+        if price is not None:
+            # How calls differ is known from blocking ones: a wait for what was started is mostly overlap.
+            differs = found and key.mode != "wait" and last.mean() > 0
+            last = price.seconds * (last / last.mean() if differs else np.ones(1))
+            return CallCost(last=last, late=_NOTHING, together=1.0, priced=True, busy_s=price.busy_s)
+        if found is None:
+            what = "starting a call" if key.mode == "start" else "calls"
+            self._note(f"{what}, which no rank of the run did, counts as free")
+            return CallCost(last=_NOTHING, late=_NOTHING)
+        unsure_s = 0.0
+        if key not in self._profile.calls and key.mode != "start":
+            unsure_s = self._error(key) * float(last.mean()) * factor
+            verb = key.verb.replace("_", "-")
+            self._note(f"{verb} over {point.axis} of other sizes than measured, by latency and bytes")
+        return CallCost(last=last * factor, late=late * factor, together=found.together, unsure_s=unsure_s)
+
+    def _measured(self, key: CallKey) -> tuple[CallTimes | None, float]:
+        """Return the nearest call that was measured, and by how much longer this one takes."""
+        known = self._profile.calls
+        if key in known:
+            return known[key], 1.0
+        same = self._comparable(key)
+        return _nearest_call(same, key) if same else (None, 1.0)
+
+    def _comparable(self, key: CallKey) -> Mapping[CallKey, CallTimes]:
+        """Return the calls that tell most of one: of the same kind, of the same verb, else of any."""
+        known, starts = self._profile.calls, key.mode == "start"
+        alike = {each: times for each, times in known.items() if (each.mode == "start") == starts}
+        same_verb = {each: times for each, times in alike.items() if each.verb == key.verb}
+        same = {each: times for each, times in same_verb.items() if each.mode == key.mode}
+        return same or same_verb or alike
+
+    def _error(self, key: CallKey) -> float:
+        """Return the relative error of calls of this kind, each from the others."""
+        same = self._comparable(key)
+        missed = []
+        for each, times in same.items() if len(same) > 1 else ():
+            others = {other: at for other, at in same.items() if other != each}
+            found, factor = _nearest_call(others, each)
+            missed.append(
+                min(abs(found.after_last.mean * factor / max(times.after_last.mean, _LEAST_S) - 1), 1.0)
+            )
+        return float(np.mean(missed)) if missed else 1.0
+
+    def _note(self, text: str) -> None:
+        self._notes[text] = None
+
+
+def _nearest_call(known: Mapping[CallKey, CallTimes], key: CallKey) -> tuple[CallTimes, float]:
+    """Return the nearest of some calls, and by how much longer one takes by latency and bytes."""
+
+    def far(other: CallKey) -> float:
+        more = (key.bytes + _LEAST_BYTES) / (other.bytes + _LEAST_BYTES)
+        return abs(math.log(more)) + abs(math.log(key.size / other.size))
+
+    nearest = min(known, key=far)
+    latency_s, s_per_byte = _line(known)
+    expected, base = (_rounds(each) * latency_s + _moved(each) * s_per_byte for each in (key, nearest))
+    return known[nearest], expected / base if base > 0 else 1.0
+
+
+def _rounds(key: CallKey) -> float:
+    return rounds(key.verb, max(key.size, 2))
+
+
+def _moved(key: CallKey) -> float:
+    return moved_bytes("send" if key.verb == "receive" else key.verb, max(key.size, 2), key.bytes)
+
+
+def _line(calls: Mapping[CallKey, CallTimes]) -> tuple[float, float]:
+    """Fit latency and time per byte to measured calls of a verb, neither below 0; errors are relative."""
+    times = np.array([max(each.after_last.mean, _LEAST_S) for each in calls.values()])
+    latency_s, s_per_byte = _fit(np.array([[_rounds(key), _moved(key)] for key in calls]), times, 1 / times)
+    return float(latency_s), float(s_per_byte)
+
+
+def _fit(columns: Vector, times: Vector, weights: Vector) -> Vector:
+    """Return by least squares how much of the times each unit of a column takes, none below 0."""
+    scale = np.maximum(columns.max(axis=0), 1.0)
+    solved, _ = nnls(columns / scale * weights[:, None], times * weights)
+    return np.asarray(solved / scale)
+
+
+def _likeness(known: SegmentTimes, segment: Segment) -> tuple[bool, bool]:
+    return known.overlapped == segment.overlapped, known.phase == segment.phase
+
+
+def _cost(found: SegmentTimes, factor: float = 1.0, error: float = 0.0) -> SegmentCost:
+    values = found.times.values * factor
+    return SegmentCost(
+        values=values,
+        polled=found.polled,
+        copied=found.copied,
+        stalled=found.stalled,
+        unsure_s=float(values.mean()) * error,
+    )
+
+
+class _Rates:
+    """The time of each unit of every kind of work, by measured segments; the nearest one corrects it."""
+
+    def __init__(self, segments: Sequence[SegmentTimes]):
+        self._segments = segments
+        self._names = sorted({name for each in segments for name in each.amounts})
+        columns = np.array([self._row(each.amounts) for each in segments])
+        self._times = np.array([max(each.times.mean, _LEAST_S) for each in segments])
+        self._rates = _fit(columns, self._times, self._times**-0.5)
+        self._fitted = np.maximum(columns @ self._rates, _LEAST_S)
+        self._logs = np.log1p(columns)
+
+    def nearest(
+        self, segment: Segment | SegmentTimes, without: int | None = None
+    ) -> tuple[SegmentTimes, float]:
+        """Return the measured segment whose work is most alike, and by how much longer this one takes."""
+        row = self._row(segment.amounts)
+        far = np.abs(self._logs - np.log1p(row)).sum(axis=1)
+        far += [each.phase != segment.phase for each in self._segments]
+        if without is not None:
+            far[without] = np.inf
+        place = int(far.argmin())
+        return self._segments[place], float(max(row @ self._rates, _LEAST_S) / self._fitted[place])
+
+    @cached_property
+    def error(self) -> float:
+        """The relative error, weighted by time: each segment from the others."""
+        if len(self._segments) == 1:
+            return 1.0
+        found = [self.nearest(each, without=place) for place, each in enumerate(self._segments)]
+        times = np.array([each.times.mean * factor for each, factor in found])
+        return float(np.average(np.minimum(np.abs(times / self._times - 1), 1.0), weights=self._times))
+
+    def _row(self, amounts: Mapping[str, float]) -> Vector:
+        return np.array([amounts.get(name, 0.0) for name in self._names])

@@ -1,0 +1,144 @@
+"""What predictions of a suite say together: efficiency by factors, what hurts first, time and price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pscale.config import Case
+from pscale.predict.engine import Interval, Prediction
+from pscale.predict.profile import Profile
+
+_LOSSES = {  # what takes time from computing, in the order in which the factors take it away
+    "load balance": ("imbalance", "jitter", "injected"),
+    "serialisation": ("bubble",),
+    "transfer": ("transfer", "copy", "offload"),
+}
+WORDS = {
+    "bubble": "the bubble of the pipeline",
+    "imbalance": "waits for ranks that always compute longer",
+    "jitter": "waits for whichever rank is late in a step",
+    "transfer": "exchanges that are not hidden",
+    "copy": "copies for exchanges",
+    "offload": "waits for a file",
+    "injected": "the injected delay",
+    "compute": "slower computing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A predicted case; efficiency and `computation` are relative to the base case.
+
+    `factors` are by name: the shares of time that are not lost. `hurts` is the kind of the largest loss, with
+    its share of the step. `unchecked` where no prediction of as many ranks was ever checked.
+    """
+
+    prediction: Prediction
+    efficiency: Interval | None
+    factors: Mapping[str, float]
+    hurts: tuple[str, float] | None
+    unchecked: bool
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.prediction.case
+
+
+def tokens(case: Case) -> int:
+    """Return the targets of a step."""
+    return case.train.batch * case.model.sequence
+
+
+def _row(prediction: Prediction, base: Prediction | None) -> Row:
+    losses, step = prediction.losses, prediction.step_s
+    kept = losses.get("compute", 0.0)
+    factors = {}
+    for name, kinds in _LOSSES.items():
+        with_these = kept + sum(losses.get(kind, 0.0) for kind in kinds)
+        factors[name] = kept / with_these if with_these else 1.0
+        kept = with_these
+    efficiency = None
+    if base is not None:
+        value = _work_rate(prediction, step.value) / _work_rate(base, base.step_s.value)
+        low, high = (value * step.value / end for end in (step.high, step.low))
+        efficiency = Interval(value=value, low=low, high=high)
+        parallel = losses.get("compute", 0.0) / step.value
+        own = base.losses.get("compute", 0.0) / base.step_s.value
+        factors = {"computation": value / parallel * own if parallel else 1.0, **factors}
+    lost = {kind: seconds for kind, seconds in losses.items() if kind != "compute"}
+    worst = max(lost, key=lambda kind: lost[kind]) if lost else None
+    return Row(
+        prediction=prediction,
+        efficiency=efficiency,
+        factors=factors,
+        hurts=(worst, lost[worst] / step.value) if worst else None,
+        unchecked=prediction.case.ranks > prediction.checked_ranks,
+    )
+
+
+def _work_rate(prediction: Prediction, step_s: float) -> float:
+    """Return tokens per core and second."""
+    case = prediction.case
+    return tokens(case) / (step_s * case.ranks * case.threads)
+
+
+def training(row: Row, goal: float, price: float | None) -> tuple[Interval, Interval | None]:
+    """Return the hours of training on `goal` tokens, and what they cost at a price per rank and hour."""
+    step, steps = row.prediction.step_s, goal / tokens(row.case)
+    hours = Interval(**{name: getattr(step, name) * steps / 3600 for name in ("value", "low", "high")})
+    if price is None:
+        return hours, None
+    factor = price * row.case.ranks
+    return hours, Interval(**{name: getattr(hours, name) * factor for name in ("value", "low", "high")})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The predictions of a suite, with what a reader needs to judge them.
+
+    `base` is the label of the case that efficiencies refer to; empty without one. `measured` are step times
+    of cases of the profile's run that are among the predicted ones, by case. `trust` says how far to.
+    """
+
+    title: str
+    origin: str
+    machine: str
+    network: str
+    rows: tuple[Row, ...]
+    base: str
+    measured: Mapping[str, tuple[float, ...]]
+    trust: tuple[str, ...]
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """What to know of the predictions, with the labels of the cases that it is about."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows:
+            for note in row.prediction.notes:
+                found.setdefault(note, []).append(row.case.label)
+        return found
+
+
+def outlook(
+    predictions: Sequence[Prediction],
+    base: Prediction | None,
+    profile: Profile,
+    *,
+    title: str,
+    network: str,
+    trust: Sequence[str],
+) -> Outlook:
+    """Return what predictions from a profile say together."""
+    found = [_row(each, base) for each in predictions]
+    return Outlook(
+        title=title,
+        origin=profile.origin,
+        machine=f"{profile.machine.host}, {profile.machine.cpu_model}, {profile.machine.cores} cores",
+        network=network,
+        rows=tuple(found),
+        base=base.case.label if base else "",
+        measured={case: profile.steps_s[case] for each in found if (case := each.case.id) in profile.steps_s},
+        trust=tuple(trust),
+    )

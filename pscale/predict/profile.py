@@ -1,0 +1,476 @@
+"""How long the parts of a step take on a machine, as distributions, from the traced launches of a run.
+
+Whole steps differ too: launches do, steps of a launch, and ranks of a step. So every time is taken relative
+to the pace of its rank in its step, and the paces are kept beside the distributions, as they came together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.analysis.frames import Run, records
+from pscale.analysis.timeline import HOW, Traced, traced
+from pscale.config import Case, from_dict
+from pscale.errors import ResultsError, UsageError
+from pscale.mesh.dry import AxisCall
+from pscale.mesh.grid import coordinates, rank_at
+from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
+from pscale.predict.program import Segment, StepProgram, step_program
+from pscale.results.events import BETWEEN_TWO
+from pscale.results.step_time import Vector, steady, step_times
+
+FORMAT = 1
+QUANTILES = 64
+_LEAST_S = 1e-9
+_MOST_STEPS, _MOST_RANKS = 64, 64  # of a launch whose paces are kept
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Distribution:
+    """Equal shares of a sample, ordered, each by its mean: so the mean of them is that of the sample."""
+
+    values: Vector
+    count: int
+
+    @classmethod
+    def of(cls, sample: Vector) -> Distribution:
+        """Return the distribution of a sample of at least one value."""
+        ordered = np.sort(sample)
+        sums = np.concatenate([[0.0], np.cumsum(ordered)])
+        at = np.interp(np.linspace(0, len(ordered), QUANTILES + 1), np.arange(len(ordered) + 1), sums)
+        return cls(values=np.diff(at) * QUANTILES / len(ordered), count=len(ordered))
+
+    @property
+    def mean(self) -> float:
+        """The mean of the sample."""
+        return float(self.values.mean())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SegmentTimes:
+    """The time of a segment, and which shares of it go to looking at exchanges, copies and files."""
+
+    work: str
+    phase: str
+    overlapped: bool
+    amounts: Mapping[str, float]
+    times: Distribution
+    polled: float
+    copied: float
+    stalled: float
+
+
+class CallKey(NamedTuple):
+    """What calls of the same distribution have in common.
+
+    `mode` is call, root, start or wait.
+    """
+
+    verb: str
+    mode: str
+    size: int
+    bytes: int
+
+    @property
+    def words(self) -> str:
+        """Say what calls these are."""
+        return f"{self.verb.replace('_', '-')} of {self.bytes:,} bytes on {self.size} ranks"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CallTimes:
+    """The time of a call beyond waiting: since the last rank entered, or, for who came later, since then.
+
+    `together`: the share of the variance of times that is between calls and not between the ranks of one.
+    """
+
+    last: Distribution | None
+    late: Distribution | None
+    together: float
+
+    @property
+    def after_last(self) -> Distribution:
+        """The time since the last rank entered; of who came later where nobody waited."""
+        found = self.last or self.late
+        assert found is not None
+        return found
+
+    @property
+    def when_late(self) -> Distribution:
+        """The time of a rank for which the others had come; that since the last where all waited."""
+        found = self.late or self.last
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Paces:
+    """By how much longer everything took in the steps of a launch than it usually does.
+
+    `common` by step, `calls` by step, `own` by step and rank, beside `common`.
+    """
+
+    case: str
+    repeat: int
+    ranks: int
+    common: Vector
+    calls: Vector
+    own: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a profile is from."""
+
+    host: str
+    cpu_model: str
+    cores: int
+    ranks_per_node: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """What is known of a machine from a run; `origin` is the run's folder.
+
+    `spread` is the standard deviation of the logarithm of a launch's step time around that of its case, known
+    with `degrees` of freedom; NaN if every case had one launch. `steps_s` are the measured step times of all
+    good launches, by case. `notes` say what of the run was left out.
+    """
+
+    origin: str
+    machine: Machine
+    segments: Mapping[str, SegmentTimes]
+    calls: Mapping[CallKey, CallTimes]
+    paces: tuple[Paces, ...]
+    steps_s: Mapping[str, tuple[float, ...]]
+    ranks_of: Mapping[str, int]
+    spread: float
+    degrees: int
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_run(cls, run: Run) -> Profile:
+        """Measure the parts of the steps in all traced launches of a run.
+
+        Raises UsageError for a run without events, ResultsError where none of them fits its plan.
+        """
+        return _profile(run)
+
+    @cached_property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits of the content."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dictionaries, for JSON."""
+        return {
+            "format": FORMAT,
+            "origin": self.origin,
+            "machine": asdict(self.machine),
+            "segments": {key: _plain(asdict(each)) for key, each in self.segments.items()},
+            "calls": [{**key._asdict(), **_plain(asdict(each))} for key, each in self.calls.items()],
+            "paces": [_plain(asdict(each)) for each in self.paces],
+            "steps_s": {case: list(times) for case, times in self.steps_s.items()},
+            "ranks_of": dict(self.ranks_of),
+            "spread": self.spread if np.isfinite(self.spread) else None,
+            "degrees": self.degrees,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Profile:
+        """Return what `to_dict` made; raises ResultsError for other formats."""
+        if document.get("format") != FORMAT:
+            raise ResultsError(f"a profile of format {document.get('format')}; this pscale reads {FORMAT}")
+        calls = [dict(each) for each in document["calls"]]
+        keys = [CallKey(*(each.pop(name) for name in CallKey._fields)) for each in calls]
+        return cls(
+            origin=document["origin"],
+            machine=Machine(**document["machine"]),
+            segments={
+                key: SegmentTimes(**{**each, "times": _distribution(each["times"])})
+                for key, each in document["segments"].items()
+            },
+            calls={
+                key: CallTimes(
+                    last=_distribution(each["last"]),
+                    late=_distribution(each["late"]),
+                    together=each["together"],
+                )
+                for key, each in zip(keys, calls, strict=True)
+            },
+            paces=tuple(
+                Paces(**each | {name: np.array(each[name]) for name in ("common", "calls", "own")})
+                for each in document["paces"]
+            ),
+            steps_s={case: tuple(times) for case, times in document["steps_s"].items()},
+            ranks_of=document["ranks_of"],
+            spread=float("nan") if document["spread"] is None else document["spread"],
+            degrees=document["degrees"],
+            notes=tuple(document["notes"]),
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _distribution(values: Mapping[str, Any] | None) -> Any:
+    return values and Distribution(values=np.array(values["values"]), count=values["count"])
+
+
+def case_of(run: Run, case: str) -> Case:
+    """Return a case of a run as its suite had it; raises ResultsError where the run no longer knows."""
+    planned = {name: value for name, value in run.planned[case].items() if name != "id"}
+    try:
+        return from_dict(Case, planned)
+    except (TypeError, KeyError) as error:
+        raise ResultsError(f"{run.path / 'run.json'}: case {case} is incomplete: {error}") from error
+
+
+def _profile(run: Run) -> Profile:
+    launches, notes = _launches(run)
+    segments, calls = _Pools(), _Pools()
+    for launch in launches:
+        for times in launch.ranks:
+            _collect(launch, times, segments, calls)
+    usual = {key: max(float(np.concatenate(parts).mean()), _LEAST_S) for key, parts in segments.items()}
+    usual_call = {key: max(float(np.concatenate(parts).mean()), _LEAST_S) for key, parts in calls.items()}
+    paces = [_paces(launch, usual, usual_call) for launch in launches]
+    spread, degrees = _spread(run)
+    steps = run.cases[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
+    return Profile(
+        origin=str(run.path),
+        machine=_machine(run),
+        segments=_segments(launches, paces),
+        calls=_calls(launches, paces),
+        paces=tuple(paces),
+        steps_s={str(case): tuple(rows["step_s"].tolist()) for case, rows in steps.groupby("case")},
+        ranks_of={str(row["case"]): int(row["ranks"]) for row in records(steps[["case", "ranks"]])},
+        spread=spread,
+        degrees=degrees,
+        notes=tuple(notes),
+    )
+
+
+def _machine(run: Run) -> Machine:
+    found = run.document.get("provenance", {}).get("machine", {})
+    per_node = run.ranks.groupby(["case", "repeat", "node"], observed=True).size()
+    return Machine(
+        host=str(found.get("host", "")),
+        cpu_model=str(found.get("cpu_model", "")),
+        cores=int(found.get("cores", 0)),
+        ranks_per_node=int(per_node.max()) if len(per_node) else 1,
+    )
+
+
+def _launches(run: Run) -> tuple[list[LaunchTimes], list[str]]:
+    """Return the traced launches, steady steps alone, and what was left out in sentences."""
+    kept = traced(run)
+    if not kept:
+        raise UsageError(
+            f"{run.path / 'data'}: has no events of any launch, so nothing is known of the parts of a step; "
+            f"{HOW}"
+        )
+    programs: dict[str, StepProgram] = {}
+    found, notes = [], []
+    for launch in kept:
+        if launch.case in run.bare:
+            continue
+        try:
+            case = case_of(run, launch.case)
+            if launch.case not in programs:
+                programs[launch.case] = step_program(case)
+            found.append(_steady(run, launch, observe(run, launch, case, programs[launch.case])))
+        except ResultsError as error:
+            notes.append(f"{launch.label}, launch {launch.repeat + 1} is left out: {error}")
+    if not found:
+        raise ResultsError(f"{run.path}: no traced launch fits its plan: {'; '.join(notes) or 'none trains'}")
+    return found, notes
+
+
+def _steady(run: Run, launch: Traced, times: LaunchTimes) -> LaunchTimes:
+    """Leave out the first steps, in which the machine warms up."""
+    ends = run.ends[(run.ends["case"] == launch.case) & (run.ends["repeat"] == launch.repeat)]
+    lengths = step_times(ends.sort_values("step")["end_s"].to_numpy(np.float64))
+    first = min(steady(lengths).start, max(len(times.ranks[0].between) - 1, 0))
+    return LaunchTimes(
+        case=times.case,
+        repeat=times.repeat,
+        program=times.program,
+        ranks=tuple(each.since(first) for each in times.ranks),
+    )
+
+
+class _Pools(defaultdict[Any, list[Seconds]]):
+    """Samples by key."""
+
+    def __init__(self) -> None:
+        super().__init__(list)
+
+
+def call_key(point: AxisCall, size: int) -> CallKey:
+    """Return what is known of a call by its kind."""
+    mode = "root" if point.root else point.event
+    return CallKey(point.verb, mode, size, point.bytes)
+
+
+def _observations(times: RankTimes) -> Iterator[tuple[Segment, int | None, Seconds]]:
+    """Yield the segments of a rank with the number of the point behind each, and their times."""
+    step = times.block.step
+    between = step[0]
+    assert isinstance(between, Segment)
+    yield between, None, times.between[np.isfinite(times.between)]
+    for place, segment in enumerate(step[1::2]):
+        assert isinstance(segment, Segment)
+        yield segment, place, times.segments[:, place]
+
+
+def _keyed_calls(launch: LaunchTimes, times: RankTimes) -> Iterator[tuple[int, AxisCall, CallKey]]:
+    """Yield the calls of a rank with their numbers among its points."""
+    for place, point in enumerate(times.block.step[2::2]):
+        if isinstance(point, AxisCall):
+            yield place, point, call_key(point, launch.program.size(point.axis))
+
+
+def _collect(launch: LaunchTimes, times: RankTimes, segments: _Pools, calls: _Pools) -> None:
+    for segment, _, seconds in _observations(times):
+        segments[segment.key].append(seconds)
+    for place, _, key in _keyed_calls(launch, times):
+        calls[key].append(times.calls[:, place])
+
+
+def _paces(launch: LaunchTimes, usual: Mapping[str, float], usual_call: Mapping[CallKey, float]) -> Paces:
+    """Return the paces of a launch: sums over its segments, and over its calls, by the usual ones."""
+    whole = np.stack(
+        [
+            times.segments.sum(axis=1)
+            / sum(usual[each.key] for each in times.block.step[1::2] if isinstance(each, Segment))
+            for times in launch.ranks
+        ],
+        axis=1,
+    )
+    common = whole.mean(axis=1)
+    calls, expected = np.zeros(len(common)), 0.0
+    for times in launch.ranks:
+        calls += times.calls.sum(axis=1)
+        expected += sum(usual_call[key] for _, _, key in _keyed_calls(launch, times))
+    return Paces(
+        case=launch.case.id,
+        repeat=launch.repeat,
+        ranks=len(launch.ranks),
+        common=common,
+        calls=np.maximum(calls / expected, _LEAST_S) if expected else np.ones(len(common)),
+        own=whole / common[:, None],
+    )
+
+
+def _segments(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[str, SegmentTimes]:
+    pools, whole = _Pools(), defaultdict[str, Vector](lambda: np.zeros(4))
+    known: dict[str, Segment] = {}
+    for launch, pace in zip(launches, paces, strict=True):
+        for number, times in enumerate(launch.ranks):
+            own = pace.common * pace.own[:, number]
+            for segment, place, seconds in _observations(times):
+                known[segment.key] = segment
+                pools[segment.key].append(seconds / own[-len(seconds) :] if len(seconds) else seconds)
+                if place is not None:
+                    inside = [getattr(times, name)[:, place].sum() for name in ("polls", "copies", "stalls")]
+                    whole[segment.key] += [seconds.sum(), *inside]
+    found = {}
+    for key, parts in pools.items():
+        sample = np.concatenate(parts)
+        if len(sample):
+            segment, (total, *inside) = known[key], whole[key]
+            polled, copied, stalled = (min(part / total, 1.0) if total else 0.0 for part in inside)
+            found[key] = SegmentTimes(
+                work=segment.work,
+                phase=segment.phase,
+                overlapped=segment.overlapped,
+                amounts=segment.amounts,
+                times=Distribution.of(sample),
+                polled=polled,
+                copied=copied,
+                stalled=stalled,
+            )
+    return found
+
+
+def _calls(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[CallKey, CallTimes]:
+    last, late, instances = _Pools(), _Pools(), _Pools()
+    for number, (launch, pace) in enumerate(zip(launches, paces, strict=True)):
+        for times in launch.ranks:
+            group = dict(_groups(launch, times))
+            for place, point, key in _keyed_calls(launch, times):
+                seconds, waited = times.calls[:, place] / pace.calls, times.waits[:, place] > 0
+                last[key].append(seconds[waited])
+                late[key].append(seconds[~waited])
+                if point.verb not in BETWEEN_TWO and point.event != "start":
+                    steps = np.arange(len(seconds))
+                    instances[key].append(
+                        np.stack([steps * 0.0 + hash((number, group[place])), steps, seconds])
+                    )
+    return {
+        key: CallTimes(
+            last=_pooled(last[key]),
+            late=_pooled(late[key]),
+            together=_alike(np.concatenate(instances[key], axis=1)) if key in instances else 0.0,
+        )
+        for key in last
+    }
+
+
+def _pooled(parts: Sequence[Seconds]) -> Distribution | None:
+    sample = np.concatenate(parts)
+    return Distribution.of(sample) if len(sample) else None
+
+
+def _groups(launch: LaunchTimes, times: RankTimes) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield for each call which call of which group of ranks it is."""
+    points = times.block.step[2::2]
+    numbers = numbers_of_calls(points)  # type: ignore[arg-type]
+    sizes = launch.case.plan.sizes
+    place = coordinates(sizes, times.rank)
+    for number, point in enumerate(points):
+        if isinstance(point, AxisCall):
+            span = launch.program.spans[point.axis]
+            first = rank_at(sizes, {axis: 0 if axis in span else at for axis, at in place.items()})
+            yield number, (first, numbers[number])
+
+
+def _alike(instances: NDArray[np.float64]) -> float:
+    """Return the share of the variance of times that is between calls: 0 if ranks have nothing in common."""
+    seconds = np.minimum(instances[2], np.quantile(instances[2], 0.98))
+    _, which = np.unique(instances[:2], axis=1, return_inverse=True)
+    sizes = np.bincount(which)
+    means = np.bincount(which, seconds) / sizes
+    whole, alone = (
+        float(seconds.var()),
+        float((1 / sizes[which]).mean()),
+    )  # of ranks that have nothing in common
+    if whole == 0 or alone == 1:
+        return 0.0
+    return max((float(means[which].var()) / whole - alone) / (1 - alone), 0.0)
+
+
+def _spread(run: Run) -> tuple[float, int]:
+    """Return the standard deviation of logarithms of step times around their case's, and its degrees."""
+    good = run.cases[(run.cases["status"] == "ok") & (run.cases["step_s"] > 0)]
+    squares, degrees = 0.0, 0
+    for _, rows in good.groupby("case", observed=True):
+        logs = np.log(rows["step_s"].to_numpy(np.float64))
+        squares += float(((logs - logs.mean()) ** 2).sum())
+        degrees += len(logs) - 1
+    return (squares / degrees) ** 0.5 if degrees else float("nan"), degrees

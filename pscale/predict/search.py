@@ -1,0 +1,210 @@
+"""The fastest of all plans, without predicting all of them: best first, by estimates from below.
+
+A plan is first estimated by what its ranks multiply and by the calls for which they stop; then by what others
+computed whose arrays have the same shapes, its family; then by its program where everything takes its mean:
+a step is a maximum of sums of times, so by Jensen's inequality one of means is no longer than the mean step.
+Last it is predicted. The plan whose estimate is least goes on; one that is predicted by then is taken.
+Estimates are cut by margins, since a prediction is a median, and since parts take other times among others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+
+from pscale.config import Case
+from pscale.config.axes import GRID_AXES
+from pscale.mesh.dry import AxisCall
+from pscale.parallel import strategies
+from pscale.parallel.recompute import executed_flops
+from pscale.predict.costs import Costs
+from pscale.predict.engine import Prediction, predict, usual_step_s
+from pscale.predict.plans import leaner, plans
+from pscale.predict.profile import Profile
+from pscale.predict.program import Segment, StepProgram, step_program
+
+DRAWS = 40
+_MARGIN, _FAMILY_MARGIN = 0.75, 0.6  # of what is measured on a busy machine; on a quiet one 0.9 would do
+_WORK = ("forward", "backward")  # phases in which members of a family do the same
+_WITHIN = ("tp", "cp", "ulysses", "ep", *GRID_AXES)  # axes of one replica and stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What was found: the fastest plans that fit in memory, in order, and how many were looked at.
+
+    `too_large` are those that would be among them, with how many bytes they need; `bounded` had programs.
+    """
+
+    found: tuple[Prediction, ...]
+    too_large: tuple[Case, ...]
+    plans: int
+    bounded: int
+    predicted: int
+
+
+@dataclass(order=True)
+class _Entry:
+    """A plan in the queue; `stage` tells what its bound comes from."""
+
+    bound_s: float
+    number: int
+    stage: int = field(compare=False)
+    case: Case = field(compare=False)
+    program: StepProgram | None = field(default=None, compare=False)
+    prediction: Prediction | None = field(default=None, compare=False)
+
+
+_FAMILY, _PROGRAM, _PREDICTION = range(3)
+
+
+def search(case: Case, profile: Profile, fits: Callable[[Case], bool], most: int) -> Search:
+    """Find the `most` fastest plans for the work of a case on its ranks that fit in memory."""
+    return _Queue(profile, fits).run(list(plans(case)), most)
+
+
+class _Queue:
+    """Plans by their bounds."""
+
+    def __init__(self, profile: Profile, fits: Callable[[Case], bool]):
+        self._profile, self._fits = profile, fits
+        self._costs = Costs(profile, None)
+        self._numbers = count()
+        self._entries: list[_Entry] = []
+        self._floors: dict[Hashable, float] = {}
+        self._seen: set[str] = set()
+        self.too_large: list[Case] = []
+        self.bounded = self.predicted = 0
+
+    def run(self, cases: Sequence[Case], most: int) -> Search:
+        """Take plans out until so many are known."""
+        found: list[Prediction] = []
+        for case in sorted(cases, key=_effort):
+            self._push(self._least_s(case), _FAMILY, case)
+        while self._entries and len(found) < most:
+            entry = heapq.heappop(self._entries)
+            if entry.prediction:
+                found.append(entry.prediction)
+            else:
+                self._go_on(entry)
+        return Search(
+            found=tuple(found),
+            too_large=tuple(self.too_large),
+            plans=len(cases),
+            bounded=self.bounded,
+            predicted=self.predicted,
+        )
+
+    def _push(self, bound_s: float, stage: int, case: Case, program: StepProgram | None = None) -> None:
+        heapq.heappush(self._entries, _Entry(bound_s, next(self._numbers), stage, case, program))
+
+    def _go_on(self, entry: _Entry) -> None:
+        """Bound a plan once more, or predict it."""
+        case = entry.case
+        if entry.stage == _FAMILY:
+            floor_s = self._floors.get(_family(case), 0.0) / _busy(case)
+            if floor_s > entry.bound_s:
+                self._push(floor_s, _FAMILY, case)
+                return
+            if self.too_large and not self._fits(case):
+                self._leave_out(case, entry.bound_s)
+                return
+            program = step_program(case)
+            self.bounded += 1
+            self._floors.setdefault(_family(case), _FAMILY_MARGIN * self._work_s(program))
+            self._push(_MARGIN * usual_step_s(case, program, self._costs), _PROGRAM, case, program)
+        elif not self._fits(case):
+            self._leave_out(case, entry.bound_s)
+        else:
+            self.predicted += 1
+            prediction = predict(case, self._profile, draws=DRAWS, program=entry.program)
+            value, number = prediction.step_s.value, next(self._numbers)
+            heapq.heappush(self._entries, _Entry(value, number, _PREDICTION, case, prediction=prediction))
+
+    def _leave_out(self, case: Case, bound_s: float) -> None:
+        """Leave out a plan that needs too much memory, and try a leaner form of it."""
+        self.too_large.append(case)
+        for other in leaner(case):
+            if other.id not in self._seen:
+                self._seen.add(other.id)
+                self._push(bound_s, _FAMILY, other)
+
+    def _least_s(self, case: Case) -> float:
+        """Return what the work of a mean rank takes at the best speed, with the calls for which it stops."""
+        work_s = executed_flops(case) / case.ranks * self._s_per_flop
+        for call in strategies.calls(case):
+            if _stops(call.axis, call.verb) and (size := case.plan.sizes.get(call.axis, 1)) > 1:
+                cost = self._costs.call(AxisCall("call", call.axis, call.verb, call.sent_bytes), size)
+                work_s += call.count * float(min(cost.last.mean(), cost.late.mean()))
+        return _MARGIN * work_s / _busy(case)
+
+    @cached_property
+    def _s_per_flop(self) -> float:
+        """The least time of a FLOP in any segment that was measured."""
+        flops = {
+            key: sum(amount for name, amount in each.amounts.items() if name.endswith("flops"))
+            for key, each in self._profile.segments.items()
+        }
+        times = self._profile.segments
+        return min((times[key].times.mean / amount for key, amount in flops.items() if amount), default=0.0)
+
+    @cached_property
+    def _least_of_work(self) -> dict[str, float]:
+        """The least mean of segments that compute the same, whatever is around them."""
+        found: dict[str, float] = {}
+        for each in self._profile.segments.values():
+            found[each.work] = min(each.times.mean, found.get(each.work, math.inf))
+        return found
+
+    def _work_s(self, program: StepProgram) -> float:
+        """Return what the mean rank spends on what all members of its family do."""
+        total = 0.0
+        for block in program.blocks:
+            total += math.prod(block.shape) * sum(self._times(program, block.step))
+        return total / program.ranks
+
+    def _times(self, program: StepProgram, step: Sequence[object]) -> Iterator[float]:
+        phase = ""
+        for each in step:
+            if isinstance(each, Segment):
+                phase = each.phase
+                if phase in _WORK:
+                    mean_s = float(self._costs.segment(each).values.mean())
+                    yield min(mean_s, self._least_of_work.get(each.work, mean_s))
+            elif isinstance(each, AxisCall) and each.event == "call" and each.axis in _WITHIN:
+                cost = self._costs.call(each, program.size(each.axis))
+                yield float(min(cost.last.mean(), cost.late.mean())) if phase in _WORK else 0.0
+
+
+def _stops(axis: str, verb: str) -> bool:
+    """Tell whether ranks never compute while such a call is under way."""
+    exchanges = verb in ("all_to_all", "reduce_scatter", "broadcast", "reduce")
+    return axis in _WITHIN and (exchanges or (verb == "all_gather" and axis != "cp"))
+
+
+def _busy(case: Case) -> float:
+    """Return for which share of a step a mean rank can be busy.
+
+    A stage begins when the ones before have passed on a micro-batch, and they go on when it has ended; where
+    weights are left for the end, the first alone is certain, a third of the work.
+    """
+    plan, zero_bubble = case.plan, case.plan.schedule == "zero-bubble"
+    idle = (plan.pp - 1) / (2 * case.train.micro_batches * plan.virtual_stages)
+    return 1 / (1 + (idle / 3 if zero_bubble else idle))
+
+
+def _effort(case: Case) -> tuple[int, int]:
+    """Return how long the program of a plan is, the shortest first: it stands for its family."""
+    return case.plan.pp, case.train.micro_batches
+
+
+def _family(case: Case) -> Hashable:
+    """Return what plans share whose ranks together compute the same in forward and backward passes."""
+    plan = case.plan
+    sequences = case.train.batch // plan.batch_parts // case.train.micro_batches
+    context = (plan.cp, plan.context, plan.ulysses) if plan.cp > 1 else 1
+    return plan.tp, plan.sp, context, plan.ep, plan.matrix, plan.checkpoint, sequences

@@ -1,0 +1,290 @@
+"""An outlook, what `pscale predict` says, on the terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from pscale.predict.engine import Interval
+from pscale.predict.outlook import WORDS, Outlook, Row, training
+from pscale.report import text
+from pscale.report.blocks import Block, Listing, Picture, Section, Tile, Tiles, Words, band
+from pscale.report.exports import write_text
+from pscale.report.figure_style import INK, KINDS, wrapped
+from pscale.report.page import Head, render, vectors
+from pscale.report.printing import print_list, print_table
+from pscale.report.table import Column, Table, Written, listed
+from pscale.report.topics.pipeline import draw_steps
+from pscale.report.vector import Vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE = "prediction.html"
+_NAMED = 3  # labels in a sentence
+_MOST_FIRSTS = 12
+_BAND = 0.2  # opacity
+_LABEL, _LEVEL = 18, 6  # characters of a line; labels that stand side by side
+
+
+def print_outlook(outlook: Outlook, console: Console, goal: float | None, price: float | None) -> None:
+    """Print the tables, what to know of them, and how far to trust them."""
+    console.print(Text(text.clean(outlook.title), style="bold"))
+    network = f" on the network {outlook.network}" if outlook.network else ""
+    console.print(
+        Text(text.clean(f"predicted from {outlook.origin} ({outlook.machine}){network}"), style="dim")
+    )
+    for table in tables(outlook, goal, price):
+        print_table(table, console)
+    print_list("Notes", list(_notes(outlook)), console)
+    print_list("How far to trust this", outlook.trust, console)
+    console.print()
+
+
+def tables(outlook: Outlook, goal: float | None, price: float | None) -> Iterator[Table]:
+    """Yield steps with their losses, the factors of efficiency by size, and time and price of training."""
+    yield from _steps(outlook)
+    if outlook.base:
+        yield from _factors(outlook)
+    if goal is not None:
+        yield from _training(outlook, goal, price)
+
+
+def _steps(outlook: Outlook) -> Iterator[Table]:
+    kinds = list(dict.fromkeys(kind for row in outlook.rows for kind in row.prediction.losses))
+    columns = (
+        Column("case", fold=True, get=lambda row: row.case.label),
+        Column("ranks", str, get=_ranks),
+        Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
+        Column("90% of launches", str, get=lambda row: _bounds(row.prediction.step_s)),
+        *(Column(kind, text.percent_1, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
+        Column("first loss", get=lambda row: row.hurts[0] if row.hurts else ""),
+    )
+    caption = (
+        f"of the mean rank's step; bubble, imbalance and jitter are waits, by their cause{_mark(outlook)}"
+    )
+    yield from listed("Predicted steps", outlook.rows, columns, caption=caption)
+
+
+def _factors(outlook: Outlook) -> Iterator[Table]:
+    names = list(outlook.rows[0].factors)
+    columns = (
+        Column("case", fold=True, get=lambda row: row.case.label),
+        Column("ranks", str, get=_ranks),
+        Column("efficiency", text.percent_1, band=True, get=lambda row: row.efficiency.value),
+        Column("90% of launches", str, get=lambda row: _percents(row.efficiency)),
+        *(Column(name, text.percent_1, band=True, get=_factor(name)) for name in names),
+    )
+    caption = f"work per core and second, relative to {outlook.base}; the factors multiply{_mark(outlook)}"
+    yield from listed("Efficiency by size", outlook.rows, columns, caption=caption)
+
+
+def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Table]:
+    def hours(row: Row) -> Written:
+        time, _ = training(row, goal, price)
+        return Written(time.value, f"{_days(time.value)} [{_days(time.low)} to {_days(time.high)}]")
+
+    def cost(row: Row) -> Written:
+        _, found = training(row, goal, price)
+        assert found is not None, "there is a price"
+        return Written(found.value, f"{found.value:,.4g} [{found.low:,.3g} to {found.high:,.3g}]")
+
+    columns = (
+        Column("case", fold=True, get=lambda row: row.case.label),
+        Column("time", str, get=hours),
+        *([] if price is None else [Column("cost", str, get=cost)]),
+    )
+    asked = f"Training on {text.rate(goal)} tokens" if goal else ""
+    caption = ("" if price is None else f"at {price:g} per rank and hour") + _mark(outlook)
+    yield from listed(asked, outlook.rows, columns, caption=caption)
+
+
+def _days(hours: float) -> str:
+    days, years = hours / 24, hours / 24 / 365.25
+    if years >= 2:
+        return f"{years:,.3g} years"
+    return f"{days:,.3g} days" if days >= 2 else f"{hours:,.3g} h"
+
+
+def _share(kind: str) -> Callable[[Row], float | None]:
+    return lambda row: row.prediction.losses.get(kind, 0.0) / row.prediction.step_s.value
+
+
+def _factor(name: str) -> Callable[[Row], float | None]:
+    return lambda row: row.factors.get(name)
+
+
+def _bounds(step_s: Interval) -> Written:
+    return Written(
+        step_s.high / step_s.low, f"{text.duration_3(step_s.low)} to {text.duration_3(step_s.high)}"
+    )
+
+
+def _percents(found: Interval) -> Written:
+    return Written(found.high - found.low, f"{found.low:.0%} to {found.high:.0%}")
+
+
+def _hurts(row: Row) -> str:
+    return f"{WORDS[row.hurts[0]]} ({row.hurts[1]:.0%})" if row.hurts else "nothing"
+
+
+def _ranks(row: Row) -> Written:
+    return Written(row.case.ranks, f"{row.case.ranks:,}{'*' * row.unchecked}")
+
+
+def _mark(outlook: Outlook) -> str:
+    found = {row.prediction.checked_ranks for row in outlook.rows if row.unchecked}
+    return "".join(f"; * unchecked beyond {ranks:,} ranks" for ranks in found)
+
+
+def _notes(outlook: Outlook) -> Iterator[str]:
+    for note, labels in outlook.notes.items():
+        some = ", ".join(labels[:_NAMED]) + (
+            f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+        )
+        yield note if len(labels) == len(outlook.rows) else f"{some}: {note}"
+
+
+def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float | None) -> Path:
+    """Write the outlook as a page into a folder that is there; returns the file."""
+    figures = _figures(outlook)
+    facts = [("predicted from", outlook.origin), ("machine", outlook.machine)]
+    facts += [("network", outlook.network)] if outlook.network else []
+    head = Head(
+        of="prediction",
+        title=outlook.title,
+        facts=facts,
+        source="from one step of every rank, as the profile's parts and the network's prices make it. "
+        "Definitions: docs/prediction.md.",
+    )
+    sections = list(_sections(outlook, vectors(figures), goal, price))
+    return write_text(folder / PAGE, render(head, sections))
+
+
+def _sections(
+    outlook: Outlook, drawn: Mapping[str, Vector], goal: float | None, price: float | None
+) -> Iterator[Section]:
+    found = [*tables(outlook, goal, price)]
+    steps = _listing("steps", found[0])
+    picture = Picture(
+        name="fan",
+        title="Step by size",
+        description="The predicted step of every case with the interval of nine in ten launches, and the "
+        "launches that were measured.",
+        vector=drawn["fan"],
+        data=(steps,),
+    )
+    yield Section(
+        name="summary",
+        title="In brief",
+        lead="",
+        blocks=[_tiles(outlook), Words(title="", lines=tuple(_firsts(outlook)))],
+    )
+    yield Section(
+        name="steps",
+        title="Predicted steps",
+        lead="A step by size, and where its time goes.",
+        blocks=[picture],
+    )
+    others = found[1:]
+    if outlook.base:
+        yield Section(
+            name="efficiency",
+            title="Efficiency by size",
+            lead="Which share of the time is not lost, factor by factor.",
+            blocks=[_listing("efficiency", others.pop(0))],
+        )
+    timeline = Picture(
+        name="timeline",
+        title="One step of some ranks",
+        description="A row a rank, time to the right: the first and the last rank of each class of ranks "
+        "that do the same.",
+        vector=drawn["timeline"],
+    )
+    yield Section(name="timeline", title="Timeline", lead="One step as it was drawn.", blocks=[timeline])
+    for table in others:
+        yield Section(name="training", title=table.title, lead="", blocks=[_listing("training", table)])
+    blocks: list[Block] = [Words(title="", lines=outlook.trust)]
+    if notes := tuple(_notes(outlook)):
+        blocks.append(Words(title="Notes", lines=notes))
+    yield Section(name="trust", title="How far to trust this", lead="", blocks=blocks)
+
+
+def _listing(name: str, table: Table) -> Listing:
+    return Listing(name=name, table=table.for_people())
+
+
+def _tiles(outlook: Outlook) -> Tiles:
+    """Return the largest case in large figures."""
+    row = max(outlook.rows, key=lambda each: each.case.ranks)
+    step_s = row.prediction.step_s
+    value, _, unit = text.duration_3(step_s.value).partition(" ")
+    items = [Tile(name=f"step of {row.case.label}", value=value, unit=unit, note=str(_bounds(step_s).text))]
+    if row.efficiency:
+        share = row.efficiency.value
+        note = f"{_percents(row.efficiency).text}, of {outlook.base}"
+        items.append(Tile(name="efficiency", value=f"{share:.0%}", note=note, band=band(share)))
+    checked = f"{row.prediction.checked_ranks:,}"
+    items.append(Tile(name="checked on up to", value=checked, unit="ranks", note=_mark(outlook)[2:]))
+    return Tiles(items=tuple(items))
+
+
+def _firsts(outlook: Outlook) -> Iterator[str]:
+    """Yield what hurts first in each case."""
+    for row in outlook.rows[:_MOST_FIRSTS]:
+        yield f"{row.case.label}: {_hurts(row)} hurts first."
+
+
+def _figures(outlook: Outlook) -> dict[str, str]:
+    """Return the figures as SVG by name."""
+    from pscale.report import drawing
+
+    with drawing.styled():
+        shown = max(outlook.rows, key=lambda row: (row.case.plan.pp, row.case.ranks))
+        timeline = shown.prediction.timeline
+        title = f"{shown.case.label}, {len(timeline.ranks)} of {timeline.of_ranks:,} ranks"
+        drawn = {"fan": _fan(outlook), "timeline": draw_steps([timeline], [title], "")}
+        return {name: drawing.place(figure).inline() for name, figure in drawn.items()}
+
+
+def _fan(outlook: Outlook) -> Figure:
+    """Draw the steps with their intervals over the ranks, or side by side where sizes do not differ."""
+    from pscale.report import drawing
+
+    figure = drawing.canvas(9.2, 3.2, "")
+    axes = figure.subplots()
+    ranks = [row.case.ranks for row in outlook.rows]
+    by_size = len(set(ranks)) == len(ranks) > 1
+    places = ranks if by_size else list(range(len(ranks)))
+    order = sorted(range(len(ranks)), key=lambda each: places[each])
+    steps = [outlook.rows[each].prediction.step_s for each in order]
+    across = [places[each] for each in order]
+    blue = KINDS["compute"]
+    values, lows, highs = zip(*((step.value, step.low, step.high) for step in steps), strict=True)
+    if by_size:
+        axes.plot(across, values, color=blue, linewidth=1.4, marker="o", markersize=4)
+        axes.fill_between(across, lows, highs, color=blue, alpha=_BAND, linewidth=0)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(across, [f"{each:,}" for each in across])
+        axes.set_xlabel("ranks")
+    else:
+        below = [value - low for value, low in zip(values, lows, strict=True)]
+        above = [high - value for value, high in zip(values, highs, strict=True)]
+        axes.errorbar(across, values, yerr=[below, above], fmt="o", color=blue, markersize=4, capsize=3)
+        labels = [wrapped(outlook.rows[each].case.label, _LABEL, most=2) for each in order]
+        axes.set_xticks(across, labels, rotation=0 if len(labels) <= _LEVEL else 90)
+    for row, place in zip(outlook.rows, places, strict=True):
+        measured = outlook.measured.get(row.case.id, ())
+        axes.plot([place] * len(measured), measured, "x", color=INK, markersize=4)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("step")
+    axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
+    named = {"predicted, 90 % of launches": blue} | (
+        {"launches measured (×)": INK} if outlook.measured else {}
+    )
+    drawing.below(figure, named)
+    return figure

@@ -1,0 +1,85 @@
+"""What was predicted before the run, beside what it measured, kind by kind, and the score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pscale.analysis.predicted import Held, KindTime, score
+from pscale.analysis.summary import Summary
+from pscale.report import text
+from pscale.report.table import Column, Table, Written, listed
+from pscale.report.topics.topic import Topic, case_column
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    """Yield the step and every kind of time, predicted and measured."""
+    kinds = list(dict.fromkeys(time.kind for held in summary.predictions for time in held.kinds))
+    columns = (
+        case_column(summary),
+        Column("predicted", text.duration_3, get="predicted_s"),
+        Column("90% of launches", str, get=_bounds),
+        Column("measured", text.duration_3, get="measured_s"),
+        Column("error", text.change, get="error"),
+        Column("inside", str, get=lambda held: Written(held.inside, f"{held.inside} of {held.launches}")),
+        *(Column(kind, str, wide=True, get=_both(kind)) for kind in kinds),
+    )
+    caption = f"{_score(summary)} By kind: predicted → measured, per step of the mean rank."
+    yield from listed("Predicted beside measured", summary.predictions, columns, caption=caption)
+
+
+def _bounds(held: Held) -> Written:
+    words = f"{text.duration_3(held.low_s)} to {text.duration_3(held.high_s)}"
+    return Written(held.high_s / held.low_s, words)
+
+
+def _of(held: Held, kind: str) -> KindTime | None:
+    return next((time for time in held.kinds if time.kind == kind), None)
+
+
+def _both(kind: str) -> Callable[[Held], Written | None]:
+    def both(held: Held) -> Written | None:
+        found = _of(held, kind)
+        words = found and f"{text.duration_3(found.predicted_s)} → {text.duration_3(found.measured_s)}"
+        return Written(found.predicted_s, words) if found and words else None
+
+    return both
+
+
+def _score(summary: Summary) -> str:
+    """Say how well the predictions held."""
+    found = score(summary.predictions)
+    if found is None:
+        return ""
+    return (
+        f"Score: {text.plural(found.cases, 'case')}, error {text.percent_1(found.mean_error)} on average, "
+        f"at most {text.percent_1(found.largest_error)}; {found.inside} of {found.launches} launches lie in "
+        "the interval that holds nine in ten."
+    )
+
+
+def data(summary: Summary) -> Mapping[str, Table]:
+    """Return predictions with what was measured, and the same kind by kind."""
+    fields = ("ranks", "made_unix_s", "predicted_s", "low_s", "high_s", "measured_s", "launches", "inside")
+    steps = [
+        (held.case, summary.labels[held.case], *(getattr(held, name) for name in fields))
+        for held in summary.predictions
+    ]
+    kinds = [
+        (held.case, summary.labels[held.case], time.kind, time.predicted_s, time.measured_s)
+        for held in summary.predictions
+        for time in held.kinds
+    ]
+    return {
+        "predicted": Table.of(steps, "case", "label", *fields),
+        "predicted_kinds": Table.of(kinds, "case", "label", "kind", "predicted_s", "measured_s"),
+    }
+
+
+TOPIC = Topic(
+    name="prediction",
+    title="Predicted beside measured",
+    lead="What `pscale predict` wrote down before these launches began, and what they took.",
+    tables=tables,
+    data=data,
+    files=("predicted", "predicted_kinds"),
+)

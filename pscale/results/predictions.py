@@ -1,0 +1,85 @@
+"""prediction.json beside the runs of a suite: what was predicted, when, from what; each sealed by its hash.
+
+Predictions are added and never changed, so that a later run of the suite can be held to those made before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pscale import atomic_files
+from pscale.errors import ResultsError
+
+NAME = "prediction.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What was predicted of a case, by its content id, in seconds.
+
+    The step of nine in ten launches lies from `low_s` to `high_s`; `losses_s` by kind add up to `step_s`;
+    `quantiles_s` are of single steps. `inputs` are the hashes of what it was made from.
+    """
+
+    case: str
+    label: str
+    ranks: int
+    made_unix_s: float
+    step_s: float
+    low_s: float
+    high_s: float
+    losses_s: Mapping[str, float]
+    quantiles_s: Sequence[float]
+    checked_ranks: int
+    notes: Sequence[str]
+    inputs: Mapping[str, str]
+
+    @property
+    def seal(self) -> str:
+        """The hash of the content."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def add(folder: Path, predictions: Sequence[Predicted]) -> Path:
+    """Add predictions to those in a suite's folder, which is made if it is not there; returns the file."""
+    file = folder / NAME
+    entries = [*_entries(file), *({**asdict(each), "seal": each.seal} for each in predictions)]
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_files.write(file, json.dumps({"format": FORMAT, "predictions": entries}, indent=1) + "\n")
+    return file
+
+
+def read(folder: Path) -> list[Predicted]:
+    """Return the predictions in a suite's folder, oldest first; those that were changed since are left out.
+
+    Raises ResultsError for a file that cannot be read.
+    """
+    found = []
+    for entry in _entries(folder / NAME):
+        seal = entry.pop("seal", "")
+        try:
+            predicted = Predicted(**entry)
+        except TypeError:
+            continue
+        if predicted.seal == seal:
+            found.append(predicted)
+    return found
+
+
+def _entries(file: Path) -> list[dict[str, Any]]:
+    if not file.exists():
+        return []
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["format"] != FORMAT:
+            raise ResultsError(f"{file}: format {document['format']}; this pscale reads {FORMAT}")
+        return [dict(entry) for entry in document["predictions"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{file}: predictions: cannot be read: {error}; move the file away to begin a new one"
+        raise ResultsError(message) from error

@@ -1,0 +1,90 @@
+"""Predictions count if they were made before the launches, as they were made then."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pscale.analysis.frames import load
+from pscale.analysis.predicted import held, machine_of, score, score_in
+from pscale.analysis.summary import summarise
+from pscale.report.markdown import render_markdown
+from pscale.results import predictions
+from pscale.results.predictions import Predicted
+
+GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
+
+
+@pytest.fixture
+def run(tmp_path):
+    shutil.copytree(GALLERY / "pipeline", tmp_path / "pipeline" / "run")
+    return load(tmp_path / "pipeline" / "run")
+
+
+def made(run, *, before_s, step_s=0.1, width=2.0):
+    row = run.cases.iloc[0]
+    return Predicted(
+        case=str(row["case"]),
+        label="any",
+        ranks=int(row["ranks"]),
+        made_unix_s=float(run.cases["started_unix_s"].min()) - before_s,
+        step_s=step_s,
+        low_s=step_s / width,
+        high_s=step_s * width,
+        losses_s={"compute": 0.7 * step_s, "bubble": 0.2 * step_s, "jitter": 0.1 * step_s},
+        quantiles_s=[step_s],
+        checked_ranks=2,
+        notes=[],
+        inputs={},
+    )
+
+
+def test_the_last_prediction_before_the_first_launch_is_beside_what_was_measured(run):
+    folder = run.path.parent
+    assert held(run) == ()
+    predictions.add(folder, [made(run, before_s=20, step_s=1.0), made(run, before_s=10)])
+    predictions.add(folder, [made(run, before_s=-1000, step_s=5.0)])  # after all launches had begun
+    (found,) = held(run)
+    steps_s = run.cases.loc[run.cases["case"] == found.case, "step_s"]
+    assert found.predicted_s == 0.1
+    assert found.measured_s == pytest.approx(steps_s.median())
+    assert found.error == pytest.approx(0.1 / steps_s.median() - 1)
+    assert found.inside == found.launches == len(steps_s)
+    kinds = {time.kind: time for time in found.kinds}
+    assert kinds["wait"].predicted_s == pytest.approx(0.03)
+    assert kinds["compute"].measured_s > kinds["wait"].measured_s > 0
+
+
+def test_a_report_has_both_and_the_score(run):
+    predictions.add(run.path.parent, [made(run, before_s=10)])
+    summary = summarise(run)
+    found = score(summary.predictions)
+    said = render_markdown(summary)
+    assert "Predicted beside measured" in said
+    assert f"error {found.mean_error:.1%} on average" in said
+    assert f"{found.inside} of {found.launches} launches" in said
+
+
+def test_the_score_counts_runs_of_the_same_machine_alone(run, tmp_path):
+    predictions.add(run.path.parent, [made(run, before_s=10, width=1.001)])
+    found = score_in(tmp_path, machine_of(run))
+    assert (found.cases, found.inside) == (1, 0)
+    assert score_in(tmp_path, ("elsewhere", "another")) is None
+
+
+def test_a_prediction_that_was_changed_afterwards_does_not_count(run):
+    file = predictions.add(run.path.parent, [made(run, before_s=10)])
+    document = json.loads(file.read_text())
+    document["predictions"][0]["made_unix_s"] -= 1
+    file.write_text(json.dumps(document))
+    assert held(run) == ()
+
+
+def test_the_measured_time_is_that_of_launches_that_ended_well(run):
+    predictions.add(run.path.parent, [made(run, before_s=10)])
+    cases = run.cases.copy()
+    cases.loc[cases.index[0], "status"] = "failed"
+    (found,) = held(replace(run, cases=cases))
+    assert found.launches == len(cases[cases["case"] == found.case]) - 1

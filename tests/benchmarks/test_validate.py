@@ -1,0 +1,89 @@
+"""Predictions are written down before anything is measured, and the page has the figures of the files."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import validate
+import validate_suites
+
+from pscale.predict.engine import Interval
+from pscale.suite import expand, load_suite
+
+MACHINE = {"cores": 2.0, "memory_gib": 16.0, "nodes": 1.0}
+
+
+def prediction(value):
+    return SimpleNamespace(step_s=Interval(value=value, low=0.9 * value, high=1.1 * value), notes=())
+
+
+def run(**steps_s):
+    rows = [{"case": case, "status": "ok", "step_s": step_s} for case, step_s in steps_s.items()]
+    planned = {case: {"label": f"the {case}", "ranks": 4} for case in steps_s}
+    return SimpleNamespace(cases=pd.DataFrame(rows), planned=planned)
+
+
+def test_a_prediction_is_scored_by_its_label():
+    found = validate.scored(run(a=1.0, b=2.0), {"the a": prediction(1.05), "the b": prediction(2.5)})
+    assert [each.error for each in found] == pytest.approx([0.05, 0.25])
+    assert [each.holds for each in found] == [True, False]
+    assert [each.ranks for each in found] == [4, 4]
+
+
+def test_what_is_frozen_is_the_file_that_was_there_before_the_measurement(tmp_path, monkeypatch):
+    lab, order = validate.Lab(tmp_path, quick=True), []
+    plan = validate_suites.PLANS[0]
+    monkeypatch.setattr(validate, "PLANS", (plan,))
+    monkeypatch.setattr(validate.Profile, "of_run", lambda _: None)
+    monkeypatch.setattr(validate, "predict", lambda case, _: prediction(case.ranks))
+
+    def measure(_, text):
+        order.append([path.name for path in tmp_path.glob("frozen-*")])
+        return run(x=8.4) if "[8]" in text else run(x=1.0)
+
+    monkeypatch.setattr(validate.Lab, "run", measure)
+    monkeypatch.setattr(validate, "label_of", lambda *_: lab.cases(plan_text)[0].label)
+    plan_text = plan.suite((8,), jitter_s=0.0, steps=10, repeats=1)
+    content = validate.perform("sizes", lab)
+    assert order == [[], ["frozen-sizes-dp.json"]]
+    frozen = (tmp_path / "frozen-sizes-dp.json").read_bytes()
+    assert content["frozen"] == {"dp": hashlib.sha256(frozen).hexdigest()}
+    (case,) = content["cases"]
+    assert (case["predicted_s"], case["measured_s"], case["holds"]) == (8, pytest.approx(8.4), True)
+    assert json.loads(frozen)["predictions"][0]["value"] == 8
+
+
+def test_the_table_names_the_largest_miss_and_counts_held_out_cases(tmp_path):
+    cases = [
+        validate.Scored(
+            case="a", ranks=16, predicted_s=p, low_s=0.9, high_s=1.1, measured_s=1.0, launches=1, notes=()
+        ).row()
+        for p in (1.01, 1.2)
+    ]
+    cases[1]["case"], cases[1]["holds"] = "b", False
+    content = {"experiment": "sizes", "quick": False, "cases": cases, "frozen": {}}
+    (tmp_path / "sizes.json").write_text(json.dumps(content))
+    table = validate.table(tmp_path)
+    assert "| sizes | 2 | **10.5%** (goal 2.5%) | **20.0%** (goal 6.0%): b | 1 of 2 |" in table
+    assert "Of 2 held-out cases 50% lie in their 90 % interval." in table
+    assert "| networks | not measured |" in table
+
+
+def test_the_page_has_the_kept_figures():
+    text = validate.DOCUMENT.read_text(encoding="utf-8")
+    assert validate.in_document(text, validate.KEPT) == text, "write it again: make validate"
+
+
+@pytest.mark.parametrize("plan", validate_suites.PLANS, ids=lambda plan: plan.name)
+def test_ghosts_run_on_every_size_of_the_experiment(plan, tmp_path):
+    path = tmp_path / "suite.yaml"
+    path.write_text(plan.suite((2, 4, 8, 16, 32), jitter_s=0.01, steps=2, repeats=1))
+    cases = expand(load_suite(path), MACHINE).cases
+    assert [case.ranks for case in cases] == [2, 4, 8, 16, 32]

@@ -1,0 +1,128 @@
+"""`pscale predict` from end to end, on a run that is shipped."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from pscale.cli.predict import PredictOptions, predict
+from pscale.cli.prepare import SuiteOptions
+from pscale.errors import ResultsError, SuiteError, UsageError
+from pscale.predict import simgrid
+from pscale.predict.simgrid import SimGridError
+from pscale.results import predictions
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "reports" / "gallery" / "pipeline"
+SUITE = """
+name: later
+scaling: throughput
+ranks: 2
+model: {kind: gpt, layers: 8, width: 64, heads: 4, sequence: 128, vocabulary: 256}
+data: {kind: synthetic}
+train: {batch: "=8 * ranks", micro_batches: 4, steps: 5}
+plan: {pp: 2, dp: rest}
+launch: {oversubscribe: true}
+"""
+ASKED = {"network": None, "engine": "vector", "ranks": None, "draws": 20, "tokens": None, "price": None}
+
+
+def asked(**given):
+    return PredictOptions(profiled=RUN, **{**ASKED, "anywhere": True, "as_json": False, **given})
+
+
+@pytest.fixture
+def suite(tmp_path):
+    file = tmp_path / "later.yaml"
+    file.write_text(SUITE)
+    return file
+
+
+def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
+    predict(suite, SuiteOptions(), tmp_path, asked(ranks="8", tokens="1B", price=2.0))
+    said = capsys.readouterr().out
+    for words in (
+        "Predicted steps",
+        "8*",
+        "unchecked beyond 2 ranks",
+        "Training on 1 G tokens",
+        "at 2 per rank",
+    ):
+        assert words in said
+    assert re.search(r"is missed by \d\.\d% on average", said)
+    page = (tmp_path / "later" / "prediction.html").read_text()
+    for words in ("How far to trust this", "One step of some ranks", "Predicted steps", "<svg"):
+        assert words in page
+    (kept,) = predictions.read(tmp_path / "later")
+    assert kept.ranks == 8
+    assert kept.low_s < kept.step_s < kept.high_s
+    assert sum(kept.losses_s.values()) == pytest.approx(kept.step_s)
+
+
+def test_json_has_what_the_terminal_says(suite, tmp_path, capsys):
+    predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert case["ranks"] == 2
+    assert case["unchecked_beyond_ranks"] is None
+    assert len(case["draws_s"]) == 20
+
+
+def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suite, tmp_path, capsys):
+    for _ in range(2):
+        predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
+    capsys.readouterr()
+    file = tmp_path / "later" / predictions.NAME
+    document = json.loads(file.read_text())
+    assert len(document["predictions"]) == 2
+    document["predictions"][0]["step_s"] *= 2
+    file.write_text(json.dumps(document))
+    assert len(predictions.read(tmp_path / "later")) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"ranks": "8;9"}, UsageError, r"--ranks '8;9': expected numbers"),
+        ({"tokens": "many"}, UsageError, r"--tokens 'many': expected how many"),
+        ({"price": 1.0}, UsageError, r"--price .* add --tokens"),
+        ({"network": Path("none.yaml")}, SuiteError, r"none.yaml: does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused(suite, tmp_path, given, error, message):
+    with pytest.raises(error, match=message):
+        predict(suite, SuiteOptions(), tmp_path, asked(**given))
+    assert not (tmp_path / "later").exists()
+
+
+@pytest.mark.slow
+def test_simgrid_predicts_what_the_vector_engine_does_where_nothing_is_shared(suite, tmp_path, capsys):
+    if not simgrid.is_there():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(simgrid.MISSING)
+    network = tmp_path / "network.yaml"
+    network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
+    step_s = {}
+    for engine in ("vector", "simgrid"):
+        predict(suite, SuiteOptions(), tmp_path, asked(network=network, engine=engine, as_json=True))
+        (case,) = json.loads(capsys.readouterr().out)["cases"]
+        step_s[engine] = case["step_s"]["value"]
+        assert sum(case["losses_s"].values()) == pytest.approx(step_s[engine])
+    assert step_s["simgrid"] == pytest.approx(step_s["vector"], rel=0.15)
+    assert any("SimGrid" in note for note in case["notes"])
+
+
+def test_simgrid_needs_a_network_and_to_be_there(suite, tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="add --network FILE"):
+        predict(suite, SuiteOptions(), tmp_path, asked(engine="simgrid"))
+    network = tmp_path / "network.yaml"
+    network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SimGridError, match="apt install libsimgrid-dev"):
+        predict(suite, SuiteOptions(), tmp_path, asked(engine="simgrid", network=network))
+
+
+def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):
+    monkeypatch.setattr("pscale.launch.machine._cpu_model", lambda: "another")
+    with pytest.raises(ResultsError, match=r"run.json: provenance.machine.cpu_model: .*--any-machine"):
+        predict(suite, SuiteOptions(), tmp_path, asked(anywhere=False))

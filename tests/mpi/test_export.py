@@ -1,0 +1,182 @@
+"""Traced runs as other tools read them, beside what the tables say."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import otf2
+import pandas as pd
+import pytest
+from export_formats import ideal_ns, read_chakra, read_goal
+
+from pscale.analysis.frames import load
+from pscale.analysis.timeline import launch_events, traced
+from pscale.analysis.what_if import launch_of, wall_ns
+from pscale.cli.export import export
+from pscale.errors import PscaleError
+from pscale.results.events import AMONG_ALL, FROM_ROOT, TO_ROOT
+from pscale.simulator.network import IDEAL, moved_bytes
+
+pytestmark = pytest.mark.slow
+
+COLLECTIVES = (*AMONG_ALL, *FROM_ROOT, *TO_ROOT)
+LABELS = ("gather-broadcast", "zero 3", "cp 4", "zero-bubble", "interleaved")
+
+
+@pytest.fixture(scope="module")
+def launches(plans):
+    """The traced launches of each case, with their events as stored."""
+    run = load(plans.folder)
+    stored = pd.DataFrame(plans.rows("events")).groupby("case")
+    found = [(launch, launch_events(run, launch), stored.get_group(launch.case)) for launch in traced(run)]
+    assert len(found) == len(LABELS)
+    return found
+
+
+@pytest.fixture
+def exported(plans, tmp_path, capsys):
+    """What exports a run into a folder of its own and returns the files that it names."""
+
+    def export_(as_format, case=None):
+        folder = tmp_path / f"{as_format} {case}"
+        export(plans.folder, Path(), as_format, case, None, None, folder)
+        *files, hint = capsys.readouterr().out.splitlines()
+        assert hint.startswith("read by: ")
+        assert str(files[0]) in hint or as_format == "chakra"
+        return [Path(name) for name in files]
+
+    return export_
+
+
+def calls_of(events):
+    """Return how often each rank made each call, of stored rows; what is received has the bytes sent."""
+    made = events[events["kind"].isin(["call", "root", "posted"])]
+    return {
+        rank: Counter(zip(rows["verb"], rows["bytes"].where(rows["verb"] != "receive", -1), strict=True))
+        for rank, rows in made.groupby("rank")
+    }
+
+
+def ideal_of_simulator_ns(table, stored):
+    origin = table.loc[table["kind"] == "step", "enter"].min()
+    return wall_ns(launch_of(stored), {"all": IDEAL}) - origin
+
+
+def test_chakra_has_every_call_with_its_bytes_and_group_and_takes_as_long_as_the_simulator_says(
+    exported, launches
+):
+    for launch, table, stored in launches:
+        ranks = read_chakra(exported("chakra", launch.case))
+        groups = {}
+        for (axis, first), rows in stored[stored["axis"] != ""].groupby(["axis", "group"]):
+            groups[axis, first] = tuple(sorted(rows["rank"].unique()))
+        for rank, nodes in ranks.items():
+            found = Counter(
+                (node.kind, -1 if node.kind == "receive" else node.bytes)
+                for node in nodes.values()
+                if node.kind != "compute"
+            )
+            assert found == calls_of(stored)[rank], f"{launch.label}, rank {rank}"
+            own = stored[(stored["rank"] == rank) & stored["verb"].isin(COLLECTIVES)]
+            own = own[own["kind"].isin(["call", "root", "posted"])]
+            among = Counter(groups[key] for key in zip(own["axis"], own["group"], strict=True))
+            assert Counter(node.group for node in nodes.values() if node.group) == among
+            assert all(need < number for number, node in nodes.items() for need in node.needs)
+        most = max(map(len, ranks.values()))
+        assert ideal_ns(ranks) == pytest.approx(ideal_of_simulator_ns(table, stored), abs=1000 * most)
+
+
+def test_goal_sends_what_calls_have_to_move_and_takes_as_long_as_the_simulator_says(exported, launches):
+    for launch, table, stored in launches:
+        (file,) = exported("goal", launch.case)
+        ranks = read_goal(file)
+        sent = sum(node.bytes for nodes in ranks.values() for node in nodes.values() if node.kind == "send")
+        made = stored[stored["kind"].isin(["call", "root", "posted"])]
+        sizes = stored[stored["axis"] != ""].groupby(["axis", "group"])["rank"].nunique()
+        expected = 0.0
+        for row in made.itertuples():
+            size, short = sizes[row.axis, row.group], row.verb == "all_reduce" and row.bytes <= 2048
+            rooted = {"gather": row.kind != "root", "broadcast": (row.kind == "root") * (size - 1)}
+            if short:
+                expected += row.bytes * int(size - 1).bit_length()
+            elif row.verb in rooted:
+                expected += row.bytes * rooted[row.verb]
+            else:
+                expected += moved_bytes(row.verb, size, row.bytes)
+        assert sent == pytest.approx(expected, abs=len(made)), launch.label  # parts of a byte
+        ideal = ideal_of_simulator_ns(table, stored)
+        assert ideal_ns(ranks) == pytest.approx(ideal, abs=1000), launch.label
+
+
+def test_otf2_has_every_call_at_its_time_and_both_ends_of_every_message(exported, launches):
+    events = otf2.events
+    for launch, _, stored in launches:
+        exported("otf2", launch.case)
+        (anchor,) = exported("otf2", launch.case)  # in place of the first
+        made = {rank: Counter() for rank in range(launch.ranks)}
+        messages, depth = Counter(), Counter()
+        with otf2.reader.open(str(anchor)) as trace:
+            ranks = {
+                location: int(location.name.removeprefix("rank ")) for location in trace.definitions.locations
+            }
+            for location, event in trace.events:
+                rank = ranks[location]
+                match event:
+                    case events.Enter():
+                        depth[rank] += 1
+                    case events.Leave():
+                        depth[rank] -= 1
+                    case events.MpiIsend():
+                        made[rank]["send", event.msg_length] += 1
+                        messages[rank, event.receiver, event.msg_length] += 1
+                    case events.MpiIrecv():
+                        messages[event.sender, rank, event.msg_length] -= 1
+                    case events.MpiIrecvRequest():
+                        made[rank]["receive", -1] += 1
+                    case events.MpiCollectiveEnd() | events.NonBlockingCollectiveComplete():
+                        name = str(event.collective_op).rpartition(".")[2].lower()
+                        made[rank][name, event.size_sent] += 1
+        assert not +depth
+        assert not any(messages.values())
+        names = {
+            "broadcast": "bcast",
+            "all_gather": "allgatherv",
+            "gather": "gatherv",
+            "all_to_all": "alltoallv",
+        }
+        for rank, calls in calls_of(stored).items():
+            expected = Counter()
+            for (verb, size), count in calls.items():
+                expected[names.get(verb, verb.replace("all_", "all")), size] += count
+            assert made[rank] == expected, f"{launch.label}, rank {rank}"
+
+
+def test_extrap_has_the_step_times_and_the_calls_of_a_mean_rank_and_step(plans, exported):
+    lines = [json.loads(line) for file in exported("extrap") for line in file.read_text().splitlines()]
+    cases = list(plans.cases.values())
+    assert sorted(line["value"] for line in lines if line["callpath"] == "step") == sorted(
+        case["step_s"] for case in cases
+    )
+    assert {line["params"]["ranks"] for line in lines} == {4}
+    calls = pd.DataFrame(plans.rows("calls"))
+    steps = pd.DataFrame(plans.rows("steps")).groupby("case")[["rank", "step"]].nunique().prod(axis=1)
+    for metric, column in (("calls", "count"), ("bytes", "bytes"), ("wait", "wait_s")):
+        found = sum(line["value"] for line in lines if line["metric"] == metric and " " in line["callpath"])
+        expected = (calls.groupby("case")[column].sum() / steps).sum()
+        assert found == pytest.approx(expected)
+
+
+def test_what_cannot_be_exported_is_said(plans, tmp_path, monkeypatch):
+    def refused(as_format, case=None, number=None, steps=None, folder=tmp_path / "out"):
+        with pytest.raises(PscaleError) as error:
+            export(plans.folder, Path(), as_format, case, number, steps, folder)
+        return str(error.value)
+
+    assert "the run has no such case" in refused("goal", case="no such")
+    assert "measured steps 0 to 3" in refused("chakra", steps=range(2, 9))
+    assert "is of all launches" in refused("extrap", number=1)
+    (tmp_path / "file").touch()
+    assert "cannot write in" in refused("extrap", folder=tmp_path / "file" / "folder")
+    monkeypatch.setitem(sys.modules, "otf2", None)
+    assert "pip install otf2" in refused("otf2")
