@@ -106,6 +106,7 @@ def run(
     budget: o.Budget = None,
     quick: o.Quick = False,
     precise: o.Precise = False,
+    record: o.Record = False,
 ) -> None:
     """Measure every case of the suites, then report. Continues an unfinished run of the same suite.
 
@@ -124,6 +125,7 @@ def run(
         report=report,
         dry_run=dry_run,
         wait_idle=wait_idle,
+        record=o.HISTORY if record else None,
     )
     raise typer.Exit(command.run(suites, chosen, options))
 
@@ -290,6 +292,35 @@ def check(
     if junit or as_json or len(files) > 1:
         raise UsageError("--update writes one file and checks nothing; --reference FILE names it")
     raise typer.Exit(command.update(path, reports, files[0] if files else None))
+
+
+@_command("history", COMPARE)
+def history(
+    words: o.HistoryWords = None,
+    check: o.CheckNewest = False,
+    accept: o.Accept = None,
+    cases: o.AcceptedCases = None,
+    relevant: o.Relevant = None,
+    as_format: o.AsFormat = o.Format.terminal,
+    folder: o.HistoryFolder = o.HISTORY,
+    reports: o.Reports = o.REPORTS,
+) -> None:
+    """Show what became of a suite from run to run: levels of the step time, and what changed at each.
+
+    `pscale history add RUN` and `pscale run --record` keep runs in history/<suite>.jsonl.
+    """
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # products are small: threads would cost more than they do
+    from pscale.cli import history as command
+
+    place = command.Place(history=folder, reports=reports)
+    if words and words[0] == "add":
+        if check or accept is not None or cases:
+            raise UsageError("'pscale history add' only adds runs; --check and --accept take a suite")
+        command.add(words[1:], place)
+        return
+    asked = command.Asked(check=check, accept=accept, cases=cases or [], relevant=relevant)
+    raise typer.Exit(command.history(words or [], place, asked, as_format.value))
 
 
 @_command("trace", READ)

@@ -44,6 +44,12 @@ _EXAMPLES = {
         ("pscale check --junit results.xml", "do its expectations hold?"),
         ("pscale check --update --reference nightly.yaml", "keep references"),
     ),
+    "history": (
+        ("pscale history add", "keep the newest run in a file"),
+        ("pscale history weak", "its levels, and what changed at each"),
+        ("pscale history weak --check", "exit code 1 if the newest is worse"),
+        ("pscale history weak --accept 'new MPI'", "the newest level is normal"),
+    ),
     "trace": (("pscale trace --steps 3-5 -o trace.json.gz", "for ui.perfetto.dev"),),
     "export": (
         ("pscale export --format goal", "the newest run for LogGOPSim"),

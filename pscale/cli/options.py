@@ -13,6 +13,7 @@ from pscale.cli import complete
 from pscale.errors import UsageError
 
 REPORTS = Path("reports")
+HISTORY = Path("history")
 
 
 def percentage(option: str, text: str) -> float:
@@ -325,6 +326,30 @@ NodeMemory = Annotated[
 MeasurePlans = Annotated[
     int,
     typer.Option("--measure", min=0, max=100, metavar="K", help="Measure the K fastest; 0: predict alone."),
+]
+
+# history
+HistoryWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SUITE | add RUN ...]",
+        help="A suite, default: all that have a history; or 'add' and folders of runs, default: the newest.",
+        show_default=False,
+    ),
+]
+HistoryFolder = Annotated[Path, typer.Option("--history", metavar="FOLDER", help="Folder of the histories.")]
+CheckNewest = Annotated[
+    bool, typer.Option("--check", help="Exit with 1 if the newest level is worse, with 6 if undecided.")
+]
+Accept = Annotated[
+    str | None,
+    typer.Option(metavar="REASON", help="Take the newest level of what is worse for the normal one."),
+]
+AcceptedCases = Annotated[
+    list[str] | None, typer.Option("--case", metavar="LABEL", help="Accept this case; may be repeated.")
+]
+Record = Annotated[
+    bool, typer.Option("--record", help="Add the run to its suite's history when it has ended.")
 ]
 
 # trace, verify

@@ -46,6 +46,7 @@ class RunOptions:
     report: bool = True
     dry_run: bool = False
     wait_idle: bool = False
+    record: Path | None = None  # the folder of histories that the run is added to
 
 
 def run(paths: Sequence[Path], suite_options: SuiteOptions, options: RunOptions) -> int:
@@ -142,6 +143,8 @@ def _run_submitted(
     if code == INTERRUPTED or not options.wait:
         for manager in managers:
             say(console, detached(manager.journal))
+            if options.record is not None:
+                say(console, f"when it has ended: pscale history add '{manager.journal.folder}'")
     return code
 
 
@@ -167,11 +170,20 @@ def _journal(suite: PreparedSuite, options: RunOptions, console: Console) -> Jou
 
 
 def published(journal: Journal, options: RunOptions, console: Console, answers: list[Answer]) -> int:
-    """Report a run, as wanted; return the exit code: whether every case ran well.
+    """Report a run and add it to a history, as wanted; return the exit code: whether every case ran well.
 
     What it says in brief goes into `answers`.
     """
-    return _reported(journal, options, console, answers)
+    code = _reported(journal, options, console, answers)
+    if options.record is not None and code != INTERRUPTED:
+        from pscale.cli.history import added
+
+        try:
+            say(console, added(journal.folder, options.record))
+        except ResultsError as error:
+            say(console, f"pscale: {error}")
+            return FAILED
+    return code
 
 
 def _reported(journal: Journal, options: RunOptions, console: Console, answers: list[Answer]) -> int:

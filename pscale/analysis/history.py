@@ -1,0 +1,404 @@
+"""What became of the cases of a suite from run to run: levels, what changed at them, and whether it is worse.
+
+The normal level of a case is the best one since the last that was accepted: an improvement becomes normal by
+itself, a level that is worse does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from pscale.analysis import segments
+from pscale.analysis.pace import slope
+from pscale.analysis.segments import FEWEST, Noise, Places, Series, Vector
+from pscale.analysis.stats import Estimate, student_quantile
+from pscale.analysis.wording import duration, percent
+from pscale.results.history import Acceptance, Entry, History
+
+RELEVANT = 0.05
+_LEAST = 0.01  # a level that is worse by less fails no check
+_SEEN = 4.2  # standard errors of a change that is found 8 times in 10
+_ALONE = 3.5  # standard errors by which one run that lies apart asks for another
+_STEADY = 1 / 8  # of the runs: a field that changes at more of them marks no place
+_OWN_PACE = frozenset({"code", "MPI", "host", "driver", "case"})  # these cannot change the pace of local work
+_WILD = 3.0  # deviations beyond which a launch counts no more
+_BESIDE = 8  # runs on either side of a change whose parts of a step are compared
+
+Answer = Literal["worse", "better", "same", "undecided"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Neighbouring runs at one level."""
+
+    start: int
+    stop: int
+    step_s: float
+
+    @property
+    def runs(self) -> int:
+        """How many they are."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelChange:
+    """A change of the step time: `cause` is what else changed with that run."""
+
+    label: str
+    run: str
+    before_s: float
+    after_s: float
+    ratio: Estimate
+    p: float
+    cause: str
+    parts: str  # of the step, that changed most
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterChange:
+    """A change of what is counted: certain, whatever the noise."""
+
+    label: str
+    run: str
+    counter: str
+    before: float | None
+    after: float | None
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseHistory:
+    """One case over all runs that computed the same as the newest."""
+
+    label: str
+    runs: tuple[str, ...]
+    steps_s: tuple[float, ...]  # by run, at one pace
+    levels: tuple[Level, ...]
+    changes: tuple[LevelChange, ...]
+    counters: tuple[CounterChange, ...]
+    normal_s: float
+    ratio: Estimate  # newest level over the normal one
+    answer: Answer
+    text: str
+    since: str  # the run with which the newest level began; empty: all are at one
+    cause: str  # of that
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteHistory:
+    """The histories of a suite's cases, as far as the newest run has them, and what else is to be said."""
+
+    suite: str
+    runs: int
+    launches: int
+    cases: tuple[CaseHistory, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def answer(self) -> Answer:
+        """The worst of all cases."""
+        answers = {case.answer for case in self.cases}
+        order: tuple[Answer, ...] = ("worse", "undecided", "better")
+        return next((answer for answer in order if answer in answers), "same")
+
+
+def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
+    """Return what is known of every case; `relevant` is the least change that has to be seen to say none."""
+    by_label: dict[str, list[Entry]] = {}
+    for entry in history.entries:
+        by_label.setdefault(entry.label, []).append(entry)
+    accepted = {each.label: each for each in history.acceptances}
+    return SuiteHistory(
+        suite=history.suite,
+        runs=len({entry.run for entry in history.entries}),
+        launches=sum(len(entry.steps) for entry in history.entries),
+        cases=tuple(
+            case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()
+        ),
+        notes=tuple(_notes(history)),
+    )
+
+
+def _notes(history: History) -> Iterator[str]:
+    if history.damaged:
+        lines = ", ".join(map(str, history.damaged[:8])) + (" …" if len(history.damaged) > 8 else "")
+        yield f"Damaged lines, of which nothing or only a part could be read: {lines}."
+    for each in history.acceptances:
+        yield f"{each.label}: the level of {each.accepted} was accepted: {each.reason}"
+
+
+def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant: float) -> CaseHistory:
+    """Return the history of one case, whose runs are in order."""
+    causes = Causes(entries)
+    counters = tuple(_counter_changes(entries, causes))
+    whole = entries
+    entries = [entry for entry in entries if entry.work == entries[-1].work]
+    causes = causes if len(entries) == len(whole) else Causes(entries)
+    series = at_one_pace(entries, causes)
+    found = segments.changes(series, causes.marks)
+    places = [change.at for change in found]
+    noise = segments.noise(series, places) if len(entries) >= FEWEST else None
+    levels = _levels(series.values, places)
+    first = _accepted_place(entries, accepted)
+    judged = _Judged(levels, noise, first)
+    grown = _grown(entries[first or 0 :])
+    answer, text = _certainly(grown) or _answer(judged, series.values, relevant)
+    newest = levels[-1]
+    return CaseHistory(
+        label=entries[-1].label,
+        runs=tuple(entry.run for entry in entries),
+        steps_s=tuple(np.exp(series.values).tolist()),
+        levels=levels,
+        changes=tuple(
+            LevelChange(
+                label=entries[-1].label,
+                run=entries[change.at].run,
+                before_s=before.step_s,
+                after_s=after.step_s,
+                ratio=judged.ratio(after, before),
+                p=change.p,
+                cause=causes.at(change.at),
+                parts=_parts(entries, before, after),
+            )
+            for change, before, after in zip(found, levels[:-1], levels[1:], strict=True)
+        ),
+        counters=counters,
+        normal_s=judged.normal.step_s,
+        ratio=judged.ratio(newest, judged.normal),
+        answer=answer,
+        text=text
+        + ("" if len(whole) == len(entries) else f"; {len(whole) - len(entries)} runs did other work"),
+        since=entries[newest.start].run if newest.start else "",
+        cause=causes.at(newest.start) if newest.start else "",
+    )
+
+
+def at_one_pace(entries: Sequence[Entry], causes: Causes) -> Series:
+    """Return the runs' times as if the machine had been equally fast, as far as its pace tells.
+
+    A new library may compute the fixed work at another speed too, and that is no change of the machine's:
+    where the pace itself changes with what computes it, paces are not compared across.
+    """
+    counts = np.array([len(entry.steps) for entry in entries])
+    run = np.repeat(np.arange(len(entries)), counts)
+    steps = np.concatenate([entry.steps for entry in entries])
+    edges = [0, *_epochs(entries, causes), len(entries)]
+    for start, stop in pairwise(edges):
+        if entries[start].paces:
+            mask = (run >= start) & (run < stop)
+            steps[mask] = _adjusted(steps[mask], entries[start:stop], run[mask])
+    return _runs(steps, run, counts)
+
+
+def _epochs(entries: Sequence[Entry], causes: Causes) -> Iterator[int]:
+    """Yield the runs from which on paces cannot be compared with those before."""
+    began = [
+        place
+        for place, (one, other) in enumerate(pairwise(entries), 1)
+        if bool(one.paces) != bool(other.paces)
+    ]
+    new = [place for place, fields in enumerate(causes.changed, 1) if fields - _OWN_PACE]
+    for start, stop in pairwise([0, *began, len(entries)]):
+        inside = [place - start for place in new if start < place < stop]
+        if start:
+            yield start
+        if inside and entries[start].paces:
+            counts = np.array([len(entry.paces) for entry in entries[start:stop]])
+            paces = np.concatenate([entry.paces for entry in entries[start:stop]])
+            series = _runs(paces, np.repeat(np.arange(stop - start), counts), counts)
+            yield from (start + change.at for change in segments.changes_at(series, inside))
+
+
+def _adjusted(steps: Vector, entries: Sequence[Entry], run: Places) -> Vector:
+    """Return the levels of launches at the mean pace, on the scale of their step times."""
+    levels = np.concatenate([entry.levels for entry in entries])
+    paces = np.concatenate([entry.paces for entry in entries])
+    pairs = [
+        (levels[apart:] - levels[:-apart], paces[apart:] - paces[:-apart], run[apart:] - run[:-apart] <= 1)
+        for apart in range(1, min(len(levels), 2 * max(len(entry.paces) for entry in entries)))
+    ]
+    if not pairs:
+        return steps
+    followed = slope(*(np.concatenate([pair[side][pair[2]] for pair in pairs]) for side in (0, 1)))
+    return np.asarray(levels - followed * (paces - paces.mean()) + np.median(steps - levels))
+
+
+def _runs(steps: Vector, run: Places, counts: Places) -> Series:
+    """Return the means of runs, of launches that single wild ones do not lead astray."""
+    inside = np.diff(steps)[np.diff(run) == 0]
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    if len(inside):
+        spread = 1.4826 * float(np.median(np.abs(inside))) / math.sqrt(2)
+        ordered = steps[np.lexsort((steps, run))]
+        middle = ((ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) / 2)[run]
+        steps = np.clip(steps, middle - _WILD * spread, middle + _WILD * spread)
+    means = np.add.reduceat(steps, starts) / counts
+    squares = float(((steps - means[run]) ** 2).sum())
+    degrees = counts - 1
+    variance = squares / max(int(degrees.sum()), 1) * float((1 / counts).mean())
+    return Series(values=means, variance=variance, degrees=degrees)
+
+
+def _levels(values: Vector, places: Sequence[int]) -> tuple[Level, ...]:
+    edges = [0, *places, len(values)]
+    return tuple(
+        Level(start=start, stop=stop, step_s=math.exp(float(values[start:stop].mean())))
+        for start, stop in pairwise(edges)
+    )
+
+
+class Causes:
+    """What changed from run to run beside the times."""
+
+    def __init__(self, entries: Sequence[Entry]):
+        self._prints = [entry.fingerprint for entry in entries]
+        self.changed = [
+            {name for name, _ in one.items() ^ other.items()} for one, other in pairwise(self._prints)
+        ]
+        self._often = Counter(field for fields in self.changed for field in fields)
+
+    def _steady(self, field: str) -> bool:
+        return self._often[field] <= max(1.0, _STEADY * len(self.changed))
+
+    @property
+    def marks(self) -> list[int]:
+        """The runs before which a field changed that does not change all the time."""
+        return [place for place, fields in enumerate(self.changed, 1) if any(map(self._steady, fields))]
+
+    def at(self, place: int) -> str:
+        """Say what changed before a run: fields that seldom change, others only where none of those did."""
+        one, other = self._prints[place - 1], self._prints[place]
+        order = [*one, *other]
+        fields = sorted(self.changed[place - 1], key=lambda field: (self._often[field], order.index(field)))
+        named = [field for field in fields if self._steady(field)] or fields
+        said = (f"{field} {one.get(field) or 'none'} → {other.get(field) or 'none'}" for field in named)
+        return "; ".join(said) or "nothing that was recorded"
+
+
+class _Judged:
+    """The levels of a case, and which of them is the normal one."""
+
+    def __init__(self, levels: Sequence[Level], noise: Noise | None, accepted: int | None):
+        self.levels, self.noise = levels, noise
+        start = next(
+            (i for i, level in enumerate(levels) if accepted is not None and accepted < level.stop), 0
+        )
+        self.before = self.normal = levels[start]
+        for level in levels[start + 1 :]:
+            if (high := self.ratio(level, self.normal).high) is not None and high < 1:
+                self.before, self.normal = self.normal, level
+
+    def ratio(self, level: Level, other: Level) -> Estimate:
+        """Return a level over another with its interval."""
+        value = level.step_s / other.step_s
+        if level is other:
+            return Estimate(value=1.0, low=1.0, high=1.0)
+        if self.noise is None:
+            return Estimate(value=value)
+        reach = math.exp(student_quantile(self.noise.degrees) * self.noise.error(level.runs, other.runs))
+        return Estimate(value=value, low=value / reach, high=value * reach)
+
+
+def _accepted_place(entries: Sequence[Entry], accepted: Acceptance | None) -> int | None:
+    runs = [entry.run for entry in entries]
+    return runs.index(accepted.accepted) if accepted is not None and accepted.accepted in runs else None
+
+
+def _grown(entries: Sequence[Entry]) -> dict[str, tuple[float, float]]:
+    """Return the counters of the newest run that are above their least, with both values."""
+    found = {}
+    for counter, value in entries[-1].counters.items():
+        least = min(entry.counters.get(counter, value) for entry in entries)
+        if value > least:
+            found[counter] = (least, value)
+    return found
+
+
+def _certainly(grown: Mapping[str, tuple[float, float]]) -> tuple[Answer, str] | None:
+    """Return what counters tell, for which no statistics are needed."""
+    if not grown:
+        return None
+    counter, (before, after) = next(iter(grown.items()))
+    more = f" and {len(grown) - 1} more" if len(grown) > 1 else ""
+    return "worse", f"worse, certainly: {counter} {before:,.10g} → {after:,.10g}{more}"
+
+
+def _answer(judged: _Judged, values: Vector, relevant: float) -> tuple[Answer, str]:
+    """Return what is known of the newest level beside the normal one, in a word and in a sentence."""
+    newest, noise = judged.levels[-1], judged.noise
+    if noise is None:
+        return "undecided", f"undecided: {len(values)} of the {FEWEST} runs that a judgement takes"
+    ratio = judged.ratio(newest, judged.normal)
+    if ratio.low is not None and ratio.low > 1 and ratio.value > 1 + _LEAST:
+        return "worse", f"worse by {percent(ratio.value - 1)}"
+    lone = _lone(newest, values, noise, relevant)
+    if lone:
+        return "undecided", f"undecided: the newest run alone is slower by {percent(lone)}; another one tells"
+    seen = math.expm1(_SEEN * noise.error(2, max(len(values) - 2, 1)))
+    if seen > relevant:
+        return "undecided", f"undecided: of two runs only a change by {percent(seen)} would be seen"
+    if newest is judged.normal and newest is not judged.before:
+        return "better", f"better by {percent(1 - newest.step_s / judged.before.step_s)}"
+    return "same", f"no change; one by {percent(seen)} would be seen in two runs"
+
+
+def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float:
+    """Return by how much the newest run alone is slower than its level; 0 where that is not worth a word."""
+    before = values[newest.start : -1]
+    if not len(before):
+        return 0.0
+    apart = float(values[-1] - before.mean())
+    above = apart > _ALONE * noise.error(1, len(before)) and apart > math.log1p(relevant)
+    return math.expm1(apart) if above else 0.0
+
+
+def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[CounterChange]:
+    """Yield every change of a counter from a run to the next."""
+    for place, (one, other) in enumerate(pairwise(entries), start=1):
+        if one.counters == other.counters:
+            continue
+        for counter in {**one.counters, **other.counters}:
+            before, after = one.counters.get(counter), other.counters.get(counter)
+            if before != after:
+                yield CounterChange(
+                    label=other.label,
+                    run=other.run,
+                    counter=counter,
+                    before=before,
+                    after=after,
+                    cause=causes.at(place),
+                )
+
+
+def _parts(entries: Sequence[Entry], before: Level, after: Level) -> str:
+    """Return the two parts of a step that changed most, by phase and kind."""
+    sides = [
+        entries[max(before.start, before.stop - _BESIDE) : before.stop],
+        entries[after.start : after.start + _BESIDE],
+    ]
+    means = [
+        {name: float(np.mean([entry.times_s.get(name, 0.0) for entry in side])) for name in side[0].times_s}
+        for side in sides
+    ]
+    apart = {name: means[1].get(name, 0.0) - means[0].get(name, 0.0) for name in {**means[0], **means[1]}}
+    largest = sorted(apart, key=lambda name: -abs(apart[name]))[:2]
+    total = max((abs(value) for value in apart.values()), default=0.0)
+    said = [name for name in largest if abs(apart[name]) > total / 4]
+    return ", ".join(f"{name} {'+' if apart[name] > 0 else '−'}{duration(abs(apart[name]))}" for name in said)
+
+
+def accepting(found: SuiteHistory, labels: Sequence[str], reason: str, now_unix_s: float) -> list[Acceptance]:
+    """Return what makes the newest levels of cases the normal ones: those named, or all that are worse."""
+    return [
+        Acceptance(accepted=case.runs[-1], label=case.label, reason=reason, at_unix_s=now_unix_s)
+        for case in found.cases
+        if (case.label in labels if labels else case.answer == "worse")
+    ]

@@ -1,0 +1,163 @@
+"""`pscale history`: what became of a suite from run to run, and whether the newest level is worse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, suite_history
+from pscale.cli.console import new_console
+from pscale.cli.options import percentage
+from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
+from pscale.report.history import FORMAT, data, headline, render_terminal, tables
+from pscale.results import history as files
+from pscale.run_folders import newest
+
+_CODES = {"worse": FAILED, "undecided": UNDECIDED, "better": 0, "same": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where histories and runs are kept."""
+
+    history: Path
+    reports: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is to be done beside showing."""
+
+    check: bool = False
+    accept: str | None = None
+    cases: Sequence[str] = ()
+    relevant: str | None = None
+
+
+def add(paths: Sequence[str], place: Place) -> None:
+    """Add runs, by default the newest, to the histories of their suites."""
+    for path in map(Path, paths) if paths else [newest(place.reports)]:
+        print(added(path, place.history))
+
+
+def added(path: Path, folder: Path) -> str:
+    """Add a run to the history of its suite, but for what is there already; return what was done."""
+    from pscale.analysis.frames import load
+    from pscale.analysis.recording import entries
+
+    run = load(path)
+    suite = str(run.suite.get("name") or "")
+    file, measured = files.path_of(folder, suite), entries(run)
+    if not measured:
+        raise ResultsError(f"{path}: no case was measured, so there is nothing to add")
+    known = {(entry.run, entry.label): len(entry.steps) for entry in files.read(folder, suite).entries}
+    new = [entry for entry in measured if known.get((entry.run, entry.label), 0) < len(entry.steps)]
+    if new:
+        files.append(folder, suite, new)
+    left = f", {len(measured) - len(new)} were there" if len(new) < len(measured) else ""
+    return f"{file}: {len(new)} of {len(measured)} cases of {measured[0].run} added{left}"
+
+
+def history(words: Sequence[str], place: Place, asked: Asked, as_format: str) -> int:
+    """Show the histories of suites; returns what a check answers, else 0."""
+    if len(words) > 1:
+        raise UsageError(f"name one suite, or none for all: got {', '.join(words)}")
+    relevant = RELEVANT if asked.relevant is None else percentage("--relevant", asked.relevant)
+    suites = list(words) or files.suites(place.history)
+    if asked.cases and asked.accept is None:
+        raise UsageError("--case names what --accept takes for normal; give --accept REASON with it")
+    if asked.accept is not None and len(suites) != 1:
+        raise UsageError("--accept takes one suite: pscale history SUITE --accept REASON")
+    if not suites:
+        raise ResultsError(f"{place.history}: no histories here; begin one with 'pscale history add RUN'")
+    found = [_read(suite, place, relevant) for suite in suites]
+    if asked.accept is not None:
+        _accept(found[0], place, asked)
+        found = [_read(suites[0], place, relevant)]
+    _show(found, place, as_format, quiet=asked.check and as_format == "terminal")
+    return max((_CODES[each.answer] for each in found), key=_severity) if asked.check else 0
+
+
+def _severity(code: int) -> int:
+    return (0, UNDECIDED, FAILED).index(code)
+
+
+def _read(suite: str, place: Place, relevant: float) -> SuiteHistory:
+    path = files.path_of(place.history, suite)
+    if not path.exists():
+        known = ", ".join(files.suites(place.history)) or "none yet: pscale history add RUN"
+        raise ResultsError(f"{path}: no history of '{suite}'; known here: {known}")
+    return suite_history(files.read(place.history, suite), relevant)
+
+
+def _accept(found: SuiteHistory, place: Place, asked: Asked) -> None:
+    """Record that newest levels are normal from now on."""
+    reason = (asked.accept or "").strip()
+    if not reason:
+        raise UsageError("--accept: give a reason, such as 'checkpointing saves memory'")
+    labels = [case.label for case in found.cases]
+    if unknown := [case for case in asked.cases if case not in labels]:
+        raise UsageError(f"--case: no case '{unknown[0]}'; known are {', '.join(labels)}")
+    accepted = accepting(found, asked.cases, reason, time.time())
+    if not accepted:
+        raise UsageError(f"{found.suite}: no case is worse, so there is nothing to accept; --case names one")
+    files.append(place.history, found.suite, accepted)
+
+
+def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet: bool) -> None:
+    match as_format:
+        case "terminal":
+            _print(found, quiet=quiet)
+        case "json":
+            from pscale.report.exports import json_text
+
+            suites = [{"answer": each.answer, **asdict(each)} for each in found]
+            print(json_text({"format": FORMAT, "kind": "pscale history", "suites": suites}))
+        case "csv":
+            from pscale.report.exports import csv_text
+
+            for each in found:
+                print(csv_text(data(each)), end="")
+        case "md":
+            from pscale.report.markdown import escaped, table_lines
+
+            for each in found:
+                lines = [f"# {escaped(headline(each))}"]
+                print("\n".join([*lines, *(line for table in tables(each) for line in table_lines(table))]))
+        case "latex":
+            from pscale.report.latex import latex
+
+            for each in found:
+                print(latex(headline(each), tables(each)), end="")
+        case _:
+            _write_pages(found, place)
+
+
+def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
+    """Print tables, or for a check what is worse or undecided alone."""
+    console = new_console(highlight=False)
+    for place, each in enumerate(found):
+        if place:
+            console.print()
+        if not quiet:
+            render_terminal(each, console)
+            continue
+        print(headline(each))
+        for case in each.cases:
+            if case.answer in ("worse", "undecided"):
+                since = f", since {case.since}: {case.cause}" if case.since and case.answer == "worse" else ""
+                print(f"  {case.label}: {case.text}{since}")
+
+
+def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:
+    from pscale.report.exports import write_text
+    from pscale.report.history_page import render_history
+
+    for each in found:
+        path = files.path_of(place.history, each.suite).with_suffix(".html")
+        try:
+            print(write_text(path, render_history(each)))
+        except OSError as error:
+            raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error

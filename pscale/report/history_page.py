@@ -1,0 +1,106 @@
+"""The history of a suite as a page, in the manner of a run's report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pscale.analysis.history import CaseHistory, SuiteHistory
+from pscale.report import drawing, marks, text
+from pscale.report.blocks import Block, Headlines, Listing, Picture, Section, Words
+from pscale.report.figure_style import BAD, INK, QUIET, sized
+from pscale.report.history import headline, tables
+from pscale.report.page import Head, render
+from pscale.report.vector import vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST = 24  # cases that are drawn
+_OPEN = 24  # rows that are not folded away
+_BETTER = "#00818f"
+
+
+def render_history(found: SuiteHistory) -> str:
+    """Return the history as one HTML page that needs no other file."""
+    head = Head(
+        of=f"history of {found.suite}",
+        title=f"History of {found.suite}",
+        facts=(("Runs", str(found.runs)), ("Written", datetime.now(UTC).date().isoformat())),
+        source=f"from {text.plural(found.launches, 'launch')}. All definitions: docs/history.md. Everything: "
+        f"`pscale history {found.suite} --format json`.",
+    )
+    lines = tuple((case.label, case.text) for case in found.cases if case.answer in ("worse", "undecided"))
+    verdict: Block = Headlines(warning="", lines=(("", headline(found)),), more=lines)
+    listings: list[Block] = [
+        Listing(
+            name=f"history-{place}",
+            table=replace(table.for_people(), cases=()),
+            folded=len(table.rows) > _OPEN,
+        )
+        for place, table in enumerate(tables(found))
+    ]
+    sections = [
+        Section(name="verdict", title="Verdict", lead="", blocks=[verdict]),
+        Section(name="course", title="Step times", lead=_LEAD, blocks=_pictures(found)),
+        Section(name="changes", title="Changes", lead="", blocks=listings),
+    ]
+    if found.notes:
+        sections.append(
+            Section(name="notes", title="Notes", lead="", blocks=[Words(title="Notes", lines=found.notes)])
+        )
+    return render(head, [section for section in sections if section.blocks])
+
+
+_LEAD = (
+    "A dot is a run, at one pace of the machine where its pace was measured. Lines are levels; where one "
+    "begins, it is said what else changed with that run."
+)
+
+
+def _pictures(found: SuiteHistory) -> list[Block]:
+    shown = found.cases[:_MOST]
+    return [_picture(case, place) for place, case in enumerate(shown)]
+
+
+def _picture(case: CaseHistory, place: int) -> Picture:
+    with drawing.styled():
+        figure = drawing.canvas(9.2, 2.4, "")
+        _draw(figure.subplots(), case)
+        svg = drawing.place(figure).inline()
+    return Picture(
+        name=f"course-{place}",
+        title=f"{text.clean(case.label)}: {case.text}",
+        description=f"Step times of {len(case.runs)} runs, with {text.plural(len(case.levels), 'level')}.",
+        vector=vector(svg, f"h{place}"),
+    )
+
+
+def _draw(axes: Axes, case: CaseHistory) -> None:
+    times = [1e3 * each for each in case.steps_s]
+    dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
+    said = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
+    marks.mark(dots[0], case.label, values=said)
+    before = case.levels[0].step_s
+    for level in case.levels:
+        colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER
+        axes.hlines(1e3 * level.step_s, level.start - 0.4, level.stop - 0.6, colors=colour, linewidth=1.8)
+        before = level.step_s
+    causes = {change.run: change.cause for change in case.changes}
+    for level in case.levels[1:]:
+        axes.axvline(level.start - 0.5, color=QUIET, linewidth=0.8, linestyle=":")
+        words = text.clean(causes[case.runs[level.start]])
+        axes.annotate(
+            words if len(words) <= 40 else f"{words[:39]}…",
+            (level.start - 0.4, 1.0),
+            xycoords=("data", "axes fraction"),
+            va="top",
+            ha="left" if level.start < 0.7 * len(times) else "right",
+            fontsize=sized(7.5),
+        )
+    low, high = min(times), max(times)
+    room = max(high - low, 0.02 * high)
+    axes.set_ylim(low - 0.15 * room, high + 0.35 * room)
+    axes.set_xlabel("run")
+    axes.set_ylabel("step time, ms")

@@ -1,0 +1,185 @@
+"""What is said of a case's history: its pace, its levels, what changed at them, and whether it is worse."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pscale.analysis.history import CaseHistory, accepting, case_history, suite_history
+from pscale.results.history import Acceptance, Entry, History
+
+FINGERPRINT = {
+    "code": "0",
+    "MPI": "MPICH 4.3",
+    "BLAS": "openblas 0.3.21",
+    "operating system": "Linux 6.1",
+    "driver": "mlx5_core 23.10",
+    "host": "node1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def entries(runs=30, scatter=0.01, machine=0.0, seed=1):
+    """Draw paced runs of five launches; the machine is felt by steps and paces alike."""
+    random = np.random.default_rng(seed)
+    felt = machine * (random.normal(size=(runs, 1)) + 0.3 * random.normal(size=(runs, 5)))
+    levels = np.log(0.2) + felt + scatter * random.normal(size=(runs, 5))
+    return [
+        Entry(
+            run=f"r{run:02}",
+            begun_unix_s=1.7e9 + run,
+            case="id",
+            label="2 ranks",
+            work="gpt, 8",
+            steps=levels[run].tolist(),
+            levels=levels[run].tolist(),
+            paces=(felt[run] - 5).tolist(),
+            times_s={"forward compute": 0.07, "backward compute": 0.12},
+            counters={"bytes of dp all_reduce": 1000, "calls of dp all_reduce": 10},
+            fingerprint=FINGERPRINT | {"code": str(run)},
+        )
+        for run in range(runs)
+    ]
+
+
+def slower(known, since, share, *, paces=0.0, **fields):
+    """Change the times from a run on, and fields of the fingerprint with them."""
+
+    def changed(entry):
+        return replace(
+            entry,
+            steps=[log + np.log1p(share) for log in entry.steps],
+            levels=[log + np.log1p(share) for log in entry.levels],
+            paces=[log + paces for log in entry.paces],
+            fingerprint=entry.fingerprint | fields,
+        )
+
+    return [*known[:since], *map(changed, known[since:])]
+
+
+def judged(known, accepted=None) -> CaseHistory:
+    return case_history(known, accepted, 0.05)
+
+
+def test_what_does_not_change_is_the_same():
+    found = judged(entries())
+    assert (found.answer, found.changes, found.since) == ("same", (), "")
+    assert found.levels[0].step_s == pytest.approx(0.2, rel=0.01)
+
+
+@pytest.mark.parametrize("field", [name for name in FINGERPRINT if name != "code"])
+def test_a_change_is_named_after_the_field_that_changed_with_it(field):
+    known = slower(entries(), 20, 0.05, **{field: "another"})
+    found = judged(slower(known, 10, 0.0, Python="3.12"))
+    (change,) = found.changes
+    assert (change.run, change.cause) == ("r20", f"{field} {FINGERPRINT[field]} → another")
+    assert change.ratio.low < 1.05 < change.ratio.high
+    assert (found.answer, found.since, found.cause) == ("worse", "r20", change.cause)
+
+
+def test_a_change_with_nothing_but_a_commit_is_named_after_that():
+    (change,) = judged(slower(entries(), 20, 0.05)).changes
+    assert change.cause == "code 19 → 20"
+    (change,) = judged([replace(each, fingerprint={}) for each in slower(entries(), 20, 0.05)]).changes
+    assert change.cause == "nothing that was recorded"
+
+
+def test_the_part_of_the_step_that_changed_is_named():
+    known = slower(entries(), 20, 0.05)
+    known[20:] = [replace(each, times_s=each.times_s | {"backward compute": 0.13}) for each in known[20:]]
+    assert judged(known).changes[0].parts == "backward compute +10 ms"
+
+
+def test_a_drift_of_the_machine_vanishes_at_one_pace():
+    known = entries(machine=0.05)
+    paced, plain = judged(known), judged([replace(each, levels=(), paces=()) for each in known])
+    assert np.std(np.log(paced.steps_s)) < 0.01
+    assert np.std(np.log(plain.steps_s)) > 0.04
+    assert (paced.answer, plain.answer) == ("same", "undecided")
+    assert judged(slower(known, 28, 0.05)).answer == "worse"
+
+
+def test_a_library_that_makes_the_fixed_work_slower_too_is_not_taken_for_a_slow_machine():
+    found = judged(slower(entries(machine=0.01), 20, 0.08, paces=np.log(1.08), BLAS="openblas 0.3.30"))
+    assert [change.cause for change in found.changes] == ["BLAS openblas 0.3.21 → openblas 0.3.30"]
+    assert found.answer == "worse"
+
+
+def test_a_slow_spell_of_the_machine_is_not_blamed_on_what_changed_meanwhile():
+    found = [judged(slower(entries(machine=0.03, seed=seed), 20, 0.0, BLAS="another")) for seed in range(20)]
+    assert [each.changes for each in found] == [()] * 20
+
+
+def test_one_wild_launch_in_a_run_is_no_change():
+    known = entries()
+    for place in (27, 28, 29):
+        known[place].steps[0] += 1.0
+        known[place].levels[0] += 1.0
+    assert judged(known).changes == ()
+
+
+def test_a_change_of_a_counter_is_certain_without_statistics():
+    known = entries(runs=2, scatter=0.5)
+    counters = known[1].counters | {"bytes of dp all_reduce": 1001}
+    found = judged([known[0], replace(known[1], counters=counters)])
+    (change,) = found.counters
+    assert (change.run, change.counter, change.before, change.after) == (
+        *("r01", "bytes of dp all_reduce"),
+        *(1000, 1001),
+    )
+    assert found.answer == "worse"
+    assert found.text == "worse, certainly: bytes of dp all_reduce 1,000 → 1,001"
+    fewer = judged([replace(known[0], counters=counters), known[1]])
+    assert (len(fewer.counters), fewer.answer) == (1, "undecided"), "fewer bytes are not worse"
+
+
+def test_an_improvement_becomes_normal_by_itself_and_what_is_worse_does_not():
+    better = slower(entries(), 10, -0.1)
+    assert judged(better).answer == "better"
+    back = judged(slower(better, 20, 1 / 0.9 - 1))
+    assert back.answer == "worse"
+    assert back.normal_s == pytest.approx(0.18, rel=0.01)
+    returned = judged(slower(slower(entries(), 10, 0.1), 20, 1 / 1.1 - 1))
+    assert (len(returned.changes), returned.answer) == (2, "same")
+
+
+def test_what_was_accepted_is_normal_from_then_on():
+    known = slower(entries(), 20, 0.05)
+    known[20:] = [replace(each, counters={"calls of dp all_reduce": 11}) for each in known[20:]]
+    suite = suite_history(History(suite="weak", entries=tuple(known), acceptances=(), damaged=()))
+    (accepted,) = accepting(suite, [], "more ranks share a node", 2e9)
+    assert (accepted.accepted, accepted.label) == ("r29", "2 ranks")
+    found = judged(known, accepted)
+    assert (found.answer, found.normal_s) == ("same", pytest.approx(0.21, rel=0.01))
+    assert judged(known, Acceptance(accepted="lost", label="", reason="", at_unix_s=0.0)).answer == "worse"
+
+
+def test_few_runs_a_lone_run_and_much_noise_are_undecided():
+    assert judged(entries(runs=7)).text == "undecided: 7 of the 8 runs that a judgement takes"
+    lone = judged(slower(entries(), 29, 0.2))
+    assert lone.answer == "undecided"
+    assert "the newest run alone is slower by 19.8%" in lone.text
+    noisy = judged([replace(each, levels=(), paces=()) for each in entries(scatter=0.2)])
+    assert noisy.answer == "undecided"
+    assert "only a change by" in noisy.text
+
+
+def test_runs_that_computed_something_else_are_not_compared():
+    known = entries()
+    known[:10] = [replace(each, work="gpt, 16") for each in slower(known, 0, 1.0)[:10]]
+    found = judged(known)
+    assert (len(found.runs), found.changes, found.answer) == (20, (), "same")
+    assert found.text.endswith("10 runs did other work")
+
+
+def test_the_worst_case_decides_for_the_suite():
+    known = entries()
+    other = [replace(each, label="1 rank") for each in slower(known, 20, 0.05)]
+
+    def answer(*cases):
+        every = tuple(entry for case in cases for entry in case)
+        return suite_history(History(suite="weak", entries=every, acceptances=(), damaged=())).answer
+
+    assert answer(known) == "same"
+    assert answer(known, other) == "worse"
+    assert answer(known, [replace(each, label="few") for each in known[:3]]) == "undecided"
