@@ -1,0 +1,228 @@
+"""Folders of runs that are anything: readers say what is wrong, and leave the rest of the disk alone."""
+
+import json
+import math
+import os
+import shutil
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mutations import mutated, mutated_bytes
+from synthetic import Point, write_run
+
+from pscale.analysis.cards import CARD, card
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.cli.status import _page, _state
+from pscale.errors import PscaleError, ResultsError
+from pscale.launch.journal import Journal
+from pscale.report.exports import csv_tables, render_json
+from pscale.report.markdown import render_markdown
+from pscale.results.store import part_path
+
+POINTS = [
+    Point(ranks=1, noise=0.01, losses=[3.0, 2.0]),
+    Point(ranks=2, noise=0.01, transfer_s=0.01, losses=[3.0, 2.0]),
+    Point(ranks=4, status="failed", reason="died"),
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A good run with its journal."""
+    expect = [{"metric": "efficiency", "at_least": 0.5, "cases": [POINTS[1].case.id], "where": "ranks == 2"}]
+    run = write_run(tmp_path_factory.mktemp("whole") / "run", POINTS, repeats=2, steps=6, expect=expect)
+    journal = Journal(run, {})
+    for order, point in enumerate(POINTS):
+        for repeat in range(2):
+            journal.launched((point.case.id, repeat), order)
+            journal.ended((point.case.id, repeat), "ok", "", 1.0)
+    return run
+
+
+def reported(run):
+    """Read a run in every way; return the mistakes that are named."""
+    found = []
+    for read in (_report, card, lambda path: _page(_state(Journal.open(path)).document())):
+        try:
+            read(run)
+        except PscaleError as error:
+            found.append(error)
+    assert all(error.exit_code == 5 and len(str(error)) < 2000 for error in found)
+    return found
+
+
+def _report(run):
+    summary = summarise(load(run), predict=[16])
+    assert render_markdown(summary)
+    assert json.loads(render_json(summary))
+    assert csv_tables(summary)
+
+
+def noted(run, file):
+    """Tell whether readers name a mistake; any other error shows what was in the file."""
+    try:
+        return bool(reported(run))
+    except BaseException as error:
+        error.add_note(f"with the file:\n{file.read_bytes()[:3000]!r}")
+        raise
+
+
+def attacked(whole, run, name, change):
+    """Make a copy of a good run in which a file is changed."""
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(whole, run)
+    file = run / name
+    file.write_bytes(change(file.read_bytes()))
+    return run
+
+
+def test_a_good_run_has_no_mistakes(whole):
+    assert reported(whole) == []
+
+
+def documents(raw, draw):
+    """Return a document that differs from a good one in what it says, or as bytes."""
+    if draw.random() < 0.3:
+        return mutated_bytes(raw, draw)
+    fields = ["repeats", "seed", "auto", "provenance.machine", "expect", "cases", "scheduler", "poll_s"]
+    return json.dumps(mutated(json.loads(raw), fields, draw)).encode()
+
+
+def lines(raw, draw):
+    """Return a journal of which a line says something else, or that differs as bytes."""
+    if draw.random() < 0.3:
+        return mutated_bytes(raw, draw)
+    kept = [json.loads(line) for line in raw.splitlines()]
+    fields = ["event", "case", "repeat", "status", "job", "launches", "note", "id"]
+    place = draw.randrange(len(kept))
+    kept[place] = mutated(kept[place], fields, draw)
+    return b"".join(json.dumps(line).encode() + b"\n" for line in kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [("run.json", documents), ("journal.jsonl", lines)], ids=["document", "journal"]
+)
+def test_whatever_a_document_says_its_readers_say_what_is_wrong(whole, tmp_path, attack, name, change):
+    refused = 0
+    for _ in range(attack.times(40)):
+        run = attacked(whole, tmp_path / "run", name, lambda raw: change(raw, attack.draw))
+        refused += noted(run, run / name)
+    assert refused
+
+
+def rewritten(raw, change):
+    """Return the bytes of a Parquet file whose table was changed."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(change(pq.read_table(pa.BufferReader(raw))), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def other_table(table, draw):
+    """Return a table in which a column is lost, doubled, of another type, or has values that cannot be."""
+    place = draw.randrange(table.num_columns)
+    name, column = table.column_names[place], table.column(place)
+    match draw.randrange(7):
+        case 0:
+            changed = table.drop_columns([name])
+        case 1:
+            changed = table.append_column(draw.choice([name, "x", "pscale"]), column)
+        case 2:
+            strange = draw.choice(["x", None, [1.5], {"a": 1}, b"\xff"])
+            changed = table.set_column(place, name, pa.array([strange] * len(column)))
+        case 3:
+            changed = table.set_column(place, name, impossible(column, draw))
+        case 4:
+            changed = table.slice(0, draw.randrange(len(table) + 1))
+        case 5:
+            changed = pa.concat_tables([table, table.slice(draw.randrange(len(table)))])
+        case _:
+            version = draw.choice([None, {"pscale_schema": "x"}, {"pscale_schema": "99"}])
+            return table.replace_schema_metadata(version)
+    return changed.replace_schema_metadata(table.schema.metadata)
+
+
+def impossible(column, draw):
+    """Return a column of which some values cannot be, if it can have them; else one of those alone."""
+    values = draw.choice([[-1, 0, 2**40], [math.nan, math.inf, -1e300], ["", "../x", "\x1b[2J"]])
+    made = [draw.choice(values) if draw.random() < 0.3 else each for each in column.to_pylist()]
+    try:
+        return pa.array(made, column.type)
+    except (pa.ArrowException, TypeError, ValueError):
+        return pa.array([draw.choice(values) for _ in made])
+
+
+def parts(raw, draw):
+    """Return a Parquet file that is cut, damaged, or says something else."""
+    kind = draw.random()
+    if kind < 0.15:
+        return raw[: draw.randrange(len(raw))]
+    if kind < 0.4:
+        return mutated_bytes(raw, draw)
+    return rewritten(raw, lambda table: other_table(table, draw))
+
+
+def test_whatever_the_tables_of_a_run_hold_its_readers_say_what_is_wrong(whole, tmp_path, attack):
+    names = sorted(path.name for path in (whole / "data").iterdir())
+    for _ in range(attack.times(60)):
+        name = f"data/{attack.draw.choice(names)}"
+        run = attacked(whole, tmp_path / "run", name, lambda raw: parts(raw, attack.draw))
+        noted(run, run / name)
+
+
+def test_tables_that_would_fill_memory_are_refused_and_many_columns_are_not_read(whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    wide, long = (part_path(run / "data", table, POINTS[1].case.id, 1) for table in ("steps", "calls"))
+    table = pq.read_table(wide)
+    many = {f"column {number}": table.column("rank") for number in range(20_000)}
+    columns = pa.table(many | {name: table.column(name) for name in table.column_names})
+    pq.write_table(columns.replace_schema_metadata(table.schema.metadata), wide)
+    schema = pq.read_schema(long)
+    empty = [pa.nulls(30_000_000, field.type) for field in schema]
+    pq.write_table(pa.Table.from_arrays(empty, schema=schema), long, compression="zstd")
+    assert long.stat().st_size < 1 << 20
+    begun = time.process_time()
+    reasons = [failure.reason for failure in summarise(load(run)).failures]
+    assert time.process_time() - begun < 5
+    assert any("says that it has 30000000 rows, too many for its size" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "data", "figures", "report.html", "data/x"])
+def test_nothing_outside_of_a_run_is_read_or_written(pscale, whole, tmp_path, name):
+    run, outside = shutil.copytree(whole, tmp_path / "run"), tmp_path / "outside"
+    if (run / name).exists():
+        (run / name).rename(outside)
+    else:
+        outside.mkdir()
+    (run / name).symlink_to(outside)
+    (run / CARD).unlink(missing_ok=True)
+    before = {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]}
+    for options in (["report"], ["report", "-f", "csv"], ["report", "-f", "html"], ["status"]):
+        code, _, err = pscale(*options, run)
+        assert code == 5
+        assert "leads out of the folder of the run" in err
+    assert {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]} == before
+    assert "leads out" in card(run).trouble
+
+
+@pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "data/steps-a-0.parquet", CARD])
+def test_a_pipe_in_the_place_of_a_file_is_no_trap(whole, tmp_path, name):
+    run = shutil.copytree(whole, tmp_path / "run")
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    said = [str(error) for error in reported(run)]
+    assert said
+    assert all("is neither a file nor a folder" in text for text in said)
+
+
+def test_a_case_is_no_path(whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    document = json.loads((run / "run.json").read_text())
+    document["cases"][0]["id"] = "x/../../../secret"
+    (run / "run.json").write_text(json.dumps(document))
+    with pytest.raises(ResultsError, match=r"cases\[0\]\.id: expected a name"):
+        load(run)
+    with pytest.raises(ResultsError, match="is no id of a case"):
+        part_path(run / "data", "steps", "x/../../../secret", 0)

@@ -1,0 +1,155 @@
+"""Ranks that lie, flood, hide or do not end: the launch gets its status and reason, and the run goes on."""
+
+import json
+import subprocess
+import sys
+
+import psutil
+import pytest
+from noop_runs import SUITE, WRITES_RESULT, make_launcher
+
+from pscale.launch import local
+from pscale.launch.journal import Journal
+from pscale.results.store import read_table
+
+HONEST = WRITES_RESULT
+CHOOSES = """for folder; do :; done
+seed=$(sed 's/.*"seed": \\([0-9]*\\).*/\\1/' "$folder/case.json")
+sh "$0.$seed" "$@"
+"""
+MARK = "PSCALE_ATTACK_SURVIVOR"
+
+
+def result(text):
+    """Return a script that writes a result."""
+    return f"for folder; do :; done\ncat > \"$folder/result.json\" <<'END'\n{text}\nEND\n"
+
+
+def told(columns):
+    return result(json.dumps({"status": "ok", "reason": "", "columns": columns}))
+
+
+LIES = {  # a script for the second launch, and what its status and reason are
+    "nothing": ("exit 0", "failed", "left no results"),
+    "no JSON": (result("{"), "failed", "left a result.json that is none"),
+    "no object": (result("[]"), "failed", "expected fields"),
+    "no columns": (result('{"status": "ok", "reason": ""}'), "failed", "columns: is missing"),
+    "another status": (
+        result('{"status": "great", "reason": "", "columns": {}}'),
+        "failed",
+        "status 'great'",
+    ),
+    "another column": (told({"x" * 5000: 1}), "failed", "there is no column"),
+    "another case": (told({"case": "../x"}), "failed", "there is no column"),
+    "a text for a time": (told({"step_s": "fast"}), "failed", "step_s: "),
+    "too large a number": (told({"tokens": 10**400}), "failed", "tokens: "),
+    "nested results": (result("[" * 200_000), "failed", "left a result.json that is none"),
+    "bytes": (HONEST + 'head -c 1000 /dev/urandom > "$folder/result.json"', "failed", "result.json"),
+    "a pipe": (
+        HONEST + 'rm "$folder/result.json"; mkfifo "$folder/result.json"',
+        "failed",
+        "left no results",
+    ),
+    "a failure of nobody": (HONEST + 'echo {} > "$folder/failure-0.json"; exit 3', "failed", "exit code 3"),
+    "a failure that never ends": (
+        HONEST + 'mkfifo "$folder/failure-0.json" "$folder/hang-x.jsonl"; exit 3',
+        "failed",
+        "exit code 3",
+    ),
+    "a hang of a million ranks": (
+        HONEST + 'echo \'{"rank": 0, "ranks": 9007199254740992}\' > "$folder/hang-x.jsonl"; sleep 0.1',
+        "ok",
+        "",
+    ),
+    "closed outputs": (HONEST + "exec >&- 2>&- <&-", "ok", ""),
+    "another folder": (HONEST + "cd / && exit", "ok", ""),
+    "no logs": (HONEST + 'rm -f "$folder"/std*.log', "ok", ""),
+    "no folder": (HONEST + 'rm -rf "$folder"; exit 1', "failed", "exit code 1"),
+    "ends its launcher": ("kill -9 $PPID", "failed", "SIGKILL"),
+}
+
+# A process inherits the peak of the one that starts it: a small one starts the driver.
+WITH_PEAK = """
+import pathlib, resource, subprocess, sys
+code = subprocess.call([sys.executable, *sys.argv[1:]])
+pathlib.Path("peak").write_text(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a launch for each script and two honest ones; return their rows and folders, in that order."""
+
+    def go(*scripts, options=()):
+        make_launcher(tmp_path / "mpiexec", CHOOSES)
+        for seed, script in enumerate((*scripts, HONEST, HONEST)):
+            (tmp_path / f"mpiexec.{seed}").write_text(script)
+        seeds = [*range(len(scripts) + 2)]
+        (tmp_path / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", str(seeds)))
+        command = [
+            sys.executable,
+            "-c",
+            WITH_PEAK,
+            "-m",
+            "pscale",
+            "run",
+            "noop.yaml",
+            "--no-report",
+            *options,
+        ]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        (folder,) = tmp_path.glob("reports/noop/*")
+        journal = Journal.open(folder)
+        assert journal.is_finished()
+        cases = {case["train"]["seed"]: case["id"] for case in journal.document["cases"]}
+        rows = {row["case"]: row for row in read_table(journal.data, "cases").to_pylist()}
+        found = [(rows[cases[seed]], folder / "cases" / f"{cases[seed]}-0") for seed in seeds]
+        assert [row["status"] for row, _ in found[-2:]] == ["ok", "ok"]
+        assert done.returncode == int(any(row["status"] != "ok" for row, _ in found))
+        return found[:-2]
+
+    return go
+
+
+def test_a_lie_is_the_end_of_one_launch_alone(run):
+    found = zip(LIES.items(), run(*(script for script, *_ in LIES.values())), strict=True)
+    wrong = {
+        lie: (row["status"], row["reason"])
+        for (lie, (_, status, reason)), (row, _) in found
+        if row["status"] != status or reason not in row["reason"] or len(row["reason"]) > 1000
+    }
+    assert wrong == {}
+
+
+def test_a_flood_on_standard_error_fills_neither_memory_nor_disk(run, tmp_path):
+    flood = "yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx | head -c 1000000000 >&2; echo last words >&2; exit 1"
+    ((row, folder),) = run(flood)
+    assert "last words" in row["reason"]
+    assert len(row["reason"]) < 1000
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= local.LARGEST_LOG_BYTES
+    assert int((tmp_path / "peak").read_text()) < 500_000, "KiB"
+    text = (folder / "stderr.log").read_bytes()
+    assert b"bytes left out" in text
+    assert text.endswith(b"last words\n")
+
+
+def test_no_process_of_a_launch_outlives_it_though_it_hides_and_ignores_signals(run, tmp_path):
+    stays = "trap '' TERM HUP INT; (sleep 1000 & sleep 1000)"
+    hides = f'{HONEST}env -i {MARK}={tmp_path} setsid sh -c "{stays}" >/dev/null 2>&1 & sleep 0.2\n'
+    ends = {"exit 0": "ok", "exit 3": "failed", stays: "timeout"}
+    found = run(*(hides + end for end in ends), options=("--set", "launch.time_limit=2s"))
+    assert [row["status"] for row, _ in found] == [*ends.values()]
+    assert survivors(tmp_path) == []
+
+
+def survivors(tmp_path):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(tmp_path):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found

@@ -1,0 +1,192 @@
+"""Suites, profiles of sites, references and options that are anything: one message, soon, with its place."""
+
+import json
+import re
+import time
+
+import pytest
+import yaml
+from mutations import TEXTS, as_yaml, mutated, mutated_bytes, value
+
+from pscale.cli.memory_fit import memory_fits
+from pscale.errors import LaunchError, PlanError, PscaleError, SuiteError
+from pscale.launch import machine
+from pscale.suite import expand, find_site, load_suite
+from pscale.suite.fields import LEAVES, fields_of
+from pscale.suite.file import File
+from pscale.suite.load import load_references
+from pscale.training.prediction import predict
+
+LIMIT_S = 2.0  # of CPU
+MACHINE = {"cores": 4.0, "cores_per_node": 4.0, "memory_gib": 16.0, "nodes": 1.0}
+FIELDS = [
+    *LEAVES,
+    *fields_of(File),
+    "launch.env.A",
+    "sweep.zip.ranks",
+    "model.kind",
+    "data.kind",
+    "plan.kind",
+]
+SUITE = """
+name: attacked
+title: A suite
+scaling: weak
+model: {kind: gpt, layers: 2, width: 64, heads: 4, sequence: 32}
+data: {kind: text, source: python-stdlib}
+train: {batch: 4, lr: 1.0e-3, clip: 1.0, steps: 4}
+plan: {dp: ranks, bucket: 4MiB, matrix: {tx: 1}}
+precision: {type: float32}
+jitter: {mean: 1ms, ranks: [0]}
+launch: {bind: core, time_limit: 10m, env: {A: b}, directives: ["--x"], omp: {places: cores}, scheduler: none}
+sweep: {zip: {ranks: [1, 2], model.width: [64, 128]}, train.seed: [1, 2]}
+exclude: ["ranks * threads > cores"]
+base: "ranks == 1 and train.seed == 1"
+expect: [{metric: efficiency, where: "ranks <= 2", at_least: 0.85}]
+"""
+MOE = """
+name: attacked
+scaling: strong
+model: {kind: moe, layers: 2, width: 32, heads: 2, sequence: 16, experts: 4, top_k: 2}
+train: {batch: 16, micro_batches: 2, optimizer: sgd, steps: 2}
+plan: {dp: rest, pp: 1, tp: 1, cp: 1, ep: 2, checkpoint: full}
+launch: {oversubscribe: true, scheduler: none}
+repeat: auto
+known_to: 3%
+budget: 2m
+sweep: {cases: [{ranks: 2}, {ranks: 4, zero: 1}]}
+"""
+SITES = """
+here: {hosts: ["*"], poll: 1s, nodes: 2, cores_per_node: 4, launch: {env: {A: b}, partition: x}}
+other: {hosts: [a, "b*"], launch: {bind: none}}
+"""
+REFERENCES = """
+suite: attacked
+expect: [{metric: step_s, case: 1 rank, value: 0.1, upper: 0.2, unit: s}, {metric: efficiency, at_least: 0.5}]
+"""
+
+
+def answer(act, place):
+    """Return what an attempt ends with, and check that it is the message of a mistake, and there soon."""
+    begun, found = time.process_time(), None
+    try:
+        act()
+    except PscaleError as error:
+        found = error
+    if found is None:
+        return None
+    used_s = time.process_time() - begun
+    assert used_s < LIMIT_S, f"{used_s:.1f} s for: {found}"
+    assert found.exit_code in {2, 3, 4}
+    for line in str(found).splitlines() if isinstance(found, SuiteError) else [str(found)]:
+        placed = re.match(rf"{re.escape(str(place))}:[1-9][0-9]*: |--(set|only|site)\b", line)
+        assert placed or line.startswith("and ") or isinstance(found, LaunchError), line
+    return found
+
+
+def attempt(path, options=(), only=None):
+    """Do what `pscale show` does, of the first case alone."""
+    suite = load_suite(path, options)
+    json.dumps(suite.resolved)
+    cases = expand(suite, MACHINE, only).cases[:1]
+    for fit in memory_fits(cases, machine.inspect()).values():
+        predict(fit.case)
+        assert fit.fullest.total_bytes >= 0
+
+
+def attacks(text, fields, draw, count):
+    """Yield bytes of files that differ from a good one, in what it says or as bytes."""
+    document = yaml.safe_load(text)
+    for number in range(count):
+        if number % 3:
+            yield as_yaml(mutated(document, fields, draw), draw).encode()
+        else:
+            yield mutated_bytes(text.encode(), draw)
+
+
+@pytest.mark.parametrize("text", [SUITE, MOE], ids=["gpt", "moe"])
+def test_whatever_a_suite_says_the_answer_is_its_place_and_soon(tmp_path, attack, text):
+    path, refused = tmp_path / "suite.yaml", 0
+    path.write_text(text)
+    assert answer(lambda: attempt(path), path) is None, "it is a good one"
+    count = attack.times(250)
+    for raw in attacks(text, FIELDS, attack.draw, count):
+        path.write_bytes(raw)
+        refused += _tried(lambda: attempt(path), path, raw)
+    assert refused > count / 3, "most are no suites"
+    assert [each.name for each in tmp_path.iterdir()] == ["suite.yaml"], "nothing is written"
+
+
+def _tried(act, path, raw):
+    try:
+        return answer(act, path) is not None
+    except BaseException as error:
+        error.add_note(f"of the document:\n{raw[:3000]!r}")
+        raise
+
+
+def test_whatever_the_files_of_a_site_or_of_references_say_the_answer_is_its_place(tmp_path, attack):
+    sites, references = tmp_path / "sites.yaml", tmp_path / "references.yaml"
+    names = ["here.launch.bind", "here.nodes", "here.hosts", "other.poll", "here", "kind"]
+    for raw in attacks(SITES, names, attack.draw, attack.times(80)):
+        sites.write_bytes(raw)
+        _tried(lambda: find_site(None, tmp_path, "host"), sites, raw)
+    names = ["suite", "expect", "expect.metric", "kind"]
+    for raw in attacks(REFERENCES, names, attack.draw, attack.times(80)):
+        references.write_bytes(raw)
+        _tried(lambda: load_references(references), references, raw)
+
+
+def test_whatever_an_option_says_the_answer_names_it(tmp_path, attack):
+    path = tmp_path / "suite.yaml"
+    path.write_text(SUITE)
+    for _ in range(attack.times(150)):
+        name = attack.draw.choice([*FIELDS, *TEXTS, "sweep.ranks", "sweep"])
+        what = attack.draw.choice([attack.draw.choice(TEXTS), as_yaml(value(attack.draw), attack.draw)])
+        option = mutated_bytes(f"{name}={what}".encode(), attack.draw).decode(errors="replace")
+        _tried(lambda: attempt(path, [option]), path, option.encode())  # noqa: B023 - called at once
+        condition = attack.draw.choice(["ranks == 1", "ranks <= 2 and width in [64]"]).encode()
+        only = mutated_bytes(condition, attack.draw).decode(errors="replace")
+        _tried(lambda: attempt(path, (), only), path, only.encode())  # noqa: B023 - called at once
+
+
+HEAD = "name: large\nscaling: weak\nlaunch: {oversubscribe: true, scheduler: none}\n"
+LARGE = {  # what takes long if anything is looked at more than once
+    "a list": "sweep: {ranks: [" + "1," * 250_000 + "1]}",
+    "different numbers": "sweep: {ranks: [" + ",".join(map(str, range(1, 9_000))) + ", 1]}",
+    "cases": "sweep: {cases: [" + ",".join(f"{{seed: {n}}}" for n in range(5_000)) + ", {seed: 1}]}",
+    "wrong cases": "sweep: {zip: {model.width: [" + ",".join(map(str, range(3, 2_000))) + "]}}",
+    "unknown fields": "".join(f"k{n}: 1\n" for n in range(9_000)),
+    "wrong demands": "expect: [" + "{metrc: efficiency}," * 4_000 + "]",
+    "comments": "#\n" * 200_000 + "x: 1",
+    "empty lines": "\n" * 400_000 + "x: 1",
+    "a long text": "title: " + "x" * 400_000,
+    "escapes": 'title: "' + "\\x41" * 100_000 + '"',
+    "a text without end": "title: '" + "''" * 200_000,
+    "directives": "...\n" + "%A b\n" * 80_000,
+    "lists in lists": "x: " + "[" * 200_000,
+    "groups in groups": "x: " + "{a: " * 10_000,
+    "items in items": "x:\n" + "- " * 100_000,
+    "anchors": "x: " + "&a " * 100_000,
+    "ten megabytes": "x: " + "y" * 10_000_000,
+    "a time": "launch: {time_limit: " + "1" * 9_990 + "m}",
+    "a size": "plan: {bucket: " + "1" * 9_990 + "MiB}",
+    "a degree": "plan: {tp: " + "r" * 9_990 + "}",
+    "an expression": "plan: {tp: '=" + "(" * 9_000 + "'}",
+    "a word of a list": "launch: {bind: " + "c" * 9_990 + "}",
+    "a pattern of files": "data: {kind: text, source: '" + "/*" * 6 + "'}",
+    "a deep pattern of files": "data: {kind: text, source: '" + "/**" * 6 + "/x'}",
+    "too many layers": "model: {kind: gpt, layers: 1000000000}",
+    "too wide": "model: {kind: gpt, width: 1000000000, heads: 1}",
+    "too long": "model: {kind: gpt, sequence: 1000000000}",
+    "too many sequences": "model: {kind: block}\ntrain: {batch: 1000000000}",
+    "too many micro-batches": "model: {kind: block}\ntrain: {batch: 1000000000, micro_batches: 1000000000}",
+    "too many ranks": "ranks: 1000000000",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_suite_takes_long_to_refuse(tmp_path, name):
+    path = tmp_path / "large.yaml"
+    path.write_text(("" if name == "directives" else HEAD) + LARGE[name])
+    assert isinstance(answer(lambda: attempt(path), path), SuiteError | PlanError)
