@@ -1,4 +1,4 @@
-"""The arrows of the architecture, enforced: which package may import which, and where third parties live."""
+"""The arrows of the architecture, enforced: who may import whom, where third parties live; and sizes."""
 
 import ast
 import sys
@@ -105,6 +105,7 @@ PURE = {
     "training": ("mesh.axis", "mesh.grid", "mesh.dry"),
     "predict": ("mesh.axis", "mesh.grid", "mesh.dry"),
 }
+LONGEST_FUNCTION = 60  # lines, with its docstring
 STANDARD_LIBRARY_ONLY_IN = {"subprocess": {"launch", "predict"}}
 
 
@@ -160,6 +161,17 @@ def test_no_modules_import_each_other_in_a_circle():
         for module, path in paths.items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_no_function_is_too_long_to_read_at_once():
+    too_long = [
+        f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (length := node.end_lineno - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+    assert too_long == []
 
 
 def module_of(path: Path) -> str:

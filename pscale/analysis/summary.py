@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pscale.analysis import answers, efficiency_tree, expect, headline, phases, scaling
 from pscale.analysis.answers import DelayCost, Split
@@ -30,6 +30,7 @@ from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
 from pscale.analysis.predicted import Held, held
 from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.scaling import Failure, Point
+from pscale.analysis.stats import Sample
 from pscale.analysis.stragglers import Straggler, stragglers
 from pscale.analysis.threads import ThreadTime, thread_times, with_threads
 from pscale.analysis.timeline import Timeline, timelines
@@ -37,6 +38,9 @@ from pscale.analysis.truncation import SHOWN, shortened
 from pscale.analysis.verdict import Verdict, verdicts
 from pscale.analysis.warnings import CaseWarning, case_warnings
 from pscale.analysis.what_if import Network, WhatIf, what_if
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = 2
 
@@ -175,6 +179,67 @@ class Summary:
         return self.complete and "undecided" in answers and answers <= {"holds", "undecided"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """Findings on the cases of a run that others are made of."""
+
+    times: Mapping[str, Sample]  # step times of launches, by case
+    points: tuple[Point, ...]
+    bases: Mapping[str, str]
+    launches: pd.DataFrame
+    threads: tuple[ThreadTime, ...]
+    trees: Mapping[str, Tree]
+    axis_trees: tuple[AxisTree, ...]
+    lost_time: Mapping[str, LostTime]
+    phases: tuple[PhaseTime, ...]
+    ranks: tuple[RankTime, ...]
+    calls: tuple[CallTime, ...]
+    loss_scaling: tuple[LossScaling, ...]
+    stragglers: tuple[Straggler, ...]
+    interference: Mapping[str, Interference]
+    warnings: tuple[CaseWarning, ...]
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Work them out."""
+        times = scaling.step_samples(run)
+        points = scaling.points(run, times)
+        bases, threads = scaling.bases(points), thread_times(run)
+        launches = efficiency_tree.launches(run)
+        trees = with_threads(efficiency_tree.trees(launches, points), threads)
+        scales, late, observed = loss_scaling(run), stragglers(run), observations(run.ranks)
+        return cls(
+            times=times,
+            points=points,
+            bases=bases,
+            launches=launches,
+            threads=threads,
+            trees=trees,
+            axis_trees=efficiency_tree.axis_trees(run, launches),
+            lost_time=lost_time(launches, trees, bases, threads),
+            phases=phases.by_phase(run),
+            ranks=phases.slowest_ranks(run),
+            calls=phases.calls(run),
+            loss_scaling=scales,
+            stragglers=late,
+            interference=interferences(observed, points, threads),
+            warnings=case_warnings(run, points, times, observed, stragglers=late, loss_scaling=scales),
+        )
+
+    def costs(self) -> dict[str, Iterable[OfACase]]:
+        """Return what cost time, by the names of the findings."""
+        return {
+            "phases": self.phases,
+            "ranks": self.ranks,
+            "axes": self.axis_trees,
+            "trees": self.trees.values(),
+            "lost_time": self.lost_time.values(),
+            "stragglers": self.stragglers,
+            "threads": self.threads,
+            "interference": self.interference.values(),
+        }
+
+
 def summarise(
     run: Run,
     networks: Mapping[str, Network] | None = None,
@@ -189,65 +254,48 @@ def summarise(
     no models at all. Its calls are set beside those of a run of `bare` collectives.
     """
     whole, run = run, shortened(run) if short else run
-    times = scaling.step_samples(run)
-    points = scaling.points(run, times)
-    bases, threads = scaling.bases(points), thread_times(run)
-    launches, of_phases = efficiency_tree.launches(run), efficiency_tree.phases(run)
-    trees = with_threads(efficiency_tree.trees(launches, points), threads)
-    axis_trees = efficiency_tree.axis_trees(run, launches)
-    lost = lost_time(launches, trees, bases, threads)
-    spent, ranks, calls = phases.by_phase(run), phases.slowest_ranks(run), phases.calls(run)
-    scales, late, shown = loss_scaling(run), stragglers(run), timelines(run)
-    observed = observations(run.ranks)
-    warned = case_warnings(run, points, times, observed, stragglers=late, loss_scaling=scales)
-    sharing = headline.sharing(warned)
-    ranked = ranking(run.planned, points, times, Spent(phases=spent, calls=calls, sharing=sharing))
-    found = merits(run)
-    expected = expect.expectations(run, points, trees, found)
-    taken = interferences(observed, points, threads)
-    costs: dict[str, Iterable[OfACase]] = {
-        "phases": spent,
-        "ranks": ranks,
-        "axes": axis_trees,
-        "trees": trees.values(),
-        "lost_time": lost.values(),
-        "stragglers": late,
-        "threads": threads,
-        "interference": taken.values(),
-        "expectations": expected,
-    }
+    basis = _Basis.of(run)
+    points, times, spent = basis.points, basis.times, basis.phases
+    shown, found = timelines(run), merits(run)
+    expected = expect.expectations(run, points, basis.trees, found)
+    sharing = headline.sharing(basis.warnings)
+    of_phases = efficiency_tree.phases(run)
+
+    def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        return _ordered(points, findings)
+
     return Summary(
         **_of_document(whole, points),
-        verdicts=verdicts(points, run.planned, costs),
+        verdicts=verdicts(points, run.planned, {**basis.costs(), "expectations": expected}),
         points=points,
         launch_steps_s=_launch_steps_s(run),
-        trees=_ordered(points, trees.values()),
-        phase_trees=_ordered(points, efficiency_tree.phase_trees(of_phases, bases, launches)),
-        axis_trees=_ordered(points, axis_trees),
-        lost_time=_ordered(points, lost.values()),
-        phases=_ordered(points, spent),
-        ranks=_ordered(points, ranks),
-        calls=_ordered(points, calls),
-        kernels=_ordered(points, kernel_times(run)),
-        merits=_ordered(points, found),
+        trees=ordered(basis.trees.values()),
+        phase_trees=ordered(efficiency_tree.phase_trees(of_phases, basis.bases, basis.launches)),
+        axis_trees=ordered(basis.axis_trees),
+        lost_time=ordered(basis.lost_time.values()),
+        phases=ordered(spent),
+        ranks=ordered(basis.ranks),
+        calls=ordered(basis.calls),
+        kernels=ordered(kernel_times(run)),
+        merits=ordered(found),
         bandwidths=bandwidths(run),
-        bares=_ordered(points, beside_bare(calls, run.planned, bare) if bare else ()),
-        ranking=ranked,
+        bares=ordered(beside_bare(basis.calls, run.planned, bare) if bare else ()),
+        ranking=ranking(run.planned, points, times, Spent(phases=spent, calls=basis.calls, sharing=sharing)),
         crossings=crossings(run, points, times),
-        memory=_ordered(points, memory(run)),
-        loss_scaling=_ordered(points, scales),
-        predictions=_ordered(points, held(run)),
+        memory=ordered(memory(run)),
+        loss_scaling=ordered(basis.loss_scaling),
+        predictions=ordered(held(run)),
         models=models(points, times, of_phases, asked=predict, sharing=sharing, seed=run.seed),
         wait=phases.wait_map(run, phases.by_waiting(points, spent)),
         timelines=shown,
-        what_ifs=_ordered(points, what_if(run, networks or {})),
-        warnings=warned,
+        what_ifs=ordered(what_if(run, networks or {})),
+        warnings=basis.warnings,
         expectations=expected,
-        interference=_ordered(points, taken.values()),
+        interference=ordered(basis.interference.values()),
         failures=scaling.failures(whole)[: SHOWN if run is not whole else None],
-        stragglers=_ordered(points, late),
-        threads=_ordered(points, threads),
-        splits=tuple(answers.splits(run.planned, points, times, threads)),
+        stragglers=ordered(basis.stragglers),
+        threads=ordered(basis.threads),
+        splits=tuple(answers.splits(run.planned, points, times, basis.threads)),
         delay_costs=tuple(answers.delay_costs(run, points, times)),
         notes=tuple(notes(run, points, times, bare=bare, traced=bool(shown))),
         source=run,

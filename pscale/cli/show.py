@@ -71,6 +71,15 @@ def show(
     console = new_console()
     console.print(_title(suite), highlight=False)
     console.print(f"{_heading(suite, cases)}: {_time(suite, sum(seconds.values()))}", highlight=False)
+    _show_cases(fits, console)
+    if memory:
+        _show_memory(fits, console)
+    if schedule:
+        for text in texts(cases, console.width):
+            console.print(f"\n{text}", markup=False, highlight=False)
+
+
+def _show_cases(fits: Sequence[MemoryFit], console: Console) -> None:
     console.print(_fitted([_row(fit) for fit in fits], _DISPENSABLE, console))
     console.print(
         "Per step, of rank 0; FLOPs: all ranks, causal attention; memory: the rank that holds most.",
@@ -85,16 +94,15 @@ def show(
             markup=False,
             highlight=False,
         )
-    if memory:
-        offloads = any(case.plan.offload != "none" for case in cases)
-        console.print(Text("\nMemory of the rank that holds most", style="bold"))
-        rows = [_memory(fit, offloads=offloads) for fit in fits]
-        console.print(_fitted(rows, _MEMORY_DISPENSABLE, console))
-        beside = "; in a file, read, written: per rank and step, not in its memory" if offloads else ""
-        console.print(f"all ranks: with 128 MiB per process{beside}", style="dim")
-    if schedule:
-        for text in texts(cases, console.width):
-            console.print(f"\n{text}", markup=False, highlight=False)
+
+
+def _show_memory(fits: Sequence[MemoryFit], console: Console) -> None:
+    offloads = any(fit.case.plan.offload != "none" for fit in fits)
+    console.print(Text("\nMemory of the rank that holds most", style="bold"))
+    rows = [_memory(fit, offloads=offloads) for fit in fits]
+    console.print(_fitted(rows, _MEMORY_DISPENSABLE, console))
+    beside = "; in a file, read, written: per rank and step, not in its memory" if offloads else ""
+    console.print(f"all ranks: with 128 MiB per process{beside}", style="dim")
 
 
 def _title(suite: Suite) -> str:
