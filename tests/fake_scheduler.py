@@ -1,7 +1,8 @@
 """Commands of four schedulers that answer from files in a folder: what a test says, or what jobs really do.
 
-`install` puts them on PATH. A job is `<id>.json`; its state is one word of STATES. With a file `execute` in
-the folder scripts really run, as one node of this host. Answers have the form of the real commands.
+`install` puts them on PATH. A job is `<id>.json`; its state is one word of STATES, or "missing": it lives on,
+and no query shows it. With a file `execute` in the folder scripts really run, as one node of this host.
+Answers have the form of the real commands.
 """
 
 import json
@@ -25,6 +26,12 @@ FULL = {
     "pbs": "qsub: would exceed limit on jobs for user in queue workq",
     "lsf": "User <u>: Pending job threshold reached. Retrying in 60 seconds... job limit",
     "flux": "flux batch: ERROR: max active jobs limit exceeded for user",
+}
+UNKNOWN = {
+    "slurm": "scancel: error: Kill job error on job id {}: Invalid job id specified",
+    "pbs": "qdel: Unknown Job Id {}",
+    "lsf": "Job <{}>: No matching job found",
+    "flux": "flux-job: {}: unknown job id",
 }
 SLURM = {
     "queued": "PENDING|Resources",
@@ -102,7 +109,7 @@ class Jobs:
         return "completed" if code.read_text().strip() == "0" else "failed"
 
     def known(self) -> list[dict]:
-        return [job for job in self.all() if job["state"] != "forgotten"]
+        return [job for job in self.all() if job["state"] not in {"forgotten", "missing"}]
 
     def set(self, number: str, state: str) -> None:
         path = self.folder / f"{number}.json"
@@ -245,7 +252,10 @@ def flux(jobs: Jobs, arguments: list[str]) -> None:
 
 
 def cancel(jobs: Jobs, arguments: list[str]) -> None:
+    gone = {job["id"] for job in jobs.all() if job["state"] == "forgotten"}
     for number in arguments:
+        if number in gone:
+            sys.exit(UNKNOWN[jobs.folder.name].format(number))
         if not number.startswith("-"):
             jobs.set(number, "cancelled")
 

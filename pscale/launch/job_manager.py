@@ -20,12 +20,21 @@ from pscale.launch.machine import Machine
 from pscale.launch.outcome import Outcome
 from pscale.launch.retry import Decision, decide, ending_of, exit_code
 from pscale.launch.runner import CaseLaunch, skipped
-from pscale.launch.scheduler.base import Ending, JobStatus, LimitError, Scheduler, UnsureError
+from pscale.launch.scheduler.base import (
+    STARTED,
+    Ending,
+    JobStatus,
+    LimitError,
+    Scheduler,
+    UnsureError,
+)
 
 POLL_S = 30.0
 _LOOK_S = 1.0  # between two looks at the files that jobs leave
 _FULL_POLLS = 10  # between two tries to submit where the user has too many jobs, unless one of ours ends
-_ABSENCES = 2  # polls without an answer, or without the files that belong to it, before that is believed
+_ABSENCES = 2  # polls without the files that belong to an answer before that is believed
+_MISSING_S = 120.0  # a queue that is slow, or wrong, shows a job again by then; else it is cancelled
+_DYING_S = 60.0  # what was cancelled may have so long until it is killed
 _WITH_EXIT_CODE: tuple[Ending, ...] = ("completed", "failed")  # the script came to its end
 
 Tell = Callable[[str], None]
@@ -53,11 +62,16 @@ class JobManager:
     tell: Tell
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     _absences: dict[str, int] = field(default_factory=dict)
+    _missing: dict[str, float] = field(
+        default_factory=dict
+    )  # since when the scheduler knows nothing of a job
+    _cancelled: dict[str, float] = field(default_factory=dict)  # when, for that
     _deferred: set[Key] = field(default_factory=set)
     _seen_alive: set[str] = field(default_factory=set)  # jobs that this pscale saw before they ended
     _asked: float = float("-inf")
     _full_since: float | None = None
-    _trouble: str = ""
+    _trouble: str = ""  # of the last poll
+    _refusal: str = ""  # of a job to be cancelled
 
     def launch(self, *, wait: bool, on_look: Callable[[JobManager], None] = lambda _: None) -> None:
         """Submit what is left to do; with `wait`, stay until all of it has ended, with retries.
@@ -123,32 +137,65 @@ class JobManager:
             job = replace(job, id=status.id)
         ending: Ending | None = ending_of(self._folder(job), status)
         note = status.note if status else ""
-        if self._is_too_early(job, status, ending):
+        if ending in _WITH_EXIT_CODE and self._lacks_exit_code(job):
             return
         if status is None and ending is None:
-            if not job.id and not (self._folder(job) / "started").exists():
+            if not self._is_gone(job):
+                return
+            if not self._id(job):
                 self.journal.note("withdrawn", job=job.number, note="it was never submitted")
                 return
             ending = "vanished"
+        else:
+            self._missing.pop(job.name, None)
         if ending is not None:
+            if job.name in self._cancelled and ending in {"cancelled", "failed"}:  # by this pscale
+                ending = "vanished"
             before = Counter(key for each in jobs.jobs_of(self.journal) for key in each.failed)
             found = decide(self.journal, job, ending, note, before)
             if job.name not in self._seen_alive:  # cancelled before: this run asks for it again
                 found = replace(found, deferred={})
             self._handle_end(job, found)
 
-    def _is_too_early(self, job: SubmittedJob, status: JobStatus | None, ending: Ending | None) -> bool:
-        """Tell whether to ask once more before a job counts as lost, or as ended without its exit code.
+    def _lacks_exit_code(self, job: SubmittedJob) -> bool:
+        """Tell whether to ask once more before a job counts as ended without its exit code.
 
         Files of a job may be visible here later than its status: network file systems cache folders for some
         seconds.
         """
-        is_lost = status is None and ending is None
-        if not is_lost and not (ending in _WITH_EXIT_CODE and exit_code(self._folder(job)) is None):
-            self._absences.pop(job.name, None)
+        if exit_code(self._folder(job)) is not None:
             return False
         self._absences[job.name] = self._absences.get(job.name, 0) + 1
         return self._absences[job.name] < _ABSENCES
+
+    def _id(self, job: SubmittedJob) -> str:
+        """Return the job's id; a job that runs knows its own."""
+        started = self._folder(job) / STARTED
+        return job.id or (started.read_text(encoding="utf-8").strip() if started.exists() else "")
+
+    def _is_gone(self, job: SubmittedJob) -> bool:
+        """Tell whether a job without an exit code that the scheduler does not know can be at work no more.
+
+        A queue may be slow or wrong, and the job run on: it is waited for, then cancelled, then waited for.
+        """
+        now = time.monotonic()
+        if job.name not in self._missing:
+            self._missing[job.name] = now
+            self.tell(f"job {job.id or job.name} is missing in the queue; waiting {_MISSING_S:.0f} s for it")
+        if now - self._missing[job.name] < _MISSING_S:
+            return False
+        number = self._id(job)
+        if number and self._cancelled.get(job.name, float("-inf")) < self._missing[job.name]:
+            try:
+                self.settings.scheduler.cancel([number])
+            except LaunchError as error:
+                if str(error) != self._refusal:
+                    self.tell(f"job {number} is missing and cannot be cancelled ({error}); trying again")
+                self._refusal = str(error)
+                return False
+            self._cancelled[job.name] = now
+            self.tell(f"job {number} is missing for {now - self._missing[job.name]:.0f} s; cancelled")
+        return now - self._cancelled.get(job.name, self._missing[job.name]) >= _DYING_S
 
     def _handle_end(self, job: SubmittedJob, found: Decision) -> None:
         """Write the rows first: killed in between, the end is handled once more."""
@@ -164,7 +211,8 @@ class JobManager:
             "settled", job=job.number, ending=found.ending, note=found.note, charged=list(found.failed)
         )
         if found.final or found.deferred or found.failed:
-            again = f"job {job.id}: {found.ending}; its launches are tried again"
+            why = f"{found.ending} ({found.note})" if found.note else found.ending
+            again = f"job {job.id}: {why}; its launches are tried again"
             reasons = (outcome.reason for outcome in (*found.final.values(), *found.deferred.values()))
             self.tell(next(reasons, again))
 

@@ -28,7 +28,7 @@ _PHRASES: Mapping[Ending, str] = {
     "preempted": "was preempted",
     "node_failed": "lost a node",
     "out_of_memory": "ran out of memory",
-    "vanished": "is unknown to the scheduler and left no exit code",
+    "vanished": "was missing in the queue and left no exit code; it was cancelled",
 }
 
 

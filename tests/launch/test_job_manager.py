@@ -82,6 +82,8 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(module, "_MISSING_S", 0.0)
+    monkeypatch.setattr(module, "_DYING_S", 0.0)
 
     def make(*cases, repeats=1, scheduler="slurm"):
         programs = fake_scheduler.install(tmp_path / scheduler, scheduler)
@@ -380,6 +382,65 @@ def test_a_scheduler_that_does_not_answer_is_asked_again_and_no_job_is_given_up(
     program.write_text(good)
     run.step()
     assert [job.ending for job in jobs_of(run.journal)] == [""]
+
+
+def test_a_job_that_the_queue_does_not_show_is_waited_for_and_never_submitted_beside(cluster, monkeypatch):
+    monkeypatch.setattr(module, "_MISSING_S", 3600.0)
+    run = cluster(case(1))
+    run.step()
+    for _ in range(3):
+        for state in ("missing", "running"):
+            run.jobs.set(run.ids()[0], state)
+            for _ in range(3):
+                run.step()
+    assert [text for text in run.said if "missing" in text] == [
+        f"job {run.ids()[0]} is missing in the queue; waiting 3600 s for it"
+    ] * 3
+    run.does(1, run.todo[0].key)
+    run.exits(1, 0)
+    run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["completed"]
+
+
+@pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "flux"])
+def test_a_job_that_stays_missing_is_cancelled_before_another_one_does_its_work(cluster, monkeypatch, name):
+    run = cluster(case(1), scheduler=name)
+    run.step()
+    (lost,) = run.ids()
+    run.does(1, begins=[run.todo[0].key])
+    run.jobs.set(lost, "missing")
+    cancel, alive = run.scheduler.cancel, ["it is at work"]
+
+    def refuses(_ids):
+        raise LaunchError("the scheduler is busy")
+
+    monkeypatch.setattr(run.scheduler, "cancel", refuses)
+    for _ in range(3):
+        run.step()
+    assert run.ids() == [lost]
+    assert sum("cannot be cancelled (the scheduler is busy)" in text for text in run.said) == 1
+    monkeypatch.setattr(run.scheduler, "cancel", lambda ids: (alive.clear(), cancel(ids)))
+    submit = run.scheduler.submit
+    monkeypatch.setattr(run.scheduler, "submit", lambda *job: pytest.fail("two") if alive else submit(*job))
+    for _ in range(3):
+        run.step()
+    assert [job.ending for job in jobs_of(run.journal)] == ["vanished", ""]
+    assert run.rows == {}, "nobody but pscale has cancelled it"
+    assert f"job {lost}: vanished" in run.said[-2]
+
+
+def test_a_job_whose_id_is_unknown_is_cancelled_by_what_it_says_itself(cluster, monkeypatch):
+    monkeypatch.setattr(module, "_DYING_S", 3600.0)
+    run = cluster(case(1))
+    run.step()
+    (lost,) = run.ids()
+    records = run.journal.folder / "journal.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join(line for line in lines if '"submitted"' not in line))
+    (run.journal.job_folder("001") / "started").write_text(f"{lost}\n")
+    run.jobs.set(lost, "missing")
+    run.back().step()
+    assert [job["state"] for job in run.jobs.all()] == ["cancelled"]
 
 
 def test_the_scheduler_is_asked_once_for_all_jobs_and_no_oftener_than_the_site_allows(cluster, monkeypatch):

@@ -60,6 +60,7 @@ class Slurm(Scheduler):
     ping = ("scontrol", "ping")
     unreachable = r"is DOWN|RESTORE SLURMCTLD"
     cancel_command = ("scancel", "--quiet")
+    already_ended = r"Invalid job id"
     # Of many limits the end of other jobs lifts one, that on their number. slurmctld names the limit in its
     # own line, and says "job submit limit, user's size and/or time limits" of all.
     job_limit = r"(?s)SubmitJob|\A(?!.*(QOS|Assoc)\w+Limit).*job submit limit"
