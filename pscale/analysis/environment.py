@@ -25,7 +25,7 @@ class Change:
 
 def changes(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> tuple[Change, ...]:
     """Return what differs, first in the cases that are compared: `pairs`, each an id of A and one of B."""
-    return (*_of_cases(a, b, pairs), *_between(circumstances(a), circumstances(b)))
+    return (*_of_cases(a, b, pairs), *_between(environment(a), environment(b)))
 
 
 def _of_cases(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Change]:
@@ -43,7 +43,7 @@ def _of_cases(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Chan
         yield Change(name=name, a=", ".join(dict.fromkeys(left)), b=", ".join(dict.fromkeys(right)))
 
 
-def circumstances(run: Run) -> dict[str, str]:
+def environment(run: Run) -> dict[str, str]:
     """Return all that is known of what made a run, under dotted names; all values where they vary."""
     document = {
         name: value for name, value in run.document.get("provenance", {}).items() if name not in _PASSING

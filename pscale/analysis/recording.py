@@ -12,7 +12,7 @@ import pandas as pd
 
 from pscale.analysis import scaling
 from pscale.analysis.compare import labels_of, work_of
-from pscale.analysis.environment import circumstances, machine
+from pscale.analysis.environment import environment, machine
 from pscale.analysis.frames import KINDS, Run
 from pscale.analysis.stats import Sample
 from pscale.results.history import Entry
@@ -111,7 +111,7 @@ def _agreed(name: str, by_launch: Any) -> Iterator[tuple[str, float]]:
 
 def _fingerprint(run: Run, case: str) -> Iterator[tuple[str, str]]:
     """Yield everything that may explain a change of times, in words."""
-    known = {**circumstances(run), **dict(machine(run))}
+    known = {**environment(run), **dict(machine(run))}
     yield "code", _code(known)
     for name, field in _FIELDS.items():
         yield from ((field, known[name]) for _ in (1,) if known.get(name))

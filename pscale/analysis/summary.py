@@ -13,7 +13,7 @@ from pscale.analysis.bandwidth import Bandwidth, bandwidths
 from pscale.analysis.bare_collectives import Bare, beside_bare
 from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.efficiency_tree import AxisTree, Tree
-from pscale.analysis.environment import circumstances, machine
+from pscale.analysis.environment import environment, machine
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Finding, OfACase, Run, grouped
 from pscale.analysis.headline import Headline
@@ -326,6 +326,6 @@ def _of_document(run: Run, points: Sequence[Point]) -> dict[str, Any]:
         "machine": machine(run),
         "launches": len(run.cases),
         "repeats": int(run.document.get("repeats") or 1),
-        "provenance": tuple(circumstances(run).items()),
+        "provenance": tuple(environment(run).items()),
         "given": str(suite.get("given") or ""),
     }

@@ -218,8 +218,8 @@ def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str
 def _largest_loss(costs: Costs, *, of_program: bool) -> tuple[str, str, float]:
     """Return the cause of the main loss, a sentence, and its share of the step."""
     if not costs.lost_time:
-        remedy = " Advice: record its MPI calls, by workload.watch: true." if of_program else ""
-        return "", f"The steps have no breakdown, so the cause is not known.{remedy}", 0.0
+        advised = " Advice: record its MPI calls, by workload.watch: true." if of_program else ""
+        return "", f"The steps have no breakdown, so the cause is not known.{advised}", 0.0
     (lost_time,) = costs.lost_time
     shares: dict[str, float] = {name: getattr(lost_time, name) for name in LOSSES}
     beyond = {**shares, "scaling": _of_typical_ranks(lost_time, costs.ranks)}

@@ -189,12 +189,12 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
         rows[name].median() for name in ("recording_ratio", "recording_call_s", "step_s")
     )
     if ratio > RECORDING:
-        remedy = (
+        advised = (
             f"Recording a call costs {call_s * 1e6:.2g} µs, so this is noise: repeat on a quiet machine."
             if 1000 * call_s < 0.01 * step_s
             else "Use larger batches, so that calls are rarer, and trust ratios of phases more than times."
         )
-        yield "recording", f"Steps with recording on take {ratio - 1:.1%} longer than without. {remedy}"
+        yield "recording", f"Steps with recording on take {ratio - 1:.1%} longer than without. {advised}"
     spread, dtype = rows["replica_spread"].max(), str(rows["dtype"].iloc[0])
     if spread > REPLICAS.get(dtype, REPLICAS["float32"]):
         yield (

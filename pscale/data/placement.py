@@ -135,7 +135,7 @@ class Sample:
         order = _order(self.windows, self.seed, epoch)
         return order[first : first + len(slots)] * (self.sequence + 1)
 
-    def span(self, rank: int) -> tuple[int, int]:  # noqa: ARG002 - any window may come to any rank
+    def span(self, rank: int) -> tuple[int, int]:  # noqa: ARG002 - any window any rank may read
         """Return the whole corpus."""
         return 0, self.corpus_bytes
 

@@ -19,7 +19,7 @@ class Progress:
         self._since = time.monotonic()
 
     def is_stuck(self) -> bool:
-        """Tell whether no rank has made a call for so long, and none of them computes."""
+        """Return whether no rank has made a call for so long, and none of them computes."""
         counts = [_count(path) for path in sorted(self._folder.glob("notes.*"))]
         if counts != self._counts or not counts:
             self._counts, self._since = counts, time.monotonic()
@@ -27,7 +27,7 @@ class Progress:
         return time.monotonic() - self._since > self._hang_after_s and not self._computes()
 
     def _computes(self) -> bool:
-        """Tell whether some rank is in no call, or has not come to MPI_Init yet."""
+        """Return whether some rank is in no call, or has not reached MPI_Init yet."""
         try:
             recorded = read(self._folder)
         except ResultsError:

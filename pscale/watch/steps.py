@@ -61,7 +61,7 @@ def _marks(rows: Rows, rank: int) -> tuple[Numbers, Numbers]:
 
 
 def _ends(recorded: Recorded, rows: Rows) -> Numbers:
-    """Return when each rank called MPI_Finalize, or was last heard of."""
+    """Return when each rank called MPI_Finalize, or made its last record."""
     last = np.zeros(len(recorded.facts), np.int64)
     np.maximum.at(last, rows.rank, rows.leave)
     for rank, facts in enumerate(recorded.facts):

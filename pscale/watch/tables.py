@@ -14,10 +14,10 @@ from pscale.results.events import Kind
 from pscale.results.schema import Table
 from pscale.results.step_time import step_time, step_times
 from pscale.watch.events import Labelled, event_table
+from pscale.watch.hang import last_calls
 from pscale.watch.notes import Facts, Recorded, calls
 from pscale.watch.settle import Numbers, Settled, inside, partners, rows_of, settle
 from pscale.watch.steps import Steps, steps
-from pscale.watch.whereabouts import whereabouts
 
 NOT_SPLIT = "not split"  # the axis of calls of which wait and transfer are not known
 MOST_EVENTS = 2_000_000
@@ -354,6 +354,6 @@ class _Job:
         """Say where the record ends before the program does."""
         if unfinished := [facts.rank for facts in self._facts if facts.end_ns is None]:
             yield (
-                f"{len(unfinished)} of {len(self._facts)} ranks did not come to MPI_Finalize. When they were "
-                f"last heard of: {whereabouts(self._settled)}"
+                f"{len(unfinished)} of {len(self._facts)} ranks did not reach MPI_Finalize. In their last "
+                f"records: {last_calls(self._settled)}"
             )

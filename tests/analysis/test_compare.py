@@ -91,7 +91,7 @@ def test_with_one_launch_nothing_is_claimed(tmp_path):
     assert one.ratio.value == pytest.approx(9)
 
 
-def test_circumstances_that_changed_are_told_and_passing_ones_are_not(tmp_path):
+def test_an_environment_that_changed_is_told_and_passing_ones_are_not(tmp_path):
     a, b = runs(
         tmp_path,
         [Point(ranks=1, row={"provenance": json.dumps({"mpi": {"library": "MPICH 4.3"}})})],

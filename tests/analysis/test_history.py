@@ -105,7 +105,7 @@ def test_a_library_that_makes_the_fixed_work_slower_too_is_not_taken_for_a_slow_
     assert found.answer == "worse"
 
 
-def test_a_slow_spell_of_the_machine_is_not_blamed_on_what_changed_meanwhile():
+def test_a_slow_spell_of_the_machine_is_not_attributed_to_what_changed_meanwhile():
     found = [judged(slower(entries(machine=0.03, seed=seed), 20, 0.0, BLAS="another")) for seed in range(20)]
     assert [each.changes for each in found] == [()] * 20
 

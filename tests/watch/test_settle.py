@@ -180,7 +180,7 @@ def test_a_rank_that_never_comes_is_waited_for_until_the_record_ends_and_is_name
     for facts in record.facts:
         facts.end_ns = None
     (warning,) = watched(record).warnings
-    assert "2 of 2 ranks did not come to MPI_Finalize" in warning
+    assert "2 of 2 ranks did not reach MPI_Finalize" in warning
     assert "rank 0 in MPI_Recv from rank 1 over world; rank 1 in no call" in warning
 
 

@@ -11,7 +11,7 @@ from pscale.watch.notes import ANYBODY, calls
 from pscale.watch.settle import Settled
 
 
-def whereabouts(settled: Settled) -> str:
+def last_calls(settled: Settled) -> str:
     """Say in which call every rank was that had not returned, and which ranks were in none."""
     rows, functions = settled.rows, calls()
     inside: defaultdict[str, list[int]] = defaultdict(list)
