@@ -68,9 +68,10 @@ def show(
         rows = [{**_document(fit), "expected_launch_s": seconds[fit.case.id]} for fit in fits]
         print(json.dumps({"suite": suite.name, **_often(suite), "cases": rows}, indent=1))
         return
+    started_s = sum(seconds[fit.case.id] for fit in fits if not fit.refusal)
     console = new_console()
     console.print(_title(suite), highlight=False)
-    console.print(f"{_heading(suite, cases)}: {_time(suite, sum(seconds.values()))}", highlight=False)
+    console.print(f"{_heading(suite, cases)}: {_time(suite, started_s)}", highlight=False)
     _show_cases(fits, console)
     if memory:
         _show_memory(fits, console)

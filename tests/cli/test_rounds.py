@@ -2,6 +2,7 @@
 
 import io
 import random as chance
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pscale.cli.durations import expected_s
 from pscale.cli.memory_fit import memory_fits
 from pscale.cli.progress import Known, LaunchProgress
 from pscale.cli.rounds import Rounds
-from pscale.config import Case, Plan, Train
+from pscale.config import Case, Inject, Jitter, Launch, Plan, Train
 from pscale.launch import machine as machine_here
 from pscale.launch.journal import fingerprint, newest_unfinished
 from pscale.launch.runner import plan_launches
@@ -214,3 +215,38 @@ def test_launches_are_expected_to_take_as_long_as_in_the_newest_run_that_has_the
         journal.ended((VARIANTS[0].id, 0), "ok", "", wall_s)
         journal.ended((VARIANTS[0].id, 1), "failed", "", 100.0)
     assert expected_s(fits, here, tmp_path / "s") == guess | {VARIANTS[0].id: 4.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "longer_s"),
+    [
+        ({"inject": Inject(delay_s=2.0)}, 20.0),
+        ({"inject": Inject(delay_s=2.0, every=5)}, 4.0),
+        ({"jitter": Jitter(mean_s=2.0)}, 20.0),
+        ({"jitter": Jitter(mean_s=2.0), "launch": Launch(time_limit_s=7.0)}, None),
+        ({"inject": Inject(delay_s=99.0), "launch": Launch(hang_after_s=5.5)}, None),
+    ],
+    ids=["a delay", "a delay now and then", "jitter", "a limit", "a hang"],
+)
+def test_what_is_made_slow_is_expected_to_take_longer_and_not_longer_than_it_may(tmp_path, changed, longer_s):
+    here = machine_here.inspect()
+    usual = replace(VARIANTS[0], train=Train(steps=10))
+    slow = replace(usual, **changed)
+    known = expected_s(list(memory_fits([usual, slow], here).values()), here, tmp_path)
+    expected = known[usual.id] + longer_s if longer_s else 7.0
+    assert known[slow.id] == pytest.approx(expected)
+
+
+def test_launches_that_have_only_failed_are_expected_to_take_as_long_again(tmp_path):
+    here = machine_here.inspect()
+    fits = list(memory_fits(VARIANTS, here).values())
+    first, other = (case.id for case in VARIANTS[:2])
+    for ends in (
+        ((first, "ok", 3.0),),
+        ((first, "failed", 40.0), (other, "hung", 70.0), (other, "vanished", 1.0)),
+    ):
+        journal = make_journal(tmp_path, VARIANTS, 2, SEED, provenance={"machine": here.summary()})
+        for repeat, (case, status, wall_s) in enumerate(ends):
+            journal.ended((case, repeat), status, "", wall_s)
+    found = expected_s(fits, here, tmp_path / "s")
+    assert (found[first], found[other]) == (3.0, 70.0)
