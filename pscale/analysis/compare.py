@@ -1,6 +1,6 @@
 """Two runs against each other, case by case, and the variants of one run.
 
-The variants of a run are its series: each case is compared with the one of its size in the first series.
+The variants of a run are its series: each case is compared with the first of its size and work.
 """
 
 from __future__ import annotations
@@ -275,6 +275,7 @@ def name_of(run: Run) -> str:
 
 
 Size = tuple[int, int]  # ranks and threads
+_JOINT = " · "  # between the parts of a series
 _PAIRED = (
     "Launches of a round are compared as pairs, so changes of the machine from round to round cancel. "
     "Rounds in which either launch failed are left out."
@@ -282,7 +283,7 @@ _PAIRED = (
 
 
 def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
-    """Compare every case with that of its ranks and threads in the first series, launches in pairs.
+    """Compare every case with the first of its ranks, threads and work, launches in pairs.
 
     Raises UsageError for a run of a single series.
     """
@@ -293,43 +294,82 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
             "or one of a suite that sweeps more than its sizes"
         )
     times = scaling.step_samples(run)
-    pairs, labels = _pairs_of_variants(run, series[0]), labels_of(run)
-    both = {other: one for other, one in pairs.items() if one in times and other in times}
+    pairs, labels = _pairs_of_variants(run, times), labels_of(run)
+    a, b = _sides(run, [(one, other) for other, one in pairs.items()])
     found = [
-        matched(paired, (run, one, times[one]), (run, other, times[other]), label=labels[other], by="size")
-        for other, one in both.items()
-        if work_of(run, one) == work_of(run, other)
+        matched(
+            paired,
+            (run, one, times[one]),
+            (run, other, times[other]),
+            label=labels[other] if a else f"{labels[other]} against {labels[one]}",
+            by="size",
+        )
+        for other, one in pairs.items()
+        if one in times and other in times
     ]
     return Comparison(
-        a=f"{name_of(run)}: {series[0] or 'the first series'}",
-        b=f"{name_of(run)}: {', '.join(series[1:])}",
+        a=f"{name_of(run)}: {a or 'the first case of each size and work'}",
+        b=f"{name_of(run)}: {b}",
         relevant=relevant,
         cases=answers(found, relevant),
-        missing=(
-            *_missing_of_variants(run, pairs, times, series[0]),
-            *_other_work(run, run, ((one, other) for other, one in both.items())),
-        ),
+        missing=tuple(_missing_of_variants(run, pairs, times)),
         changes=changes(run, run, [(one.case, one.other) for one in found]),
         notes=(*notes(found), _PAIRED),
     )
 
 
-def _pairs_of_variants(run: Run, first: str) -> dict[str, str | None]:
-    """Return, by every other case, the one of the first series that has its size."""
-    by_size = {_size(run, case): case for case in run.planned if _series(run, case) == first}
-    others = [case for case in run.planned if _series(run, case) != first]
-    return {case: by_size.get(_size(run, case)) for case in others}
+def _pairs_of_variants(run: Run, times: Mapping[str, Sample]) -> dict[str, str]:
+    """Return, by every other case, the first of its size whose steps do the same work.
+
+    Of what was not measured the batch has to tell.
+    """
+
+    def alike(one: str, other: str) -> bool:
+        if one in times and other in times:
+            return work_of(run, one) == work_of(run, other)
+        return _batch(run, one) == _batch(run, other)
+
+    first: dict[Size, list[str]] = {}
+    pairs = {}
+    for case in run.planned:
+        references = first.setdefault(_size(run, case), [])
+        if (one := next((known for known in references if alike(known, case)), None)) is not None:
+            pairs[case] = one
+        else:
+            references.append(case)
+    return pairs
+
+
+def _sides(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return what each side is called: its series, or what these share or do not share with the other side's.
+
+    That of A is empty if its cases have nothing in common.
+    """
+    references = list(dict.fromkeys(_series(run, one) for one, _ in pairs))
+    if len(references) < 2:
+        others = dict.fromkeys(_series(run, other) for _, other in pairs)
+        return (references or ["-"])[0] or "the first series", ", ".join(others) or "-"
+    parts = [reference.split(_JOINT) for reference in references]
+    shared = [part for part in parts[0] if all(part in each for each in parts)]
+    others = dict.fromkeys(
+        _JOINT.join(
+            part for part in _series(run, other).split(_JOINT) if part not in _series(run, one).split(_JOINT)
+        )
+        for one, other in pairs
+    )
+    return _JOINT.join(shared), ", ".join(others)
 
 
 def _missing_of_variants(
-    run: Run, pairs: Mapping[str, str | None], times: Mapping[str, Sample], first: str
+    run: Run, pairs: Mapping[str, str], times: Mapping[str, Sample]
 ) -> Iterator[Missing]:
     labels = labels_of(run)
+    for case in run.planned:
+        if case not in pairs and case not in pairs.values():
+            yield Missing(label=labels[case], run="A", reason="no other case of its ranks, threads and work")
     for other, one in pairs.items():
-        if one is None:
-            yield Missing(label=labels[other], run="A", reason=f"no case of its size in {first}")
         for side, case in (("A", one), ("B", other)):
-            if case is not None and case not in times:
+            if case not in times:
                 yield Missing(label=labels[case], run=side, reason=reason(run, case))
 
 
@@ -340,3 +380,7 @@ def _series(run: Run, case: str) -> str:
 def _size(run: Run, case: str) -> Size:
     planned = run.planned[case]
     return int(planned["ranks"]), int(planned.get("threads", 1))
+
+
+def _batch(run: Run, case: str) -> object:
+    return (run.planned[case].get("train") or {}).get("batch")

@@ -8,6 +8,7 @@ from pscale.analysis.compare import variants
 from pscale.analysis.difference import difference, holm, mann_whitney, paired
 from pscale.analysis.frames import load
 from pscale.analysis.stats import Sample, sample
+from pscale.config import Plan
 from pscale.errors import UsageError
 
 pytestmark = pytest.mark.slow
@@ -148,7 +149,7 @@ def test_rounds_that_lack_a_launch_are_left_out_and_where_many_do_launches_are_t
     assert (one.p, one.ratio.low, one.judge(one.p, one.detectable_with(1), 0.05)) == (None, None, "undecided")
 
 
-def test_variants_of_a_run_are_compared_with_its_first_series_size_by_size(tmp_path):
+def test_variants_of_a_run_are_compared_with_the_first_of_their_size(tmp_path):
     points = [
         *(Point(ranks=ranks, **QUIET) for ranks in (1, 2)),
         *(Point(ranks=ranks, series="late", compute_s=0.105, **QUIET) for ranks in (1, 2, 4)),
@@ -160,11 +161,38 @@ def test_variants_of_a_run_are_compared_with_its_first_series_size_by_size(tmp_p
         ("late 2 ranks", "slower", "size"),
     ]
     assert {(one.label, one.run): one.reason for one in comparison.missing} == {
-        ("late 4 ranks", "A"): "no case of its size in dp",
+        ("late 4 ranks", "A"): "no other case of its ranks, threads and work",
         ("failing 2 ranks", "B"): "failed: out of luck",
     }
     assert comparison.a.endswith("run: dp")
     assert any("as pairs" in note for note in comparison.notes)
+
+
+def test_variants_at_several_sizes_of_work_are_compared_at_the_same_work(tmp_path):
+    def points(series, batches, compute_s):
+        return [
+            Point(
+                ranks=2,
+                series=f"{series} · batch {batch}",
+                plan=Plan(**{series[:2]: 2}),
+                label=f"{series} · batch {batch}",
+                train={"batch": batch},
+                row={"batch": batch, "tokens": batch * 256},
+                compute_s=compute_s * batch,
+                **QUIET,
+            )
+            for batch in batches
+        ]
+
+    cases = [*points("tp 2", (2, 4, 8), 0.01), *points("dp 2", (8, 4, 16), 0.012)]
+    comparison = variants(load(write_run(tmp_path / "run", cases, repeats=10)))
+    assert [(one.label, one.answer) for one in comparison.cases] == [
+        ("dp 2 · batch 8", "slower"),
+        ("dp 2 · batch 4", "slower"),
+    ]
+    assert [one.ratio.value for one in comparison.cases] == pytest.approx([1.2, 1.2], rel=0.03)
+    assert [missing.label for missing in comparison.missing] == ["tp 2 · batch 2", "dp 2 · batch 16"]
+    assert (comparison.a, comparison.b) == ("synthetic/run: tp 2", "synthetic/run: dp 2")
 
 
 def test_a_run_of_one_series_has_no_variants(tmp_path):
