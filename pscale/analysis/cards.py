@@ -55,7 +55,9 @@ class Card:
 
 def cards(root: Path, suite: str | None = None) -> list[Card]:
     """Return the runs in `root`, of one suite or of all, those begun last first."""
-    found = [card(folder) for folder in run_folders(root) if suite in (None, folder.parent.name)]
+    named = [card(folder) for folder in run_folders(root) if suite in (None, folder.parent.name)]
+    direct = [card(folder) for folder in run_folders(root) if folder.parent == root and suite is not None]
+    found = [*named, *(one for one in direct if one.suite == suite and one not in named)]
     return sorted(found, key=lambda one: (one.begun_unix_s or 0.0, one.run), reverse=True)
 
 

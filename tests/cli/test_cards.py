@@ -49,6 +49,15 @@ def test_runs_are_listed_newest_first_with_their_best_figure(pscale):
     assert "83.3% ± 0.0% efficient at dp 4 ranks" in " ".join(out.split())
 
 
+@pytest.mark.usefixtures("runs")
+def test_runs_of_a_suite_are_found_by_their_folder_and_where_they_lie_side_by_side(pscale):
+    for reports in ("reports", "reports/synthetic"):
+        found = json.loads(pscale("list", "--suite", "synthetic", "--reports", reports, "--json")[1])
+        assert [one["run"] for one in found] == ["slow", "fast"], reports
+    code, _, err = pscale("list", "--suite", "other", "--reports", "reports/synthetic")
+    assert (code, "no runs" in err) == (5, True)
+
+
 def test_names_of_runs_are_whole_where_there_is_room_for_little_else(pscale, runs, monkeypatch):
     name = "2026-11-22T105945-b002"
     shutil.copytree(runs[0], runs[0].parents[1] / "communication" / name)
