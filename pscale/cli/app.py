@@ -245,15 +245,24 @@ def report(
     `-f html` writes the page alone, `-f csv` a folder csv/; md, json, latex print.
     """
     from pscale.cli.drawer import Drawer, is_worthwhile
+    from pscale.report.drawn import Sources
+    from pscale.run_folders import newest
 
-    draws = as_format == o.Format.terminal and style == o.FigureStyle.screen and figures and is_worthwhile()
+    formats = [str(name) for name in figure_format or []] if figures else None
+    paths = paths or [newest(reports)]
+    leaves_files = as_format == o.Format.terminal and style == o.FigureStyle.screen
+    plain = leaves_files and len(paths) == 1 and not (what_if or predict or bare)
+    sources = Sources.of(paths[0], formats) if plain else None
+    drawn = sources is not None and sources.are_drawn()
+    draws = leaves_files and figures and not drawn and is_worthwhile()
     with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does
         from pscale.cli import report as command
 
-        formats = [str(name) for name in figure_format or []] if figures else None
-        pictures = command.Pictures(formats=formats, style=style.value, plot=plot)
+        pictures = command.Pictures(
+            formats=formats, style=style.value, plot=plot, sources=sources, drawn=drawn
+        )
         options = (what_if or [], predict or [], bare, drawer)
-        command.report(paths or [], reports, as_format.value, pictures, *options, full=full)
+        command.report(paths, reports, as_format.value, pictures, *options, full=full)
 
 
 @_command("compare", COMPARE)

@@ -20,6 +20,7 @@ from pscale.errors import FAILED, INTERRUPTED, PscaleError
 from pscale.launch import isolated_process
 from pscale.launch.journal import Journal
 from pscale.report.answer import Answer
+from pscale.report.drawn import Sources
 from pscale.report.publish import FORMATS
 from pscale.results.store import compact
 
@@ -43,12 +44,13 @@ def publish(folder: Path) -> bool:
     """
     with Journal.open(folder).locked():  # two that join one table's parts would lose some
         compact(folder / "data")
+    sources = Sources.of(folder, ())
     with Drawer() if is_worthwhile() else nullcontext() as drawer:
         run = load(folder)
         summary = summarise(run, short=True)
         if drawer is not None:
             drawer.ask(summary, folder / "figures", FORMATS)
-        write(summary, Pictures(), drawer)
+        write(summary, Pictures(sources=sources), drawer)
     print(json.dumps(Answer.of(summary, page_of(summary)).document()))
     return summary.complete and not run.pending
 

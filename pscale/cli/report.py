@@ -14,6 +14,7 @@ from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer
 from pscale.errors import ResultsError, UsageError
 from pscale.report.answer import FULL, Answer, print_answers
+from pscale.report.drawn import Sources
 from pscale.report.exports import render_json, write_csv
 from pscale.report.figure_style import STYLES
 from pscale.report.latex import render_latex
@@ -35,6 +36,8 @@ class Pictures:
     formats: Sequence[str] | None = ()
     style: str = "screen"
     plot: bool = False  # also in characters, on the terminal
+    sources: Sources | None = None  # what they are made of, if of a run alone
+    drawn: bool = False  # whether they are in its folder already, made of the same
 
 
 def report(
@@ -131,12 +134,17 @@ def page_of(summary: Summary) -> str:
 
 
 def write(summary: Summary, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
-    """Write a report's files into the run's folder, those that a `drawer` was asked for as it answers."""
+    """Write a report's files into the run's folder, unless they are there; some as a `drawer` answers."""
+    if pictures.drawn:
+        return []
     folder = Path(summary.path)
     drawing = "" if pictures.formats is None else "drawing figures and "
     doing = new_console(stderr=True).status(f"{drawing}writing the page …", refresh_per_second=_REFRESHES)
     with _writing(folder), doing:
-        return _written(summary, folder, pictures, drawer)
+        written = _written(summary, folder, pictures, drawer)
+        if pictures.sources is not None:
+            pictures.sources.remember(written)
+        return written
 
 
 def _written(summary: Summary, folder: Path, pictures: Pictures, drawer: Drawer | None) -> list[Path]:

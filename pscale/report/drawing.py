@@ -229,7 +229,10 @@ class Placed:
                     temporary.write_text(marks.titled(_TEXT.sub(_outlines, self._svg)), encoding="utf-8")
                 else:
                     self.figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA[kind])
-            os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
+            if path.is_file() and path.read_bytes() == temporary.read_bytes():
+                temporary.unlink()
+            else:
+                os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
             written.append(path)
         return written
 

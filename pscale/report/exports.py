@@ -60,7 +60,9 @@ def data_tables(summary: Summary) -> dict[str, Table]:
 
 
 def write_text(path: Path, content: str) -> Path:
-    """Write a file under a temporary name first, so that no reader sees half of it."""
+    """Write a file, unless it is so already, under another name first: no reader sees half of it."""
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == content.encode():
+        return path
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(content, encoding="utf-8", newline="")
     os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file

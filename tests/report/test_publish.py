@@ -7,6 +7,7 @@ from synthetic import Point, write_run
 
 from pscale.cli.report import Pictures, report
 from pscale.errors import ResultsError
+from pscale.report.drawn import FILE, Sources
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = """
@@ -41,3 +42,47 @@ def test_the_command_writes_the_page_alone_and_says_where_or_why_not(tmp_path, c
     (folder / ".report.html.tmp").mkdir()
     with pytest.raises(ResultsError, match="cannot write in"):
         report([folder], tmp_path, "html", Pictures(formats=None))
+
+
+def times_of(folder):
+    return {
+        path.name: path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.suffix in (".html", ".md", ".svg")
+    }
+
+
+def test_a_report_leaves_files_alone_that_would_be_the_same(tmp_path, pscale):
+    folder = write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])
+    sources = Sources.of(folder, [])
+    assert pscale("report", str(folder))[0] == 0
+    first = times_of(folder)
+    assert {"report.html", "report.md", "scaling.svg"} <= first.keys()
+    assert sources.are_drawn()
+    out = pscale("report", str(folder))[1]
+    assert out.splitlines()[-1].endswith("report.html")
+    (folder / FILE).unlink()  # as in a clone
+    assert not sources.are_drawn()
+    pscale("report", str(folder))
+    assert times_of(folder) == first
+
+
+@pytest.mark.parametrize("changed", ["report.html", "figures/scaling.svg", "data/cases.parquet", "run.json"])
+def test_a_report_is_written_again_when_its_run_or_a_file_of_it_has_changed(tmp_path, changed):
+    folder = write_run(tmp_path / "run", [Point(ranks=1)])
+    (folder / "figures").mkdir()
+    written = [folder / "report.html", folder / "figures" / "scaling.svg"]
+    for file in (*written, folder / "data" / "cases.parquet"):
+        file.write_text("made")
+    Sources.of(folder, ["svg"]).remember(written)
+    assert Sources.of(folder, ["svg"]).are_drawn()
+    assert not Sources.of(folder, ["png"]).are_drawn()
+    assert not Sources.of(folder, None).are_drawn()
+    (folder / changed).write_text("made by another")
+    assert not Sources.of(folder, ["svg"]).are_drawn()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"asked": 1, "files": 2, "written": 3}'])
+def test_a_note_of_what_was_drawn_that_is_none_counts_for_nothing(tmp_path, content):
+    (tmp_path / FILE).write_text(content)
+    assert not Sources.of(tmp_path, []).are_drawn()

@@ -1,0 +1,84 @@
+"""Whether the files of a report are still those of its run: then none is drawn or written again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pscale import __version__
+
+FILE = "drawn.json"  # in a run's folder; of this copy of the run alone, as it holds times of files
+_OF_A_RUN = ("run.json", "journal.jsonl", "../prediction.json")
+_CODE = Path(__file__).parents[1]
+Stamp = list[list[str | int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What a report is made of: files of a run, this version of pscale, and what was asked for."""
+
+    folder: Path
+    asked: Sequence[object]  # the version, and the formats of figures; None: no figures
+    files: Stamp
+
+    @classmethod
+    def of(cls, folder: Path, formats: Sequence[str] | None) -> Sources:
+        """Look at them as they are now: before they are read."""
+        return cls(
+            folder=folder,
+            asked=[__version__, None if formats is None else list(formats)],
+            files=[*_run(folder), *_code()],
+        )
+
+    def are_drawn(self) -> bool:
+        """Tell whether the last report was made of these, and its files are as it left them."""
+        file = self.folder / FILE
+        if file.is_symlink():
+            return False
+        try:
+            known = json.loads(file.read_bytes())
+            written = [self.folder / name for name, *_ in known["written"]]
+            return bool(
+                known["asked"] == self.asked
+                and known["files"] == self.files
+                and known["written"] == _stamps(self.folder, written)
+            )
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return False
+
+    def remember(self, written: Sequence[Path]) -> None:
+        """Note that a report was made of these."""
+        document = {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}
+        with suppress(OSError):
+            (self.folder / FILE).unlink(missing_ok=True)  # a link, too
+            (self.folder / FILE).write_text(json.dumps(document), encoding="utf-8")
+
+
+def _run(folder: Path) -> Stamp:
+    data = sorted((folder / "data").glob("*"))
+    return _stamps(folder, [*(folder / name for name in _OF_A_RUN), *data])
+
+
+def _code() -> Stamp:
+    """Return the newest file of what analyses and reports, which may be edited in place."""
+    times = [
+        entry.stat().st_mtime_ns
+        for name in ("analysis", "report", "report/topics", "report/templates", "results", "simulator")
+        for entry in os.scandir(_CODE / name)
+        if entry.is_file()
+    ]
+    return [["pscale", len(times), max(times)]]
+
+
+def _stamps(folder: Path, paths: Iterable[Path]) -> Stamp:
+    """Return name, size and time of files that are there."""
+    found: Stamp = []
+    for path in paths:
+        with suppress(OSError):
+            known = path.stat()
+            found.append([os.path.relpath(path, folder), known.st_size, known.st_mtime_ns])
+    return found
