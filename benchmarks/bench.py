@@ -35,6 +35,7 @@ BENCHMARKS = {  # the program with its arguments
     "memory": ("memory",),
     "firmness": ("firmness",),
     "history": ("history",),
+    "predict": ("predict",),
     "attention": ("attention",),
     "attention_numpy": ("attention", "--kernels", "numpy"),
     "step": ("step", "--rounds", "9", "--goal", "0.88"),

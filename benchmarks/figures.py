@@ -25,7 +25,7 @@ import threadpoolctl
 from pscale.blas import forwarding
 
 Verdict = Literal["worse", "same", "better", "too noisy to tell"]
-Unit = Literal["ratio", "s", "µs"]
+Unit = Literal["ratio", "s", "µs", "MiB"]
 
 COMMITTED = Path(__file__).parent / "figures"
 MARGIN = 0.03  # a change of a ratio by less than this is none
