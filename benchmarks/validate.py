@@ -38,11 +38,11 @@ from pscale.config import Case
 from pscale.launch.machine import inspect
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.flows import predict_flows
-from pscale.predict.network import CONGESTED, Network
+from pscale.predict.network import CONGESTED
 from pscale.predict.profile import Profile, case_of
 from pscale.predict.simgrid import MISSING, is_there
 from pscale.simulator.network import Link as PricedLink
-from pscale.simulator.network import Tier, Tiers, moved_bytes, rounds
+from pscale.simulator.network import Network, Tier, Tiers, moved_bytes, rounds
 from pscale.suite import expand, load_suite
 from pscale.training.dry_run import program
 

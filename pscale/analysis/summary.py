@@ -37,7 +37,8 @@ from pscale.analysis.timeline import Timeline, timelines
 from pscale.analysis.truncation import SHOWN, shortened
 from pscale.analysis.verdict import Verdict, verdicts
 from pscale.analysis.warnings import CaseWarning, case_warnings
-from pscale.analysis.what_if import Network, WhatIf, what_if
+from pscale.analysis.what_if import WhatIf, what_if
+from pscale.simulator.network import Network
 
 if TYPE_CHECKING:
     import pandas as pd

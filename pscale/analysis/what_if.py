@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,10 @@ from numpy.typing import NDArray
 from pscale.analysis.frames import Run, events, records
 from pscale.errors import UsageError
 from pscale.results.events import VERBS, Kind
-from pscale.simulator.network import Link
+from pscale.simulator.network import ALL, Network, Prices
 from pscale.simulator.program import Position, rank_program, simulate
 
-ALL = "all"
-Network = Mapping[str, Link]  # by axis, or `all`; axes that are not named stay as they were
+AS_IT_WAS = Network()
 Rows = dict[str, NDArray[Any]]  # whole numbers
 
 _KINDS = {kind.name.lower(): int(kind) for kind in Kind}
@@ -53,7 +53,8 @@ class Launch:
 def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
     """Return every traced case on each of the `networks`, which are named.
 
-    Raises UsageError where nothing was traced or an axis is named that no case has.
+    Raises UsageError where nothing was traced or an axis is named that no case has, PlanError where a tier is
+    missing.
     """
     if not networks:
         return ()
@@ -69,7 +70,7 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
         launches = [launch_of(rows) for _, rows in of_case.groupby("repeat")]
         measured = [max(int(rows["leave"][-1]) for rows in launch.rows) for launch in launches]
         steps = int(of_case["step"].max()) + 1
-        replayed = [wall_ns(launch, {}) for launch in launches]
+        replayed = [wall_ns(launch, AS_IT_WAS) for launch in launches]
         for name, network in networks.items():
             expected = [wall_ns(launch, network) for launch in launches]
             times = (float(np.median(walls)) * 1e-9 / steps for walls in (measured, replayed, expected))
@@ -79,7 +80,7 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
 
 
 def _check(networks: Mapping[str, Network], axes: set[str]) -> None:
-    unknown = sorted({axis for network in networks.values() for axis in network} - axes - {ALL})
+    unknown = sorted({axis for network in networks.values() for axis in network.links} - axes - {ALL})
     if unknown:
         known = f"calls on {', '.join(sorted(axes))}" if axes else "no calls at all"
         raise UsageError(f"--what-if: the run has no calls on {', '.join(unknown)}; it has {known}")
@@ -121,10 +122,23 @@ def _positions(
 
 def wall_ns(launch: Launch, network: Network) -> float:
     """Return when the last rank ends on the network."""
-    links = [network.get(axis, network.get(ALL)) for axis in launch.axes]
     programs = [
-        rank_program(rows, rows["wait"], [position.size for position in positions], links, 0)
-        for rows, positions in zip(launch.rows, launch.positions, strict=True)
+        rank_program(rows, rows["wait"], prices, 0)
+        for rows, prices in zip(launch.rows, _prices(launch, network), strict=True)
     ]
     waited = zip(programs, simulate(programs, launch.positions), strict=True)
     return max(float(own.ends(own.waits(waits))[-1]) for own, waits in waited)
+
+
+def _prices(launch: Launch, network: Network) -> Iterator[list[Prices | None]]:
+    """Yield for every rank what its calls on each axis cost."""
+    members: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for seats in launch.positions:
+        for axis, seat in enumerate(seats):
+            members[axis, seat.group].append(seat.rank)
+    known = {
+        (axis, group): network.prices(launch.axes[axis], np.array(ranks), len(launch.rows))
+        for (axis, group), ranks in members.items()
+    }
+    for seats in launch.positions:
+        yield [known[axis, seat.group] for axis, seat in enumerate(seats)]

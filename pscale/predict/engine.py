@@ -18,11 +18,12 @@ from pscale.analysis.timeline import PARTS, Span, Timeline
 from pscale.config import Case
 from pscale.errors import UsageError
 from pscale.predict.costs import Costs
-from pscale.predict.network import Network
+from pscale.predict.network import Fabric
 from pscale.predict.profile import Paces, Profile
 from pscale.predict.program import StepProgram, step_program
 from pscale.predict.walk import StepPaces, Walk
 from pscale.results.step_time import Vector
+from pscale.simulator.network import Network
 
 DRAWS = 200
 KINDS = ("compute", "copy", "offload", "transfer", "bubble", "imbalance", "jitter", "injected")
@@ -82,7 +83,7 @@ def predict(
     if draws < _FEWEST:
         raise UsageError(f"--draws {draws}: at least {_FEWEST} are needed for an interval")
     program = program or step_program(case)
-    fabric = network.under(program) if network else None
+    fabric = Fabric(network, program) if network else None
     costs = Costs(profile, fabric)
     chosen = paces_for(case, profile)
     random = np.random.default_rng(seed)

@@ -15,11 +15,12 @@ from pscale.config import Case
 from pscale.errors import UsageError
 from pscale.predict.costs import Costs
 from pscale.predict.engine import DRAWS, Interval, Prediction, drawn_paces, paces_for, predict
-from pscale.predict.network import CONGESTED, Network
+from pscale.predict.network import CONGESTED
 from pscale.predict.profile import Profile
 from pscale.predict.program import Block, Segment, StepProgram, step_program
 from pscale.predict.simgrid import Seconds, simulate
 from pscale.predict.walk import StepPaces, delays_of
+from pscale.simulator.network import Network
 
 STEPS = 8  # beside the first, which brings the ranks into their places
 _KEPT = ("compute", "copy", "offload", "injected")  # kinds of time that no network changes

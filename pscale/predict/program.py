@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pscale.config import Case
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import axis_name, rank_at, spanned
@@ -120,6 +123,11 @@ class StepProgram:
     def size(self, axis: str) -> int:
         """Return how many ranks an axis of calls has."""
         return math.prod(self.sizes[each] for each in self.spans[axis])
+
+    def members(self, axis: str) -> NDArray[np.int64]:
+        """Return the ranks that exchange with rank 0 by calls of an axis."""
+        ranks = np.arange(self.ranks, dtype=np.int64).reshape(tuple(self.sizes.values()))
+        return ranks[tuple(slice(None) if each in self.spans[axis] else 0 for each in self.sizes)].ravel()
 
 
 def step_program(case: Case) -> StepProgram:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,14 +15,36 @@ from pscale.errors import PlanError
 from pscale.results.events import BETWEEN_TWO
 
 Algorithm = Literal["ring", "recursive-doubling", "tree", "pairwise", "hierarchical", "best"]
+ALL = "all"
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 _OF_ALL: tuple[Algorithm, ...] = ("ring", "recursive-doubling", "tree", "hierarchical", "best")
 _TREES: tuple[Algorithm, ...] = ("tree", "best")
+_MEETING = ("all_to_all", "gather", "scatter")  # verbs whose messages all go at once, or to one
 OFFERED: Mapping[str, tuple[Algorithm, ...]] = {  # of each verb, the usual one first
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), _OF_ALL),
     **dict.fromkeys(("broadcast", "reduce", "gather", "scatter", "barrier"), _TREES),
     "all_to_all": ("pairwise", "best"),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """The time of a call: until its messages have followed one another, and for how long links are taken.
+
+    `meets`: its messages share links with each other, and what congestion costs is left out.
+    """
+
+    latency_s: float
+    busy_s: float
+    meets: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The whole time."""
+        return self.latency_s + self.busy_s
+
+
+Prices = Callable[[str, int], Price]  # of the calls of a group of ranks, by verb and payload in bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +54,15 @@ class Link:
     latency_s: float = 0.0  # of one message
     bytes_per_s: float = math.inf  # out of a rank
 
-    def sending_ns(self, verb: str, size: int, payload_bytes: int) -> float:
-        """Return for how long a call of `size` ranks keeps a rank's link busy."""
-        return moved_bytes(verb, size, payload_bytes) / self.bytes_per_s * 1e9
+    def prices(self, size: int) -> Prices:
+        """Return what calls of `size` ranks cost at least."""
+        return partial(self._price, size)
 
-    def latency_ns(self, verb: str, size: int) -> float:
-        """Return the latency of a call: of as many messages as have to follow one another."""
-        return rounds(verb, size) * self.latency_s * 1e9
+    def _price(self, size: int, verb: str, payload_bytes: int) -> Price:
+        return Price(
+            latency_s=rounds(verb, size) * self.latency_s,
+            busy_s=moved_bytes(verb, size, payload_bytes) / self.bytes_per_s,
+        )
 
 
 IDEAL = Link()
@@ -86,14 +111,6 @@ def moved_bytes(verb: str, size: int, payload_bytes: float, algorithm: Algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Price:
-    """The time of a call, and for how long of it the links are taken."""
-
-    seconds: float
-    busy_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tier:
     """A part of a network: units of so many consecutive ranks, such as nodes.
 
@@ -137,16 +154,44 @@ class Tiers:
             f"least {ranks:,} ranks"
         )
 
-    def price(self, levels: Sequence[Level], verb: str, payload_bytes: int) -> Price | None:
-        """Return what a call over these levels costs; None where it costs what was measured."""
-        if levels[-1].tier.link is None:
-            return None
+    def prices(self, members: NDArray[np.int64], ranks: int) -> Prices | None:
+        """Return what calls of a group of ranks cost, of `ranks` ranks in groups like it.
+
+        None where they cost what was measured; raises PlanError where no tier holds them.
+        """
+        levels = self.levels(members, ranks)
+        return None if levels[-1].tier.link is None else partial(self._price, levels)
+
+    def _price(self, levels: Sequence[Level], verb: str, payload_bytes: int) -> Price:
         algorithm = self.algorithms.get(verb) or OFFERED.get(verb, ("best",))[0]
         if algorithm == "hierarchical":
             steps = list(_hierarchical(levels, verb, payload_bytes))
         else:
             steps = [_flat(levels, verb, payload_bytes, algorithm)]
-        return Price(seconds=sum(map(sum, steps)), busy_s=sum(busy_s for _, busy_s in steps))
+        latency_s, busy_s = (sum(part) for part in zip(*steps, strict=True))
+        shared = any(level.senders > 1 and level.tier.link for level in levels)
+        return Price(latency_s=latency_s, busy_s=busy_s, meets=shared and verb in _MEETING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Tiers, or links by the axis of calls (or `all`), whose calls then take what is needed at least.
+
+    Axes of which neither says anything cost what was measured.
+    """
+
+    tiers: Tiers | None = None
+    links: Mapping[str, Link] = field(default_factory=dict)
+
+    def prices(self, axis: str, members: NDArray[np.int64], ranks: int) -> Prices | None:
+        """Return what calls of a group of ranks along an axis cost, of `ranks` ranks in groups like it.
+
+        None where they cost what was measured; raises PlanError where a tier is missing.
+        """
+        link = self.links.get(axis, self.links.get(ALL))
+        if link is not None:
+            return link.prices(len(members))
+        return self.tiers.prices(members, ranks) if self.tiers and len(members) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pscale.errors import ResultsError
 from pscale.results.events import FROM_ROOT, TO_ROOT, VERBS, Kind
-from pscale.simulator.network import Link
+from pscale.simulator.network import Prices
 
 Rows = Mapping[str, NDArray[np.int64]]
 Times = NDArray[np.float64]  # ns; whole numbers are exact
@@ -71,15 +71,14 @@ class Program:
 
 
 def rank_program(
-    rows: Rows, wait: NDArray[np.int64], sizes: Sequence[int], links: Sequence[Link | None], start_ns: int
+    rows: Rows, wait: NDArray[np.int64], prices: Sequence[Prices | None], start_ns: int
 ) -> Program:
-    """Prepare the walk of one rank's events on the network `links`, one for each axis number.
+    """Prepare the walk of one rank's events where calls have `prices`, one for each axis number.
 
-    On an axis with a link a call costs what the link says; without one, what it cost beyond waiting. `wait`
-    is that of every row, in ns; `sizes` are the numbers of ranks of the axes.
+    Without a price a call costs what it cost beyond waiting. `wait` is that of every row, in ns.
     """
     communicates = np.isin(rows["kind"], COMMUNICATION)
-    priced = communicates & np.array([*(link is not None for link in links), False])[rows["axis"]]
+    priced = communicates & np.array([*(each is not None for each in prices), False])[rows["axis"]]
     length = rows["leave"] - rows["enter"]
     removed = np.where(priced, length, np.where(communicates, wait, 0))
     clock = (rows["leave"] - start_ns - np.cumsum(removed)).astype(np.float64)
@@ -87,7 +86,7 @@ def rank_program(
     began = (clock - (length - removed))[places].tolist()
     names = ("kind", "axis", "verb", "bytes", "request", "partner")
     columns = (rows[name][places].tolist() for name in names)
-    cost = lru_cache(maxsize=None)(partial(_cost, sizes, links))
+    cost = lru_cache(maxsize=None)(partial(_cost, prices))
     events = [
         Event(at, _action(kind, verb), axis, request, partner, *cost(axis, verb, size), *_sides(kind, verb))
         for at, kind, axis, verb, size, request, partner in zip(began, *columns, strict=True)
@@ -103,14 +102,13 @@ def _places(rows: Rows) -> NDArray[np.intp]:
     return np.sort(np.concatenate([arrives, completed[first]]))
 
 
-def _cost(
-    sizes: Sequence[int], links: Sequence[Link | None], axis: int, verb: int, payload_bytes: int
-) -> tuple[float, float]:
-    link = links[axis]
-    if link is None:
+def _cost(prices: Sequence[Prices | None], axis: int, verb: int, payload_bytes: int) -> tuple[float, float]:
+    """Return for how long a call keeps the link busy, and its latency, in ns."""
+    of_axis = prices[axis]
+    if of_axis is None:
         return 0.0, 0.0
-    name, size = VERBS[verb], sizes[axis]
-    return link.sending_ns(name, size, payload_bytes), link.latency_ns(name, size)
+    price = of_axis(VERBS[verb], payload_bytes)
+    return price.busy_s * 1e9, price.latency_s * 1e9
 
 
 @cache

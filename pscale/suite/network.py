@@ -10,12 +10,11 @@ import yaml
 
 from pscale.config.axes import DEGREES, HALVES
 from pscale.errors import SuiteError, UsageError
-from pscale.simulator.network import IDEAL, OFFERED, Algorithm, Link, Tier, Tiers
+from pscale.simulator.network import ALL, IDEAL, OFFERED, Algorithm, Link, Network, Tier, Tiers
 from pscale.suite.document import LONGEST_TEXT, Document, Path_, dotted, read_document
 from pscale.suite.problems import nearest, place_of
 from pscale.suite.quantities import measured
 
-ALL = "all"
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _RATES = {
     **{f"{prefix}B/s": 1e3**power for power, prefix in enumerate(("", "k", "M", "G", "T"))},
@@ -27,18 +26,24 @@ _TIER = "{name: node, ranks: 8, latency: 2us, bandwidth: 10GB/s}"
 _OF_TIER = ("name", "ranks", "latency", "bandwidth", "oversubscription")
 
 
-def read_network(text: str) -> dict[str, Link]:
-    """Return the links by axis (or `all`) that a text names; raises UsageError with what was expected."""
+def read_network(text: str) -> Network:
+    """Return the network that a line describes by axis (or `all`), or the file of that name by tiers.
+
+    Raises UsageError or SuiteError with what was expected.
+    """
+    if Path(text).suffix in (".yaml", ".yml"):
+        return Network(tiers=load_network(Path(text)))
     try:
         if len(text) > LONGEST_TEXT:
             raise ValueError(f"a text of {len(text)} characters; at most {LONGEST_TEXT} are allowed")
         document = yaml.safe_load(text)
         if not isinstance(document, dict) or not document:
             raise ValueError("not a network")
-        return {_axis(name): _link(value) for name, value in document.items()}
+        return Network(links={_axis(name): _link(value) for name, value in document.items()})
     except (yaml.YAMLError, ValueError) as error:
         why = "it is not YAML" if isinstance(error, yaml.YAMLError) else str(error)
-        raise UsageError(f"--what-if '{text}': {why}; expected axes with their links, {_EXAMPLE}") from error
+        expected = f"a file of tiers, network.yaml, or axes with their links, {_EXAMPLE}"
+        raise UsageError(f"--what-if '{text}': {why}; expected {expected}") from error
 
 
 def _axis(name: Any) -> str:

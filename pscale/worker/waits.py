@@ -137,7 +137,7 @@ def ideal(rows: Rows, wait: NDArray[np.int64], axes: Sequence[Axis], start_ns: i
 
     Collective: one message of 8 bytes for every recorded call. `wait` is that of every row as measured.
     """
-    own = rank_program(rows, wait, [axis.size for axis in axes], [IDEAL] * len(axes), start_ns)
+    own = rank_program(rows, wait, [IDEAL.prices(axis.size) for axis in axes], start_ns)
     waited = own.waits(_exchange(walk(own), axes))
     return waited, own.ends(waited)[rows["kind"] == Kind.STEP] * 1e-9
 

@@ -16,7 +16,7 @@ from pscale.analysis.what_if import launch_of, wall_ns
 from pscale.cli.export import export
 from pscale.errors import PscaleError
 from pscale.results.events import AMONG_ALL, FROM_ROOT, TO_ROOT
-from pscale.simulator.network import IDEAL, moved_bytes
+from pscale.simulator.network import IDEAL, Network, moved_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def calls_of(events):
 
 def ideal_of_simulator_ns(table, stored):
     origin = table.loc[table["kind"] == "step", "enter"].min()
-    return wall_ns(launch_of(stored), {"all": IDEAL}) - origin
+    return wall_ns(launch_of(stored), Network(links={"all": IDEAL})) - origin
 
 
 def test_chakra_has_every_call_with_its_bytes_and_group_and_takes_as_long_as_the_simulator_says(

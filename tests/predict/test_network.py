@@ -1,18 +1,23 @@
 """Prices of calls on tiers, against what one works out by hand; and files that say something impossible."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pscale.analysis.frames import load
+from pscale.analysis.what_if import what_if
 from pscale.errors import PlanError, SuiteError
 from pscale.mesh.dry import AxisCall
 from pscale.predict.costs import Costs
-from pscale.predict.network import Network
+from pscale.predict.network import Fabric
 from pscale.predict.profile import CallKey, CallTimes, Distribution
 from pscale.predict.program import StepProgram
-from pscale.simulator.network import Link
-from pscale.suite.network import load_network
+from pscale.simulator.network import Link, Network
+from pscale.suite.network import load_network, read_network
+
+GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 
 TWO_TIERS = """
 tiers:
@@ -26,7 +31,7 @@ def fabric(tmp_path, text, spans, **sizes):
     file = tmp_path / "network.yaml"
     file.write_text(text)
     program = StepProgram(sizes=sizes, spans=spans, blocks=())
-    return Network(tiers=load_network(file)).under(program)
+    return Fabric(Network(tiers=load_network(file)), program)
 
 
 def priced(tmp_path, verb, axis, algorithm="", payload=MEGABYTE):
@@ -71,13 +76,28 @@ def test_a_hierarchical_gathering_is_what_its_halves_are(tmp_path):
     assert scattered + gathered == pytest.approx(priced(tmp_path, "all_reduce", "dp+tp", "hierarchical"))
 
 
+def test_recorded_steps_cost_the_same_on_a_tier_of_a_file_as_on_its_link_in_a_line(tmp_path):
+    file = tmp_path / "network.yaml"
+    file.write_text(
+        "tiers: [{name: node, ranks: 2, latency: 1ms, bandwidth: 50MB/s}]\nalgorithms: {all_reduce: best}"
+    )
+    texts = "all: {latency: 1ms, bandwidth: 50MB/s}", str(file)
+    found = what_if(load(GALLERY / "communication"), {text: read_network(text) for text in texts})
+    expected = {(each.case, each.network): each.expected_s for each in found}
+    cases = {case for case, _ in expected}
+    assert len(cases) == 2
+    for case in cases:
+        assert expected[case, texts[0]] == pytest.approx(expected[case, texts[1]], rel=1e-12)
+    assert max(each.change for each in found) > 0.5
+
+
 @pytest.mark.parametrize("event", ["call", "wait"])
 def test_a_priced_call_keeps_nothing_of_the_slow_network_that_was_measured(event):
     sample = Distribution.of(np.array([0.0, 0.2, 0.4]))
     key = CallKey("all_reduce", event, 4, MEGABYTE)
     slow = SimpleNamespace(calls={key: CallTimes(last=sample, late=sample, together=0.0)})
     program = StepProgram(sizes={"dp": 4}, spans={"dp": ("dp",)}, blocks=())
-    fast = Network(links={"dp": Link(latency_s=0.0, bytes_per_s=1e9)}).under(program)
+    fast = Fabric(Network(links={"dp": Link(latency_s=0.0, bytes_per_s=1e9)}), program)
     cost = Costs(slow, fast).call(AxisCall(event, "dp", "all_reduce", MEGABYTE), 4)
     assert cost.last.mean() == pytest.approx(1.5 * MEGABYTE / 1e9)
     assert cost.late.max() == 0.0
@@ -101,7 +121,7 @@ def test_a_tier_without_a_link_costs_what_was_measured(tmp_path):
 
 def test_links_by_axis_cost_what_is_needed_at_least():
     program = StepProgram(sizes={"dp": 8}, spans={"dp": ("dp",)}, blocks=())
-    found = Network(links={"dp": Link(latency_s=1e-6, bytes_per_s=1e9)}).under(program)
+    found = Fabric(Network(links={"dp": Link(latency_s=1e-6, bytes_per_s=1e9)}), program)
     assert found.price("dp", "all_reduce", MEGABYTE).seconds == pytest.approx(3e-6 + 1.75e-3)
 
 

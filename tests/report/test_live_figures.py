@@ -17,7 +17,7 @@ from pscale.report.figure_style import CLIPPED
 from pscale.report.figures import inline_figures
 from pscale.report.page import render_page
 from pscale.report.topics import pipeline, waits
-from pscale.simulator.network import IDEAL, Link
+from pscale.simulator.network import IDEAL, Link, Network
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_a_step_on_another_network_takes_as_long_in_the_page_as_in_the_analysis_
             slow = link and {"latencyS": link.latency_s, "bytesPerS": min(link.bytes_per_s, 1e300)}
             links = json.dumps([slow] * len(recorded.axes))
             found.append(page.value(f"pscale.expected({place}, {links})"))
-        assert found == [wall_ns(recorded, {"all": link} if link else {}) for link in networks]
+        assert found == [wall_ns(recorded, Network(links={"all": link} if link else {})) for link in networks]
         assert found[1] < found[0] < found[3]
 
 

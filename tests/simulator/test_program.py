@@ -29,10 +29,9 @@ def seat(program, rank, span):
 def step_ends(program, links):
     """Return when each step ends on the network, by rank."""
     positions = [[seat(program, rank, span) for span in program.spans] for rank in range(len(program.rows))]
-    sizes = [place.size for place in positions[0]]
+    prices = [link and link.prices(place.size) for link, place in zip(links, positions[0], strict=True)]
     programs = [
-        rank_program(rows, wait, sizes, links, 0)
-        for rows, wait in zip(program.rows, program.wait, strict=True)
+        rank_program(rows, wait, prices, 0) for rows, wait in zip(program.rows, program.wait, strict=True)
     ]
     found = zip(programs, simulate(programs, positions), program.rows, strict=True)
     return np.array([own.ends(own.waits(waited))[rows["kind"] == Kind.STEP] for own, waited, rows in found])
@@ -59,7 +58,7 @@ def walls(*ranks, link, size=2):
             row = dict.fromkeys(FIELDS, -1) | {"kind": kind, "axis": 0, "verb": VERBS.index(verb), "bytes": 0}
             rows.append(row | {"enter": enter, "leave": leave} | (more[0] if more else {}))
         tables.append({name: np.array([row[name] for row in rows]) for name in FIELDS})
-    programs = [rank_program(rows, np.zeros_like(rows["enter"]), [size], [link], 0) for rows in tables]
+    programs = [rank_program(rows, np.zeros_like(rows["enter"]), [link.prices(size)], 0) for rows in tables]
     positions = [[Position(group=0, size=size, rank=rank)] for rank in range(len(ranks))]
     waits = simulate(programs, positions)
     return [float(own.ends(own.waits(waited))[-1]) for own, waited in zip(programs, waits, strict=True)]

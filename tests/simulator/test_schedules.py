@@ -53,7 +53,7 @@ def test_a_pipeline_on_an_ideal_network_takes_as_long_as_its_timetable(table):
     random = np.random.default_rng(1)
     rows = [noted(table, stage, random) for stage in range(table.stages)]
     programs = [
-        rank_program(notes, np.zeros_like(notes["enter"]), [table.stages], [IDEAL], 0) for notes in rows
+        rank_program(notes, np.zeros_like(notes["enter"]), [IDEAL.prices(table.stages)], 0) for notes in rows
     ]
     positions = [[Position(group=0, size=table.stages, rank=stage)] for stage in range(table.stages)]
     waits = simulate(programs, positions)
