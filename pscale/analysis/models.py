@@ -56,6 +56,32 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Foretold:
+    """What the parts of the steps measured say of a size that was asked for; `refusal`: why nothing.
+
+    The ends of `step_s` are those of nine in ten launches. `first_loss` is the kind of time, other than
+    computing, that takes most. `unchecked`: no prediction of so many ranks was ever checked.
+    """
+
+    size: int
+    step_s: Estimate | None = None
+    first_loss: str = ""
+    unchecked: bool = False
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+
+    def agrees(self, law: Prediction) -> bool:
+        """Tell whether this and a law allow the same time; a law without interval, its value alone."""
+        return self.step_s is not None and all(
+            mine is not None and mine * sign <= (law.time_s.value if its is None else its) * sign
+            for mine, its, sign in (
+                (self.step_s.low, law.time_s.high, 1),
+                (self.step_s.high, law.time_s.low, -1),
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """The laws of one series; `refusal` says why there are none."""
 
@@ -65,6 +91,7 @@ class Model:
     threads: int  # cores of one unit
     sizes: tuple[int, ...]  # measured
     asked: tuple[int, ...] = ()  # sizes that were asked for
+    foretold: tuple[Foretold, ...] = ()  # of these sizes, by parts and not by laws
     refusal: str = ""
     step: Fit | None = None
     parts: tuple[Fit, ...] = ()  # phases in the order of a step, then kinds of time

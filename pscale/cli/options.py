@@ -234,12 +234,14 @@ WhatIf = Annotated[
     typer.Option(
         "--what-if",
         metavar="NETWORK",
-        help="Simulate traced cases on another network: 'dp: {latency: 5us, bandwidth: 10GB/s}'.",
+        help="Simulate traced cases on another network: 'dp: {latency: 5us, bandwidth: 10GB/s}', or a FILE.",
     ),
 ]
 Predict = Annotated[
     list[int] | None,
-    typer.Option(min=1, metavar="N", help="Predict a step on this many ranks; may be repeated."),
+    typer.Option(
+        min=1, metavar="N", help="Predict a step on this many ranks, by parts and by laws; may be repeated."
+    ),
 ]
 Bare = Annotated[
     Path | None,

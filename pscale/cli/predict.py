@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from pscale.analysis.frames import Run, load
+from pscale.analysis.models import Foretold, Model
 from pscale.analysis.predicted import score_in
+from pscale.analysis.stats import Estimate
 from pscale.cli.console import new_console
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
 from pscale.config import Case
-from pscale.errors import ResultsError, SuiteError, UsageError
+from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.launch.machine import Machine
 from pscale.predict.engine import Prediction
 from pscale.predict.engine import predict as predict_case
 from pscale.predict.flows import predict_flows
-from pscale.predict.network import Network
 from pscale.predict.outlook import Outlook, outlook
 from pscale.predict.profile import Profile, case_of
 from pscale.predict.record import hash_of, recorded
@@ -27,7 +28,9 @@ from pscale.predict.trust import replays, sentences
 from pscale.report.exports import json_text
 from pscale.report.predictions import print_outlook, write_page
 from pscale.results import predictions as records
+from pscale.simulator.network import Network
 from pscale.suite import Suite, expand
+from pscale.suite.derive import resized, unlimited
 from pscale.suite.network import load_network
 
 _ENGINES: Mapping[str, Callable[..., Prediction]] = {"vector": predict_case, "simgrid": predict_flows}
@@ -122,8 +125,7 @@ def _cases(path: Path, chosen: SuiteOptions, ranks: str | None) -> tuple[Suite, 
         raise UsageError(f"--ranks '{ranks[:40]}': expected numbers such as 4096,1048576")
     sizes = [int(each) for each in ranks.split(",")]
     suite, target = _sized(path, chosen, sizes)
-    threads = 256  # of a rank at most; only whether cores suffice depends on it
-    names = {**target.machine.names(), "cores": max(sizes) * threads, "nodes": max(sizes)}
+    names = {**target.machine.names(), **unlimited(max(sizes))}
     return suite, expand(suite, names, chosen.only).cases, target.machine
 
 
@@ -183,6 +185,52 @@ def recorded_in(
         return records.add(folder, [recorded(each, profile.hash, hashed) for each in found])
     except OSError as error:
         raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
+
+
+def beside_laws(run: Run, models: Sequence[Model]) -> tuple[Model, ...]:
+    """Return the laws of a run with what its parts say of the sizes that were asked for."""
+    try:
+        predict_one = _Foreteller(run)
+    except (UsageError, ResultsError) as error:
+        refusal = str(error)
+        return tuple(
+            replace(model, foretold=tuple(Foretold(size=size, refusal=refusal) for size in model.asked))
+            for model in models
+        )
+    return tuple(
+        replace(model, foretold=tuple(predict_one(model, size) for size in model.asked)) for model in models
+    )
+
+
+class _Foreteller:
+    """Predicts the cases of a run's suite on other numbers of ranks, from the run's own parts."""
+
+    def __init__(self, run: Run):
+        self._profile = Profile.of_run(run)
+        self._suite: Mapping[str, Any] = run.suite.get("resolved") or {}
+        if not self._suite:
+            raise ResultsError(f"{run.path / 'run.json'}: suite.resolved: is missing")
+
+    def __call__(self, model: Model, size: int) -> Foretold:
+        """Return what the parts say of a size of a series, or why they do not."""
+        if model.unit != "ranks":
+            return Foretold(size=size, refusal=f"sizes are {model.unit}: the parts are those of ranks")
+        try:
+            cases = resized(self._suite, model.sizes, size)
+            (case,) = (each for each in cases if each.series == model.series)
+            made = predict_case(case, self._profile)
+        except (SuiteError, PlanError, UsageError) as error:
+            return Foretold(size=size, refusal=str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2])
+        except ValueError:
+            return Foretold(size=size, refusal=f"the suite has no one case of the series on {size:,} ranks")
+        lost = {kind: seconds for kind, seconds in made.losses.items() if kind != "compute"}
+        return Foretold(
+            size=size,
+            step_s=Estimate(**asdict(made.step_s)),
+            first_loss=max(lost, key=lambda kind: lost[kind]) if lost else "",
+            unchecked=size > made.checked_ranks,
+            notes=made.notes,
+        )
 
 
 def _document(whole: Outlook) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pscale.analysis.frames import Run, load
@@ -22,7 +22,7 @@ from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
 from pscale.report.terminal import render_plots, render_terminal, render_topics
 from pscale.run_folders import newest
-from pscale.simulator.network import Link
+from pscale.simulator.network import Network
 
 _READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
 _LONGEST = 200  # characters of a folder's name
@@ -66,6 +66,10 @@ def report(
     run = _run(paths or [newest(reports)], reports)
     short = as_format in _READ
     summary = summarise(run, networks, predict, load(bare) if bare else None, short=short)
+    if predict:
+        from pscale.cli.predict import beside_laws  # it takes what predicts
+
+        summary = replace(summary, models=beside_laws(run, summary.models))
     match as_format:
         case "md":
             print(render_markdown(summary))
@@ -112,7 +116,7 @@ def _report(
         print(path)
 
 
-def _networks(texts: Sequence[str]) -> dict[str, Mapping[str, Link]]:
+def _networks(texts: Sequence[str]) -> dict[str, Network]:
     if not texts:
         return {}
     from pscale.suite.network import read_network  # what it stands on takes its time

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -12,12 +15,13 @@ import yaml
 from pscale.config import Case, Plan
 from pscale.errors import UsageError
 from pscale.suite.draft import Draft, drafts_of
-from pscale.suite.expand import selected
+from pscale.suite.expand import expand, selected
 from pscale.suite.fields import fields_of, full_name
-from pscale.suite.load import Suite
+from pscale.suite.load import Suite, load_suite
 
 _MEASURING = ("timing", "launch", "require", "repeat", "known_to", "max_repeats", "budget")
 _OF_THE_WORK = ("threads", "model", "precision", "inject", "jitter")
+MOST_THREADS = 256  # of a rank; only whether cores suffice depends on it
 _MICRO_BATCHES = "train.micro_batches"  # beside the fields of a plan what says how work is divided
 
 
@@ -40,6 +44,23 @@ def work_of(suite: Suite, ranks: int, machine: Mapping[str, float], only: str | 
             f"--only '{name} == {json.dumps(value)}'"
         )
     return chosen[0].case
+
+
+def resized(resolved: Mapping[str, Any], measured: Collection[int], ranks: int) -> tuple[Case, ...]:
+    """Return the cases on so many ranks that a suite has, as resolved, beside those that were `measured`.
+
+    Raises SuiteError, PlanError or UsageError where it has none.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "suite.yaml"
+        file.write_text(json.dumps(resolved), encoding="utf-8")
+        suite = load_suite(file, [f"sweep.ranks={sorted({*measured, ranks})}"])
+        return expand(suite, unlimited(ranks), f"ranks == {ranks}").cases
+
+
+def unlimited(ranks: int) -> dict[str, float]:
+    """Return a machine on which so many ranks have all that they may need; nothing but that depends on it."""
+    return {"cores": ranks * MOST_THREADS, "nodes": ranks, "memory_gib": math.inf}
 
 
 def _words(draft: Draft) -> str:

@@ -1,4 +1,4 @@
-"""Laws fitted to the sizes that were measured: formulas, how well they fit, and what they predict."""
+"""Sizes that were not measured: by the parts of those that were, and by laws, with how well these fit."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pscale.analysis.forecast import NamedLaw
-from pscale.analysis.models import REACH, Fit, Model
+from pscale.analysis.frames import grouped
+from pscale.analysis.models import REACH, Fit, Foretold, Model, Prediction
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.figure_style import Colour
-from pscale.report.table import Column, Table, Value, listed
+from pscale.report.table import Column, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ _NUMBERS = {
     "contention": "contention",
     "coherency": "coherency",
 }
+_APART = "disagree"
+_DISAGREE = (
+    "On {} ranks the two disagree, and neither is to be relied on: parts know the plan and its calls, and "
+    "take those that were not measured from the nearest; the law knows times alone. Measure a size between."
+)
 _MOST_DRAWN = 4  # more bands hide each other
 _BAND = 0.15  # opacity
 
@@ -30,15 +36,26 @@ _BAND = 0.15  # opacity
 def tables(summary: Summary) -> Iterator[Table]:
     """Yield, per series, the law of a step and of its parts, with predictions."""
     for model in summary.models:
+        yield from _foretold(model, summary)
         if model.step is not None:
             yield from _fitted(model, model.step, summary)
     columns = (
-        Column("series", fold=True, get="series"),
-        Column("asked for", fold=True, get=lambda model: ", ".join(f"{size:,}" for size in model.asked)),
-        Column("why not", fold=True, get="refusal"),
+        Column("series", fold=True, get=lambda each: each[0]),
+        Column("asked for", fold=True, get=lambda each: ", ".join(f"{size:,}" for size in each[1])),
+        Column("by", get=lambda each: each[2]),
+        Column("why not", fold=True, get=lambda each: each[3]),
     )
-    refused = [model for model in summary.models if model.refusal and model.asked]
-    yield from listed("Sizes not predicted", refused, columns, tone=lambda _: "bad")
+    yield from listed("Sizes not predicted", _refused(summary), columns, tone=lambda _: "bad")
+
+
+def _refused(summary: Summary) -> Iterator[tuple[str, Sequence[int], str, str]]:
+    """Yield the sizes that were asked for in vain: series, sizes, by what, and why."""
+    for model in summary.models:
+        if model.refusal and model.asked:
+            yield model.series, model.asked, "law", model.refusal
+        for why, missing in grouped(model.foretold, lambda each: each.refusal).items():
+            if why:
+                yield model.series, [each.size for each in missing], "parts", why
 
 
 def formula(fit: Fit) -> str:
@@ -58,6 +75,33 @@ def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
     title = text.titled(f"Model (p: {model.unit}; at {' and '.join(sizes)})", model.series, summary)
     caption, fits = _caption(model, step), _fits(model)
     return listed(title, fits, columns, caption=caption, tone=lambda fit: "base" if fit is step else "")
+
+
+def _foretold(model: Model, summary: Summary) -> Iterator[Table]:
+    """Yield the steps at the sizes that were asked for: by parts, and as second opinion by the law."""
+    laws = {each.size: each for each in model.step.predictions} if model.step else {}
+    found = [each for each in model.foretold if each.step_s]
+    columns = (
+        Column("ranks", str, get=lambda each: Written(each.size, f"{each.size:,}{'*' * each.unchecked}")),
+        Column("by parts", _time, interval=True, get="step_s"),
+        Column("first loss", get="first_loss"),
+        Column("by the law", _time, interval=True, get=lambda each: laws[each.size].time_s if laws else None),
+        Column("the two", get=lambda each: _agreement(each, laws.get(each.size))),
+    )
+    apart = [f"{each.size:,}" for each in found if _agreement(each, laws.get(each.size)) == _APART]
+    said = [_DISAGREE.format(" and ".join(apart))] if apart else []
+    said.append("By parts: as pscale predict, with the interval of nine in ten launches.")
+    said += dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for each in found for note in each.notes)
+    if any(each.unchecked for each in found):
+        said.append("* unchecked: no prediction of so many ranks was ever checked on this machine.")
+    title = text.titled("Predicted step", model.series, summary)
+    yield from listed(title, found, columns, caption=" ".join(said))
+
+
+def _agreement(found: Foretold, law: Prediction | None) -> str:
+    if law is None or found.step_s is None:
+        return ""
+    return "agree" if found.agrees(law) else _APART
 
 
 def _predicted(place: int) -> Callable[[Fit], Value]:
@@ -116,7 +160,10 @@ def data(summary: Summary) -> Mapping[str, Table]:
     laws: list[tuple[Value, ...]] = []
     predictions: list[tuple[Value, ...]] = []
     named: list[tuple[Value, ...]] = []
+    foretold: list[tuple[Value, ...]] = []
     for model in summary.models:
+        for said in model.foretold:
+            foretold.append((model.series, said.size, said.step_s, said.first_loss, said.refusal or None))
         if model.refusal:
             laws.append((model.series, "step", None, None, None, None, model.refusal))
         for fit in _fits(model):
@@ -133,6 +180,9 @@ def data(summary: Summary) -> Mapping[str, Table]:
         "models": Table.of(laws, *names),
         "predictions": Table.of(
             predictions, "series", "part", "size", "unit", *times, "beyond", bounded=times
+        ),
+        "foretold": Table.of(
+            foretold, "series", "ranks", "step_s", "first_loss", "refusal", bounded=("step_s",)
         ),
         "laws": Table.of(named, "series", "law", "error", *_NUMBERS, "peak", bounded=_NUMBERS),
     }
@@ -169,8 +219,8 @@ def draw(axes: Axes, model: Model, colour: Colour) -> None:
 TOPIC = Topic(
     name="models",
     title="Model",
-    lead="Laws fitted to the sizes that were measured, and what they predict for larger ones.",
+    lead="What larger sizes would take: by the parts of the steps measured, and by laws of their times.",
     tables=tables,
     data=data,
-    files=("models", "predictions", "laws"),
+    files=("models", "foretold", "predictions", "laws"),
 )

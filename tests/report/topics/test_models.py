@@ -5,18 +5,26 @@ import io
 import json
 import math
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from synthetic import Point, summary_of
 
 from pscale.analysis.frames import load
+from pscale.analysis.models import Foretold
+from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
 from pscale.cli import main
+from pscale.predict.engine import predict
+from pscale.predict.profile import Profile, case_of
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
 from pscale.report.markdown import render_markdown
 from pscale.report.topics.cases import figure as scaling
 from pscale.report.topics.models import tables as models
+
+GALLERY = Path(__file__).parents[3] / "reports" / "gallery"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +61,50 @@ def test_a_size_is_asked_for_on_the_command_line_and_marked_where_it_is_far(repo
     assert "contention" in page
 
 
+def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(folder):
+    _, summary = folder
+    (model,) = summary.models
+    near, far = (found.time_s for found in model.step.predictions)
+    late = Estimate(value=far.high * 3, low=far.high * 2, high=far.high * 4)
+    foretold = (
+        Foretold(size=32, step_s=Estimate(value=near.value, low=near.value * 0.9, high=near.value * 1.1)),
+        Foretold(size=64, step_s=late, first_loss="transfer", unchecked=True, notes=("calls are free",)),
+        Foretold(size=128, refusal="it has no plan"),
+    )
+    page = render_markdown(replace(summary, models=(replace(model, foretold=foretold, asked=(32, 64, 128)),)))
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+    assert rows["32"].endswith("| agree |")
+    assert rows["64\\*"].endswith("| disagree |")
+    assert "On 64 ranks the two disagree" in page
+    assert "Calls are free." in page
+    assert "| 128 | parts | it has no plan |" in page
+
+
+def test_a_run_foretells_other_sizes_by_its_own_parts_and_says_where_it_cannot(monkeypatch, capsys):
+    def call(name, *sizes):
+        asked = [part for size in sizes for part in ("--predict", str(size))]
+        monkeypatch.setattr(sys, "argv", ["pscale", "report", str(GALLERY / name), "-f", "json", *asked])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        return json.loads(capsys.readouterr().out)["models"][0]
+
+    run = load(GALLERY / "communication")
+    model = call("communication", 2, 64)
+    measured, foretold = model["foretold"]
+    again = predict(
+        case_of(run, max(run.planned, key=lambda case: run.planned[case]["ranks"])), Profile.of_run(run)
+    )
+    assert measured["step_s"]["value"] == pytest.approx(again.step_s.value)
+    assert not measured["unchecked"]
+    assert foretold["unchecked"]
+    assert foretold["step_s"]["value"] > measured["step_s"]["value"]
+    assert model["refusal"].startswith("2 sizes measured")
+    (untraced,) = call("weak", 8)["foretold"]
+    assert untraced["step_s"] is None
+    assert "--set trace=true" in untraced["refusal"]
+
+
 def test_a_size_that_is_none_is_a_usage_error(report):
     code, shown = report("--predict", "0")
     assert code == 2
@@ -86,7 +138,7 @@ def test_what_was_asked_for_in_vain_is_reported_with_the_reason(tmp_path):
     assert list(models(summarise(run))) == []
     (table,) = models(summarise(run, predict=[1024]))
     ((_, values),) = table.rows
-    assert values == ("dp", "1,024", "2 sizes measured, and a law needs 5 or more")
+    assert values == ("dp", "1,024", "law", "2 sizes measured, and a law needs 5 or more")
 
 
 def test_the_figure_has_the_law_dashed_with_a_band_to_four_times_the_largest_size(folder):
