@@ -1,1 +1,1 @@
-"""The contract between the job and the analysis: four Parquet tables of a run."""
+"""The contract between the job and the analysis: a run's Parquet tables."""
