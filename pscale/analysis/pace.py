@@ -1,9 +1,9 @@
 """Launches at the same pace of the machine: their times as if a fixed piece of work had cost the same.
 
-The work was timed beside every step (`worker.work_quantum`). On logarithms a launch's level is the mean over its
-steady steps, and so is its pace: a machine that changes between two speeds moves means of both equally, while
-their medians jump at different times. Adjusting by a covariate that the comparison cannot have changed is the
-analysis of covariance (Fisher 1932, "Statistical methods for research workers", section 49.1).
+The work was timed beside every step (`worker.work_quantum`). On logarithms a launch's level is the mean over
+its steady steps, and so is its pace: a machine that changes between two speeds moves means of both equally,
+while their medians jump at different times. Adjusting by a covariate that the comparison cannot have changed
+is the analysis of covariance (Fisher 1932, "Statistical methods for research workers", section 49.1).
 
 The coefficient is that of launches of one side among each other, never of one side against the other: the
 median of the slopes between any two, each with the distance of its paces for a weight (Sen 1968,
