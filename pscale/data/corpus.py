@@ -110,12 +110,15 @@ def _standard_library() -> Corpus:
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_SOURCE]
         files += [f"{folder}{os.sep}{name}" for name in names if name.endswith(".py")]
-    # A distribution may link to configuration that is not installed.
-    found = [file for file in files if os.path.isfile(file) and os.access(file, os.R_OK)]  # noqa: PTH113 - faster
-    found.sort(key=lambda file: file.split(os.sep))  # noqa: PTH206 - faster
-    if not found:
+    sizes = {}
+    for file in sorted(files, key=lambda file: file.split(os.sep)):  # noqa: PTH206 - faster
+        with suppress(OSError):  # a distribution may link to configuration that is not installed
+            found = os.stat(file)  # noqa: PTH116 - faster
+            if found.st_size and stat.S_ISREG(found.st_mode) and os.access(file, os.R_OK):
+                sizes[Path(file)] = found.st_size
+    if not sizes:
         raise UsageError(f"data.source: no Python files under {root!r}; name a file or a glob instead")
-    return _measured(map(Path, found), f"data.source: {root!r}")
+    return Corpus(files=tuple(sizes), sizes=tuple(sizes.values()))
 
 
 def _files(source: str) -> list[Path]:

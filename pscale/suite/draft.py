@@ -83,6 +83,7 @@ class Draft:
 
 def drafts_of(suite: Suite, machine: Mapping[str, float]) -> list[Draft]:
     """Return a draft of every point of the sweep. Raises SuiteError with all that is wrong in any."""
+    _found.cache_clear()  # files may have come since the last suite
     points, problems = combinations(suite.values.get("sweep", {}), params_of(suite.values))
     drafts = []
     for point in points:
@@ -295,6 +296,7 @@ def _members(group: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+@functools.lru_cache(maxsize=64)  # the cases of a suite share it
 def _found(source: str, folder: Path) -> str:
     """Make a path absolute, since the job may run elsewhere; a name that is nearly a known one stays."""
     source = os.path.expanduser(source)  # noqa: PTH111 - leaves the home of an unknown user as it is
