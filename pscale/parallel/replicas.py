@@ -102,10 +102,17 @@ class Group:
 def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
     """Sort the parameters of this rank's units into groups, in one order on every rank of an axis."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
+    known: dict[Sequence[str], tuple[str, ...]] = {}  # there are few, and very many parameters
+
+    def span(axes: Sequence[str]) -> tuple[str, ...]:
+        if axes not in known:
+            known[axes] = present(mesh, axes)
+        return known[axes]
+
     for number, params in enumerate(units):
         for param in params:
-            sync = present(mesh, param.sync)
-            cut = present(mesh, param.cut.axes if param.cut else ())
+            sync = span(param.sync)
+            cut = span(param.cut.axes if param.cut else ())
             group = groups.setdefault((sync, cut), Group(sync=sync, cut=cut, units={}))
             group.units.setdefault(number, []).append(param)
     return list(groups.values())

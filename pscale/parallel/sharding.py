@@ -125,9 +125,13 @@ def tensor_groups(case: Case, rank: int) -> Sequence[TensorGroup]:
 def _tensor_groups(model: Model, plan: Plan, rank: int) -> Sequence[TensorGroup]:
     case, sizes = Case(suite="", label="", ranks=plan.ranks, model=model, plan=plan), plan.sizes
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], TensorGroup] = {}
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}  # there are few, and very many tensors
     for number, name in enumerate(units(case, rank)):
         for tensor in tensors(name, case, rank):
-            key = spanned(sizes, tensor.sync), spanned(sizes, tensor.cut)
+            for axes in (tensor.sync, tensor.cut):
+                if axes not in known:
+                    known[axes] = spanned(sizes, axes)
+            key = known[tensor.sync], known[tensor.cut]
             part = found.setdefault(key, TensorGroup(sync=key[0], cut=key[1], tensors={}))
             part.tensors.setdefault(number, []).append(tensor)
     return tuple(found.values())
