@@ -32,6 +32,7 @@ from pscale.training.prediction import KINDS, predict
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
 _MEMORY_DISPENSABLE = ("rank", "written", "read", "exchange", *KINDS[2::-1], "activations")
+_JOINT = " · "  # of the parts of a label
 _TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
@@ -208,9 +209,26 @@ def _fitted(rows: Sequence[Mapping[str, str]], dispensable: Sequence[str], conso
     for count in range(len(dispensable) + 1):
         table = _table(rows, [name for name in rows[0] if name not in dispensable[:count]], least)
         saved = longest - least if count >= _BEFORE_LABELS_BREAK else 0
-        if Measurement.get(console, unbounded, table).maximum - saved <= console.width:
+        needed = Measurement.get(console, unbounded, table).maximum
+        if needed - saved <= console.width:
             break
-    return table
+    else:
+        count = len(dispensable)
+    room = max(least, longest - max(needed - console.width, 0))
+    folded = [{**row, "case": _folded(row["case"], room)} for row in rows]
+    return _table(folded, [name for name in rows[0] if name not in dispensable[:count]], least)
+
+
+def _folded(label: str, width: int) -> str:
+    """Return a label in lines of whole parts, as far as these are no longer than `width`."""
+    lines = [""]
+    for part in label.split(_JOINT):
+        if lines[-1] and len(lines[-1]) + len(_JOINT) + len(part) > width - len(_JOINT.rstrip()):
+            lines[-1] += _JOINT.rstrip()
+            lines.append(part)
+        else:
+            lines[-1] += _JOINT * bool(lines[-1]) + part
+    return "\n".join(lines) if len(label) > width else label
 
 
 def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label: int) -> Table:
@@ -221,7 +239,7 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
         else:
             table.add_column(name, justify="left" if name in ("id", "plan") else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(clean(row[name])) for name in shown))
+        table.add_row(*("\n".join(escape(clean(line)) for line in row[name].split("\n")) for name in shown))
     return table
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pscale.report.table import Tone, Value
 
 _LOOK_S = 2.0
+_WORDS = {"timeout": "over their time limit", "node_failed": "lost with a node"}
 _STYLES = {"running": "green", "completed": "green", "queued": "yellow"}
 _MARKS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
 
@@ -159,7 +160,10 @@ def _state(journal: Journal) -> RunState:
 def _page(document: Mapping[str, Any]) -> RenderableType:
     """Return how many launches have ended and how, and a line for each job."""
     ended, total = document["ended"], document["launches"]
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(ended.items()))
+    counts = ", ".join(
+        f"{count} {_WORDS.get(name, name)}"
+        for name, count in sorted(ended.items(), key=lambda one: (one[0] != "ok", one))
+    )
     least = "at least " if document["until_precise"] else ""
     lines = [
         document["run"],
@@ -172,14 +176,18 @@ def _page(document: Mapping[str, Any]) -> RenderableType:
         lines.append("no pscale is running it; the same `pscale run` command continues it")
     if document["trouble"]:
         lines.append(document["trouble"])
+    if ended.keys() - {"ok", "skipped"}:
+        lines.append(f"why launches failed: pscale report --full {document['run']}")
     text = Text("\n".join(lines), overflow="fold")
     return Group(text, "", _jobs(document["jobs"])) if document["jobs"] else text
 
 
 def _jobs(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("job", "left"), ("state", "left"), ("launches", "right"), ("", "left")):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_column("job", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("launches", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
     for job in rows:
         style = _STYLES.get(job["state"], "red")
         table.add_row(

@@ -74,6 +74,15 @@ def test_show_leaves_out_columns_before_it_breaks_words(pscale, tmp_path, monkey
     assert "…" not in out
 
 
+def test_labels_break_between_their_parts_alone(pscale, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = pscale("show", SUITES / "pipeline.yaml", "--memory")
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("micro_batches ") == out.count("micro_batches") == 2 * 12
+    assert any(line.strip() == "micro_batches 16" for line in out.splitlines())
+    assert any(line.startswith("interleaved ·  ") for line in out.splitlines())
+
+
 def test_the_memory_of_a_narrow_terminal_names_its_cases(pscale, tmp_path, monkeypatch):
     (tmp_path / "many.yaml").write_text(MANY)
     pages = {}
@@ -90,7 +99,12 @@ def test_the_memory_of_a_narrow_terminal_names_its_cases(pscale, tmp_path, monke
 
 def test_status_tells_how_many_launches_have_ended_also_without_jobs(pscale):
     _, out, _ = pscale("status", SUITES.parent / "reports" / "gallery" / "weak")
-    assert "launches have ended: " in out
+    assert "launches have ended: 6 ok\n" in out
+    _, out, _ = pscale("status", SUITES.parent / "reports" / "gallery" / "endings")
+    said = " ".join(out.split())
+    assert (
+        "8 of 8 launches have ended: 4 ok, 2 invalid, 2 over their time limit why launches failed: " in said
+    )
 
 
 @pytest.fixture(scope="module")

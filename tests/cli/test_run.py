@@ -165,4 +165,4 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
     monkeypatch.setattr(status_module, "_page", ends_once_it_is_drawn)
     code, said = pscale("status", folder, "--watch")
     assert code == 0
-    assert "3 of 3 launches have ended: 1 failed, 2 ok" in said
+    assert "3 of 3 launches have ended: 2 ok, 1 failed" in said
