@@ -136,8 +136,10 @@ def _everywhere(rows: Rows, meets: NDArray[np.bool_], chosen: Numbers) -> Number
 
 def _repeated(words: Numbers) -> tuple[int, int, int] | None:
     """Return where the longest part begins that repeats itself, its period, and its length."""
-    _, codes = np.unique(words, axis=1, return_inverse=True)
-    codes = codes.reshape(-1)
+    codes = np.zeros(words.shape[1], np.int64)
+    for column in words:
+        values, inverse = np.unique(column, return_inverse=True)
+        codes = np.unique(codes * len(values) + inverse, return_inverse=True)[1]
     count = len(codes)
     middle = max(0, count // 2 - _SEARCHED // 2)
     window = codes[middle : middle + _SEARCHED]

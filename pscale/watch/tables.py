@@ -218,17 +218,18 @@ class _Job:
         rows, settled, made = self._rows, self._settled, self._is_made()
         spent = np.flatnonzero((self._cell >= 0) & ~rows.is_kind("MARK", "BEGIN", "END"))
         counted = np.flatnonzero((self._cell >= 0) & made)
+        spans = len(self._facts), self._width, len(self._axes), len(self._verbs)
         of_time = [each[spent] for each in (rows.rank, self._cell, self._axis, self._verb)]
         of_count = [each[counted] for each in (rows.rank, self._cell, self._own_axis, self._own_verb)]
-        keys = np.concatenate([np.stack(of_time), np.stack(of_count)], axis=1)
-        cells, cell = np.unique(keys, axis=1, return_inverse=True)
-        cell = cell.reshape(-1)
+        keys = np.concatenate([np.ravel_multi_index(of, spans) for of in (of_time, of_count)])
+        found, cell = np.unique(keys, return_inverse=True)
+        cells = np.unravel_index(found, spans)
 
         def total(values: NDArray[Any]) -> NDArray[Any]:
-            return np.bincount(cell[: len(spent)], values[spent], cells.shape[1])
+            return np.bincount(cell[: len(spent)], values[spent], len(found))
 
         def count(values: NDArray[Any]) -> NDArray[np.int64]:
-            return np.bincount(cell[len(spent) :], values[counted], cells.shape[1]).astype(np.int64)
+            return np.bincount(cell[len(spent) :], values[counted], len(found)).astype(np.int64)
 
         phases = len(self._steps.phases)
         started = rows.is_mode("STARTS") | rows.is_kind("COMPLETE")
