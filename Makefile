@@ -3,7 +3,7 @@
 # make test-all  run all tests: also slow ones, with Open MPI, Slurm, a browser, or on an idle machine
 # make gallery   measure the example reports again, into reports/gallery (some minutes)
 # make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
-# make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (20 minutes)
+# make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
 # make wheel     build the sdist and the wheel, into dist
 # make manual    write docs/cli.md and the man page again, from the commands
 # make validate  predict, write it down, measure: how far predictions hold (30 minutes, idle, networks need root; QUICK=1: 5)

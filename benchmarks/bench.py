@@ -32,6 +32,7 @@ BENCHMARKS = {  # the program with its arguments
     "collectives": ("collectives",),
     "copies": ("copies",),
     "overlap": ("overlap",),
+    "watch": ("watch",),
     "memory": ("memory",),
     "firmness": ("firmness",),
     "history": ("history",),

@@ -25,7 +25,7 @@ import threadpoolctl
 from pscale.blas import forwarding
 
 Verdict = Literal["worse", "same", "better", "too noisy to tell"]
-Unit = Literal["ratio", "s", "µs", "MiB"]
+Unit = Literal["ratio", "ns", "µs", "s", "MiB", "GiB"]
 
 COMMITTED = Path(__file__).parent / "figures"
 MARGIN = 0.03  # a change of a ratio by less than this is none
@@ -67,7 +67,7 @@ def figure(
     *,
     unit: Unit = "ratio",
 ) -> Figure:
-    """Return the figure of at least two values; times are shown and never compared."""
+    """Return the figure of at least two values; ratios alone are ever compared."""
     ordered = sorted(values)
     low, high = median_interval(ordered)
     lower, _, upper = statistics.quantiles(ordered, n=4, method="inclusive")

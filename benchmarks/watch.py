@@ -1,34 +1,58 @@
-"""What the recorder of `pscale watch` adds to a call of MPI.
+"""What `pscale watch` costs the program that it records, and how much of what it records it settles.
 
-    python benchmarks/watch.py [--rounds 15] [--json watch.json]
+    python benchmarks/watch.py [--rounds 7] [--calls 2e6] [--json FILE]
 
-One rank makes calls that the library answers at once, with the recorder and without it, in alternation: a
-broadcast to itself, nonblocking messages to itself with their completion, a test that finds nothing.
+Processes with the recorder and without it take turns on one core, in blocks of a millisecond or two: the
+cost is CPU time, of the tenth of the blocks that other work on the machine slowed down least. A block makes
+calls that the library answers at once (a broadcast to itself, nonblocking messages to itself, a test that
+finds nothing), or computes 100 µs between two calls. Two processes without the recorder are the control: how
+far their ratio is from 1 is the resolution.
+
+The weak suite is run with the recorder and without it in turns; its ranks wait for each other, so this is
+real time, and certain only if nothing else runs. `1 and the calls of a step` is what their number costs.
+
+Settling a record that is made up, of two ranks, is scaled to 10 million calls of each: time and memory are
+proportional to the calls from 1.5 million on.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
 import os
-import statistics
+import random
+import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from time import process_time
+from typing import Any
 
+import numpy as np
+import yaml
+from figures import Figure, figure, finish, parser
+
+from pscale.launch import launcher
+from pscale.results.store import read_table
+from pscale.watch.notes import NOTE, PART, Communicator, Facts, Recorded, calls
 from pscale.watch.preload import FOLDER, beside, recorder
+from pscale.watch.tables import NOT_SPLIT, watched
 
-PROGRAM = """
-import json, time
+CALL_NS, SLOWER, SETTLED, DELAY_OFF, SETTLE_S, SETTLE_GIB = 100, 1.005, 0.99, 0.02, 60, 2  # goals
+HERE = Path(__file__).parent
+EXAMPLES, PROGRAMS = HERE.parent / "examples", HERE.parent / "tests" / "watch" / "programs"
+BLOCKS, QUIET, MANY, DELAY_S = 120, 0.1, 1e7, 0.005
+CALLS = {"broadcast": 1, "messages": 3, "tests": 1}  # in one turn of the loop
+TURNS = {"broadcast": 3000, "messages": 1000, "tests": 3000, "program": 15}
+
+TAKES_TURNS = """
+import mmap, sys, time
 from mpi4py import MPI
 import numpy as np
 comm, x, y = MPI.COMM_SELF, np.zeros(1), np.zeros(1)
-CALLS = 20_000
-
-def of(body, calls):
-    body(CALLS // 10)
-    begin = time.perf_counter_ns()
-    body(CALLS)
-    return (time.perf_counter_ns() - begin) / (CALLS * calls)
+a, b = np.frombuffer(mmap.mmap(-1, 1 << 17)).reshape(2, -1)  # at the same place of a page in every process
 
 def broadcast(count):
     for _ in range(count):
@@ -45,36 +69,253 @@ def tests(count):
     comm.Send(y, 0)
     request.Wait()
 
-print(json.dumps({"broadcast": of(broadcast, 1), "messages": of(messages, 3), "tests": of(tests, 1)}))
+def compute(count):
+    for _ in range(count):
+        np.add(a, b, out=b)
+
+compute(100)
+begin = time.thread_time_ns()
+compute(2000)
+each = max(1, round(100_000 * 2000 / (time.thread_time_ns() - begin)))
+if len(sys.argv) > 1:
+    each = int(sys.argv[1])
+print(each, flush=True)
+
+def program(count):
+    for _ in range(count):
+        compute(each)
+        comm.Bcast(x)
+
+for line in sys.stdin:
+    name, count = line.split()
+    begin = time.thread_time_ns()
+    globals()[name](int(count))
+    print(time.thread_time_ns() - begin, flush=True)
 """
 
 
-def measure(environ: dict[str, str]) -> dict[str, float]:
-    """Return how long each call takes, in ns."""
-    words = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+class Turns:
+    """A process that makes calls when it is told to."""
+
+    def __init__(self, each: str, environ: Mapping[str, str]):
+        words, pipe = [sys.executable, "-c", TAKES_TURNS, *filter(None, [each])], subprocess.PIPE
+        self._process = subprocess.Popen(words, env=environ, stdin=pipe, stdout=pipe, text=True)
+        self.each = self._said()
+
+    def _said(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def take(self, name: str) -> int:
+        """Return the CPU time of a block, in ns."""
+        assert self._process.stdin
+        print(name, TURNS[name], file=self._process.stdin, flush=True)
+        return int(self._said())
+
+    def end(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def costs(rounds: int) -> dict[str, Figure]:
+    """Return what a call costs, and by how much a program of 10,000 calls in a second is slower."""
+    library = str(recorder(beside(Path(sys.executable))))
+    added: dict[str, list[float]] = {name: [] for name in CALLS}
+    slower: dict[str, list[float]] = {"plain": [], "recorded": []}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            first = Turns("", os.environ)
+            turns = {
+                "first": first,
+                "plain": Turns(first.each, os.environ),
+                "recorded": Turns(first.each, {**os.environ, "LD_PRELOAD": library, FOLDER: folder}),
+            }
+            took = {name: blocks(turns, name) for name in TURNS}
+            for each in turns.values():
+                each.end()
+        for name, calls_each in CALLS.items():
+            apart = took[name]["recorded"] - took[name]["first"]
+            added[name].append(apart / (TURNS[name] * calls_each))
+        for name, ratios in slower.items():
+            ratios.append(took["program"][name] / took["program"]["first"])
+    os.sched_setaffinity(0, cores)
+    return {
+        **{f"a call, {name}": figure(values, "lower", CALL_NS, unit="ns") for name, values in added.items()},
+        "a program of 10,000 calls/s over one without": figure(slower["recorded"], "lower", SLOWER),
+        "control: the same program over itself": figure(slower["plain"], "lower"),
+    }
+
+
+def blocks(turns: Mapping[str, Turns], name: str) -> dict[str, float]:
+    """Return the CPU time of a quiet one of many blocks of each, in ns; who comes first is drawn."""
+    took: dict[str, list[int]] = {who: [] for who in turns}
+    for _ in range(BLOCKS):
+        for who in random.sample(list(turns), len(turns)):
+            took[who].append(turns[who].take(name))
+    return {who: float(np.quantile(times, QUIET)) for who, times in took.items()}
+
+
+@contextmanager
+def run_of(*words: str | Path) -> Iterator[tuple[Path, str]]:
+    """Run pscale; give the folder of the run, which lasts as long as the context, and what is printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, *rest = words
+        argv = [sys.executable, "-m", "pscale", command, "--reports", folder, "--no-report", *rest]
+        done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+        (document,) = Path(folder).glob("*/*/run.json")
+        yield document.parent, done.stdout
+
+
+def weak(rounds: int, call_s: float) -> dict[str, Figure]:
+    """Return how much slower a step of the weak suite is under the recorder."""
+    suite = yaml.safe_load((HERE.parent / "suites" / "weak.yaml").read_text())
+    for name in ("repeat", "known_to", "budget", "expect", "exclude"):
+        suite.pop(name)
+    suite["timing"], suite["repeat"] = {"overhead_steps": 0, "gemm_peak": False}, rounds
+    ranks = min(2, len(os.sched_getaffinity(0)))
+    with tempfile.TemporaryDirectory() as notes:
+        loads = {"LD_PRELOAD": str(recorder(beside(Path(sys.executable)))), FOLDER: notes}
+        recorded = {f"launch.env.{name}": value for name, value in loads.items()}
+        suite["sweep"] = {"cases": [{"ranks": ranks}, {"ranks": ranks, **recorded}]}
+        path = Path(notes, "weak.yaml")
+        path.write_text(yaml.safe_dump(suite))
+        with run_of("run", path) as (folder, _):
+            rows = read_table(folder / "data", "cases").to_pylist()
+            events = read_table(folder / "data", "ranks").to_pylist()
+    plain = min(rows, key=lambda row: len(row["label"]))["case"]
+    took = {(row["case"] == plain, row["repeat"]): row["step_s"] for row in rows}
+    made = [(row["events"], row["wall_s"]) for row in events if row["case"] == plain]
+    return {
+        "a step of the weak suite over one without": figure(
+            [took[False, repeat] / took[True, repeat] for repeat in range(rounds)], "lower", SLOWER
+        ),
+        "1 and the calls of a step of the weak suite": figure(
+            [1 + call_s * number / wall_s for number, wall_s in made], "lower", SLOWER
+        ),
+    }
+
+
+def settled(folder: Path) -> float:
+    """Return how much of the time in MPI is not on the axis of what is not split."""
+    rows = read_table(folder / "data", "calls").to_pylist()
+    times = [(row["axis"] != NOT_SPLIT, row["wait_s"] + row["transfer_s"]) for row in rows]
+    return sum(time for is_settled, time in times if is_settled) / sum(time for _, time in times)
+
+
+def examples(rounds: int) -> dict[str, Figure]:
+    """Return how much of the time in MPI is settled in the examples that can be built, and of 64 ranks."""
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        programs: dict[str, Sequence[str | Path]] = {
+            "cg.py": (sys.executable, EXAMPLES / "cg.py", "200"),
+            "ring.py": (sys.executable, EXAMPLES / "ring.py", "10000"),
+        }
+        for name, compiler, library in (("halo.c", "mpicc", "-lm"), ("monte_carlo.f90", "mpif90", "")):
+            tool, program = Path(sys.executable).with_name(compiler), Path(folder, name).with_suffix("")
+            if tool.exists():
+                words = [tool, "-O2", "-o", program, EXAMPLES / name, *filter(None, [library])]
+                subprocess.run(words, check=True)
+                programs[name] = (program,)
+        for _ in range(rounds):
+            for name, words in programs.items():
+                with run_of("watch", "-n", "2", "--", *words) as (run, _):
+                    found.setdefault(f"MPI time settled, {name}", []).append(settled(run))
+            if "halo.c" in programs:
+                with run_of("watch", "-n", "64", "--", *programs["halo.c"], "20", "5") as (run, _):
+                    found.setdefault("MPI time settled, halo.c on 64 ranks", []).append(settled(run))
+    return {name: figure(values, "higher", SETTLED) for name, values in found.items()}
+
+
+def delay(rounds: int) -> dict[str, Figure]:
+    """Return by how much the wait for a rank that is late differs from what the ranks' own clocks say."""
+    off = []
+    for _ in range(rounds):
+        with run_of("watch", "-n", "2", "--", sys.executable, PROGRAMS / "delay.py", str(DELAY_S)) as (
+            run,
+            said,
+        ):
+            line = next(line for line in said.splitlines() if line.startswith("[["))
+            rows = read_table(run / "data", "events").to_pylist()
+        came = np.array(json.loads(line)) * 1e-9
+        waits = [row["wait_s"] for row in rows if row["verb"] == "all_reduce" and row["rank"] == 0]
+        expected = (came[1] - came[0])[1:]  # the first round ends where the first step begins
+        off.append(float(np.median(np.abs(np.array(waits) - expected) / expected)))
+    return {"a delay of 5 ms, deviation of the wait for it": figure(off, "lower", DELAY_OFF)}
+
+
+def made_up(count: int) -> Recorded:
+    """Return the record of two ranks that exchange messages and reduce something, so many calls each."""
+    number = {call.name: place for place, call in enumerate(calls())}
+    world = Communicator(how="world", parent=0, members=(0, 1))
+    turns = count // 4
+    facts = [Facts(rank=rank, size=2, begin=(1, 2), end_ns=turns * 5000, comms={1: world}) for rank in (0, 1)]
+    notes = []
+    for rank in (0, 1):
+        own = np.zeros(1 + 5 * turns, NOTE)  # a call that completes two requests has two notes
+        rows = own[1:].reshape(turns, 5)
+        rows["enter"] = 1000 + 1000 * np.arange(5 * turns).reshape(turns, 5)
+        rows["leave"] = rows["enter"] + 400
+        rows["flags"], rows["comm"], rows["peer"], rows["tag"] = 1 << 4, [1, 1, 0, 0, 1], -1, -1
+        rows["call"] = [number[name] for name in ("Isend", "Irecv", "Waitall", "Waitall", "Allreduce")]
+        rows["request"], rows["bytes"] = [1, 2, 1, 2, 0], [8, 0, 0, 0, 8]
+        rows["peer"][:, :2], rows["tag"][:, :2] = 1 - rank, 0
+        rows["flags"][:, 3] |= PART
+        rows["bytes"][:, 3] = 1 + 5 * np.arange(turns) + 2
+        notes.append(own)
+    return Recorded(facts=facts, notes=notes)
+
+
+def settle_many(count: int) -> None:
+    """Settle a record and print what it took: CPU time in s, and peak memory in GiB."""
+    recorded = made_up(count)
+    begin = process_time()
+    watched(recorded)
+    print(process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+def settling(rounds: int, count: int) -> dict[str, Figure]:
+    """Return what settling 10 million calls of each of two ranks takes, as `count` of them say."""
+    took = []
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, __file__, "--settle", str(count)], check=True, capture_output=True, text=True
+        )
+        took.append([float(word) * MANY / count for word in done.stdout.split()])
+    seconds, memory = zip(*took, strict=True)
+    return {
+        "10 million calls a rank, settled in": figure(seconds, "lower", SETTLE_S, unit="s"),
+        "10 million calls a rank, memory": figure(memory, "lower", SETTLE_GIB, unit="GiB"),
+    }
 
 
 def main() -> None:
-    """Print medians of the time that a call takes longer, with quartiles."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    library = recorder(beside(Path(sys.executable)))
-    added: dict[str, list[float]] = {}
-    for _ in range(options.rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            recorded = measure({**os.environ, "LD_PRELOAD": str(library), FOLDER: folder})
-        plain = measure(dict(os.environ))
-        for name, with_it in recorded.items():
-            added.setdefault(name, []).append(with_it - plain[name])
-    figures = {name: statistics.quantiles(values, n=4) for name, values in added.items()}
-    for name, (low, middle, high) in figures.items():
-        print(f"{name:10} {middle:6.0f} ns a call (quartiles {low:.0f} to {high:.0f})")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+    options = parser(__doc__, rounds=7)
+    options.add_argument("--calls", type=float, default=2e6, help="of each rank that are settled")
+    options.add_argument("--settle", type=int, help="settle so many calls here, and print what it takes")
+    args = options.parse_args()
+    if args.settle:
+        settle_many(args.settle)
+        return
+    found = costs(args.rounds)
+    call_s = max(found[f"a call, {name}"].value for name in CALLS) * 1e-9
+    few = max(2, args.rounds // 3)
+    parts: Sequence[Callable[[], dict[str, Figure]]] = (
+        lambda: weak(args.rounds, call_s),
+        lambda: examples(few),
+        lambda: delay(few),
+        lambda: settling(2, int(args.calls)),
+    )
+    for part in parts:
+        found |= part()
+    library = launcher.find()
+    setting: dict[str, Any] = {"blocks": BLOCKS, "turns": TURNS, "settled calls of a rank": int(args.calls)}
+    finish(args, found, setting, mpi=f"{library.flavour} {library.version}")
 
 
-main()
+if __name__ == "__main__":
+    main()

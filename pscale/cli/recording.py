@@ -41,9 +41,15 @@ def library_of(program: Path) -> Path | None:
 
 
 def launcher_beside(asked: str, library: Path | None) -> str:
-    """Return the launcher that is installed with a library, unless one is asked for."""
-    folders = library.parents[1:3] if library and asked == "auto" else ()
-    found = (folder / "bin" / "mpiexec" for folder in folders)
+    """Return the launcher that is installed with a library, unless one is asked for.
+
+    Systems that have several MPIs name launchers after them, as Debian does.
+    """
+    if library is None or asked != "auto":
+        return asked
+    folders = (library.parent.resolve() / library.name).parents[1:3]  # /lib may be a link to /usr/lib
+    names = f"mpiexec.{'mpich' if 'mpich' in library.name else 'openmpi'}", "mpiexec"
+    found = (folder / "bin" / name for name in names for folder in folders)
     return next((str(path) for path in found if path.is_file()), asked)
 
 
