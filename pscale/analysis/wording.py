@@ -36,10 +36,10 @@ def number(value: float) -> str:
     return digits(value, 3)
 
 
-_RATES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def rate(value: float, unit: str = "") -> str:
-    """Return a number per second with k, M or G."""
+    """Return a large number, such as one per second, with k, M, G or T."""
     factor, prefix = next(((factor, name) for factor, name in _RATES if abs(value) >= factor), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}".rstrip()

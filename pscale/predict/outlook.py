@@ -30,7 +30,8 @@ WORDS = {
 class Row:
     """A predicted case; efficiency and `computation` are relative to the base case.
 
-    `factors` are by name: the shares of time that are not lost. `hurts` is the kind of the largest loss, with
+    `factors` are by name: the shares of time that are not lost, and with a base case `overall`, their
+    product: the efficiency times what the base keeps itself. `hurts` is the kind of the largest loss, with
     its share of the step. `unchecked` where no prediction of as many ranks was ever checked.
     """
 
@@ -66,7 +67,8 @@ def _row(prediction: Prediction, base: Prediction | None) -> Row:
         efficiency = Interval(value=value, low=low, high=high)
         parallel = losses.get("compute", 0.0) / step.value
         own = base.losses.get("compute", 0.0) / base.step_s.value
-        factors = {"computation": value / parallel * own if parallel else 1.0, **factors}
+        computation = value / parallel * own if parallel else 1.0
+        factors = {"overall": value * own, "computation": computation, **factors}
     lost = {kind: seconds for kind, seconds in losses.items() if kind != "compute"}
     worst = max(lost, key=lambda kind: lost[kind]) if lost else None
     return Row(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
+from pscale.analysis.frames import grouped
 from pscale.predict.engine import Interval
 from pscale.predict.outlook import WORDS, Outlook, Row, training
 from pscale.report import text
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 PAGE = "prediction.html"
 _NAMED = 3  # labels in a sentence
-_MOST_FIRSTS = 12
+_GROWS = 0.01  # of the step: less is not worth a sentence
 _BAND = 0.2  # opacity
 _LABEL, _LEVEL = 18, 6  # characters of a line; labels that stand side by side
 
@@ -79,7 +81,10 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         Column("90% of launches", str, get=lambda row: _percents(row.efficiency)),
         *(Column(name, text.percent_1, band=True, get=_factor(name)) for name in names),
     )
-    caption = f"work per core and second, relative to {outlook.base}; the factors multiply{_mark(outlook)}"
+    caption = (
+        f"work per core and second, relative to {outlook.base}; overall, the product of the factors, is the "
+        f"efficiency times the share that {outlook.base} keeps itself{_mark(outlook)}"
+    )
     yield from listed("Efficiency by size", outlook.rows, columns, caption=caption)
 
 
@@ -91,7 +96,9 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
     def cost(row: Row) -> Written:
         _, found = training(row, goal, price)
         assert found is not None, "there is a price"
-        return Written(found.value, f"{found.value:,.4g} [{found.low:,.3g} to {found.high:,.3g}]")
+        return Written(
+            found.value, f"{text.rate(found.value)} [{text.rate(found.low)} to {text.rate(found.high)}]"
+        )
 
     columns = (
         Column("case", fold=True, get=lambda row: row.case.label),
@@ -110,7 +117,7 @@ def _days(hours: float) -> str:
     return f"{days:,.3g} days" if days >= 2 else f"{hours:,.3g} h"
 
 
-def _share(kind: str) -> Callable[[Row], float | None]:
+def _share(kind: str) -> Callable[[Row], float]:
     return lambda row: row.prediction.losses.get(kind, 0.0) / row.prediction.step_s.value
 
 
@@ -128,10 +135,6 @@ def _percents(found: Interval) -> Written:
     return Written(found.high - found.low, f"{found.low:.0%} to {found.high:.0%}")
 
 
-def _hurts(row: Row) -> str:
-    return f"{WORDS[row.hurts[0]]} ({row.hurts[1]:.0%})" if row.hurts else "nothing"
-
-
 def _ranks(row: Row) -> Written:
     return Written(row.case.ranks, f"{row.case.ranks:,}{'*' * row.unchecked}")
 
@@ -143,10 +146,12 @@ def _mark(outlook: Outlook) -> str:
 
 def _notes(outlook: Outlook) -> Iterator[str]:
     for note, labels in outlook.notes.items():
-        some = ", ".join(labels[:_NAMED]) + (
-            f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-        )
-        yield note if len(labels) == len(outlook.rows) else f"{some}: {note}"
+        yield note if len(labels) == len(outlook.rows) else f"{_some(labels)}: {note}"
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = len(labels) - _NAMED
+    return ", ".join(labels[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float | None) -> Path:
@@ -172,7 +177,7 @@ def _sections(
     steps = _listing("steps", found[0])
     picture = Picture(
         name="fan",
-        title="Step by size",
+        title="Step by size" if _by_size(outlook) else "Step by case",
         description="The predicted step of every case with the interval of nine in ten launches, and the "
         "launches that were measured.",
         vector=drawn["fan"],
@@ -187,7 +192,7 @@ def _sections(
     yield Section(
         name="steps",
         title="Predicted steps",
-        lead="A step by size, and where its time goes.",
+        lead="How long a step takes, and where its time goes.",
         blocks=[picture],
     )
     others = found[1:]
@@ -196,7 +201,7 @@ def _sections(
             name="efficiency",
             title="Efficiency by size",
             lead="Which share of the time is not lost, factor by factor.",
-            blocks=[_listing("efficiency", others.pop(0))],
+            blocks=[_listing("efficiency", replace(others.pop(0), title="Factors"))],
         )
     timeline = Picture(
         name="timeline",
@@ -207,7 +212,7 @@ def _sections(
     )
     yield Section(name="timeline", title="Timeline", lead="One step as it was drawn.", blocks=[timeline])
     for table in others:
-        yield Section(name="training", title=table.title, lead="", blocks=[_listing("training", table)])
+        yield Section(name="training", title="Time to train", lead="", blocks=[_listing("training", table)])
     blocks: list[Block] = [Words(title="", lines=outlook.trust)]
     if notes := tuple(_notes(outlook)):
         blocks.append(Words(title="Notes", lines=notes))
@@ -234,9 +239,23 @@ def _tiles(outlook: Outlook) -> Tiles:
 
 
 def _firsts(outlook: Outlook) -> Iterator[str]:
-    """Yield what hurts first in each case."""
-    for row in outlook.rows[:_MOST_FIRSTS]:
-        yield f"{row.case.label}: {_hurts(row)} hurts first."
+    """Yield what hurts first, cases of which it is the same together, and what grows most with the ranks."""
+    for kind, rows in grouped(outlook.rows, lambda row: row.hurts[0] if row.hurts else "").items():
+        labels, shares = [row.case.label for row in rows], [row.hurts[1] for row in rows if row.hurts]
+        if shares:
+            low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+            between = low if low == high else f"{low} to {high}"
+            yield f"What hurts first, {_some(labels)}: {WORDS[kind]}, {between} of the step."
+        else:
+            yield f"{_some(labels)}: nothing hurts."
+    least, most = (pick(outlook.rows, key=lambda row: row.case.ranks) for pick in (min, max))
+    grown = {kind: _share(kind)(most) - _share(kind)(least) for kind in WORDS if kind != "compute"}
+    kind = max(grown, key=lambda each: grown[each])
+    if most.case.ranks > least.case.ranks and grown[kind] > _GROWS:
+        yield (
+            f"What grows most, {least.case.label} to {most.case.label}: {WORDS[kind]}, from "
+            f"{_share(kind)(least):.0%} to {_share(kind)(most):.0%} of the step."
+        )
 
 
 def _figures(outlook: Outlook) -> dict[str, str]:
@@ -251,6 +270,11 @@ def _figures(outlook: Outlook) -> dict[str, str]:
         return {name: drawing.place(figure).inline() for name, figure in drawn.items()}
 
 
+def _by_size(outlook: Outlook) -> bool:
+    ranks = {row.case.ranks for row in outlook.rows}
+    return len(ranks) == len(outlook.rows) > 1
+
+
 def _fan(outlook: Outlook) -> Figure:
     """Draw the steps with their intervals over the ranks, or side by side where sizes do not differ."""
     from pscale.report import drawing
@@ -258,7 +282,7 @@ def _fan(outlook: Outlook) -> Figure:
     figure = drawing.canvas(9.2, 3.2, "")
     axes = figure.subplots()
     ranks = [row.case.ranks for row in outlook.rows]
-    by_size = len(set(ranks)) == len(ranks) > 1
+    by_size = _by_size(outlook)
     places = ranks if by_size else list(range(len(ranks)))
     order = sorted(range(len(ranks)), key=lambda each: places[each])
     steps = [outlook.rows[each].prediction.step_s for each in order]
@@ -271,6 +295,7 @@ def _fan(outlook: Outlook) -> Figure:
         axes.set_xscale("log", base=2)
         axes.set_xticks(across, [f"{each:,}" for each in across])
         axes.set_xlabel("ranks")
+        axes.set_ylim(bottom=0)
     else:
         below = [value - low for value, low in zip(values, lows, strict=True)]
         above = [high - value for value, high in zip(values, highs, strict=True)]
@@ -280,7 +305,6 @@ def _fan(outlook: Outlook) -> Figure:
     for row, place in zip(outlook.rows, places, strict=True):
         measured = outlook.measured.get(row.case.id, ())
         axes.plot([place] * len(measured), measured, "x", color=INK, markersize=4)
-    axes.set_ylim(bottom=0)
     axes.set_ylabel("step")
     axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
     named = {"predicted, 90 % of launches": blue} | (

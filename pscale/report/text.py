@@ -89,7 +89,7 @@ def size_of(count: float | None) -> str:
 
 
 def rate(value: float | None, unit: str = "") -> str:
-    """Return a number per second with k, M or G."""
+    """Return a large number, such as one per second, with k, M, G or T."""
     return MISSING if value is None else wording.rate(value, unit)
 
 

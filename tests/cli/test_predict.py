@@ -1,6 +1,7 @@
 """`pscale predict` from end to end, on a run that is shipped."""
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -53,12 +54,33 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
         assert words in said
     assert re.search(r"is missed by \d\.\d% on average", said)
     page = (tmp_path / "later" / "prediction.html").read_text()
-    for words in ("How far to trust this", "One step of some ranks", "Predicted steps", "<svg"):
+    for words in (
+        "How far to trust this",
+        "One step of some ranks",
+        "Predicted steps",
+        "hurts first",
+        "<svg",
+    ):
         assert words in page
     (kept,) = predictions.read(tmp_path / "later")
     assert kept.ranks == 8
     assert kept.low_s < kept.step_s < kept.high_s
     assert sum(kept.losses_s.values()) == pytest.approx(kept.step_s)
+
+
+def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_the_base_keeps(
+    suite, tmp_path, capsys
+):
+    suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
+    predict(suite, SuiteOptions(), tmp_path, asked(ranks="4,64", as_json=True))
+    document = json.loads(capsys.readouterr().out)
+    base, large = document["cases"]
+    assert document["base"] == base["label"]
+    for case in (base, large):
+        overall, *factors = case["factors"].values()
+        assert math.prod(factors) == pytest.approx(overall)
+        kept = base["losses_s"]["compute"] / base["step_s"]["value"]
+        assert overall == pytest.approx(case["efficiency"]["value"] * kept)
 
 
 def test_json_has_what_the_terminal_says(suite, tmp_path, capsys):
