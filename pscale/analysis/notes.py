@@ -79,7 +79,7 @@ def _of_launches(good: Sequence[Point], auto: Mapping[str, Any] | None) -> Itera
     if auto and good:
         counts = sorted(point.launches for point in good)
         yield (
-            "Launches went on until efficiencies, or step times where there are none, were known to "
+            "Launches went on until efficiencies, or step times where there are none, had intervals of "
             f"±{100 * auto['precision']:.3g}%, at most {_most(auto)} (`repeat: auto`): "
             f"it took {counts[0]} to {counts[-1]} of a case."
         )

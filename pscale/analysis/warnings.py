@@ -167,9 +167,9 @@ def _of_interval(point: Point, auto: Mapping[str, Any] | None) -> Iterator[tuple
     if figure is None or width is None or width <= (auto["precision"] if auto else HALF_WIDTH):
         return
     launches = f"from {point.launches} launches"
-    known = f"The {name} is known to ±{100 * width:.2g}% only, {launches}"
+    known = f"The {name} has an interval of ±{100 * width:.2g}%, {launches}"
     if figure.stated is None:
-        known = f"The {name} is known worse than to a factor of two, {launches}, which differ too much"
+        known = f"The {name} is uncertain by more than a factor of two, {launches}, which differ too much"
     if auto is None:
         yield "interval", f"{known}. Raise `repeat`, or use `--budget 3m`."
     elif auto.get("budget_s") is None and point.launches + point.failed < auto["most"]:

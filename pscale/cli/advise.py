@@ -175,15 +175,15 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
         Column("plan", fold=True, get=lambda row: row.prediction.case.label),
         Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
         Column("90% of launches", str, get=lambda row: _bounds(row.prediction)),
-        Column("beyond computing", fold=True, get="losses"),
+        Column("overhead", fold=True, get="losses"),
     )
     rows = advised(labelled)
     for table in listed("Fastest as predicted", rows, columns):
         print_table(table, console)
     too_large = f"; {text.plural(len(found.too_large), 'plan')} of these do not fit in memory"
     lines = [
-        f"{found.plans} plans can run; {found.predicted} were predicted, the others are slower by an "
-        f"estimate from below{too_large if found.too_large else ''}",
+        f"{found.plans} plans can run; {found.predicted} were predicted, the others are ruled out by a "
+        f"lower bound{too_large if found.too_large else ''}",
         "Plans that share a place cannot be told apart by prediction",
         *dict.fromkeys(note for each in labelled for note in each.notes),
     ]

@@ -152,7 +152,7 @@ def cancel(path: o.RunPath = None, reports: o.Reports = o.REPORTS) -> None:
 def list_runs(
     reports: o.Reports = o.REPORTS, suite: o.OfSuite = None, most: o.Most = None, as_json: o.AsJson = False
 ) -> None:
-    """List the runs of a folder, newest first, with their outcome and best figure."""
+    """List the runs of a folder, newest first, with their outcome and best result."""
     from pscale.cli import status as command
 
     command.list_runs(reports, suite, most=most, as_json=as_json)

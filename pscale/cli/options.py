@@ -155,11 +155,11 @@ Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for submitted 
 WriteReport = Annotated[bool, typer.Option("--report/--no-report", help="Report the run when it has ended.")]
 Budget = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Launch until figures are known well enough, or for this time: 3m."),
+    typer.Option(metavar="TIME", help="Launch until intervals are narrow enough, or for this time: 3m."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="The same as --budget 30s.")]
 Precise = Annotated[
-    bool, typer.Option("--precise", help="Launch until figures are known to ±1%, for at most an hour.")
+    bool, typer.Option("--precise", help="Launch until intervals are ±1%, for at most an hour.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print scripts and commands, start nothing.")]
 WaitIdle = Annotated[
@@ -202,7 +202,7 @@ HangAfter = Annotated[
 NotesFolder = Annotated[
     Path | None,
     typer.Option(
-        "--read", metavar="FOLDER", help="Report the notes of a program started without `pscale watch`."
+        "--read", metavar="FOLDER", help="Report the records of a program started without `pscale watch`."
     ),
 ]
 
@@ -306,7 +306,7 @@ OnRanks = Annotated[
 ]
 Draws = Annotated[int, typer.Option(min=2, max=100_000, metavar="N", help="Draws of a step.")]
 Tokens = Annotated[
-    str | None, typer.Option(metavar="N", help="Also the time to train on so many tokens: 300B, 1.4T.")
+    str | None, typer.Option(metavar="N", help="Also the time to train on this many tokens: 300B, 1.4T.")
 ]
 PricePerHour = Annotated[
     float | None, typer.Option("--price", min=0, metavar="X", help="And its cost, at X per rank and hour.")

@@ -58,7 +58,7 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
     """Predict the cases of a suite, record and print it, and write its page into the suite's folder."""
     goal = _tokens(options.tokens)
     if options.price is not None and goal is None:
-        raise UsageError("--price is of training on so many tokens; add --tokens, such as 1.4T")
+        raise UsageError("--price is the cost of training on --tokens; add them, such as --tokens 1.4T")
     network = Network(tiers=load_network(options.network)) if options.network else None
     run = load(options.profiled)
     suite, cases, here = _cases(path, chosen, options.ranks)

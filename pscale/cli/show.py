@@ -195,7 +195,7 @@ def _time(suite: Suite, round_s: float) -> str:
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
     launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} of each"
     if auto := suite.auto:
-        launches = f"rounds of launches until efficiencies are known to ±{100 * auto.precision:.3g}%"
+        launches = f"rounds of launches until efficiencies have intervals of ±{100 * auto.precision:.3g}%"
         if suite.scaling == "throughput":
             launches = launches.replace("efficiencies", "step times")
     return f"{suite.scaling} scaling · {plural(len(cases), 'case')}, {launches}"

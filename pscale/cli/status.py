@@ -221,7 +221,7 @@ def _show_runs(shown: Sequence[Card], count: int) -> None:
 
     columns = (
         *(Column("run"), Column("started", wide=True), Column("cases", str)),
-        *(Column("failed", str), Column("ranks", str), Column("best figure", fold=True)),
+        *(Column("failed", str), Column("ranks", str), Column("best result", fold=True)),
         Column("host", wide=True),
     )
     rows = tuple((_tone(card), _values(card)) for card in shown)

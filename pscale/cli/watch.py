@@ -207,4 +207,4 @@ def _ending(outcome: Outcome) -> str:
             said = f"The program failed: {outcome.reason.split(' [')[0]}"
         case _:
             return ""
-    return f"{said}. The figures end with its last calls."
+    return f"{said}. Measurements end with its last calls."

@@ -23,7 +23,7 @@ class Inject:
     delay_s: SecondsOrZero = 0.0
     """Length of the delay; 0: none."""
     every: PositiveInt = 1
-    """Delay the first measured step and every so many from there."""
+    """Delay every n-th measured step, from the first on."""
 
     @property
     def words(self) -> str:

@@ -62,7 +62,7 @@ class Model:
     """An expert takes at most `top_k` × `capacity_factor` × `sequence` / `experts` tokens of a sequence,
     rounded up; later ones are dropped, the same under every plan."""
     every: Annotated[PositiveInt, _MOE] = 2
-    """One block in so many has experts instead of its MLP; at most `layers`."""
+    """One in this many blocks has experts instead of its MLP; at most `layers`."""
     balance_weight: Annotated[NonNegativeFloat, _MOE] = 0.01
     """Weight of the auxiliary loss for even use of the experts; the loss includes it."""
     attention: Annotated[Literal["auto", "plain", "block"], _TOKENS] = "auto"

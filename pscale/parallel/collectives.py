@@ -159,13 +159,13 @@ def check(case: Case) -> None:
     for axis, degree in plan.degrees.items():
         if axis not in AXES and degree > 1:
             raise PlanError(
-                f"model.kind collectives is exchanged over dp and tp; {axis} {degree} "
+                f"model.kind collectives communicates over dp and tp; {axis} {degree} "
                 f"is the same as dp {plan.dp * degree}"
             )
     if plan.matrix.ranks > 1:
         raise PlanError(
             f"model.kind collectives has no products for matrix {plan.matrix.product} to share; "
-            f"dp {plan.dp * plan.matrix.ranks} exchanges as much"
+            f"dp {plan.dp * plan.matrix.ranks} communicates as much"
         )
     if plan.zero:
         raise PlanError(

@@ -18,13 +18,13 @@ _SMALL = 0.01  # of the least computing: a smaller loss is not worth a word
 _NAMED = 3  # losses in a line
 _WORDS = {
     "bubble": "bubble",
-    "imbalance": "uneven computing",
+    "imbalance": "uneven compute",
     "jitter": "late ranks",
-    "transfer": "exchange not hidden",
+    "transfer": "communication not hidden",
     "copy": "copies",
     "offload": "waits for a file",
     "injected": "injected delay",
-    "compute": "more or slower computing",
+    "compute": "more or slower compute",
 }
 _FEWEST = 3  # plans whose order can agree
 

@@ -18,11 +18,11 @@ WORDS = {
     "bubble": "the bubble of the pipeline",
     "imbalance": "waits for ranks that always compute longer",
     "jitter": "waits for whichever rank is late in a step",
-    "transfer": "exchanges that are not hidden",
-    "copy": "copies for exchanges",
+    "transfer": "communication that is not hidden",
+    "copy": "copies for communication",
     "offload": "waits for a file",
     "injected": "the injected delay",
-    "compute": "slower computing",
+    "compute": "slower compute",
 }
 
 

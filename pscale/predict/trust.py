@@ -75,7 +75,7 @@ def sentences(
     if beyond:
         found.append(
             f"{_cases(len(beyond))}, marked *, on more than {beyond[0].checked_ranks:,} ranks: no prediction "
-            "of so many was ever checked on this machine."
+            "for that many was ever checked on this machine."
         )
     if network:
         found.append(f"No prediction on the network {network} was checked: its prices are what it says.")

@@ -150,7 +150,7 @@ class Tiers:
                 return tuple(found)
         raise PlanError(
             f"{self.origin}: tiers: the last, {self.tiers[-1].name}, holds {self.tiers[-1].ranks:,} ranks, "
-            f"but ranks {members.min():,} to {members.max():,} exchange with each other; add a tier of at "
+            f"but ranks {members.min():,} to {members.max():,} communicate; add a tier of at "
             f"least {ranks:,} ranks"
         )
 

@@ -4,7 +4,7 @@ from synthetic import Point, summary_of
 FLAWS = {
     "deviation": ({"noise": 0.25}, "% of the mean"),
     "extreme": ({"spikes_s": {7: 0.2}}, "slowest 300 ms, mean 110 ms"),
-    "interval": ({"launch_noise": 0.1}, "is known to ±"),
+    "interval": ({"launch_noise": 0.1}, "has an interval of ±"),
     "unsteady": (
         {"spikes_s": {step: 0.001 * (20 - step) for step in range(20)}, "noise": 0.002},
         "second half of 3 of 3 launches",
@@ -87,8 +87,8 @@ def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
     assert set(told) == {points[1].case.label, points[2].case.label}
     assert "±1% were asked for: `max_repeats` was reached" in told[points[1].case.label]
     assert "more are to come" in told[points[2].case.label]
-    assert any("known to ±1%, at most 6 of a case" in note and "4 to 6" in note for note in summary.notes)
+    assert any("intervals of ±1%, at most 6 of a case" in note and "4 to 6" in note for note in summary.notes)
     spent = summary_of(tmp_path / "other", points, repeats=6, auto=auto | {"budget_s": 90.0})
     (text, _) = (warning.text for warning in spent.warnings if warning.kind == "interval")
-    assert "The efficiency is known to ±" in text
+    assert "The efficiency has an interval of ±" in text
     assert "±1% were asked for: the budget was spent" in text

@@ -43,7 +43,7 @@ def test_every_verb_is_called_on_every_axis_and_holds_two_messages(plan, folder)
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(cp=2), "model.kind collectives is exchanged over dp and tp; cp 2 is the same as dp 2"),
+        (Plan(cp=2), "model.kind collectives communicates over dp and tp; cp 2 is the same as dp 2"),
         (Plan(dp=2, zero=1), "model.kind collectives has no parameters for zero 1 to share; zero 0 works"),
         (
             Plan(dp=7),

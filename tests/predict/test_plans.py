@@ -159,7 +159,7 @@ def made(case, step_s, **losses_s):
 
 def test_losses_are_said_relative_to_the_least_computing_the_largest_first():
     found = made(GPT, 1.3, compute=1.1, transfer=0.03, bubble=0.14, jitter=0.004)
-    words = "+14%: bubble; +10%: more or slower computing; +3%: exchange not hidden (all-reduce dp)"
+    words = "+14%: bubble; +10%: more or slower compute; +3%: communication not hidden (all-reduce dp)"
     assert losses(found, 1.0) == words
     other = made(replace(GPT, label="b"), 1.5, compute=1.0, transfer=0.5)
     third = made(replace(GPT, label="c"), 1.4, compute=1.0)

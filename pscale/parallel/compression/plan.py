@@ -25,7 +25,7 @@ def check(case: Case) -> None:
         )
     if plan.reduction != "bucketed":
         raise PlanError(
-            f"compression {kind} has an exchange of its own: reduction {plan.reduction} is for compression "
+            f"compression {kind} has its own communication: reduction {plan.reduction} is for compression "
             "none; compression none or reduction bucketed works"
         )
     if case.precision.loss_scale not in ("auto", "none"):

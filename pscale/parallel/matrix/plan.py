@@ -70,7 +70,7 @@ def _check_plan(case: Case) -> None:
         )
     if plan.pp > 1 and plan.schedule == "zero-bubble":
         raise PlanError(
-            f"schedule zero-bubble delays the products of weight gradients, which {grid} exchanges as well; "
+            f"schedule zero-bubble delays the products of weight gradients, which {grid} communicates too; "
             "schedule 1f1b would work"
         )
 

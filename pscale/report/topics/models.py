@@ -93,7 +93,7 @@ def _foretold(model: Model, summary: Summary) -> Iterator[Table]:
     said.append("By parts: as pscale predict, with the interval of nine in ten launches.")
     said += dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for each in found for note in each.notes)
     if any(each.unchecked for each in found):
-        said.append("* unchecked: no prediction of so many ranks was ever checked on this machine.")
+        said.append("* unchecked: no prediction for that many ranks was ever checked on this machine.")
     title = text.titled("Predicted step", model.series, summary)
     yield from listed(title, found, columns, caption=" ".join(said))
 

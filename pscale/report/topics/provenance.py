@@ -28,6 +28,6 @@ def _clean(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 TOPIC = Topic(
     name="provenance",
     title="Provenance",
-    lead="Machine, software and suite behind these figures.",
+    lead="Machine, software and suite behind these results.",
     blocks=_blocks,
 )
