@@ -10,7 +10,7 @@ import pytest
 
 from pscale.cli.predict import PredictOptions, predict
 from pscale.cli.prepare import SuiteOptions
-from pscale.errors import ResultsError, SuiteError, UsageError
+from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.simgrid import SimGridError
 from pscale.results import predictions
@@ -142,6 +142,16 @@ def test_simgrid_needs_a_network_and_to_be_there(suite, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SimGridError, match="apt install libsimgrid-dev"):
         predict(suite, SuiteOptions(), tmp_path, asked(engine="simgrid", network=network))
+
+
+def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_written(suite, tmp_path):
+    network = tmp_path / "network.yaml"
+    network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
+    with pytest.raises(
+        PlanError, match=r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks"
+    ):
+        predict(suite, SuiteOptions(), tmp_path, asked(network=network, ranks="64"))
+    assert not (tmp_path / "later").exists()
 
 
 def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):
