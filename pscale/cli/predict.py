@@ -161,7 +161,7 @@ def _base(
 ) -> Prediction | None:
     """Return the case that efficiencies refer to: with the least ranks, predicted or of the profile's run.
 
-    None where there is none of the same model and number type; throughput suites compare no sizes.
+    None where there is no other of the same model and number type; throughput suites compare no sizes.
     """
     first = found[0].case
     if first.scaling == "throughput":
@@ -173,7 +173,7 @@ def _base(
     smaller = [case for case in alike if case.ranks < smallest]
     if smaller:
         return predict_one(min(smaller, key=lambda case: case.ranks))
-    return min(found, key=lambda each: each.case.ranks)
+    return min(found, key=lambda each: each.case.ranks) if len(found) > 1 else None
 
 
 def recorded_in(

@@ -78,7 +78,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         Column("case", fold=True, get=lambda row: row.case.label),
         Column("ranks", str, get=_ranks),
         Column("efficiency", text.percent_1, band=True, get=lambda row: row.efficiency.value),
-        Column("90% of launches", str, get=lambda row: _percents(row.efficiency)),
+        Column("90% of launches", str, wide=True, get=lambda row: _percents(row.efficiency)),
         *(Column(name, text.percent_1, band=True, get=_factor(name)) for name in names),
     )
     caption = (

@@ -148,7 +148,8 @@ def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_writte
     network = tmp_path / "network.yaml"
     network.write_text("tiers: [{name: node, ranks: 8, latency: 1us, bandwidth: 10GB/s}]")
     with pytest.raises(
-        PlanError, match=r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks"
+        PlanError,
+        match=r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks",
     ):
         predict(suite, SuiteOptions(), tmp_path, asked(network=network, ranks="64"))
     assert not (tmp_path / "later").exists()
