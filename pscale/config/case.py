@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -86,14 +86,29 @@ class Case:
 def _unlike_default(value: Any) -> dict[str, Any]:
     """Return the fields that differ from their defaults, so that a field that is added changes no old id."""
     content: dict[str, Any] = {}
-    for each in dataclasses.fields(value):
-        held = getattr(value, each.name)
-        if dataclasses.is_dataclass(held):
+    for name, is_group, default, factory in _defaults(cast("Hashable", type(value))):
+        held = getattr(value, name)
+        if is_group:
             if inner := _unlike_default(held):
-                content[each.name] = inner
-        elif held != (each.default_factory() if callable(each.default_factory) else each.default):
-            content[each.name] = _without_classes(held)
+                content[name] = inner
+        elif held != (factory() if factory else default):
+            content[name] = _without_classes(held)
     return content
+
+
+@functools.cache
+def _defaults(kind: Hashable) -> list[tuple[str, bool, Any, Any]]:
+    """Return name, whether it is a group, default and its factory of each field."""
+    hints = _hints(kind)
+    return [
+        (
+            each.name,
+            dataclasses.is_dataclass(hints[each.name]),
+            each.default,
+            each.default_factory if callable(each.default_factory) else None,
+        )
+        for each in dataclasses.fields(cast("Any", kind))
+    ]
 
 
 def _without_classes(held: Any) -> Any:
@@ -119,8 +134,14 @@ def to_document(case: Case) -> dict[str, Any]:
 
 def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a configuration of class `kind` from what `to_dict` made, fields of other versions left out."""
-    hints = _hints(cast("Hashable", kind))
-    return kind(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
+    makers = _makers(cast("Hashable", kind))
+    return kind(
+        **{
+            name: maker(value) if (maker := makers[name]) else tuple(value) if type(value) is list else value
+            for name, value in values.items()
+            if name in makers
+        }
+    )
 
 
 @functools.cache
@@ -128,9 +149,16 @@ def _hints(kind: Hashable) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _restored(hint: Any, value: Any) -> Any:
+@functools.cache
+def _makers(kind: Hashable) -> dict[str, Callable[[Any], Any] | None]:
+    """Return for each field of a class what builds its value from plain ones; None: nothing has to."""
+    return {name: _maker(hint) for name, hint in _hints(kind).items()}
+
+
+def _maker(hint: Any) -> Callable[[Any], Any] | None:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return from_dict(hint, value)
+        return functools.partial(from_dict, hint)
     if get_origin(hint) is Mapping and dataclasses.is_dataclass(kind := get_args(hint)[1]):
-        return {name: from_dict(cast("type[Any]", kind), one) for name, one in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+        one = functools.partial(from_dict, cast("type[Any]", kind))
+        return lambda values: {name: one(value) for name, value in values.items()}
+    return None

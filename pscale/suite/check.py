@@ -18,7 +18,7 @@ from pscale.suite.document import Path_, Place, dotted
 from pscale.suite.draft import Draft, written
 from pscale.suite.fields import GROUPS, PARAMS, full_name
 from pscale.suite.load import Suite
-from pscale.suite.problems import Problem, suite_error
+from pscale.suite.problems import SHOWN, Problem, suite_error
 from pscale.suite.site import FILE as SITES
 
 _WAYS_OUT = (
@@ -38,23 +38,35 @@ def check(suite: Suite, drafts: Sequence[Draft], machine: Mapping[str, float]) -
     find_corpus.cache_clear()  # files may have changed since the last suite
     programs = [draft for draft in drafts if draft.case.workload.command]
     trained = [draft for draft in drafts if not draft.case.workload.command]
-    unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in trained}
-    found = [(draft, each) for draft in unlike.values() for each in _work_problems(draft.case)]
-    read = _read_names(suite) if programs else set()
-    found += [(draft, each) for draft in programs for each in _program_problems(suite, draft, read)]
-    found += [(draft, each) for draft in drafts for each in _injection_problems(draft.case)]
-    found += [(draft, each) for draft in drafts for each in _ghost_problems(draft.case)]
     problems: dict[Path_, Problem] = {}  # the first of each place: other cases repeat it with other numbers
-    for draft, problem in found:
+    for draft, problem in _problems(suite, trained, programs):
         path = written(draft.point, problem.path)
         problems.setdefault(path, Problem(path, problem.message))
+        if len(problems) == SHOWN:  # nobody reads more at once
+            break
     if problems:
         raise suite_error(problems.values(), suite.places)
     shortages = [(draft, text) for draft in drafts if (text := _shortage(draft.case, machine["cores"]))]
     refusals = [(draft, text) for draft in trained if (text := _refusal(draft.case))]
-    if shortages or refusals:
-        lines = [_placed(suite, draft, text) for draft, text in shortages + refusals]
-        raise PlanError("\n".join([*lines, *([_WAYS_OUT] if shortages else [])]))
+    if found := shortages + refusals:
+        lines = [_placed(suite, draft, text) for draft, text in found[:SHOWN]]
+        more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+        raise PlanError("\n".join([*lines, *more, *([_WAYS_OUT] if shortages else [])]))
+
+
+def _problems(
+    suite: Suite, trained: Sequence[Draft], programs: Sequence[Draft]
+) -> Iterator[tuple[Draft, Problem]]:
+    """Yield what is wrong with the values of each case."""
+    unlike = {(draft.case.data, draft.case.model, draft.case.train): draft for draft in trained}
+    read = _read_names(suite) if programs else set()
+    for draft in unlike.values():
+        yield from ((draft, each) for each in _work_problems(draft.case))
+    for draft in programs:
+        yield from ((draft, each) for each in _program_problems(suite, draft, read))
+    for draft in (*trained, *programs):
+        yield from ((draft, each) for each in _injection_problems(draft.case))
+        yield from ((draft, each) for each in _ghost_problems(draft.case))
 
 
 def _placed(suite: Suite, draft: Draft, text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import functools
 import glob
@@ -85,9 +84,9 @@ def drafts_of(suite: Suite, machine: Mapping[str, float]) -> list[Draft]:
     """Return a draft of every point of the sweep. Raises SuiteError with all that is wrong in any."""
     _found.cache_clear()  # files may have come since the last suite
     points, problems = combinations(suite.values.get("sweep", {}), params_of(suite.values))
-    drafts = []
+    drafts, groups = [], _Groups()
     for point in points:
-        made = _draft(suite, point, machine)
+        made = _draft(suite, point, machine, groups)
         if isinstance(made, Draft):
             drafts.append(made)
         elif len(problems) < _ENOUGH:
@@ -157,7 +156,23 @@ def _problems(points_of: Sequence[Sequence[Point]], params: Collection[str]) -> 
     return problems
 
 
-def _draft(suite: Suite, point: Point, machine: Mapping[str, float]) -> Draft | list[Problem]:
+class _Groups:
+    """The groups of cases: one that a case has like the case before is made once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Mapping[str, Any], Any]] = {}
+
+    def made(self, name: str, kind: type, values: Mapping[str, Any]) -> Any:
+        """Return group `name` with these values."""
+        last = self._last.get(name)
+        if last is None or last[0] != values:
+            last = self._last[name] = values, from_dict(kind, _members(kind, values))
+        return last[1]
+
+
+def _draft(
+    suite: Suite, point: Point, machine: Mapping[str, float], groups: _Groups
+) -> Draft | list[Problem]:
     values = _values(suite, point)
     try:
         fields = validate(values)
@@ -169,30 +184,41 @@ def _draft(suite: Suite, point: Point, machine: Mapping[str, float]) -> Draft | 
     named = ("workload", "command") if runs_program else ("data", "source")
     source = place_of(written(point, named), suite.places)
     folder = suite.folder if source.file == suite.file else source.file.parent if source.file else Path()
-    case = _program_case(fields, folder) if runs_program else _case(fields, folder)
+    case = _program_case(fields, folder) if runs_program else _case(fields, folder, groups)
     return Draft(point=point, names=_names_of(fields, machine), case=case)
 
 
 def _values(suite: Suite, point: Point) -> dict[str, Any]:
-    """Return what the suite says of all cases, with the settings of one."""
+    """Return what the suite says of all cases, with the settings of one; other groups are its own."""
     names = ("name", "scaling", "require", *VARIABLE)
-    values = {name: copy.deepcopy(suite.values[name]) for name in names if suite.values.get(name) is not None}
+    values = {name: suite.values[name] for name in names if suite.values.get(name) is not None}
+    own: set[tuple[str, ...]] = set()  # groups that are copies
     for setting in point:
         *groups, last = setting.field.split(".")
         holder = values
-        for group in groups:
+        for depth, group in enumerate(groups, start=1):
             kinds = {"kind": suite.resolved[group]["kind"]} if group in ("model", "data") else {}
-            holder = holder.setdefault(group, kinds)
+            if (path := (*groups[:depth],)) not in own:
+                holder[group] = dict(holder.get(group, kinds))
+                own.add(path)
+            holder = holder[group]
         holder[last] = setting.value
     return values
+
+
+_SHORT_PARTS = [(name, full.split(".")[:-1], full.split(".")[-1]) for name, full in SHORT.items()]
 
 
 def _names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, Any]:
     """Return the machine, the fields with their groups (`model.width`), and clear ones without (`width`)."""
     short, absent = {}, () if fields["workload"]["command"] else ("workload",)
-    for name, full in SHORT.items():
-        holder, member = _holder(fields, full)
-        if holder is not fields and member in holder and not full.startswith(absent):
+    for name, groups_of, member in _SHORT_PARTS:
+        if not groups_of or groups_of[0] in absent:
+            continue
+        holder = fields
+        for group in groups_of:
+            holder = holder[group]
+        if member in holder:
             short[name] = holder[member]
     groups = {name: fields[name] for name in VARIABLE if name not in (*BY_MEMBER, *absent)}
     named = {f"{group}.{name}": value for group in BY_MEMBER for name, value in fields[group].items()}
@@ -201,7 +227,8 @@ def _names_of(fields: Mapping[str, Any], machine: Mapping[str, float]) -> dict[s
 
 def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Problem]:
     """Put the values of formulas in their place, each after those that it reads; return what is wrong."""
-    while pending := _formulas(fields):
+    pending = dict(_formulas(fields, ""))
+    while pending:
         params = frozenset(fields["workload"]["params"])
         ready = {f: text for f, text in pending.items() if not _reads(text, params) & pending.keys()}
         if not ready:
@@ -211,6 +238,7 @@ def _resolve(fields: dict[str, Any], machine: Mapping[str, float]) -> list[Probl
         problems = [found for field in ready for found in _compute(field, ready[field], fields, names)]
         if problems:
             return problems
+        pending = {field: text for field, text in pending.items() if field not in ready}
     return []
 
 
@@ -228,17 +256,12 @@ def _compute(field: str, text: Formula, fields: dict[str, Any], names: Mapping[s
     return []
 
 
-def _formulas(fields: Mapping[str, Any]) -> dict[str, Formula]:
-    """Return the fields that are still formulas, by dotted name."""
-    return {name: value for name, value in _flat(fields, "") if isinstance(value, Formula)}
-
-
-def _flat(fields: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    """Yield dotted names and values of all fields."""
+def _formulas(fields: Mapping[str, Any], above: str) -> Iterator[tuple[str, Formula]]:
+    """Yield the fields that are still formulas, by dotted name."""
     for name, value in fields.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
-        else:
+        if type(value) is dict:
+            yield from _formulas(value, f"{above}{name}.")
+        elif type(value) is Formula:
             yield above + name, value
 
 
@@ -257,7 +280,7 @@ def _path(field: str) -> Path_:
     return tuple(field.split("."))
 
 
-def _case(fields: Mapping[str, Any], folder: Path) -> Case:
+def _case(fields: Mapping[str, Any], folder: Path, groups: _Groups) -> Case:
     """Return the case of one point, without label; a relative `data.source` is looked for in `folder`."""
     values = {name: fields[name] for name in fields_of(Case) if name in fields and name != "base"}
     for name in ("model", "data"):
@@ -273,7 +296,11 @@ def _case(fields: Mapping[str, Any], folder: Path) -> Case:
     for name, amount in (("inject", "delay"), ("jitter", "mean")):
         if not values[name][amount]:  # so that healthy cases are equal
             values[name] = {}
-    return from_dict(Case, _members(Case, {"suite": fields["name"], "label": "", **values}))
+    known = fields_of_any_kind(Case)
+    for name, value in values.items():
+        if kind := known[name].group:
+            values[name] = groups.made(name, kind, value)
+    return Case(suite=fields["name"], label="", **values)
 
 
 def _program_case(fields: Mapping[str, Any], folder: Path) -> Case:

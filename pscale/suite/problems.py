@@ -19,7 +19,7 @@ from pscale.suite.file import File
 from pscale.suite.schema import validate
 
 _LONGEST_WORD = 100  # characters of one that is compared with others
-_SHOWN = 50  # problems in a message
+SHOWN = 50  # problems in a message
 _MOST = 1000  # that are put into words: looking for what is meant takes time
 _LISTED = 30  # names in a hint: as many as the largest group has fields, and no screenful
 
@@ -42,8 +42,8 @@ def suite_error(problems: Iterable[Problem], places: Mapping[Path_, Place]) -> S
         text = str(SuiteError(problem.message, file=place.file, line=place.line, field=field))
         lines.add((str(place.file), place.line or 0, text))
     texts = [text for *_, text in sorted(lines)]
-    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-    return SuiteError.of([*texts[:_SHOWN], *more])
+    more = [f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
+    return SuiteError.of([*texts[:SHOWN], *more])
 
 
 def found_by_pydantic(

@@ -268,15 +268,25 @@ def _checked(group: type) -> Callable[[Any], Any]:
 
 def _defaults_that_fit(file: Any) -> Any:
     if file.data is None:
-        kind = DATA_OF[file.model.kind]
-        file.data = model_of(Data, kind).model_validate({"kind": kind})
+        file.data = _usual_data(DATA_OF[file.model.kind])
     if file.workload is None:
-        file.workload = model_of(Workload).model_validate({"command": "none"})
-        file.workload.command = ""
+        file.workload = _no_workload()
     if file.precision.type is None:
         usual = "float64" if file.model.kind == "linear" else Model.dtype
         file.precision = file.precision.model_copy(update={"type": usual})
     return file
+
+
+@cache  # cases share what nobody changes
+def _usual_data(kind: str) -> Any:
+    return model_of(Data, kind).model_validate({"kind": kind})
+
+
+@cache
+def _no_workload() -> Any:
+    found: Any = model_of(Workload).model_validate({"command": "none"})
+    found.command = ""
+    return found
 
 
 _RULES: dict[type, dict[str, Any]] = {
