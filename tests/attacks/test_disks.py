@@ -1,0 +1,201 @@
+"""Disks that fail at any write of a run, once or from then on: what was whole stays, and the run resumes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from noop_runs import make_suite
+
+from pscale.launch.journal import Journal
+from pscale.results.store import read_table
+
+# Counts what changes a folder; the n-th such act of an armed process fails, and with `full` all that follow.
+# The n-th leaves half of what it should write then, as on a disk that fills.
+DISK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static char folder[4096], last[4096];
+static long fatal = -1, acts, firsts[4096], changes;
+static int full;
+
+void arm(const char *path, long n, int stays) { strcpy(folder, path); acts = 0; full = stays; fatal = n; }
+long count(void) { return acts; }
+long first(long index) { return index < changes ? firsts[index] : 0; }  /* of each file, in turn */
+
+/* 0: goes well, 1: fails, 2: the first failure of a disk that is full from now on */
+static int fate(const char *path) {
+    if (fatal < 0 || strncmp(path, folder, strlen(folder))) return 0;
+    long act = __sync_add_and_fetch(&acts, 1);
+    if (strcmp(path, last) && changes < 4096) { strcpy(last, path); firsts[changes++] = act; }
+    if (act == fatal) return full ? 2 : 1;
+    return full && act > fatal;
+}
+
+static int fate_of(int file) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return fate(path);
+}
+
+static ssize_t no_space(void) { errno = ENOSPC; return -1; }
+
+ssize_t write(int file, const void *bytes, size_t size) {
+    ssize_t (*real)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+    int saved = errno, fails = fatal < 0 ? 0 : fate_of(file);
+    errno = saved;
+    if (fails == 2 && size > 1) return real(file, bytes, size / 2);
+    return fails ? no_space() : real(file, bytes, size);
+}
+
+#define OPEN(name) \
+    int name(const char *path, int flags, ...) { \
+        int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, #name); \
+        va_list list; va_start(list, flags); mode_t mode = va_arg(list, mode_t); va_end(list); \
+        return flags & O_CREAT && fate(path) ? (int)no_space() : real(path, flags, mode); \
+    }
+OPEN(open)
+OPEN(open64)
+
+int mkdir(const char *path, mode_t mode) {
+    int (*real)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
+    return fate(path) ? (int)no_space() : real(path, mode);
+}
+"""
+# One process has imported everything; a copy of it is each run.
+RUNS = """
+import ctypes, itertools, json, os, sys
+import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.results.store, pscale.suite
+from pscale.cli import main
+
+disk = ctypes.CDLL(None)
+disk.count.restype = disk.first.restype = ctypes.c_long
+
+def run(folder, options, fatal, full):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.chdir(folder)
+    output = os.open("said", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(output, 1), os.dup2(output, 2)
+    sys.argv = ["pscale", "run", "noop.yaml", "--no-report", *options]
+    disk.arm(os.path.join(folder, "reports").encode(), ctypes.c_long(fatal), full)
+    code, numbers = 99, itertools.count()
+    try:
+        main()
+    except SystemExit as error:
+        code = error.code
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        with open("acts", "w") as file:
+            firsts = iter(lambda: disk.first(ctypes.c_long(next(numbers))), 0)
+            json.dump([disk.count(), [*firsts]], file)
+        os._exit(code or 0)
+
+for line in sys.stdin:
+    print(run(*json.loads(line)), flush=True)
+"""
+
+
+class Disk:
+    """Runs a suite in folders whose disk fails."""
+
+    def __init__(self, folder):
+        self.folder, library = folder, folder / "disk.so"
+        (folder / "disk.c").write_text(DISK)
+        build = ["cc", "-shared", "-fPIC", "-O1", "-o", library, folder / "disk.c", "-ldl"]
+        subprocess.run(build, check=True)
+        self._runs = subprocess.Popen(
+            [sys.executable, "-c", RUNS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"},
+        )
+
+    def run(self, folder, *options, fatal=1 << 40, full=False):
+        """Run the suite in `folder`; return exit code, what was said, and what changed the disk.
+
+        That is the number of acts, and those that are the first of a file.
+        """
+        print(json.dumps([str(folder), options, fatal, full]), file=self._runs.stdin, flush=True)
+        code = int(self._runs.stdout.readline())
+        return code, (folder / "said").read_text(), json.loads((folder / "acts").read_text())
+
+    def fresh(self):
+        """Return an empty folder with the suite."""
+        folder = self.folder / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        make_suite(folder)
+        return folder
+
+    def close(self):
+        self._runs.communicate()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    if not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+    disk = Disk(tmp_path)
+    yield disk
+    disk.close()
+
+
+def opened(folder):
+    """Return the journal of the only run that there is; None before there is one."""
+    found = [Journal.open(path.parent) for path in folder.glob("reports/noop/*/run.json")]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["one write fails", "the disk is full"])
+def test_whichever_write_of_a_run_fails_what_was_whole_stays_and_the_run_resumes(disk, attack, full):
+    code, said, (acts, firsts) = disk.run(disk.fresh())
+    assert (code, len(firsts) > 20) == (0, True), said
+    some = attack.draw.choices(firsts, k=attack.times(16)) + attack.draw.choices(
+        range(1, acts + 1), k=attack.times(8)
+    )
+    for fatal in sorted(some):
+        folder = disk.fresh()
+        code, said, _ = disk.run(folder, fatal=fatal, full=full)
+        told = f"write {fatal} of {acts}: exit code {code}\n{said}"
+        assert "Traceback" not in said, told
+        assert code in {0, 4}, told
+        assert code == 0 or "No space left on device" in said, told
+        journal = opened(folder)
+        whole = journal.finished() if journal else set()
+        if journal:
+            with_rows = read_table(journal.data, "cases").to_pylist()
+            assert whole <= {(row["case"], row["repeat"]) for row in with_rows}, told
+        if code == 0:
+            assert journal.is_finished(), told
+            continue
+        code, said, _ = disk.run(folder, *(["--run", str(journal.folder)] if journal else []))
+        assert code == 0, f"{told}\nthen exit code {code}\n{said}"
+        journal = opened(folder)
+        assert journal.is_finished(), told
+        ended = Counter((e["case"], e["repeat"]) for e in journal.records() if e["event"] == "ended")
+        rows = read_table(journal.data, "cases").to_pylist()
+        assert Counter((row["case"], row["repeat"]) for row in rows) == ended, told
+        assert set(ended.values()) == {1}, told
+        again = [
+            e for e in journal.records() if e["event"] == "launched" and (e["case"], e["repeat"]) in whole
+        ]
+        assert len(again) == len(whole), told
