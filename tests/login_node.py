@@ -1,10 +1,15 @@
-"""The command line on the login node of a cluster, and what its runs have noted."""
+"""The command line on the login node of a cluster, what its runs have noted, and a virtual cluster for it."""
 
 import json
+import os
+import shutil
+import socket
 import subprocess
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
 from whole_runs import LIMIT_S, Cli
 
 SITE = """
@@ -75,3 +80,51 @@ class LoginNode(Cli):
         """Return the id of the job that was submitted last, once a launch is under way."""
         wait_for(lambda: self.events("launched"))
         return self.events("submitted")[-1]["id"]
+
+
+SCRIPT = Path(__file__).parent / "slurm" / "cluster"
+PORTS, EACH = range(18000, 28000, 10), 5  # below those that systems hand out
+
+
+def missing():
+    places = f"{os.environ['PATH']}:/usr/sbin:/sbin"  # daemons are not on the path of every login
+    if not all(shutil.which(name, path=places) for name in ("slurmctld", "slurmd", "munged", "sbatch")):
+        return "Slurm is not installed: tests/slurm/cluster install"
+    return "" if os.geteuid() == 0 else "a virtual Slurm cluster needs root"
+
+
+def free_port():
+    """Return the first of so many free ports as a cluster takes, as far from others' who ask as can be."""
+    first = os.getpid() % len(PORTS)
+    for port in (*PORTS[first:], *PORTS[:first]):
+        with ExitStack() as taken:
+            try:
+                for number in range(EACH):
+                    taken.enter_context(socket.create_server(("", port + number)))
+            except OSError:
+                continue
+            return str(port)
+    pytest.fail("no ports are free")
+
+
+@contextmanager
+def virtual_cluster(tmp_path_factory, **variables):
+    """Have a virtual Slurm cluster of four nodes, where this is the login node; skips where it cannot be."""
+    if reason := missing():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    folder = tmp_path_factory.mktemp("slurm")
+    try:
+        start = [SCRIPT, "start", folder, free_port()]
+        started = subprocess.run(
+            start, capture_output=True, text=True, check=False, env={**os.environ, **variables}
+        )
+        assert started.returncode == 0, started.stdout + started.stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLURM_CONF", f"{folder}/slurm.conf")
+            # MPICH publishes UCX addresses in 4 KiB of stack memory; with too few zeros in it lines exceed
+            # the buffer of Slurm's pmi2 and launches fail at random
+            patch.setenv("MPIR_CVAR_CH4_NETMOD", "ofi")
+            patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+            yield folder
+    finally:
+        subprocess.run([SCRIPT, "stop", folder], check=False)
