@@ -56,7 +56,7 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
+class Projection:
     """What the parts of the steps measured say of a size that was asked for; `refusal`: why nothing.
 
     The ends of `step_s` are those of nine in ten launches. `first_loss` is the kind of time, other than
@@ -91,7 +91,7 @@ class Model:
     threads: int  # cores of one unit
     sizes: tuple[int, ...]  # measured
     asked: tuple[int, ...] = ()  # sizes that were asked for
-    foretold: tuple[Foretold, ...] = ()  # of these sizes, by parts and not by laws
+    projected: tuple[Projection, ...] = ()  # of these sizes, by parts and not by laws
     refusal: str = ""
     step: Fit | None = None
     parts: tuple[Fit, ...] = ()  # phases in the order of a step, then kinds of time

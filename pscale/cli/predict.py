@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pscale.analysis.frames import Run, load
-from pscale.analysis.models import Foretold, Model
+from pscale.analysis.models import Model, Projection
 from pscale.analysis.predicted import score_in
 from pscale.analysis.stats import Estimate
 from pscale.cli.console import new_console
@@ -190,19 +190,19 @@ def recorded_in(
 def beside_laws(run: Run, models: Sequence[Model]) -> tuple[Model, ...]:
     """Return the laws of a run with what its parts say of the sizes that were asked for."""
     try:
-        predict_one = _Foreteller(run)
+        predict_one = _Projector(run)
     except (UsageError, ResultsError) as error:
         refusal = str(error)
         return tuple(
-            replace(model, foretold=tuple(Foretold(size=size, refusal=refusal) for size in model.asked))
+            replace(model, projected=tuple(Projection(size=size, refusal=refusal) for size in model.asked))
             for model in models
         )
     return tuple(
-        replace(model, foretold=tuple(predict_one(model, size) for size in model.asked)) for model in models
+        replace(model, projected=tuple(predict_one(model, size) for size in model.asked)) for model in models
     )
 
 
-class _Foreteller:
+class _Projector:
     """Predicts the cases of a run's suite on other numbers of ranks, from the run's own parts."""
 
     def __init__(self, run: Run):
@@ -211,20 +211,22 @@ class _Foreteller:
         if not self._suite:
             raise ResultsError(f"{run.path / 'run.json'}: suite.resolved: is missing")
 
-    def __call__(self, model: Model, size: int) -> Foretold:
+    def __call__(self, model: Model, size: int) -> Projection:
         """Return what the parts say of a size of a series, or why they do not."""
         if model.unit != "ranks":
-            return Foretold(size=size, refusal=f"sizes are {model.unit}: the parts are those of ranks")
+            return Projection(size=size, refusal=f"sizes are {model.unit}: the parts are those of ranks")
         try:
             cases = resized(self._suite, model.sizes, size)
             (case,) = (each for each in cases if each.series == model.series)
             made = predict_case(case, self._profile)
         except (SuiteError, PlanError, UsageError) as error:
-            return Foretold(size=size, refusal=str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2])
+            return Projection(
+                size=size, refusal=str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2]
+            )
         except ValueError:
-            return Foretold(size=size, refusal=f"the suite has no one case of the series on {size:,} ranks")
+            return Projection(size=size, refusal=f"the suite has no one case of the series on {size:,} ranks")
         lost = {kind: seconds for kind, seconds in made.losses.items() if kind != "compute"}
-        return Foretold(
+        return Projection(
             size=size,
             step_s=Estimate(**asdict(made.step_s)),
             first_loss=max(lost, key=lambda kind: lost[kind]) if lost else "",

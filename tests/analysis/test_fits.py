@@ -60,10 +60,10 @@ def test_noise_of_a_percent_leaves_predictions_close(name):
     scaling, sizes, law = LAWS[name]
     random = np.random.default_rng(7)
     noisy = law(sizes) * np.exp(0.01 * random.normal(size=(60, len(sizes))))
-    foretold = Space(laws(scaling), sizes, law(sizes)).choose(noisy).at(2 * sizes[-1:])[:, 0]
-    assert np.median(foretold) == pytest.approx(law(2 * sizes[-1]), rel=0.03)
-    assert np.quantile(np.abs(foretold / law(2 * sizes[-1]) - 1), 0.8) < 0.08
-    assert (foretold > 0).all()
+    projected = Space(laws(scaling), sizes, law(sizes)).choose(noisy).at(2 * sizes[-1:])[:, 0]
+    assert np.median(projected) == pytest.approx(law(2 * sizes[-1]), rel=0.03)
+    assert np.quantile(np.abs(projected / law(2 * sizes[-1]) - 1), 0.8) < 0.08
+    assert (projected > 0).all()
 
 
 def test_no_coefficient_is_negative_and_no_prediction_either():

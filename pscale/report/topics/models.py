@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pscale.analysis.forecast import NamedLaw
 from pscale.analysis.frames import grouped
-from pscale.analysis.models import REACH, Fit, Foretold, Model, Prediction
+from pscale.analysis.models import REACH, Fit, Model, Prediction, Projection
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import Summary
 from pscale.report import text
@@ -36,7 +36,7 @@ _BAND = 0.15  # opacity
 def tables(summary: Summary) -> Iterator[Table]:
     """Yield, per series, the law of a step and of its parts, with predictions."""
     for model in summary.models:
-        yield from _foretold(model, summary)
+        yield from _projected(model, summary)
         if model.step is not None:
             yield from _fitted(model, model.step, summary)
     columns = (
@@ -53,7 +53,7 @@ def _refused(summary: Summary) -> Iterator[tuple[str, Sequence[int], str, str]]:
     for model in summary.models:
         if model.refusal and model.asked:
             yield model.series, model.asked, "law", model.refusal
-        for why, missing in grouped(model.foretold, lambda each: each.refusal).items():
+        for why, missing in grouped(model.projected, lambda each: each.refusal).items():
             if why:
                 yield model.series, [each.size for each in missing], "parts", why
 
@@ -77,10 +77,10 @@ def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
     return listed(title, fits, columns, caption=caption, tone=lambda fit: "base" if fit is step else "")
 
 
-def _foretold(model: Model, summary: Summary) -> Iterator[Table]:
+def _projected(model: Model, summary: Summary) -> Iterator[Table]:
     """Yield the steps at the sizes that were asked for: by parts, and as second opinion by the law."""
     laws = {each.size: each for each in model.step.predictions} if model.step else {}
-    found = [each for each in model.foretold if each.step_s]
+    found = [each for each in model.projected if each.step_s]
     columns = (
         Column("ranks", str, get=lambda each: Written(each.size, f"{each.size:,}{'*' * each.unchecked}")),
         Column("by parts", _time, interval=True, get="step_s"),
@@ -98,7 +98,7 @@ def _foretold(model: Model, summary: Summary) -> Iterator[Table]:
     yield from listed(title, found, columns, caption=" ".join(said))
 
 
-def _agreement(found: Foretold, law: Prediction | None) -> str:
+def _agreement(found: Projection, law: Prediction | None) -> str:
     if law is None or found.step_s is None:
         return ""
     return "agree" if found.agrees(law) else _APART
@@ -160,10 +160,10 @@ def data(summary: Summary) -> Mapping[str, Table]:
     laws: list[tuple[Value, ...]] = []
     predictions: list[tuple[Value, ...]] = []
     named: list[tuple[Value, ...]] = []
-    foretold: list[tuple[Value, ...]] = []
+    projected: list[tuple[Value, ...]] = []
     for model in summary.models:
-        for said in model.foretold:
-            foretold.append((model.series, said.size, said.step_s, said.first_loss, said.refusal or None))
+        for said in model.projected:
+            projected.append((model.series, said.size, said.step_s, said.first_loss, said.refusal or None))
         if model.refusal:
             laws.append((model.series, "step", None, None, None, None, model.refusal))
         for fit in _fits(model):
@@ -181,8 +181,8 @@ def data(summary: Summary) -> Mapping[str, Table]:
         "predictions": Table.of(
             predictions, "series", "part", "size", "unit", *times, "beyond", bounded=times
         ),
-        "foretold": Table.of(
-            foretold, "series", "ranks", "step_s", "first_loss", "refusal", bounded=("step_s",)
+        "projected": Table.of(
+            projected, "series", "ranks", "step_s", "first_loss", "refusal", bounded=("step_s",)
         ),
         "laws": Table.of(named, "series", "law", "error", *_NUMBERS, "peak", bounded=_NUMBERS),
     }
@@ -222,5 +222,5 @@ TOPIC = Topic(
     lead="What larger sizes would take: by the parts of the steps measured, and by laws of their times.",
     tables=tables,
     data=data,
-    files=("models", "foretold", "predictions", "laws"),
+    files=("models", "projected", "predictions", "laws"),
 )

@@ -12,7 +12,7 @@ import pytest
 from synthetic import Point, summary_of
 
 from pscale.analysis.frames import load
-from pscale.analysis.models import Foretold
+from pscale.analysis.models import Projection
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
 from pscale.cli import main
@@ -66,12 +66,14 @@ def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(fol
     (model,) = summary.models
     near, far = (found.time_s for found in model.step.predictions)
     late = Estimate(value=far.high * 3, low=far.high * 2, high=far.high * 4)
-    foretold = (
-        Foretold(size=32, step_s=Estimate(value=near.value, low=near.value * 0.9, high=near.value * 1.1)),
-        Foretold(size=64, step_s=late, first_loss="transfer", unchecked=True, notes=("calls are free",)),
-        Foretold(size=128, refusal="it has no plan"),
+    projected = (
+        Projection(size=32, step_s=Estimate(value=near.value, low=near.value * 0.9, high=near.value * 1.1)),
+        Projection(size=64, step_s=late, first_loss="transfer", unchecked=True, notes=("calls are free",)),
+        Projection(size=128, refusal="it has no plan"),
     )
-    page = render_markdown(replace(summary, models=(replace(model, foretold=foretold, asked=(32, 64, 128)),)))
+    page = render_markdown(
+        replace(summary, models=(replace(model, projected=projected, asked=(32, 64, 128)),))
+    )
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert rows["32"].endswith("| agree |")
     assert rows["64\\*"].endswith("| disagree |")
@@ -80,7 +82,7 @@ def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(fol
     assert "| 128 | parts | it has no plan |" in page
 
 
-def test_a_run_foretells_other_sizes_by_its_own_parts_and_says_where_it_cannot(monkeypatch, capsys):
+def test_a_run_predicts_other_sizes_by_its_own_parts_and_says_where_it_cannot(monkeypatch, capsys):
     def call(name, *sizes):
         asked = [part for size in sizes for part in ("--predict", str(size))]
         monkeypatch.setattr(sys, "argv", ["pscale", "report", str(GALLERY / name), "-f", "json", *asked])
@@ -91,16 +93,16 @@ def test_a_run_foretells_other_sizes_by_its_own_parts_and_says_where_it_cannot(m
 
     run = load(GALLERY / "communication")
     model = call("communication", 2, 64)
-    measured, foretold = model["foretold"]
+    measured, projected = model["projected"]
     again = predict(
         case_of(run, max(run.planned, key=lambda case: run.planned[case]["ranks"])), Profile.of_run(run)
     )
     assert measured["step_s"]["value"] == pytest.approx(again.step_s.value)
     assert not measured["unchecked"]
-    assert foretold["unchecked"]
-    assert foretold["step_s"]["value"] > measured["step_s"]["value"]
+    assert projected["unchecked"]
+    assert projected["step_s"]["value"] > measured["step_s"]["value"]
     assert model["refusal"].startswith("2 sizes measured")
-    (untraced,) = call("weak", 8)["foretold"]
+    (untraced,) = call("weak", 8)["projected"]
     assert untraced["step_s"] is None
     assert "--set trace=true" in untraced["refusal"]
 
