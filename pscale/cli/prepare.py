@@ -85,15 +85,17 @@ class PreparedSuite:
         }
         return {case: reason for case, reason in reasons.items() if reason}
 
-    def launcher(self) -> Launcher:
-        """Find the launcher that all cases name."""
+    def launcher(self, *, asks: bool = True) -> Launcher:
+        """Find the launcher that all cases name; unless it `asks`, without starting any that they bring."""
         from pscale.cli.recording import launcher_of
-        from pscale.launch.selection import select
+        from pscale.launch.selection import likely, select
 
         choices = {launcher_of(case) for case in self.cases}
         if len(choices) > 1:
             raise UsageError(f"all cases of a suite need the same launcher, not {', '.join(sorted(choices))}")
         launch = replace(self.cases[0].launch, launcher=choices.pop())
+        if not asks:
+            return likely(launch, self.target.site.allocation)
         return select(launch, self.target.site.allocation, self.target.machine)
 
 

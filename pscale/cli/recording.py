@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 from pscale.config import Case
 from pscale.config.program import SECONDS, WALL, WATCH
 from pscale.errors import ResultsError
-from pscale.launch import isolated_process
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import RESULT, Outcome
@@ -20,24 +17,15 @@ from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.program import arguments
 from pscale.results.store import write_columns, write_part
+from pscale.watch.linked import mpi_library
 from pscale.watch.preload import FOLDER, beside, recorder
 
 NOTES = "notes"  # the folder of a launch in which its ranks write their calls
-_ELF = b"\x7fELF"
-_LOADED = re.compile(r"libmpi(ch|_abi)?\.so\S* => (?P<path>.+) \(0x\w+\)$")
-_ASKED_S = 10
 
 
 def library_of(program: Path) -> Path | None:
-    """Return the MPI library that a program loads, as the dynamic linker says; else the one beside it."""
-    with program.open("rb") as file:
-        is_binary = file.read(len(_ELF)) == _ELF
-    environ = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
-    listed = isolated_process.output((str(program.absolute()),), _ASKED_S, env=environ) if is_binary else None
-    for line in (listed or "").splitlines():
-        if found := _LOADED.match(line.strip()):
-            return Path(found["path"])
-    return beside(program.absolute())
+    """Return the MPI library that a program is linked with; else the one beside it. Nothing is started."""
+    return mpi_library(program.absolute()) or beside(program.absolute())
 
 
 def launcher_beside(asked: str, library: Path | None) -> str:

@@ -137,10 +137,10 @@ def _command(case: Case, target: Target, run: Path) -> list[str]:
         return list(arguments(case, place(case, target.machine).nodes))
     from pscale.cli.recording import launcher_of
     from pscale.cli.submit import command_of
-    from pscale.launch.selection import select
+    from pscale.launch.selection import likely
 
     launch = replace(case.launch, launcher=launcher_of(case))
-    launcher = select(launch, target.site.allocation, target.machine)
+    launcher = likely(launch, target.site.allocation)
     return list(command_of(case, run, launcher, target.machine).argv)
 
 

@@ -121,7 +121,7 @@ def dry_run(suite: PreparedSuite, reports: Path) -> Iterator[str]:
     target, folder = suite.target, reports.absolute() / suite.suite.name / "RUN"
     yield f"# {target.site.reason}\n# RUN stands for the name of the run"
     if target.site.scheduler is None:
-        launcher = suite.launcher()
+        launcher = suite.launcher(asks=False)
         for case in suite.cases:
             yield _line(case, folder, launcher, target.machine)
         return
@@ -138,7 +138,7 @@ def _job(job: PlannedJob, number: int, run: Path, scheduler: Scheduler, machine:
     submission = shlex.join(scheduler.submission(request, script))
     yield f"# job {number}: {len(job.launches)} launches\n{submission}"
     yield f"# {script}\n{scheduler.render(request)}"
-    launchers = list(candidates(job.launches[0].case.launch.launcher, scheduler.name))
+    launchers = list(candidates(job.launches[0].case.launch.launcher, scheduler.name, asks=False))
     found = " or ".join(" ".join(launcher.opening) for launcher in launchers)
     yield f"# the job uses the first of these launchers that works: {found or 'those on its nodes'}"
     if not launchers:

@@ -114,10 +114,14 @@ class _Binding:
 
 
 def _binding(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
-    """Return what lays out and binds the ranks of `case` as it asks; no binding where it brings its own.
+    """Return what lays out and binds the ranks of `case` as it asks; none where it brings its own.
+
+    None either of a launcher that was not asked what it is.
 
     Ranks that share cores stay unbound: bound, two would sit on one core while another is free.
     """
+    if not launcher.flavour:
+        return _Binding()
     if launcher.scheduler:
         return _Binding(options=launcher.scheduler.launcher_options(case, placement))
     layout = _layout(launcher, machine, placement)

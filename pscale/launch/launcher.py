@@ -37,7 +37,9 @@ class Launcher:
     """A command that starts MPI processes."""
 
     path: str
-    flavour: str  # "mpich", "openmpi", "intel", or the name of a scheduler's launcher
+    flavour: (
+        str  # "mpich", "openmpi", "intel", or the name of a scheduler's launcher; empty: it was not asked
+    )
     version: str
     arguments: tuple[str, ...] = ()  # what follows the program
 
@@ -58,10 +60,11 @@ class Launcher:
         return int(digits[0]) if digits else 0
 
 
-def find(choice: str = "auto") -> Launcher:
+def find(choice: str = "auto", *, asks: bool = True) -> Launcher:
     """Return the launcher for a suite's `launcher`: `auto`, a name on PATH, or a path.
 
-    Raises LaunchError where there is none or where it is of an unknown kind.
+    Unless it `asks`, a program that is neither beside this Python nor on PATH is not started to say what it
+    is: it has no flavour. Raises LaunchError where there is none or where it is of an unknown kind.
     """
     path = _nearest() if choice == "auto" else shutil.which(os.path.expanduser(choice))  # noqa: PTH111 - Path drops ./
     if path is None:
@@ -71,7 +74,15 @@ def find(choice: str = "auto") -> Launcher:
             else f"launcher {choice}: no such program"
         )
         raise LaunchError(f"{missing} beside this Python or on PATH; {_ADVICE}")
+    if not asks and not _is_installed(path):
+        return Launcher(path=str(path), flavour="", version="")
     return identify(str(path))
+
+
+def _is_installed(path: str) -> bool:
+    """Tell whether it would be found without its path: no suite has brought it."""
+    found = _nearest(), shutil.which(Path(path).name)
+    return any(each and os.path.samefile(path, each) for each in found)  # noqa: PTH121 - of texts
 
 
 @functools.cache

@@ -77,10 +77,20 @@ def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> L
     )
 
 
-def candidates(choice: str, scheduler_name: str) -> Iterator[Launcher]:
+def likely(launch: Launch, allocation: Allocation | None) -> Launcher:
+    """Return the launcher that `select` tries first; starts no program that a suite may have brought."""
+    if allocation is None:
+        return launchers.find(launch.launcher, asks=False)
+    found = next(candidates(launch.launcher, allocation.scheduler, asks=False), None)
+    if found is None:
+        raise LaunchError("there is no launcher here")
+    return found
+
+
+def candidates(choice: str, scheduler_name: str, *, asks: bool = True) -> Iterator[Launcher]:
     """Yield the launchers that may work, the scheduler's own first: it knows the job's cores best."""
     try:
-        found = launchers.find(choice)
+        found = launchers.find(choice, asks=asks)
     except LaunchError:
         if choice != "auto":
             raise

@@ -1,0 +1,139 @@
+"""The MPI library that a program loads, read from its file: asking the dynamic linker could start it."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import platform
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_MPI = re.compile(r"libmpi(ch|_abi)?\.so")
+_IS_ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lowest first
+_LOAD, _DYNAMIC = 1, 2  # segments
+_NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29  # entries of the dynamic one
+_MOST, _MOST_ENTRIES, _LONGEST = 100, 1000, 4096  # of files, headers, needed libraries and folders; of bytes
+_CACHE, _CACHE_BEGIN = Path("/etc/ld.so.cache"), b"glibc-ld.so.cache1.1"
+_OF_64_BITS = 0xFF00
+_DEFAULTS = [
+    f"{lib}{of}" for of in (f"/{platform.machine()}-linux-gnu", "64", "") for lib in ("/lib", "/usr/lib")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Linked:
+    """What a file says of the libraries that it needs."""
+
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+
+
+def mpi_library(program: Path) -> Path | None:
+    """Return the MPI library that a program, or a library that it needs, is linked with; None: with none."""
+    todo: list[tuple[Path, tuple[str, ...]]] = [(program, ())]
+    seen = {program.name}
+    for path, inherited in todo:
+        linked = _read(path)
+        rpath = (*linked.rpath, *inherited)[:_MOST]
+        for name in linked.needed:
+            found = _found(name, rpath, linked.runpath)
+            if found and _MPI.match(found.name):
+                return found
+            if found and name not in seen and len(seen) < _MOST:
+                seen.add(name)
+                todo.append((found, rpath))
+    return None
+
+
+def _found(name: str, rpath: tuple[str, ...], runpath: tuple[str, ...]) -> Path | None:
+    if "/" in name:
+        return Path(name) if os.path.isfile(name) else None  # noqa: PTH113 - False for what can be no path
+    given = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    folders = [*(() if runpath else rpath), *given, *runpath]
+    places = [Path(folder, name) for folder in folders if folder]
+    places += [_cached()[name]] if name in _cached() else []
+    places += [Path(folder, name) for folder in _DEFAULTS]
+    return next((path for path in places if os.path.isfile(path)), None)  # noqa: PTH113
+
+
+def _read(path: Path) -> _Linked:
+    """Return what a file needs: nothing if it is none, or damaged."""
+    try:
+        if not path.is_file():
+            return _Linked()
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _parsed(data, path.resolve().parent)
+    except (OSError, ValueError, OverflowError, struct.error):
+        return _Linked()
+
+
+def _parsed(data: mmap.mmap, folder: Path) -> _Linked:
+    if data[: len(_IS_ELF)] != _IS_ELF:
+        return _Linked()
+    (first,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+    headers = [
+        struct.unpack_from("<IIQQQQ", data, first + size * place) for place in range(min(count, _MOST))
+    ]
+    dynamic = next(
+        ((offset, length) for kind, _, offset, _, _, length in headers if kind == _DYNAMIC), (0, 0)
+    )
+    entries = list(_entries(data, *dynamic))
+    address = next((value for tag, value in entries if tag == _STRINGS), 0)
+    strings = next(
+        (
+            address - at + offset
+            for kind, _, offset, at, _, length in headers
+            if kind == _LOAD and 0 <= address - at < length
+        ),
+        None,
+    )
+    if strings is None:
+        return _Linked()
+
+    def texts(wanted: int) -> Iterator[str]:
+        for value in [value for tag, value in entries if tag == wanted][:_MOST]:
+            if value < len(data):
+                text = data[strings + value : strings + value + _LONGEST]
+                yield os.fsdecode(text.partition(b"\0")[0])
+
+    def folders(wanted: int) -> tuple[str, ...]:
+        said = ":".join(texts(wanted))
+        return tuple(
+            re.sub(r"\$(ORIGIN\b|\{ORIGIN\})", lambda _: str(folder), each)
+            for each in said.split(":")[:_MOST]
+            if each
+        )
+
+    return _Linked(needed=tuple(texts(_NEEDED)), rpath=folders(_RPATH), runpath=folders(_RUNPATH))
+
+
+def _entries(data: mmap.mmap, offset: int, length: int) -> Iterator[tuple[int, int]]:
+    for place in range(min(length // 16, _MOST_ENTRIES)):
+        tag, value = struct.unpack_from("<qQ", data, offset + 16 * place)
+        if tag == 0:
+            return
+        yield tag, value
+
+
+@functools.cache
+def _cached() -> Mapping[str, Path]:
+    """Return where the system's own libraries are; nothing where there is no glibc."""
+    found: dict[str, Path] = {}
+    try:
+        data = _CACHE.read_bytes()
+        begin = data.index(_CACHE_BEGIN)
+        (count,) = struct.unpack_from("<I", data, begin + len(_CACHE_BEGIN))
+        for place in range(count):
+            flags, name, path = struct.unpack_from("<III", data, begin + 48 + 24 * place)
+            if flags & _OF_64_BITS:
+                words = (data[begin + at : data.index(b"\0", begin + at)] for at in (name, path))
+                key, value = map(os.fsdecode, words)
+                found.setdefault(key, Path(value))
+    except (OSError, ValueError, OverflowError, struct.error):
+        return found
+    return found

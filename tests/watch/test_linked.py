@@ -1,0 +1,94 @@
+"""The MPI library of a program is read from its file: no program of a suite is started to show it."""
+
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pscale.cli.recording import launcher_beside
+from pscale.watch.linked import mpi_library
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are recorded on Linux only")
+STARTED = '#include <stdio.h>\nint main(void) { return !fopen("%s", "w"); }\n'
+
+
+@pytest.fixture
+def built(tmp_path):
+    """Return a function that compiles a text into a file of this name."""
+    if not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+
+    def build(name, text, *options):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        command = ["cc", "-x", "c", "-", "-x", "none", "-o", path, *options]
+        subprocess.run(command, input=text, text=True, check=True, cwd=tmp_path)
+        return path
+
+    return build
+
+
+def test_the_library_is_found_beside_one_that_the_program_needs(built):
+    shared = ("-shared", "-fPIC")
+    library = built("lib/libmpi.so.12", "int mpi;", *shared, "-Wl,-soname,libmpi.so.12")
+    solver = "extern int mpi; int *solve(void) { return &mpi; }"
+    built("lib/libsolver.so", solver, *shared, library, "-Wl,-rpath,$ORIGIN")
+    main = "int *solve(void); int main(void) { return *solve(); }"
+    program = built(
+        "main", main, "-Llib", "-lsolver", "-Wl,-rpath,${ORIGIN}/lib", "-Wl,--allow-shlib-undefined"
+    )
+    assert mpi_library(program) == library
+    library.unlink()
+    assert mpi_library(program) is None
+
+
+def test_a_damaged_program_is_linked_with_nothing_that_breaks_the_reader(tmp_path):
+    whole, program = bytearray(Path("/bin/sh").read_bytes()), tmp_path / "program"
+    draw = random.Random(1)
+    for number in range(300):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 20)):
+            place = draw.randrange(1000 if number % 2 else len(whole))
+            damaged[place] = draw.choice([0, 255, draw.randrange(256)])
+        program.write_bytes(damaged[: draw.choice([len(whole), draw.randrange(2000)])])
+        assert mpi_library(program) is None
+
+
+def test_showing_a_suite_starts_neither_its_program_nor_its_launcher(built, cli, tmp_path):
+    trace = tmp_path / "started"
+    program = built("static", STARTED % trace, "-static")  # this the dynamic linker would start, when asked
+    (program.parent / "mpiexec").write_text(f"#!/bin/sh\ntouch '{trace}'\necho 'mpiexec (Open MPI) 5.0'\n")
+    (program.parent / "mpiexec").chmod(0o755)
+    launcher = {"launcher": str(program.parent / "mpiexec"), "scheduler": "none"}
+    for launch in ({"scheduler": "none"}, launcher):
+        suite = {
+            "name": "foreign",
+            "scaling": "throughput",
+            "workload": {"command": str(program), "watch": True},
+            "ranks": 1,
+            "launch": launch,
+        }
+        path = cli.suite(yaml.safe_dump(suite))
+        for command in (("show", path), ("run", path, "--dry-run")):
+            done = subprocess.run(cli.command(*command), capture_output=True, text=True, check=True)
+            assert str(program) in done.stdout
+            assert not trace.exists()
+
+
+def test_a_launcher_is_that_of_the_library_where_a_system_has_several(tmp_path):
+    names = ("mpiexec", "mpiexec.mpich", "mpiexec.openmpi")
+    for path in (tmp_path / "usr" / "bin" / name for name in names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    libraries = tmp_path / "usr" / "lib" / "x86_64-linux-gnu"
+    libraries.mkdir(parents=True)
+    (tmp_path / "lib").symlink_to("usr/lib")
+    found = tmp_path / "lib" / libraries.name
+    for library, launcher in (("libmpich.so.12", names[1]), ("libmpi.so.40", names[2])):
+        assert launcher_beside("auto", found / library) == str(tmp_path / "usr" / "bin" / launcher)
+    assert launcher_beside("srun", found / "libmpi.so.40") == "srun"
+    assert launcher_beside("auto", None) == "auto"
