@@ -2,7 +2,9 @@
 
 import os
 import shlex
+import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -158,6 +160,39 @@ def test_a_job_over_its_time_limit_is_a_timeout(too_long):
     assert [row["status"] for row in results.rows("cases")] == ["timeout"]
     assert "reached its time limit" in results.output
     assert len(too_long.events("submitted")) == 1
+
+
+PROGRAM = """
+name: foreign
+scaling: strong
+workload:
+  command: "'{python}' {{here}}/delay.py 0.001"
+  figures: {{rounds: {{regex: '^\\[\\[(\\d)'}}}}
+  watch: {watch}
+  step_time: {times}
+sweep: {{ranks: [1, 2]}}
+repeat: 1
+launch: {{oversubscribe: true, ranks_per_node: 1, time_limit: 10m}}
+"""
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
+    shutil.copy(ROOT / "tests" / "watch" / "programs" / "delay.py", login.folder)
+    values = {"watch": str(watch).lower(), "times": "watch" if watch else "wall"}
+    results = login.run(login.suite(PROGRAM.format(python=sys.executable, **values)))
+    rows = {row["ranks"]: row for row in results.rows("cases")}
+    assert {ranks: (row["status"], row["reason"]) for ranks, row in rows.items()} == {
+        1: ("ok", ""),
+        2: ("ok", ""),
+    }
+    assert {row["figure"] for row in results.rows("figures")} == {"rounds"}
+    if not watch:
+        assert all(row["step_s"] == row["wall_s"] > 0 for row in rows.values())
+        return
+    assert all(0 < row["step_s"] < row["wall_s"] for row in rows.values())
+    reduced = [row for row in results.rows("calls") if row["verb"] == "all_reduce"]
+    assert sum(row["count"] for row in reduced) == (1 + 2) * 19  # 20 rounds: the first begins the steps
 
 
 def word(path):
