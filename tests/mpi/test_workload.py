@@ -262,6 +262,35 @@ def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_
     assert "rank 1 in MPI_Barrier over world" in row["reason"]
 
 
+SUITES = EXAMPLES.parent / "suites" / "watch"
+BUILT = {"halo": ("mpicc", "halo.c", "-lm"), "monte_carlo": ("mpif90", "monte_carlo.f90")}
+SMALL = {"halo": "width=30", "cg": "size=60", "ring": "sweep.length=[100,1000]"}
+
+
+@pytest.mark.skipif(not is_built(), reason="there was no C compiler")
+@pytest.mark.parametrize("name", sorted(path.stem for path in SUITES.glob("*.yaml")))
+def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(cli, name, monkeypatch):
+    monkeypatch.setenv("PATH", str(BIN), prepend=os.pathsep)
+    shutil.copytree(EXAMPLES, cli.folder / "examples")
+    shutil.copytree(SUITES, cli.folder / "suites" / "watch")
+    if name in BUILT:
+        compiler, source, *libraries = BUILT[name]
+        if not shutil.which(compiler) or not shutil.which("cc"):
+            pytest.skip(f"there is no {compiler}")
+        command = [compiler, "-O2", "-o", name, source, *libraries]
+        subprocess.run(command, cwd=cli.folder / "examples", check=True)
+    small = ("--set", SMALL[name]) if name in SMALL else ()
+    on_two = () if name == "ring" else ("--set", "sweep.ranks=[1,2]", "--set", "launch.oversubscribe=true")
+    suite = cli.folder / "suites" / "watch" / f"{name}.yaml"
+    results = cli.run(
+        suite, *small, *on_two, "--set", "repeat=1", "--set", "exclude=[]", "--set", "expect=[]"
+    )
+    rows = results.rows("cases")
+    assert [row["status"] for row in rows] == ["ok", "ok"]
+    assert all(row["step_s"] > 0 and row["steps"] >= 19 for row in rows)
+    assert not [row for row in results.rows("calls") if row["axis"] == "not split"]
+
+
 FORTRAN = """
 program work
   implicit none
