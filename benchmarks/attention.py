@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/attention.py --kernels numpy --json attention.json
 
 Times forward and backward of a single layer, in alternation. `attention: auto` follows the result: see
-BLOCKS_FROM in pscale/config/workload.py. Memory is the pool that the layer needs, with input and gradients.
+BLOCKS_FROM in pscale/config/training.py. Memory is the pool that the layer needs, with input and gradients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 from figures import Figure, blas, figure, finish, parser
 
-from pscale.config.workload import BLOCKS_FROM
+from pscale.config.training import BLOCKS_FROM
 from pscale.nn import kernels
 from pscale.nn.attention import Attention
 from pscale.nn.buffers import Buffers

@@ -26,7 +26,7 @@ from pscale.config import Case, Jitter, Model, Plan, Train
 from pscale.predict.costs import Costs
 from pscale.predict.engine import drawn_paces, paces_for, predict
 from pscale.predict.profile import QUANTILES, Profile
-from pscale.predict.program import Segment, StepProgram, step_program
+from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.predict.walk import Walk
 
 RUN = Path(__file__).parents[1] / "reports" / "gallery" / "pipeline"

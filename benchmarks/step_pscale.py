@@ -13,7 +13,7 @@ from figures import blas
 from pscale.config import Case, Model, Plan, Train
 from pscale.mesh.self_axis import SelfMesh
 from pscale.nn import kernels
-from pscale.parallel.data import Replicated
+from pscale.parallel.data_parallel import Replicated
 from pscale.training.build import Stage, build
 from pscale.worker.environment import use_kernels
 from pscale.worker.roofline import measure_gemm

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import axis_name, members, spanned
 from pscale.parallel.ranks import GROUPS
-from pscale.predict.program import Segment, step_of
+from pscale.predict.step_program import Segment, step_of
 from pscale.results.events import FROM_ROOT, TO_ROOT
 from pscale.training.dry_run import rank_program
 

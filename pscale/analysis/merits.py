@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pscale.analysis.frames import Run, is_program
 from pscale.analysis.stats import Estimate, Sample
 from pscale.config import Workload, from_dict
-from pscale.config.program import WALL, WATCH
+from pscale.config.workload import WALL, WATCH
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from pscale.analysis.frames import Run, grouped, records
 from pscale.analysis.merits import workloads
 from pscale.analysis.stats import Estimate, Sample, ratio, samples
 from pscale.config.injection import stored_words
-from pscale.config.program import WATCH
+from pscale.config.workload import WATCH
 
 FINE = ("ok", "skipped")  # a case that this machine has no memory for is left out by a rule, not by a fault
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from pscale.cli.launches import outcome_of, planned, write_row
 from pscale.cli.memory_fit import memory_fits
-from pscale.cli.recording import watching
 from pscale.cli.rounds import Rounds
+from pscale.cli.workload_tables import watching
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
 from pscale.launch import jobs, machine, runner
 from pscale.launch.journal import Journal

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pscale.cli.recording import program_columns
+from pscale.cli.workload_tables import program_columns
 from pscale.config import Case, from_dict
 from pscale.errors import LaunchError
 from pscale.launch.journal import Journal

@@ -87,7 +87,7 @@ class PreparedSuite:
 
     def launcher(self, *, asks: bool = True) -> Launcher:
         """Find the launcher that all cases name; unless it `asks`, without starting any that they bring."""
-        from pscale.cli.recording import launcher_of
+        from pscale.cli.workload_tables import launcher_of
         from pscale.launch.selection import likely, select
 
         choices = {launcher_of(case) for case in self.cases}

@@ -16,9 +16,9 @@ from pscale.cli.durations import expected_s
 from pscale.cli.launches import outcome_of, write_row
 from pscale.cli.prepare import PreparedSuite, SuiteOptions, prepare
 from pscale.cli.progress import STATUS_STYLES, Known, LaunchProgress
-from pscale.cli.recording import watching
 from pscale.cli.rounds import Rounds
 from pscale.cli.submit import detached, dry_run, manager_of, wait
+from pscale.cli.workload_tables import watching
 from pscale.errors import FAILED, INTERRUPTED, LaunchError, ResultsError, UsageError
 from pscale.launch import isolated_process, runner
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
@@ -30,7 +30,7 @@ from pscale.report.answer import FULL, Answer, print_answers
 from pscale.results.store import compact, read_part
 from pscale.step_counter import counting
 
-REPORTER = "pscale.cli.publish"  # in a process of its own
+REPORTER = "pscale.cli.publish_process"  # in a process of its own
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # releases more of the memory that it has freed
 _FINE = frozenset(STATUS_STYLES)
 

@@ -24,10 +24,10 @@ from pscale.config import Case, to_dict, to_document
 from pscale.errors import UsageError
 from pscale.launch.machine import place
 from pscale.launch.target import Target
-from pscale.program import arguments
 from pscale.report.text import clean, plural, size_of
 from pscale.suite import Suite, expand
 from pscale.training.prediction import KINDS, predict
+from pscale.workload_command import arguments
 
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
@@ -135,8 +135,8 @@ def _command(case: Case, target: Target, run: Path) -> list[str]:
     """Return the command of a case; where jobs are submitted, they choose what starts its ranks."""
     if target.site.scheduler:
         return list(arguments(case, place(case, target.machine).nodes))
-    from pscale.cli.recording import launcher_of
     from pscale.cli.submit import command_of
+    from pscale.cli.workload_tables import launcher_of
     from pscale.launch.selection import likely
 
     launch = replace(case.launch, launcher=launcher_of(case))

@@ -14,7 +14,7 @@ from rich.markup import escape
 from pscale.cli.console import say
 from pscale.cli.launches import needed, planned, write_row
 from pscale.cli.prepare import PreparedSuite
-from pscale.cli.recording import watching
+from pscale.cli.workload_tables import watching
 from pscale.config import Case
 from pscale.launch import jobs, runner
 from pscale.launch.command import Command, command

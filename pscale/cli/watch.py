@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pscale import atomic_files
 from pscale.cli.console import new_console, say
-from pscale.cli.recording import NOTES, launcher_beside, library_of, preloading
 from pscale.cli.run import RunOptions, published, tell_briefly
+from pscale.cli.workload_tables import NOTES, launcher_beside, library_of, preloading
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import FAILED, UsageError
 from pscale.launch import local

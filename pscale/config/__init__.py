@@ -7,8 +7,8 @@ from pscale.config.case import Case, from_dict, to_dict, to_document
 from pscale.config.injection import Ghost, Inject, Jitter
 from pscale.config.launch import Launch, Omp, Require, Timing
 from pscale.config.plan import Matrix, Plan
-from pscale.config.program import Figure, Files, Program, Success, Workload
-from pscale.config.workload import Data, Model, Precision, Train
+from pscale.config.training import Data, Model, Precision, Train
+from pscale.config.workload import Figure, Files, Program, Success, Workload
 
 __all__ = [
     "Case",

@@ -14,8 +14,8 @@ from pscale.config.choices import LossScaling, Scaling
 from pscale.config.injection import Ghost, Inject, Jitter, injected_words
 from pscale.config.launch import Launch, Require, Timing
 from pscale.config.plan import Plan
-from pscale.config.program import Program, Workload
-from pscale.config.workload import Data, Model, Precision, Train
+from pscale.config.training import Data, Model, Precision, Train
+from pscale.config.workload import Program, Workload
 
 T = TypeVar("T")
 NARROW: frozenset[str] = frozenset({"fp16"})  # types whose least numbers are larger than many gradients

@@ -1,161 +1,163 @@
-"""What is trained: the network, its samples, what a step does with them, and in which numbers."""
+"""A program to measure in place of pscale's trainer: how it is started, and where its figures are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from pscale.config.choices import (
-    LARGEST_SCALE,
-    Bytes,
-    Dtype,
-    Fraction,
-    InSuite,
-    Loading,
-    LossScaling,
-    NonEmpty,
-    NonNegativeFloat,
-    NonNegativeInt,
-    Number,
-    Optimizer,
-    Parts,
-    PositiveFloat,
-    PositiveInt,
-    Scale,
-)
+from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
 
-# Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 4 % with
-# fused kernels and by a quarter less in NumPy, and needs half of the memory or less: benchmarks/attention.py.
-BLOCKS_FROM = 1024
+WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+# What a command may name beside its parameters; expressions call two of these the machine's.
+FACTS = ("ranks", "threads", "cores", "nodes", "here")
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?\s*", re.ASCII)
+_QUOTED = 60  # characters of a text that is no number
+_TAKEN = frozenset({*FACTS, "cores_per_node", "memory_gib"})
 
-_DEEP = InSuite(kinds=("gpt", "moe"))
-_TOKENS = InSuite(kinds=("gpt", "moe", "block"))
-_MOE = InSuite(kinds=("moe",))
-_COLLECTIVES = InSuite(kinds=("collectives",))
-_TEXT = InSuite(kinds=("text",))
+Name = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "a name of letters, digits and _")]
+Regex = Annotated[str, Text(r"[^\0]+", "a regular expression")]
+FileName = Annotated[str, Text(r"[^\0]+", "the name of a file")]
+Value = Annotated[bool | int | float | str, AnyValue()]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
-    """Sizes of the network; a kind without a field has one layer, no vocabulary, and so on."""
+class Figure:
+    """A figure of merit: a number in the output of the program, or in a JSON file that it writes."""
 
-    kind: Literal["gpt", "moe", "block", "linear", "collectives"] = "gpt"
-    """`gpt`: decoder with an untied head; `moe`: the same with a mixture of experts; `block`: one transformer
-    block that learns a regression; `linear`: five weights of a linear equation; `collectives`: every exchange
-    of the mesh and nothing else: [collectives.md](collectives.md)."""
-    layers: Annotated[Parts, _DEEP] = 4
-    """Pre-norm transformer blocks."""
-    width: Annotated[PositiveInt, _TOKENS] = 256
-    """Features of a token; the MLP is four times as wide."""
-    heads: Annotated[PositiveInt, _TOKENS] = 4
-    """Attention heads; must divide `width`."""
-    sequence: Annotated[int, Number(ge=1, le=1 << 18), _TOKENS] = 256
-    """Tokens of a sequence."""
-    vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
-    """Size of the vocabulary; text needs at least 256."""
-    dtype: Annotated[Dtype, InSuite(kinds=("",))] = "float32"  # a suite says `precision`
-    experts: Annotated[Parts, _MOE] = 8
-    """MLPs in each block with experts."""
-    top_k: Annotated[int, Number(ge=1, le=2), _MOE] = 1
-    """Experts per token: 1 as in Switch, 2 as in GShard."""
-    capacity_factor: Annotated[PositiveFloat, _MOE] = 1.25
-    """An expert takes at most `top_k` × `capacity_factor` × `sequence` / `experts` tokens of a sequence,
-    rounded up; later ones are dropped, the same under every plan."""
-    every: Annotated[PositiveInt, _MOE] = 2
-    """One in this many blocks has experts instead of its MLP; at most `layers`."""
-    balance_weight: Annotated[NonNegativeFloat, _MOE] = 0.01
-    """Weight of the auxiliary loss for even use of the experts; the loss includes it."""
-    attention: Annotated[Literal["auto", "plain", "block"], _TOKENS] = "auto"
-    """`plain`: keep all scores for backward; `block`: recompute them tile by tile; `auto`: `block` from a
-    `sequence` of 1,024 on: faster in NumPy, up to a tenth of attention's time slower with fused
-    [kernels](kernels.md#attention), and smaller at any length (`benchmarks/attention.py`)."""
-    message_bytes: Annotated[Bytes, _COLLECTIVES] = 1 << 20
-    """Size of the larger array of every exchange."""
-    calls: Annotated[PositiveInt, _COLLECTIVES] = 10
-    """Calls of every verb per step."""
+    regex: Regex | None = None
+    """Regular expression over the output, with one group: the number. `^` and `$` are those of a line; of
+    several matches the last counts. Standard error is searched if standard output has no match."""
+    json: FileName | None = None
+    """Instead of `regex`: a JSON file that the program writes."""
+    path: NonEmpty | None = None
+    """`json`: the names that lead to the number, joined by dots; places in lists are numbers: `runs.0.cg`."""
+    unit: str = ""
+    """Unit, for the report and for `expect`; that of a step time is `s`, `ms`, `us`, `ns`, `min` or `h`."""
+    better: Literal["lower", "higher"] | None = None
+    """Which values are better: `pscale check --update` bounds the others; null: neither."""
+
+    def check(self) -> None:
+        """Raise ValueError for a figure that could never be found."""
+        if bool(self.regex) == bool(self.json):
+            raise ValueError("expected regex or json, one of both: where the number is")
+        if self.json and not self.path:
+            raise ValueError(f"path is missing; expected where in {self.json} the number is, as cg.time")
+        if self.path and not self.json:
+            raise ValueError("path is for json, a file that the program writes")
+        if self.regex and (groups := compiled(self.regex).groups) != 1:
+            raise ValueError(f"regex has {groups} groups; expected one, the number: 'Time: (\\S+)'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success:
+    """What the end of a launch has to be like; else it failed."""
+
+    regex: Regex | None = None
+    """Regular expression that the output has to match somewhere; null: none."""
+    exit: Annotated[int, Number(ge=0, le=255, computed=False)] = 0
+    """Exit code of the launcher: that of a rank that failed."""
+
+    def check(self) -> None:
+        """Raise ValueError for an expression that is none."""
+        compiled(self.regex or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Files of a launch, which runs in a folder of its own; their names may have `{…}` as the command."""
+
+    in_: tuple[FileName, ...] = ()
+    """Files that are copied into that folder, relative to the suite's."""
+    out: tuple[FileName, ...] = ()
+    """Files that the program has to leave there, such as `out.json` or `*.log`. They are kept; whatever else
+    it writes there is deleted when it has ended well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A program to measure in place of pscale's trainer: any command that mpiexec can start."""
+
+    command: Command = ""
+    """Program and arguments, as on a command line. `{ranks}`, `{threads}`, `{cores}` (ranks × threads),
+    `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
+    folder; `{{NAME}}` is `{NAME}`. It is divided into arguments before values are put in: no value is ever
+    two arguments."""
+    params: Mapping[Name, Value] = field(default_factory=dict)
+    """Parameters by name: numbers, texts, or expressions as `"=64 * ranks"`; `sweep` varies them by name."""
+    figures: Mapping[Name, Figure] = field(default_factory=dict)
+    """Figures of merit by name: [below](#workloadfigures-what-the-output-says)."""
+    step_time: Name | None = None
+    """What the report calls a step: a figure; `wall`, the whole launch with its start; or `watch`, the steps
+    that `watch: true` finds. Null: `watch` with `watch: true`, else `wall`."""
+    success: Success = Success()
+    files: Files = Files()
+    shell: bool = False
+    """Let `/bin/sh` read the command; values are quoted for it, so `{NAME}` stands outside of quotes."""
+    watch: bool = False
+    """Record every MPI call, as [`pscale watch`](any-program.md) does: who waits for whom, and why."""
 
     @property
-    def keeps_scores(self) -> bool:
-        """Whether attention keeps its scores for backward; `auto` as benchmarks/attention.py found best."""
-        return self.attention == "plain" or (self.attention == "auto" and self.sequence < BLOCKS_FROM)
+    def times(self) -> str:
+        """What a step is: the name of a figure, `wall` or `watch`."""
+        return self.step_time or (WATCH if self.watch else WALL)
+
+    def check(self) -> None:
+        """Raise ValueError for what does not fit together."""
+        for name in self.params:
+            if name in _TAKEN:
+                raise ValueError(f"params: {name} is known already; expected another name")
+        for name in self.figures:
+            if name in (WALL, WATCH):
+                raise ValueError(f"figures: {name} stands for a step time; expected another name")
+        if self.times == WATCH and not self.watch:
+            raise ValueError("step_time: watch needs watch: true")
+        if self.times in (WALL, WATCH):
+            return
+        if self.times not in self.figures:
+            known = ", ".join([*self.figures, WALL, WATCH])
+            raise ValueError(f"step_time: there is no figure '{self.times}'; expected one of {known}")
+        unit = self.figures[self.times].unit
+        if unit not in SECONDS:
+            expected = f"expected a unit of time for the figure: {', '.join(SECONDS)}"
+            raise ValueError(f"step_time: {self.times} is in {unit or 'no unit'}; {expected}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """Where samples come from, which rank gets which, and how they are read."""
+class Program:
+    """What the command of a case names here: found when its suite is expanded."""
 
-    kind: Literal["text", "synthetic", "linear"] = "text"
-    """`text`: bytes of files (gpt, moe); `synthetic`: random tokens (gpt, moe) or a random regression (block;
-    collectives ignore it); `linear`: samples of the linear equation (linear)."""
-    source: Annotated[NonEmpty, _TEXT] = "python-stdlib"
-    """`python-stdlib`: the source of Python's standard library; or a file or a glob, relative to the file
-    that names it (`--set`: to the current folder)."""
-    split: Annotated[Literal["partition", "sample"], _TEXT] = "partition"
-    """`partition`: a part of the text for each sequence of the batch; `sample`: windows of all of it in
-    random order."""
-    loading: Annotated[Loading, _TEXT] = "memory"
-    """`memory`: every rank holds the text; `mpi-io`: read by MPI-IO; `scatter`: one rank scatters it;
-    `files`: a file per rank (not with `sample`)."""
-    samples: Annotated[PositiveInt, InSuite(kinds=("linear",), default=10_000)] = 0
-    """Size of the data set; at least the global batch."""
+    folder: str = ""  # of the suite: where relative names begin
+    sha256: Mapping[str, str] = field(default_factory=dict)  # of the program and of every file it is given
 
 
-@dataclass(frozen=True, kw_only=True)
-class Train:
-    """Batch, optimizer and number of steps. With weak scaling a suite gives the `batch` of one replica."""
-
-    batch: PositiveInt = 8
-    """Sequences (linear: samples) per step; weak: of one replica, else of all."""
-    micro_batches: Parts = 1
-    """Micro-batches of a replica's batch, with gradients accumulated."""
-    optimizer: Optimizer = "adamw"
-    """The optimizer; [optimizers.md](optimizers.md) lists the fields that each reads."""
-    lr: PositiveFloat = 3e-4
-    """Learning rate; adafactor: the maximum, relative to the weights."""
-    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """Multiplies `lr` by 1, by global batch / `lr_batch`, or by its square root."""
-    lr_batch: NonNegativeInt = 0
-    """The global batch that `lr` is for; 0: that of one replica, so `lr` is multiplied by `dp` × `ep`."""
-    lr_schedule: Literal["constant", "cosine"] = "constant"
-    """After the warm-up: `constant`, or `cosine` down to `lr_final` × `lr` in the last measured step."""
-    lr_warmup: NonNegativeInt = 0
-    """First steps, in which the rate grows to `lr`; fewer than `warmup` + `steps`."""
-    lr_final: Annotated[float, Number(ge=0, le=1)] = 0.1
-    """`cosine`: share of `lr` in the last step."""
-    momentum: Fraction = 0.0
-    """Decay rate of the velocity."""
-    beta1: Fraction = 0.9
-    """Decay rate of the first moment."""
-    beta2: Fraction = 0.95
-    """Decay rate of the second moment (lion: of the momentum)."""
-    epsilon: PositiveFloat = 1e-8
-    """Added to roots of second moments, or to squares."""
-    weight_decay: NonNegativeFloat = 0.1
-    """Times the rate; for weight matrices, not for embeddings, biases and norms."""
-    clip: PositiveFloat | None = 1.0
-    """Largest global norm of the gradient; `null`: no clipping."""
-    steps: PositiveInt = 30
-    """Measured steps."""
-    warmup: NonNegativeInt = 5
-    """Training steps before the measured ones."""
-    seed: Annotated[int, Number(ge=0, le=2**32 - 1)] = 1
-    """Seed of initial weights and samples."""
+def compiled(regex: str) -> re.Pattern[str]:
+    """Return a regular expression of a suite; raises ValueError for one that is none."""
+    try:
+        return re.compile(regex, re.MULTILINE)
+    except (re.error, RecursionError) as error:
+        raise ValueError(f"regex is no regular expression: {error}") from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Precision:
-    """How a model is trained whose numbers have few bits; which numbers those are is the model's `dtype`."""
+def number(text: str) -> float:
+    """Read a number as programs write it, also `1.5D-03` of Fortran; raises ValueError for any other text."""
+    value = float(re.sub("[dD]", "e", text)) if _NUMBER.fullmatch(text) else math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"'{text[:_QUOTED]}' is no finite number")
+    return value
 
-    reduce: Annotated[Literal["wire", "float32"], InSuite(omitted=True, named=True)] = "wire"
-    """16-bit gradients are summed as stored (`wire`), or in `float32`, which doubles the bytes."""
-    loss_scale: Annotated[
-        LossScaling | float,
-        Number(gt=0, le=LARGEST_SCALE, words=tuple((word, word) for word in get_args(LossScaling))),
-        InSuite(omitted=True, named=True),
-    ] = "auto"
-    """Factor of the loss, so that small gradients do not vanish; every rank skips a step whose gradients
-    overflow. `auto`: `dynamic` for fp16, else `none`."""
-    initial_scale: Scale = 2.0**16
-    """First scale of `dynamic`; an overflow halves it."""
-    growth_interval: Annotated[PositiveInt, InSuite(omitted=False)] = 2000
-    """Steps without overflow after which `dynamic` doubles the scale."""
+
+def plain(value: float | str) -> str:
+    """Return the value of a parameter as an argument."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
+
+
+def placeholders(text: str) -> Iterator[str]:
+    """Yield the names in braces in a text."""
+    yield from (found[2] for found in PLACEHOLDER.finditer(text) if found[2])

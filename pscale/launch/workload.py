@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pscale import program
+from pscale import workload_command
 from pscale.config import Case
-from pscale.config.program import Figure, compiled, number
+from pscale.config.workload import Figure, compiled, number
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import RESULT, STDERR, STDOUT, Status, cause, last_words
 
@@ -35,7 +35,7 @@ def started(case: Case, folder: Path, machine: Machine, watching: Watching | Non
 
     Raises LaunchError where it is to be watched and cannot be.
     """
-    words = program.arguments(case, place(case, machine).nodes)
+    words = workload_command.arguments(case, place(case, machine).nodes)
     if watching is None or not case.workload.watch:
         return words
     return (*watching.loading(words[0]), f"{watching.variable}={folder / watching.notes}", *words)
@@ -54,14 +54,14 @@ def prepare(case: Case, folder: Path) -> Path:
     """Make the folder in which the program runs, with its input files."""
     inside = folder / INSIDE
     inside.mkdir()
-    for path in program.inputs(case):
+    for path in workload_command.inputs(case):
         shutil.copy(path, inside)
     return inside
 
 
 def changed(case: Case) -> str:
     """Say which file is no longer what it was when the run began; empty if none is."""
-    now = program.digests(case)
+    now = workload_command.digests(case)
     names = [name for name, digest in case.program.sha256.items() if now.get(name) != digest]
     return f"{', '.join(names)} changed after the run began: `pscale run` starts a new one" if names else ""
 
@@ -114,7 +114,7 @@ def _in_text(name: str, figure: Figure, folder: Path) -> float:
 
 
 def _in_json(case: Case, name: str, folder: Path) -> float:
-    file, path = program.json_file(case, name), case.workload.figures[name].path
+    file, path = workload_command.json_file(case, name), case.workload.figures[name].path
     try:
         value: Any = json.loads((folder / INSIDE / file).read_text(encoding="utf-8"), parse_int=float)
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def _member(value: Any, name: str) -> Any:
 def _keep(case: Case, inside: Path) -> None:
     """Leave only the files that are to be kept."""
     kept: set[Path] = set()
-    for pattern in program.outputs(case):
+    for pattern in workload_command.outputs(case):
         found = [path for path in inside.glob(pattern) if path.is_file()]
         if not found:
             raise _NotThereError(f"the program left no file {pattern}")

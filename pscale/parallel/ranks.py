@@ -23,7 +23,7 @@ from pscale.config.axes import (
 from pscale.mesh.axis import Mesh
 from pscale.nn.offload.storage import Storage
 from pscale.nn.param import Param
-from pscale.parallel.data import Replicated
+from pscale.parallel.data_parallel import Replicated
 from pscale.parallel.expert import SYNC
 from pscale.parallel.replicas import Replicas
 from pscale.parallel.zero import Sharded

@@ -10,7 +10,7 @@ from pscale.config.axes import PLAN_AXES
 from pscale.errors import PlanError
 from pscale.parallel import (
     collectives,
-    data,
+    data_parallel,
     expert,
     offload,
     optimizer,
@@ -42,7 +42,7 @@ class Strategy(Protocol):
 
 STRATEGIES: dict[str, Strategy] = {
     "collectives": collectives,
-    "data": data,
+    "data": data_parallel,
     "zero": zero_plan,
     "tensor": tensor,
     "sequence": sequence,

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from pscale.mesh.dry import AxisCall
 from pscale.predict.network import Fabric
 from pscale.predict.profile import CallKey, CallTimes, Profile, SegmentTimes, call_key
-from pscale.predict.program import Segment
+from pscale.predict.step_program import Segment
 from pscale.results.step_time import Vector
 from pscale.simulator.network import moved_bytes, rounds
 

@@ -20,7 +20,7 @@ from pscale.errors import UsageError
 from pscale.predict.costs import Costs
 from pscale.predict.network import Fabric
 from pscale.predict.profile import Paces, Profile
-from pscale.predict.program import StepProgram, step_program
+from pscale.predict.step_program import StepProgram, step_program
 from pscale.predict.walk import StepPaces, Walk
 from pscale.results.step_time import Vector
 from pscale.simulator.network import Network

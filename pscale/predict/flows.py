@@ -17,8 +17,8 @@ from pscale.predict.costs import Costs
 from pscale.predict.engine import DRAWS, Interval, Prediction, drawn_paces, paces_for, predict
 from pscale.predict.network import CONGESTED
 from pscale.predict.profile import Profile
-from pscale.predict.program import Block, Segment, StepProgram, step_program
 from pscale.predict.simgrid import Seconds, simulate
+from pscale.predict.step_program import Block, Segment, StepProgram, step_program
 from pscale.predict.walk import StepPaces, delays_of
 from pscale.simulator.network import Network
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pscale.predict.program import StepProgram
+from pscale.predict.step_program import StepProgram
 from pscale.simulator.network import Network, Price, Prices
 
 CONGESTED = (

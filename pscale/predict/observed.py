@@ -19,7 +19,7 @@ from pscale.errors import ResultsError
 from pscale.mesh.axis import Array
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import rank_at
-from pscale.predict.program import Block, PhaseEnd, Point, StepProgram
+from pscale.predict.step_program import Block, PhaseEnd, Point, StepProgram
 
 Seconds = NDArray[np.float64]
 _POINTS = ("call", "root", "posted", "completed", "phase")

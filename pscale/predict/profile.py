@@ -24,7 +24,7 @@ from pscale.errors import ResultsError, UsageError
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
-from pscale.predict.program import Segment, StepProgram, step_program
+from pscale.predict.step_program import Segment, StepProgram, step_program
 from pscale.results.events import BETWEEN_TWO
 from pscale.results.step_time import Vector, steady, step_times
 

@@ -25,7 +25,7 @@ from pscale.predict.costs import Costs
 from pscale.predict.engine import Prediction, predict, usual_step_s
 from pscale.predict.plans import leaner, plans
 from pscale.predict.profile import Profile
-from pscale.predict.program import Segment, StepProgram, step_program
+from pscale.predict.step_program import Segment, StepProgram, step_program
 
 DRAWS = 40
 _MARGIN, _FAMILY_MARGIN = 0.75, 0.6  # of what is measured on a busy machine; on a quiet one 0.9 would do

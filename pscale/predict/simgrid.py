@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pscale.errors import PlanError, PscaleError, UsageError
 from pscale.mesh.dry import AxisCall
-from pscale.predict.program import PhaseEnd, Segment, StepProgram
+from pscale.predict.step_program import PhaseEnd, Segment, StepProgram
 from pscale.simulator.network import Link, Tier, Tiers
 
 Seconds = NDArray[np.float64]

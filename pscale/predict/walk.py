@@ -21,7 +21,7 @@ from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import coordinates
 from pscale.predict.costs import CallCost, Costs, SegmentCost
 from pscale.predict.profile import QUANTILES
-from pscale.predict.program import Block, PhaseEnd, Segment, StepProgram
+from pscale.predict.step_program import Block, PhaseEnd, Segment, StepProgram
 from pscale.results.events import FROM_ROOT, TO_ROOT
 from pscale.results.step_time import Vector
 from pscale.worker.delay_injection import draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from pscale import program
+from pscale import workload_command
 from pscale.config import Case
 from pscale.data import check as check_data
 from pscale.data import find_corpus
@@ -139,9 +139,9 @@ _OF_WATCH = {"timing": ("trace",), "launch": ("hang_after",)}
 
 def _program_problems(suite: Suite, draft: Draft, read: set[str]) -> Iterator[Problem]:
     """Yield what is wrong with a case of a workload; expressions of the suite `read` some names."""
-    for path, message in program.problems(draft.case):
+    for path, message in workload_command.problems(draft.case):
         yield Problem(path, message)
-    if unused := draft.case.workload.params.keys() - program.used_names(draft.case) - read:
+    if unused := draft.case.workload.params.keys() - workload_command.used_names(draft.case) - read:
         for name in sorted(unused):
             yield Problem((*_PARAMS, name), f"is not used; write {{{name}}} in the command, or leave it out")
     yield from _foreign_fields(suite, draft)

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from pscale.config import Case, Data, Figure, Workload, from_dict
 from pscale.errors import UsageError
 from pscale.expressions import evaluate, names_in
-from pscale.program import with_program
 from pscale.suite.document import Path_
 from pscale.suite.fields import (
     BY_MEMBER,
@@ -34,6 +33,7 @@ from pscale.suite.load import Suite
 from pscale.suite.problems import Problem, found_by_pydantic, nearest_field, place_of, suite_error
 from pscale.suite.quantities import Formula
 from pscale.suite.schema import adapter, validate
+from pscale.workload_command import with_program
 
 MOST_CASES = 10_000
 _ENOUGH = 30  # problems: nobody reads more of them at once

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pscale.config.choices import InSuite, Number
-from pscale.config.program import FACTS, placeholders
+from pscale.config.workload import FACTS, placeholders
 from pscale.suite.file import File
 
 VARIABLE = (

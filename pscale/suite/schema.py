@@ -33,7 +33,7 @@ from pydantic_core import CoreSchema, core_schema
 from pscale.config import Data, Figure, Model, Plan, Success, Workload
 from pscale.config.axes import DEGREES, PLAN_AXES
 from pscale.config.choices import AnyValue, Number, OneOf, Text
-from pscale.config.program import Value
+from pscale.config.workload import Value
 from pscale.suite.fields import (
     BY_MEMBER,
     LEAVES,

@@ -9,7 +9,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
-from pscale.cli import publish
+from pscale.cli import publish_process as publish
 from pscale.report.exports import render_json
 from pscale.results.store import LEAST
 

@@ -9,7 +9,7 @@ from thread_mesh import run_ranks
 
 from pscale.config import Model, Plan
 from pscale.errors import PlanError
-from pscale.parallel import data
+from pscale.parallel import data_parallel as data
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.compression.codecs import BLOCK, ROUNDINGS, Blocks, Largest
 from pscale.parallel.compression.error_feedback import LowRank

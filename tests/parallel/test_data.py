@@ -4,7 +4,7 @@ from thread_mesh import run_ranks
 
 from pscale.config import Case, Model, Plan, Train
 from pscale.errors import PlanError
-from pscale.parallel.data import Replicated, calls
+from pscale.parallel.data_parallel import Replicated, calls
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.strategies import check
 from pscale.results.events import Kind

@@ -13,7 +13,7 @@ from pscale.mesh.dry import AxisCall
 from pscale.predict.costs import Costs
 from pscale.predict.network import Fabric
 from pscale.predict.profile import CallKey, CallTimes, Distribution
-from pscale.predict.program import StepProgram
+from pscale.predict.step_program import StepProgram
 from pscale.simulator.network import Link, Network
 from pscale.suite.network import load_network, read_network
 

@@ -10,8 +10,8 @@ from training.test_offload import GPT, MOE
 from pscale.config import Matrix, Plan
 from pscale.mesh.dry import AxisCall
 from pscale.predict import simgrid
-from pscale.predict.program import Block, Segment, StepProgram, step_program
 from pscale.predict.simgrid import SimGridError, simulate
+from pscale.predict.step_program import Block, Segment, StepProgram, step_program
 from pscale.simulator.network import Link, Tier, Tiers
 
 pytestmark = pytest.mark.slow

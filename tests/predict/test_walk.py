@@ -13,7 +13,7 @@ from training.test_offload import GPT, MOE
 from pscale.analysis.timeline import PARTS
 from pscale.config import Inject, Jitter, Matrix, Plan
 from pscale.predict.costs import CallCost, SegmentCost
-from pscale.predict.program import step_program
+from pscale.predict.step_program import step_program
 from pscale.predict.walk import StepPaces, Walk
 
 STEPS = 3

@@ -12,8 +12,8 @@ import pytest
 
 from pscale.config import Case, from_dict, to_document
 from pscale.errors import PlanError, SuiteError
-from pscale.program import arguments, digests, inputs
 from pscale.suite import expand, load_suite
+from pscale.workload_command import arguments, digests, inputs
 
 MACHINE = {"cores": 8.0, "memory_gib": 16.0, "nodes": 2.0}
 NASTY = [

@@ -10,7 +10,8 @@ from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.nn import counts
 from pscale.nn.optimizers.base import Elsewhere
-from pscale.parallel import data, zero
+from pscale.parallel import data_parallel as data
+from pscale.parallel import zero
 from pscale.parallel.strategies import check
 from pscale.training.prediction import memory_bytes
 

@@ -12,7 +12,7 @@ from pscale.nn import kernels
 from pscale.nn.routing import LocalPositions
 from pscale.parallel import expert
 from pscale.parallel.context.ulysses import UlyssesAttention
-from pscale.parallel.data import Replicated
+from pscale.parallel.data_parallel import Replicated
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pscale.cli.recording import launcher_beside
+from pscale.cli.workload_tables import launcher_beside
 from pscale.watch.linked import mpi_library
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are recorded on Linux only")

@@ -1,4 +1,4 @@
-"""What reports a run that has just ended: `python -m pscale.cli.publish FOLDER`, a process of its own.
+"""The process that reports a run that has just ended: `python -m pscale.cli.publish_process FOLDER`.
 
 A report takes libraries and memory that nothing before it does. A run that has lasted for days is not to be
 touched by what becomes of them, nor to hold what it has read while they work.

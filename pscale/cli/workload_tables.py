@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from pscale.config import Case
-from pscale.config.program import SECONDS, WALL, WATCH
+from pscale.config.workload import SECONDS, WALL, WATCH
 from pscale.errors import ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import RESULT, Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
-from pscale.program import arguments
 from pscale.results.store import write_columns, write_part
 from pscale.watch.linked import mpi_library
 from pscale.watch.preload import FOLDER, beside, recorder
+from pscale.workload_command import arguments
 
 NOTES = "notes"  # the folder of a launch in which its ranks write their calls
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pscale.config import Case, Program
-from pscale.config.program import FACTS, PLACEHOLDER, placeholders, plain
+from pscale.config.workload import FACTS, PLACEHOLDER, placeholders, plain
 
 SHELL = "/bin/sh"
 _HASHED_BYTES = 1 << 28  # of larger files, size and time of change count

@@ -1,0 +1,161 @@
+"""What is trained: the network, its samples, what a step does with them, and in which numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from pscale.config.choices import (
+    LARGEST_SCALE,
+    Bytes,
+    Dtype,
+    Fraction,
+    InSuite,
+    Loading,
+    LossScaling,
+    NonEmpty,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Number,
+    Optimizer,
+    Parts,
+    PositiveFloat,
+    PositiveInt,
+    Scale,
+)
+
+# Tokens of a sequence from which on computing scores again takes no longer than keeping them, within 4 % with
+# fused kernels and by a quarter less in NumPy, and needs half of the memory or less: benchmarks/attention.py.
+BLOCKS_FROM = 1024
+
+_DEEP = InSuite(kinds=("gpt", "moe"))
+_TOKENS = InSuite(kinds=("gpt", "moe", "block"))
+_MOE = InSuite(kinds=("moe",))
+_COLLECTIVES = InSuite(kinds=("collectives",))
+_TEXT = InSuite(kinds=("text",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Sizes of the network; a kind without a field has one layer, no vocabulary, and so on."""
+
+    kind: Literal["gpt", "moe", "block", "linear", "collectives"] = "gpt"
+    """`gpt`: decoder with an untied head; `moe`: the same with a mixture of experts; `block`: one transformer
+    block that learns a regression; `linear`: five weights of a linear equation; `collectives`: every exchange
+    of the mesh and nothing else: [collectives.md](collectives.md)."""
+    layers: Annotated[Parts, _DEEP] = 4
+    """Pre-norm transformer blocks."""
+    width: Annotated[PositiveInt, _TOKENS] = 256
+    """Features of a token; the MLP is four times as wide."""
+    heads: Annotated[PositiveInt, _TOKENS] = 4
+    """Attention heads; must divide `width`."""
+    sequence: Annotated[int, Number(ge=1, le=1 << 18), _TOKENS] = 256
+    """Tokens of a sequence."""
+    vocabulary: Annotated[int, Number(ge=1, le=10**7), _DEEP] = 256
+    """Size of the vocabulary; text needs at least 256."""
+    dtype: Annotated[Dtype, InSuite(kinds=("",))] = "float32"  # a suite says `precision`
+    experts: Annotated[Parts, _MOE] = 8
+    """MLPs in each block with experts."""
+    top_k: Annotated[int, Number(ge=1, le=2), _MOE] = 1
+    """Experts per token: 1 as in Switch, 2 as in GShard."""
+    capacity_factor: Annotated[PositiveFloat, _MOE] = 1.25
+    """An expert takes at most `top_k` × `capacity_factor` × `sequence` / `experts` tokens of a sequence,
+    rounded up; later ones are dropped, the same under every plan."""
+    every: Annotated[PositiveInt, _MOE] = 2
+    """One in this many blocks has experts instead of its MLP; at most `layers`."""
+    balance_weight: Annotated[NonNegativeFloat, _MOE] = 0.01
+    """Weight of the auxiliary loss for even use of the experts; the loss includes it."""
+    attention: Annotated[Literal["auto", "plain", "block"], _TOKENS] = "auto"
+    """`plain`: keep all scores for backward; `block`: recompute them tile by tile; `auto`: `block` from a
+    `sequence` of 1,024 on: faster in NumPy, up to a tenth of attention's time slower with fused
+    [kernels](kernels.md#attention), and smaller at any length (`benchmarks/attention.py`)."""
+    message_bytes: Annotated[Bytes, _COLLECTIVES] = 1 << 20
+    """Size of the larger array of every exchange."""
+    calls: Annotated[PositiveInt, _COLLECTIVES] = 10
+    """Calls of every verb per step."""
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether attention keeps its scores for backward; `auto` as benchmarks/attention.py found best."""
+        return self.attention == "plain" or (self.attention == "auto" and self.sequence < BLOCKS_FROM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where samples come from, which rank gets which, and how they are read."""
+
+    kind: Literal["text", "synthetic", "linear"] = "text"
+    """`text`: bytes of files (gpt, moe); `synthetic`: random tokens (gpt, moe) or a random regression (block;
+    collectives ignore it); `linear`: samples of the linear equation (linear)."""
+    source: Annotated[NonEmpty, _TEXT] = "python-stdlib"
+    """`python-stdlib`: the source of Python's standard library; or a file or a glob, relative to the file
+    that names it (`--set`: to the current folder)."""
+    split: Annotated[Literal["partition", "sample"], _TEXT] = "partition"
+    """`partition`: a part of the text for each sequence of the batch; `sample`: windows of all of it in
+    random order."""
+    loading: Annotated[Loading, _TEXT] = "memory"
+    """`memory`: every rank holds the text; `mpi-io`: read by MPI-IO; `scatter`: one rank scatters it;
+    `files`: a file per rank (not with `sample`)."""
+    samples: Annotated[PositiveInt, InSuite(kinds=("linear",), default=10_000)] = 0
+    """Size of the data set; at least the global batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Batch, optimizer and number of steps. With weak scaling a suite gives the `batch` of one replica."""
+
+    batch: PositiveInt = 8
+    """Sequences (linear: samples) per step; weak: of one replica, else of all."""
+    micro_batches: Parts = 1
+    """Micro-batches of a replica's batch, with gradients accumulated."""
+    optimizer: Optimizer = "adamw"
+    """The optimizer; [optimizers.md](optimizers.md) lists the fields that each reads."""
+    lr: PositiveFloat = 3e-4
+    """Learning rate; adafactor: the maximum, relative to the weights."""
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """Multiplies `lr` by 1, by global batch / `lr_batch`, or by its square root."""
+    lr_batch: NonNegativeInt = 0
+    """The global batch that `lr` is for; 0: that of one replica, so `lr` is multiplied by `dp` × `ep`."""
+    lr_schedule: Literal["constant", "cosine"] = "constant"
+    """After the warm-up: `constant`, or `cosine` down to `lr_final` × `lr` in the last measured step."""
+    lr_warmup: NonNegativeInt = 0
+    """First steps, in which the rate grows to `lr`; fewer than `warmup` + `steps`."""
+    lr_final: Annotated[float, Number(ge=0, le=1)] = 0.1
+    """`cosine`: share of `lr` in the last step."""
+    momentum: Fraction = 0.0
+    """Decay rate of the velocity."""
+    beta1: Fraction = 0.9
+    """Decay rate of the first moment."""
+    beta2: Fraction = 0.95
+    """Decay rate of the second moment (lion: of the momentum)."""
+    epsilon: PositiveFloat = 1e-8
+    """Added to roots of second moments, or to squares."""
+    weight_decay: NonNegativeFloat = 0.1
+    """Times the rate; for weight matrices, not for embeddings, biases and norms."""
+    clip: PositiveFloat | None = 1.0
+    """Largest global norm of the gradient; `null`: no clipping."""
+    steps: PositiveInt = 30
+    """Measured steps."""
+    warmup: NonNegativeInt = 5
+    """Training steps before the measured ones."""
+    seed: Annotated[int, Number(ge=0, le=2**32 - 1)] = 1
+    """Seed of initial weights and samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """How a model is trained whose numbers have few bits; which numbers those are is the model's `dtype`."""
+
+    reduce: Annotated[Literal["wire", "float32"], InSuite(omitted=True, named=True)] = "wire"
+    """16-bit gradients are summed as stored (`wire`), or in `float32`, which doubles the bytes."""
+    loss_scale: Annotated[
+        LossScaling | float,
+        Number(gt=0, le=LARGEST_SCALE, words=tuple((word, word) for word in get_args(LossScaling))),
+        InSuite(omitted=True, named=True),
+    ] = "auto"
+    """Factor of the loss, so that small gradients do not vanish; every rank skips a step whose gradients
+    overflow. `auto`: `dynamic` for fp16, else `none`."""
+    initial_scale: Scale = 2.0**16
+    """First scale of `dynamic`; an overflow halves it."""
+    growth_interval: Annotated[PositiveInt, InSuite(omitted=False)] = 2000
+    """Steps without overflow after which `dynamic` doubles the scale."""
