@@ -26,15 +26,17 @@ Places = NDArray[np.int64]
 
 LEAST = 2  # runs at a level: one alone may be another's fault
 FEWEST = 8  # runs that say anything
-CERTAIN = 0.0035  # p-value of a change; of two unmarked ones that undo each other, half of it
+CERTAIN = 0.008  # p-value of a change; of two unmarked ones that undo each other, half of it
 _MEMORY = 0.5  # correlation of what runs keep with that of the run before
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95, 0.995)  # of the variance between runs that has this memory
 _REACH = 40  # runs on either side of a change that it is judged by
-_PROPOSED, _MARKED = 5.0, 2.5  # cost of a change in the partition of 40 runs, over the variance of noise
+_PROPOSED, _MARKED = 4.5, 2.5  # cost of a change in the partition of 40 runs, over the variance of noise
 _WORTH, _WORTH_MARKED = 3.5, 2.0  # logarithms of likelihood ratios: less is hardly ever certain
+_FASTER = 2.0  # that much more evidence for a faster level: to find one a run later fails no check
 _DRAWS = (49, 999)  # the first tell what is no change at all
 _FINEST = 5  # times as many
-_CAUTION = 2.0  # standard deviations by which the share is taken larger than it seems
+_OF_MARKS = 3  # p-values of changes at marks are taken so many times, for each mark
+_CAUTION = 1.0  # standard deviations by which the share is taken larger than it seems
 _CHOSEN = 5.0  # degrees of freedom that the best of all places takes more than one known beforehand
 _SPIKE = 2.0  # deviations by which one run may lie outside both of its neighbours
 _LONGEST = 10  # runs of a bump
@@ -146,7 +148,7 @@ def _judged(series: Series, before: int, at: int, after: int, marks: Sequence[in
     near = [mark for mark in marks if at - _REACH <= mark < at + _REACH]
     count = len(near) if at in near else 0
     p, evidence = _p_value(part, [at - start], marks=count)
-    return Change(at=at, p=2 * count * p if count else p, evidence=evidence)
+    return Change(at=at, p=_OF_MARKS * count * p if count else p, evidence=evidence)
 
 
 def _undoing(series: Series, places: Sequence[int]) -> bool:
@@ -222,8 +224,10 @@ def _models() -> tuple[_Model, ...]:
     return tuple(found)
 
 
-def _likelihoods(values: Vector, part: Series, *, bumps: bool = False) -> tuple[Vector, Vector]:
-    """Return logarithms of likelihoods by share: without a change, and with one at each place.
+def _likelihoods(
+    values: Vector, part: Series, *, bumps: bool = False, only: slice = slice(None)
+) -> tuple[Vector, Vector]:
+    """Return logarithms of likelihoods by share: without a change, and with one at each place of `only`.
 
     `values` have a row for each series that is as long as `part`, and as noisy within its runs.
     """
@@ -240,8 +244,9 @@ def _likelihoods(values: Vector, part: Series, *, bumps: bool = False) -> tuple[
         within = inner / (1 - model.share) if degrees else inner
         power = -(count - 1 + degrees) / 2
         none.append(known + power * np.log(left + within))
-        gained = (white @ steps) ** 2
-        some.append(known + power * np.log(np.maximum(left[:, None] - gained, 0.0) + within))
+        along = white @ steps[:, only]
+        log = known + power * np.log(np.maximum(left[:, None] - along**2, 0.0) + within)
+        some.append(log if bumps else log - _FASTER * (along < 0))
     return np.array(none), np.array(some)
 
 
@@ -277,11 +282,11 @@ def _p_value(
     It may be anywhere, or at the first place, which is one of so many `marks`: the finer the chance has to be
     known.
     """
-    only = [places[0] - LEAST] if marks else slice(None)
+    only = slice(places[0] - LEAST, places[0] - LEAST + 1) if marks else slice(None)
 
     def evidence(values: Vector) -> Vector:
-        none, some = _likelihoods(values, part, bumps=bumps)
-        return np.asarray(_added(some)[:, only].max(axis=1) - _added(none))
+        none, some = _likelihoods(values, part, bumps=bumps, only=only)
+        return np.asarray(_added(some).max(axis=1) - _added(none))
 
     values = part.values - part.values.mean()
     seen = float(evidence(values[None])[0])
@@ -303,10 +308,11 @@ def _p_value(
 def _left(part: Series, places: Sequence[int], chosen: float = 0.0) -> tuple[Vector, Vector]:
     """Return what levels between places leave of the runs, independent, and what makes it dependent again.
 
-    The share that drifts is taken larger than it seems: too small a one is a false alarm.
+    The share that drifts is that of runs which are all at one level, and taken larger than it seems: a level
+    that fits a drift leaves too small a share, and too small a one is a false alarm.
     """
     count = len(part.values)
-    posterior = _shares(part, places)
+    posterior = _shares(part, [])
     mean = float(posterior @ _SHARES)
     deviation = math.sqrt(max(0.0, float(posterior @ np.square(_SHARES)) - mean**2))
     share = min(_SHARES[-1], mean + _CAUTION * deviation)

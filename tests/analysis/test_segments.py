@@ -96,3 +96,13 @@ def test_what_drifts_is_distinguished_from_what_scatters():
     assert shares["drift"] > 0.9
     drifting = noise(series(np.random.default_rng(1), **NOISES["drift"]), [])
     assert drifting.error(2) > drifting.error(1) / np.sqrt(2), "neighbours have much in common"
+
+
+def test_a_slower_level_is_found_sooner_than_a_faster_one():
+    found = {
+        size: sum(
+            bool(changes(series(np.random.default_rng(seed), steps=[(38, size)]))) for seed in range(40)
+        )
+        for size in (0.0488, -0.0488)
+    }
+    assert found[0.0488] >= 28 > found[-0.0488]
