@@ -35,6 +35,11 @@ class SegmentCost:
     stalled: float = 0.0
     unsure_s: float = 0.0
 
+    @cached_property
+    def mean_s(self) -> float:
+        """The mean of the time."""
+        return float(self.values.mean())
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CallCost:
@@ -51,13 +56,23 @@ class CallCost:
     busy_s: float = 0.0
     unsure_s: float = 0.0
 
+    @cached_property
+    def last_s(self) -> float:
+        """The mean time since the last rank entered."""
+        return float(self.last.mean())
+
+    @cached_property
+    def late_s(self) -> float:
+        """The mean time of a rank for which the others had come."""
+        return float(self.late.mean())
+
 
 class Costs:
     """The costs of a program, each looked up once; what was not measured is noted."""
 
     def __init__(self, profile: Profile, network: Fabric | None):
         self._profile, self._network = profile, network
-        self._segments: dict[Segment, SegmentCost] = {}
+        self._segments: dict[str, SegmentCost] = {}
         self._calls: dict[AxisCall, CallCost] = {}
         self._notes: dict[str, None] = {}
 
@@ -67,9 +82,9 @@ class Costs:
 
     def segment(self, segment: Segment) -> SegmentCost:
         """Return the cost of a segment."""
-        if segment not in self._segments:
-            self._segments[segment] = self._segment(segment)
-        return self._segments[segment]
+        if segment.key not in self._segments:
+            self._segments[segment.key] = self._segment(segment)
+        return self._segments[segment.key]
 
     def call(self, point: AxisCall, size: int) -> CallCost:
         """Return the cost of a call, or of a part of one, over an axis of `size` ranks."""

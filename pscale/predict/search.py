@@ -139,7 +139,7 @@ class _Queue:
         for call in strategies.calls(case):
             if _stops(call.axis, call.verb) and (size := case.plan.sizes.get(call.axis, 1)) > 1:
                 cost = self._costs.call(AxisCall("call", call.axis, call.verb, call.sent_bytes), size)
-                work_s += call.count * float(min(cost.last.mean(), cost.late.mean()))
+                work_s += call.count * min(cost.last_s, cost.late_s)
         return _MARGIN * work_s / _busy(case)
 
     @cached_property
@@ -173,11 +173,11 @@ class _Queue:
             if isinstance(each, Segment):
                 phase = each.phase
                 if phase in _WORK:
-                    mean_s = float(self._costs.segment(each).values.mean())
+                    mean_s = self._costs.segment(each).mean_s
                     yield min(mean_s, self._least_of_work.get(each.work, mean_s))
             elif isinstance(each, AxisCall) and each.event == "call" and each.axis in _WITHIN:
                 cost = self._costs.call(each, program.size(each.axis))
-                yield float(min(cost.last.mean(), cost.late.mean())) if phase in _WORK else 0.0
+                yield min(cost.last_s, cost.late_s) if phase in _WORK else 0.0
 
 
 def _stops(axis: str, verb: str) -> bool:

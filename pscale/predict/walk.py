@@ -52,18 +52,21 @@ class Chance:
             self._numbers = random.integers(QUANTILES, size=max(_NUMBERS, 2 * largest), dtype=np.intp)
             self._starts = len(self._numbers) - largest + 1
 
-    def of(self, values: Vector, shape: tuple[int, ...]) -> Draws:
+    def of(self, values: Vector, mean: float, shape: tuple[int, ...]) -> Draws:
         """Draw from a distribution for every place of an array."""
         if self.random is None or len(values) == 1:
-            return float(values.mean())
+            return mean
         return values[self._window(shape)]
 
-    def pair(self, a: Vector, b: Vector, shape: tuple[int, ...]) -> tuple[Draws, Draws]:
-        """Draw from two distributions for every place of an array: both low, or both high."""
-        if self.random is None or len(a) == len(b) == 1:
-            return float(a.mean()), float(b.mean())
+    def pair(self, cost: CallCost, shape: tuple[int, ...]) -> tuple[Draws, Draws]:
+        """Draw both times of a call for every place of an array: both low, or both high."""
+        if self.random is None or len(cost.last) == len(cost.late) == 1:
+            return cost.last_s, cost.late_s
         places = self._window(shape)
-        return tuple(values[places] if len(values) > 1 else float(values[0]) for values in (a, b))  # type: ignore[return-value]
+        last, late = (
+            values[places] if len(values) > 1 else float(values[0]) for values in (cost.last, cost.late)
+        )
+        return last, late
 
     def below(self, share: float, shape: tuple[int, ...]) -> NDArray[np.bool_] | bool:
         """Draw what is so in a share of all cases."""
@@ -212,7 +215,7 @@ class _BlockWalk:
         if phase in delays:
             before = self.clock.copy()
             self.clock += delays.pop(phase)
-            self._spend("injected", float(np.mean(self.clock - before)))
+            self._spend("injected", _mean(self.clock - before))
 
     def _end(self, end: PhaseEnd) -> None:
         """Draw what was done since the phase before ended."""
@@ -223,10 +226,10 @@ class _BlockWalk:
 
     def _compute(self, segment: Segment, pace: Clocks) -> None:
         cost = self.walk.costs.segment(segment)
-        took = self.walk.chance.of(cost.values, self.clock.shape) * pace
+        took = self.walk.chance.of(cost.values, cost.mean_s, self.clock.shape) * pace
         self.clock += took
         if self.step:
-            self._spend_computing(cost, float(np.mean(took)))
+            self._spend_computing(cost, _mean(took))
             self.walk.unsure_s += self.share * cost.unsure_s
 
     def _spend_computing(self, cost: SegmentCost, seconds: float) -> None:
@@ -246,9 +249,8 @@ class _BlockWalk:
                 self.started[call.request] = where
             else:
                 self._leave(where)
-            self._go_on(
-                call, self.clock, self.clock + self.walk.chance.of(cost.late, self.clock.shape) * pace
-            )
+            took = self.walk.chance.of(cost.late, cost.late_s, self.clock.shape) * pace
+            self._go_on(call, self.clock, self.clock + took)
             return
         where = self.started.pop(call.request) if call.event == "wait" else self._start(call)
         moved = True
@@ -319,19 +321,20 @@ class _BlockWalk:
     def _drawn(self, call: AxisCall, cost: CallCost) -> tuple[Draws, Draws]:
         """Draw the time of a call for ranks that waited for the last, and for those that came later."""
         chance, shape = self.walk.chance, self.clock.shape
-        after, late = chance.pair(cost.last, cost.late, shape)
+        after, late = chance.pair(cost, shape)
         if not cost.together or call.verb == "receive":
             return after, late
         along = {self.walk.dims[axis] for axis in self.walk.program.spans[call.axis]}
         shape = tuple(1 if place in along else n for place, n in enumerate(shape))
-        both, alike = chance.pair(cost.last, cost.late, shape), chance.below(cost.together, shape)
+        both, alike = chance.pair(cost, shape), chance.below(cost.together, shape)
         return np.where(alike, both[0], after), np.where(alike, both[1], late)
 
     def _go_on(self, call: AxisCall, until: Clocks, after: Clocks) -> None:
-        before, self.clock = self.clock, np.broadcast_to(after, self.clock.shape).copy()
+        before = self.clock
+        self.clock = after if after.shape == before.shape else np.broadcast_to(after, before.shape).copy()
         if not self.step:
             return
-        entered, waited, left = (float(np.mean(clocks)) for clocks in (before, until, self.clock))
+        entered, waited, left = (_mean(clocks) for clocks in (before, until, self.clock))
         bubble = call.verb == "receive" and call.axis == _STAGES
         self._spend(f"wait {'bubble' if bubble else 'imbalance'}", waited - entered)
         self._spend("transfer", left - waited)
@@ -355,6 +358,11 @@ class _BlockWalk:
                 self.walk.spans.append(
                     Span(rank=rank, kind=kind, micro=micro, part=part, start_s=began, stop_s=ended)
                 )
+
+
+def _mean(clocks: Clocks) -> float:
+    """Return the mean; that of one number at once."""
+    return float(clocks.mean()) if clocks.size > 1 else clocks.item()
 
 
 def _gives_only(call: AxisCall) -> bool:
