@@ -108,7 +108,7 @@ def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suit
     [
         ({"ranks": "8;9"}, UsageError, r"--ranks '8;9': expected numbers"),
         ({"tokens": "many"}, UsageError, r"--tokens 'many': expected how many"),
-        ({"price": 1.0}, UsageError, r"--price .* add --tokens"),
+        ({"price": 1.0}, UsageError, r"--price .* on --tokens; add them"),
         ({"network": Path("none.yaml")}, SuiteError, r"none.yaml: does not exist"),
     ],
 )
