@@ -136,7 +136,8 @@ class Life:
 def test_killed_at_any_thing_it_does_a_run_of_jobs_loses_nothing_and_does_nothing_twice(
     tmp_path, monkeypatch, after
 ):
-    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    for name in ("_LOOK_S", "_MISSING_S", "_DYING_S"):  # a job that was never submitted is missing for good
+        monkeypatch.setattr(module, name, 0.0)
     for fatal in count(1):
         with monkeypatch.context() as patch:
             life = Life(tmp_path, patch, fatal, after)
