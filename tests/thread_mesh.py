@@ -1,7 +1,8 @@
 """A mesh whose ranks are threads: all parallel code under plain pytest, without mpiexec.
 
-Verbs do what MPI's do, in rank order and with the same notes to the recorder. A rank that fails breaks the
-barrier, so the others fail as well instead of waiting.
+Verbs do what MPI's do, in rank order and with the same notes to the recorder. One rank runs at a time, until
+it waits for others: threads that wanted the interpreter all at once would mostly wait for it. A rank that
+fails breaks the barrier, so the others fail as well instead of waiting.
 """
 
 from __future__ import annotations
@@ -42,19 +43,59 @@ class Simulated:
         self.ns = max(self.ns, ns)
 
 
-class Delivery(threading.Event):
+class Delivery:
     """That both sides of a message have arrived, and when the later one did."""
 
-    at_ns = 0
+    def __init__(self, turn: threading.Lock):
+        self.at_ns: int | None = None
+        self._turn = threading.Condition(turn)
+
+    def arrive(self, at_ns: int) -> None:
+        self.at_ns = at_ns
+        self._turn.notify_all()
+
+    def wait(self) -> int:
+        assert self._turn.wait_for(lambda: self.at_ns is not None, PATIENCE_S), "the other side never came"
+        assert self.at_ns is not None
+        return self.at_ns
+
+    def poll(self) -> int | None:
+        """Return when it arrived, if it has; another rank may run before."""
+        if self.at_ns is None:
+            self._turn.wait(0)
+        return self.at_ns
+
+
+class Gate:
+    """A barrier of ranks that take turns: who waits at it lets another one run."""
+
+    def __init__(self, size: int, turn: threading.Lock):
+        self._size, self._turn = size, threading.Condition(turn)
+        self._here = self._passed = 0
+        self._broken = False
+
+    def wait(self) -> None:
+        mine = self._passed
+        self._here += 1
+        if self._here == self._size:
+            self._here, self._passed = 0, mine + 1
+            self._turn.notify_all()
+        elif not self._turn.wait_for(lambda: self._passed > mine or self._broken, PATIENCE_S):
+            self.abort()
+        if self._passed == mine:
+            raise threading.BrokenBarrierError
+
+    def abort(self) -> None:
+        self._broken = True
+        self._turn.notify_all()
 
 
 class Board:
     """Where the ranks of one axis lay things out for each other."""
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, turn: threading.Lock):
         self._slots: list[Any] = [None] * size
-        self.gate = threading.Barrier(size, timeout=PATIENCE_S)
-        self._lock = threading.Lock()
+        self.turn, self.gate = turn, Gate(size, turn)
         self._mail: dict[Any, deque[tuple[Array, Delivery, int]]] = defaultdict(deque)
 
     def swap(self, rank: int, value: T) -> list[T]:
@@ -66,16 +107,14 @@ class Board:
 
     def post(self, verb: str, source: int, to: int, x: Array, at_ns: int) -> Delivery:
         """Move a message once both sides have arrived, so that memory that is given up too early is seen."""
-        done = Delivery()
-        with self._lock:
-            self._mail[verb, source, to].append((x, done, at_ns))
-            sends, receives = self._mail["send", source, to], self._mail["receive", source, to]
-            if sends and receives:
-                (x, sent, sent_ns), (out, received, received_ns) = sends.popleft(), receives.popleft()
-                out[...] = x
-                for delivery in (sent, received):
-                    delivery.at_ns = max(sent_ns, received_ns)
-                    delivery.set()
+        done = Delivery(self.turn)
+        self._mail[verb, source, to].append((x, done, at_ns))
+        sends, receives = self._mail["send", source, to], self._mail["receive", source, to]
+        if sends and receives:
+            (x, sent, sent_ns), (out, received, received_ns) = sends.popleft(), receives.popleft()
+            out[...] = x
+            for delivery in (sent, received):
+                delivery.arrive(max(sent_ns, received_ns))
         return done
 
 
@@ -104,8 +143,9 @@ class Message(Started):
     def poll(self) -> bool:
         if not self._found:
             enter = self._recorder.now()
+            at_ns = self._done.poll()
             simulated = isinstance(self._recorder.now, Simulated)
-            self._found = self._done.is_set() and not (simulated and self._done.at_ns > enter)
+            self._found = at_ns is not None and not (simulated and at_ns > enter)
             note = self._recorder.polled_complete if self._found else self._recorder.polled
             note(self._number, enter, self._recorder.now())
         return self._found
@@ -113,9 +153,9 @@ class Message(Started):
     def wait(self) -> None:
         enter = leave = self._recorder.now()
         if not self._found:
-            assert self._done.wait(PATIENCE_S), "the other side never came"
+            at_ns = self._done.wait()
             if isinstance(self._recorder.now, Simulated):
-                self._recorder.now.catch_up(self._done.at_ns)
+                self._recorder.now.catch_up(at_ns)
             self._found, leave = True, self._recorder.now()
         self._recorder.completed(self._number, enter, leave)
 
@@ -258,21 +298,18 @@ class Switchboard:
     """The boards of all groups of a grid, made when first asked for."""
 
     def __init__(self, sizes: Mapping[str, int]):
-        self.sizes = sizes
-        self.world = Board(math.prod(sizes.values()))
+        self.sizes, self.turn = sizes, threading.Lock()
+        self.world = Board(math.prod(sizes.values()), self.turn)
         self._boards: dict[Any, Board] = {}
-        self._lock = threading.Lock()
 
     def board(self, span: tuple[str, ...], coordinates: Mapping[str, int]) -> Board:
         outside = tuple(place for dim, place in coordinates.items() if dim not in span)
-        with self._lock:
-            size = math.prod(self.sizes[dim] for dim in span)
-            return self._boards.setdefault((span, outside), Board(size))
+        size = math.prod(self.sizes[dim] for dim in span)
+        return self._boards.setdefault((span, outside), Board(size, self.turn))
 
     def abort(self) -> None:
-        with self._lock:
-            for board in (self.world, *self._boards.values()):
-                board.gate.abort()
+        for board in (self.world, *self._boards.values()):
+            board.gate.abort()
 
 
 class ThreadMesh:
@@ -317,12 +354,13 @@ def run_ranks(
     switchboard = Switchboard(grid_sizes)
 
     def one(rank: int) -> T:
-        mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else NullRecorder(), nodes)
-        try:
-            return function(mesh)
-        except BaseException:
-            switchboard.abort()
-            raise
+        with switchboard.turn:
+            mesh = ThreadMesh(switchboard, rank, recorders[rank] if recorders else NullRecorder(), nodes)
+            try:
+                return function(mesh)
+            except BaseException:
+                switchboard.abort()
+                raise
 
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(one, rank) for rank in range(count)]
