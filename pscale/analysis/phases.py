@@ -17,6 +17,7 @@ ORDER = ("data", "forward", "backward", "sync", "update")
 _TIMES = (*KINDS, "ideal_wait_s")
 _AMOUNTS, _BESIDE = ("count", "bytes"), ("hidden_s", "exposed_s", "ideal_wait_s")
 _PLACES = {phase: place for place, phase in enumerate(ORDER)}
+_FEW_STEPS = 20_000  # of all ranks and launches of a case: their rows are read at once
 SLOWEST = 3  # ranks told of per case
 
 
@@ -183,9 +184,12 @@ def wait_map(run: Run, cases: Sequence[str]) -> WaitMap | None:
 def rank_maps(run: Run, cases: Iterable[str]) -> Iterator[RankMap]:
     """Yield wait and compute of every good launch of these cases that has rows of its steps."""
     launches = run.ends.groupby("case", observed=True)["repeat"].unique().to_dict()
+    steps_of = _rank_steps(run, ["case"]).to_dict()
     for case in cases:
-        for repeat in sorted(map(int, launches.get(case, ()))):
-            rows = steps(run, case, repeat)
+        repeats = sorted(map(int, launches.get(case, ())))
+        together = steps(run, case) if steps_of.get(case, 0) <= _FEW_STEPS else None
+        for repeat in repeats:
+            rows = steps(run, case, repeat) if together is None else together[together["repeat"] == repeat]
             yield RankMap(
                 case=case,
                 repeat=repeat,

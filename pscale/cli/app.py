@@ -253,7 +253,14 @@ def report(
     leaves_files = as_format == o.Format.terminal and style == o.FigureStyle.screen
     plain = leaves_files and len(paths) == 1 and not (what_if or predict or bare)
     sources = Sources.of(paths[0], formats) if plain else None
-    drawn = sources is not None and sources.are_drawn()
+    told = sources.drawn() if sources is not None else None
+    if told is not None and not (full or plot):
+        from pscale.cli.console import new_console
+        from pscale.report.answer import FULL, print_answers
+
+        print_answers([told], new_console(highlight=False), full=FULL)
+        return
+    drawn = told is not None
     draws = leaves_files and figures and not drawn and is_worthwhile()
     with Drawer() if draws else nullcontext() as drawer:  # it starts while this process does
         from pscale.cli import report as command

@@ -18,7 +18,8 @@ from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
 from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
-from pscale.report.exports import finite, write_text
+from pscale.report.drawn import write_file
+from pscale.report.exports import finite
 from pscale.report.printing import print_table
 from pscale.report.topics.problems import expectations, failures
 from pscale.run_folders import newest
@@ -124,7 +125,7 @@ def _show(summary: Summary) -> None:
 
 def _write(path: Path, content: str) -> None:
     try:
-        write_text(path, content)
+        write_file(path, content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 

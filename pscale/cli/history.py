@@ -152,12 +152,12 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
 
 
 def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:
-    from pscale.report.exports import write_text
+    from pscale.report.drawn import write_file
     from pscale.report.history_page import render_history
 
     for each in found:
         path = files.path_of(place.history, each.suite).with_suffix(".html")
         try:
-            print(write_text(path, render_history(each)))
+            print(write_file(path, render_history(each)))
         except OSError as error:
             raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error

@@ -50,8 +50,9 @@ def publish(folder: Path) -> bool:
         summary = summarise(run, short=True)
         if drawer is not None:
             drawer.ask(summary, folder / "figures", FORMATS)
-        write(summary, Pictures(sources=sources), drawer)
-    print(json.dumps(Answer.of(summary, page_of(summary)).document()))
+        answer = Answer.of(summary, page_of(summary))
+        write(summary, answer, Pictures(sources=sources), drawer)
+    print(json.dumps(answer.document()))
     return summary.complete and not run.pending
 
 

@@ -106,11 +106,12 @@ def _report(
         if pictures.plot or topics:
             console.print()
     written: list[Path] = []
+    answer = Answer.of(summary, page_of(summary) if pictures.style == "screen" else "")
     print_answers(
-        [Answer.of(summary, page_of(summary) if pictures.style == "screen" else "")],
+        [answer],
         new_console(highlight=False),
         full="" if topics is None else FULL,
-        before_pages=lambda: written.extend(write(summary, pictures, drawer)),
+        before_pages=lambda: written.extend(write(summary, answer, pictures, drawer)),
     )
     for path in written if pictures.style != "screen" else ():
         print(path)
@@ -137,8 +138,11 @@ def page_of(summary: Summary) -> str:
     return str(Path(summary.path) / "report.html")
 
 
-def write(summary: Summary, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
-    """Write a report's files into the run's folder, unless they are there; some as a `drawer` answers."""
+def write(summary: Summary, answer: Answer, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
+    """Write a report's files into the run's folder, unless they are there; some as a `drawer` answers.
+
+    The `answer` is remembered with them.
+    """
     if pictures.drawn:
         return []
     folder = Path(summary.path)
@@ -147,7 +151,7 @@ def write(summary: Summary, pictures: Pictures, drawer: Drawer | None) -> list[P
     with _writing(folder), doing:
         written = _written(summary, folder, pictures, drawer)
         if pictures.sources is not None:
-            pictures.sources.remember(written)
+            pictures.sources.remember(written, answer)
         return written
 
 

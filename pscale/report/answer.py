@@ -80,8 +80,12 @@ class Answer:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return what `document` has made."""
-        lines = tuple(Line(**line) for line in document["lines"])
-        return cls(**{**document, "lines": lines, "sentences": tuple(document["sentences"])})
+        lines = tuple(Line(**{name: str(cell) for name, cell in line.items()}) for line in document["lines"])
+        sentences = tuple(map(str, document["sentences"]))
+        suite, folder, concerns, page = (
+            str(document[name]) for name in ("suite", "folder", "concerns", "page")
+        )
+        return cls(suite=suite, folder=folder, lines=lines, sentences=sentences, concerns=concerns, page=page)
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import warnings
 import xml.etree.ElementTree as ET
@@ -26,6 +25,7 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import text_to_path
 
 from pscale.report import marks, text
+from pscale.report.drawn import write_file
 from pscale.report.figure_style import (
     GRID,
     INK,
@@ -220,20 +220,15 @@ class Placed:
     figure: Figure
 
     def save(self, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
-        """Write it in every format, each under a temporary name first; returns the paths."""
+        """Write it in every format, unless it is so already; returns the paths."""
         written = []
         for kind in formats:
-            path, temporary = folder / f"{name}.{kind}", folder / f".{name}.{kind}.tmp"
             with _any_letters():
                 if kind == "svg":
-                    temporary.write_text(marks.titled(_TEXT.sub(_outlines, self._svg)), encoding="utf-8")
+                    content: str | bytes = marks.titled(_TEXT.sub(_outlines, self._svg))
                 else:
-                    self.figure.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA[kind])
-            if path.is_file() and path.read_bytes() == temporary.read_bytes():
-                temporary.unlink()
-            else:
-                os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older figure
-            written.append(path)
+                    content = self._saved(kind)
+            written.append(write_file(folder / f"{name}.{kind}", content))
         return written
 
     def inline(self) -> str:
@@ -249,9 +244,12 @@ class Placed:
     @cached_property
     def _svg(self) -> str:
         """The drawing, with text as text."""
-        file = io.StringIO()
         with _any_letters():
-            self.figure.savefig(file, format="svg", dpi=_DPI, metadata=_METADATA["svg"])
+            return self._saved("svg").decode()
+
+    def _saved(self, kind: str) -> bytes:
+        file = io.BytesIO()
+        self.figure.savefig(file, format=kind, dpi=_DPI, metadata=_METADATA[kind])
         return file.getvalue()
 
 

@@ -6,10 +6,12 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pscale import __version__
+from pscale.report.answer import Answer
+from pscale.report.text import clean
 
 FILE = "drawn.json"  # in a run's folder; of this copy of the run alone, as it holds times of files
 _OF_A_RUN = ("run.json", "journal.jsonl", "../prediction.json")
@@ -34,25 +36,30 @@ class Sources:
             files=[*_run(folder), *_code()],
         )
 
-    def are_drawn(self) -> bool:
-        """Tell whether the last report was made of these, and its files are as it left them."""
+    def drawn(self) -> Answer | None:
+        """Return what the last report said; None if it was not made of these, or its files have changed."""
         file = self.folder / FILE
         if file.is_symlink():
-            return False
+            return None
         try:
             known = json.loads(file.read_bytes())
             written = [self.folder / name for name, *_ in known["written"]]
-            return bool(
-                known["asked"] == self.asked
-                and known["files"] == self.files
-                and known["written"] == _stamps(self.folder, written)
-            )
+            now = {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}
+            if any(known[name] != value for name, value in now.items()):
+                return None
+            answer = Answer.read(known["answer"])
+            return replace(answer, page=answer.page and clean(str(self.folder / "report.html")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return False
+            return None
 
-    def remember(self, written: Sequence[Path]) -> None:
-        """Note that a report was made of these."""
-        document = {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}
+    def remember(self, written: Sequence[Path], answer: Answer) -> None:
+        """Note that a report was made of these, and what it said."""
+        document = {
+            "asked": self.asked,
+            "files": self.files,
+            "written": _stamps(self.folder, written),
+            "answer": answer.document(),
+        }
         with suppress(OSError):
             (self.folder / FILE).unlink(missing_ok=True)  # a link, too
             (self.folder / FILE).write_text(json.dumps(document), encoding="utf-8")
@@ -82,3 +89,14 @@ def _stamps(folder: Path, paths: Iterable[Path]) -> Stamp:
             known = path.stat()
             found.append([os.path.relpath(path, folder), known.st_size, known.st_mtime_ns])
     return found
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file, unless it is so already, under another name first: no reader sees half of it."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
+        return path
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file
+    return path

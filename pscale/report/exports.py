@@ -6,13 +6,13 @@ import csv
 import io
 import json
 import math
-import os
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pscale.analysis.summary import FORMAT, Summary
+from pscale.report.drawn import write_file
 from pscale.report.table import Table
 from pscale.report.text import clean
 from pscale.report.topics import TOPICS
@@ -43,7 +43,7 @@ def write_csv(summary: Summary, folder: Path) -> list[Path]:
     for name, content in csv_tables(summary).items():
         file = folder / f"{name}.csv"
         if content.count("\n") > 1:
-            written.append(write_text(file, content))
+            written.append(write_file(file, content))
         else:
             file.unlink(missing_ok=True)
     return written
@@ -57,16 +57,6 @@ def csv_tables(summary: Summary) -> dict[str, str]:
 def data_tables(summary: Summary) -> dict[str, Table]:
     """Return every table for programs by name, with or without rows."""
     return {name: table for topic in TOPICS for name, table in topic.data(summary).items()}
-
-
-def write_text(path: Path, content: str) -> Path:
-    """Write a file, unless it is so already, under another name first: no reader sees half of it."""
-    if path.is_file() and not path.is_symlink() and path.read_bytes() == content.encode():
-        return path
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(content, encoding="utf-8", newline="")
-    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file
-    return path
 
 
 def csv_text(table: Table) -> str:

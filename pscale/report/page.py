@@ -37,8 +37,11 @@ class Head:
     source: str
 
 
-def render_page(summary: Summary, figures: Mapping[str, str]) -> str:
-    """Return the report as one HTML page; `figures` are SVG by name. All text of the run is escaped."""
+def render_page(summary: Summary, figures: Mapping[str, str], data: str | None = None) -> str:
+    """Return the report as one HTML page; `figures` are SVG by name. All text of the run is escaped.
+
+    `data` is what its script draws again, if that is `embedded` already.
+    """
     context = Context(summary=summary, vectors=vectors(figures), csv=csv_tables(summary))
     head = Head(
         of=f"{summary.suite} · run {summary.run}",
@@ -48,7 +51,7 @@ def render_page(summary: Summary, figures: Mapping[str, str]) -> str:
         "table in full: `pscale report --format csv`.",
     )
     sections = [section for topic in TOPICS if (section := topic.section(context))]
-    return render(head, sections, embedded(summary))
+    return render(head, sections, embedded(summary) if data is None else data)
 
 
 def vectors(figures: Mapping[str, str]) -> dict[str, Vector]:

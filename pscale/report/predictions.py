@@ -15,7 +15,7 @@ from pscale.predict.engine import Interval
 from pscale.predict.outlook import WORDS, Outlook, Row, training
 from pscale.report import text
 from pscale.report.blocks import Block, Listing, Picture, Section, Tile, Tiles, Words, band
-from pscale.report.exports import write_text
+from pscale.report.drawn import write_file
 from pscale.report.figure_style import INK, KINDS, wrapped
 from pscale.report.page import Head, render, vectors
 from pscale.report.printing import print_list, print_table
@@ -167,7 +167,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
         "Definitions: docs/prediction.md.",
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
-    return write_text(folder / PAGE, render(head, sections))
+    return write_file(folder / PAGE, render(head, sections))
 
 
 def _sections(

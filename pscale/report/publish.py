@@ -8,7 +8,8 @@ from types import ModuleType
 
 from pscale.analysis.summary import Summary
 from pscale.import_guard import without
-from pscale.report.exports import write_text
+from pscale.report.drawn import write_file
+from pscale.report.embedded import embedded
 from pscale.report.figure_style import FigureStyle
 from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page
@@ -27,11 +28,12 @@ def write_all(
     Without `formats` there is no figure, neither in a file nor on the page. `drawn` waits for the figures
     where another process has been asked for them.
     """
+    data = embedded(summary)  # while the other process draws
     pictures, inline = drawn() if drawn else draw_all(summary, folder / "figures", formats)
     linked_kind = next((kind for kind in _LINKED if kind in formats), None)
     linked = [f"figures/{path.name}" for path in pictures if path.suffix == f".{linked_kind}"]
-    markdown = write_text(folder / "report.md", render_markdown(summary, linked))
-    return [_write_page(summary, folder, inline), markdown, *pictures]
+    markdown = write_file(folder / "report.md", render_markdown(summary, linked))
+    return [_write_page(summary, folder, inline, data), markdown, *pictures]
 
 
 def draw_all(summary: Summary, folder: Path, formats: Sequence[str]) -> Drawn:
@@ -57,8 +59,8 @@ def write_page(summary: Summary, folder: Path, *, drawn: bool) -> Path:
     )
 
 
-def _write_page(summary: Summary, folder: Path, inline: Mapping[str, str]) -> Path:
-    return write_text(folder / "report.html", render_page(summary, inline))
+def _write_page(summary: Summary, folder: Path, inline: Mapping[str, str], data: str | None = None) -> Path:
+    return write_file(folder / "report.html", render_page(summary, inline, data))
 
 
 def figures() -> ModuleType:

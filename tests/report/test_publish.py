@@ -7,6 +7,7 @@ from synthetic import Point, write_run
 
 from pscale.cli.report import Pictures, report
 from pscale.errors import ResultsError
+from pscale.report.answer import Answer, Line
 from pscale.report.drawn import FILE, Sources
 
 TESTS = Path(__file__).parents[1]
@@ -55,14 +56,14 @@ def times_of(folder):
 def test_a_report_leaves_files_alone_that_would_be_the_same(tmp_path, pscale):
     folder = write_run(tmp_path / "run", [Point(ranks=1), Point(ranks=2)])
     sources = Sources.of(folder, [])
-    assert pscale("report", str(folder))[0] == 0
+    status, said, _ = pscale("report", str(folder))
+    assert status == 0
     first = times_of(folder)
     assert {"report.html", "report.md", "scaling.svg"} <= first.keys()
-    assert sources.are_drawn()
-    out = pscale("report", str(folder))[1]
-    assert out.splitlines()[-1].endswith("report.html")
+    assert sources.drawn() is not None
+    assert pscale("report", str(folder))[1] == said
     (folder / FILE).unlink()  # as in a clone
-    assert not sources.are_drawn()
+    assert sources.drawn() is None
     pscale("report", str(folder))
     assert times_of(folder) == first
 
@@ -74,15 +75,18 @@ def test_a_report_is_written_again_when_its_run_or_a_file_of_it_has_changed(tmp_
     written = [folder / "report.html", folder / "figures" / "scaling.svg"]
     for file in (*written, folder / "data" / "cases.parquet"):
         file.write_text("made")
-    Sources.of(folder, ["svg"]).remember(written)
-    assert Sources.of(folder, ["svg"]).are_drawn()
-    assert not Sources.of(folder, ["png"]).are_drawn()
-    assert not Sources.of(folder, None).are_drawn()
+    page = str(folder / "report.html")
+    line = Line(name="weak", size="2 ranks", figure="97 %", answer="holds", judged="holds", causes="")
+    answer = Answer(suite="weak", folder="", lines=(line,), sentences=("Holds.",), concerns="", page=page)
+    Sources.of(folder, ["svg"]).remember(written, answer)
+    assert Sources.of(folder, ["svg"]).drawn() == answer
+    assert Sources.of(folder, ["png"]).drawn() is None
+    assert Sources.of(folder, None).drawn() is None
     (folder / changed).write_text("made by another")
-    assert not Sources.of(folder, ["svg"]).are_drawn()
+    assert Sources.of(folder, ["svg"]).drawn() is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"asked": 1, "files": 2, "written": 3}'])
 def test_a_note_of_what_was_drawn_that_is_none_counts_for_nothing(tmp_path, content):
     (tmp_path / FILE).write_text(content)
-    assert not Sources.of(tmp_path, []).are_drawn()
+    assert Sources.of(tmp_path, []).drawn() is None
