@@ -42,6 +42,7 @@ scaling: .venv/installed
 	$(BIN)/pscale run $(SUITES) $(RUN)
 
 MAKEFLAGS += --keep-going  # run the other parts of the tests even if one fails
+export PYTHONDONTWRITEBYTECODE :=  # else every rank of every launch compiles pscale again
 test: test-package test-ranks
 
 test-all: test test-slow-package test-slow-ranks test-openmpi

@@ -14,19 +14,21 @@ from pscale.results.store import read_table
 LIMIT_S = 600  # far longer than it takes: it is there to end what hangs
 PATIENCE_S = 300
 
-TINY = """
+SMALL_TEXT = Path(json.__file__).parent / "*.py"  # soon read
+
+TINY = f"""
 name: tiny
 title: Tiny
 scaling: strong
-model: {kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 256}
+model: {{kind: gpt, layers: 2, width: 32, heads: 4, sequence: 32, vocabulary: 256}}
 precision: float64
-data: {kind: text, source: python-stdlib}
-train: {batch: 8, steps: 10, warmup: 0, lr: 1.0e-2, clip: 0.5}
-plan: {dp: ranks}
-sweep: {ranks: [1, 2, 4]}
+data: {{kind: text, source: "{SMALL_TEXT}"}}
+train: {{batch: 8, steps: 10, warmup: 0, lr: 1.0e-2, clip: 0.5}}
+plan: {{dp: ranks}}
+sweep: {{ranks: [1, 2, 4]}}
 repeat: 1
-timing: {gemm_peak: false, overhead_steps: 0}
-launch: {oversubscribe: true, time_limit: 10m}
+timing: {{gemm_peak: false, overhead_steps: 0}}
+launch: {{oversubscribe: true, time_limit: 10m}}
 """
 
 # Rank 1 stays away from the exchange of the fourth step. Ranks are watched once they stand where they stay,

@@ -22,7 +22,8 @@ def difference(found, expected):
 
 
 def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):
-    rows = cli.run(SUITES / "linear.yaml", "--set", "repeat=1").rows("cases")
+    options = ("--set", "repeat=1", "--set", "timing.gemm_peak=false", "--set", "timing.overhead_steps=0")
+    rows = cli.run(SUITES / "linear.yaml", *options).rows("cases")
     assert sorted(row["ranks"] for row in rows) == [1, 2, 4, 8]
     serial = next(row for row in rows if row["ranks"] == 1)
     for row in rows:
@@ -35,7 +36,7 @@ def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):
 @pytest.fixture(scope="module")
 def reductions(tmp_path_factory):
     cli = Cli(tmp_path_factory.mktemp("reductions"))
-    sweep = "sweep: {ranks: [1, 2, 4], plan.reduction: [bucketed, all-reduce, gather-broadcast]}"
+    sweep = "sweep: {ranks: [1, 4], plan.reduction: [bucketed, all-reduce, gather-broadcast]}"
     sweep += "\nexclude: [\"ranks == 1 and plan.reduction != 'bucketed'\"]"  # alone they are one
     text = TINY.replace("sweep: {ranks: [1, 2, 4]}", sweep).replace("dp: ranks", "dp: ranks, bucket: 20KiB")
     return cli.run(cli.suite(text))
@@ -43,7 +44,7 @@ def reductions(tmp_path_factory):
 
 def test_every_exchange_of_gradients_gives_the_losses_of_the_serial_run(reductions):
     rows = list(reductions.cases.values())
-    assert len(rows) == 7
+    assert len(rows) == 4
     serial = next(row for row in rows if row["ranks"] == 1)
     for row in rows:
         assert row["status"] == "ok", row["reason"]

@@ -2,9 +2,12 @@
 
 import subprocess
 
+import pytest
 from whole_runs import LIMIT_S
 
 from pscale.results import history
+
+pytestmark = pytest.mark.slow
 
 OPTIONS = ("--only", "ranks <= 2", "--set", "timing.pace=true", "--no-report", "--new", "--record")
 
