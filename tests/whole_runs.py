@@ -42,7 +42,7 @@ if rank is None:
 else:
     import sys, time
     import pscale.training.trainer as trainer
-    from pscale.mesh.current_call import current_call
+    from pscale.worker.watchdog import current_call
     from pscale.worker.watchdog import Watchdog
     update, limit_s, stays = trainer.Trainer.update, Watchdog.limit_s, []
     def late(self, *arguments):

@@ -14,9 +14,8 @@ from mpi4py import MPI
 
 from pscale.dtypes import HALF_BYTES
 from pscale.mesh import grid
-from pscale.mesh.asleep import AsleepComm
 from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
-from pscale.mesh.nonblocking import NonblockingCall, Outstanding, Request, progress
+from pscale.mesh.nonblocking import AsleepComm, NonblockingCall, Outstanding, Request, progress
 from pscale.mesh.self_axis import NullRecorder, SelfAxis
 from pscale.mesh.sums import Sums, sendable
 

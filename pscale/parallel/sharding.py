@@ -19,8 +19,7 @@ from pscale.nn.param import share
 from pscale.nn.routing import has_experts
 from pscale.parallel import pipeline
 from pscale.parallel.context.form import form_of
-from pscale.parallel.matrix import parameters as matrix_parameters
-from pscale.parallel.matrix.grid import count, scheme_of
+from pscale.parallel.matrix.grid import blocks, count, scheme_of
 from pscale.parallel.replicas import Call
 
 
@@ -153,7 +152,7 @@ def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
                 cut=block.cut,
                 matrices=block.matrices,
             )
-            for block in matrix_parameters.blocks(name, case)
+            for block in blocks(name, case)
         ]
     return _of_layers(name, case, rank)
 

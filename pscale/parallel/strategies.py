@@ -10,6 +10,7 @@ from pscale.config.axes import PLAN_AXES
 from pscale.errors import PlanError
 from pscale.parallel import (
     collectives,
+    compression,
     data_parallel,
     expert,
     offload,
@@ -21,7 +22,6 @@ from pscale.parallel import (
     tensor,
     zero_plan,
 )
-from pscale.parallel.compression import plan as compression
 from pscale.parallel.context import plan as context
 from pscale.parallel.matrix import plan as matrix
 from pscale.parallel.replicas import Call

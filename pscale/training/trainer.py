@@ -25,10 +25,8 @@ from pscale.parallel.pipeline import Boundary, activation_shape, timetable
 from pscale.parallel.ranks import make_replicas
 from pscale.parallel.replicas import Replicas
 from pscale.parallel.schedule import Action
-from pscale.training.build import Stage, build
-from pscale.training.expert_load import ExpertLoad
-from pscale.training.loss_scaling import LossScaling
-from pscale.training.passes import Passes
+from pscale.training.build import Passes, Stage, build
+from pscale.training.step_records import ExpertLoad, LossScaling
 
 
 class Recorder(Protocol):

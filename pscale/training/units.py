@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pscale.config import Model, Plan
 from pscale.mesh.axis import Mesh
 from pscale.nn.buffers import Buffers
 from pscale.nn.common_layers import BiasGelu, Linear, Positions, Tokens
 from pscale.nn.experts import ExpertLinear, Mixture
-from pscale.nn.layer import Chain, First, Layer, Residual
+from pscale.nn.layer import Chain, First, Forgetful, Layer, Residual
 from pscale.nn.loss import CrossEntropy, Loss, MeanSquare
 from pscale.nn.param import Param, constant, normal, share
 from pscale.nn.routing import ExpertPositions, LocalPositions, Router, Tally, capacity, has_experts
@@ -21,7 +22,6 @@ from pscale.parallel import expert, sequence, tensor
 from pscale.parallel.collectives import Collectives, Nothing
 from pscale.parallel.context.form import AttentionShare, attention, layout_of
 from pscale.parallel.context.layout import runs_of
-from pscale.parallel.mpi_progress import interspersed
 from pscale.parallel.sequence import SlicedInput, SlicedTargets
 from pscale.parallel.tensor import ColumnsToSlices, JoinColumns, ParallelCrossEntropy
 from pscale.training.parameters import DEVIATION, Parameters
@@ -203,3 +203,33 @@ class Units:
         if self.sliced:
             return sequence.Leave(self.tensor, sequence.T_DIM, buffers=self.buffers)
         return tensor.Leave(self.tensor, buffers=self.buffers)
+
+
+Array = NDArray[np.floating]
+
+
+class Progress(Forgetful):
+    """The identity, which lets exchanges that are under way move on."""
+
+    params: Sequence[Param] = ()
+
+    def __init__(self, progress: Callable[[], None]):
+        self._progress = progress
+
+    def forward(self, x: Array) -> tuple[Array, None]:
+        """Return the input."""
+        self._progress()
+        return x, None
+
+    def backward(self, dy: Array, cache: None) -> Array:  # noqa: ARG002
+        """Return the gradient of the output."""
+        self._progress()
+        return dy
+
+
+def interspersed(layers: Sequence[Layer], mesh: Mesh) -> Iterator[Layer]:
+    """Yield the layers with a chance for progress after each; just the layers where one rank is alone."""
+    for layer in layers:
+        yield layer
+        if mesh.world.size > 1:
+            yield Progress(mesh.progress)

@@ -16,11 +16,11 @@ import time
 import traceback
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from pscale.mesh import grid
+from pscale.mesh import grid, mpi, nonblocking
 from pscale.mesh.axis import Mesh
-from pscale.mesh.current_call import current_call
 from pscale.worker.recorder import Recorder
 
 _STEPS = 20  # of a rank's median steps, without progress, count as a hang
@@ -28,6 +28,7 @@ _UNKNOWN = 10  # how many times longer, as long as no step has shown how long on
 _CHECKS = 8  # per limit
 _BLOCKED = 1.5  # limits without a check even by this thread: C code holds the interpreter
 _INNERMOST = 12  # frames of a stack that are kept
+_MESH_FILES = {mpi.__file__, nonblocking.__file__}
 
 
 class Watchdog:
@@ -83,8 +84,8 @@ class Watchdog:
         world = self._mesh.world
         step, phase = self._recorder.place()
         found: dict[str, Any] = {"axis": None, "verb": None, "group": []}
-        if call := current_call(frame):
-            axis, verb = (call.axis, call.verb) if call.request < 0 else self._recorder.started(call.request)
+        if call := self._call(frame):
+            axis, verb = call
             found = {"axis": axis, "verb": verb, "group": self._group(axis)}
         stack = traceback.extract_stack(frame)[-_INNERMOST:] if frame else []
         return {
@@ -98,6 +99,20 @@ class Watchdog:
             "last_call": self._recorder.last_call(),
             "stack": [f"{at.filename}:{at.lineno} {at.name}: {at.line or ''}".rstrip() for at in stack],
         }
+
+    def _call(self, frame: FrameType | None) -> tuple[str, str] | None:
+        """Return axis and verb of the call of the mesh that `frame`, or one around it, is in.
+
+        Read from the frames, so that a call costs no more for being watched.
+        """
+        while frame is not None:
+            owner = frame.f_locals.get("self") if frame.f_code.co_filename in _MESH_FILES else None
+            if isinstance(owner, mpi.MpiAxis):
+                return owner.name, frame.f_code.co_name
+            if isinstance(owner, nonblocking.NonblockingCall):
+                return self._recorder.started(owner.number)
+            frame = frame.f_back
+        return None
 
     def _group(self, axis: str) -> list[int]:
         sizes, span = self._mesh.sizes, axis.split("+")

@@ -5,7 +5,7 @@ from pscale.mesh import nonblocking
 from pscale.mesh.nonblocking import NonblockingCall, Outstanding
 from pscale.mesh.self_axis import NullRecorder, SelfMesh
 from pscale.nn.layer import Chain
-from pscale.parallel.mpi_progress import interspersed
+from pscale.training.units import interspersed
 
 
 class Layer:

@@ -9,7 +9,7 @@ from pscale.config import Model, Plan
 from pscale.data import prepare
 from pscale.mesh.self_axis import SelfAxis, SelfMesh
 from pscale.nn.routing import Tally
-from pscale.training.expert_load import ExpertLoad
+from pscale.training.step_records import ExpertLoad
 from pscale.worker.job import make_trainer
 from pscale.worker.recorder import Recorder
 

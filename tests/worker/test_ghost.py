@@ -13,7 +13,7 @@ from training.test_offload import GPT, MOE
 
 from pscale.config import Case, Ghost, Inject, Matrix, Model, Plan, Train
 from pscale.mesh import grid
-from pscale.mesh.asleep import AsleepComm
+from pscale.mesh.nonblocking import AsleepComm
 from pscale.parallel.ranks import GROUPS
 from pscale.training.dry_run import rank_program
 from pscale.training.meta_arrays import Compute

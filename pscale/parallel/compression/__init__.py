@@ -1,17 +1,22 @@
 """Gradients that travel with fewer bits, and what they lose sent later.
 
-`error_feedback` exchanges what a codec of `codecs` makes of them, or factors of them. `plan` knows calls and
-memory before a process starts.
+`error_feedback` exchanges what a codec of `codecs` makes of them, or factors of them. Calls are predicted in
+closed form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pscale.config import Plan
+from pscale.config import Case, Plan
+from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
-from pscale.parallel.compression.codecs import ROUNDINGS, Blocks, Largest
-from pscale.parallel.compression.error_feedback import Array, Encoded, LowRank
+from pscale.mesh.grid import axis_name
+from pscale.parallel import sharding
+from pscale.parallel.compression.codecs import MOST, ROUNDINGS, Blocks, Largest, picked_bytes, rounded_bytes
+from pscale.parallel.compression.error_feedback import Array, Encoded, Factors, LowRank, factors
+from pscale.parallel.replicas import Call
+from pscale.parallel.sharding import TensorGroup
 
 Compressed = Encoded | LowRank
 
@@ -30,3 +35,69 @@ def make_compressed(
     if plan.compression == "topk":
         return Encoded(grad, axis, Largest(grad.size, grad.dtype, plan.compression_share))
     return Encoded(grad, axis, Blocks(grad.size, grad.dtype, ROUNDINGS[plan.compression]))
+
+
+def check(case: Case) -> None:
+    """Raise PlanError where the sums that would be compressed do not exist, or are made in another way."""
+    plan, kind = case.plan, case.plan.compression
+    if kind == "none":
+        return
+    if plan.zero:
+        raise PlanError(
+            f"compression {kind} needs whole gradients on every replica, to keep what it does not send, "
+            f"and zero {plan.zero} scatters their sums over shards; compression none or zero 0 works"
+        )
+    if plan.reduction != "bucketed":
+        raise PlanError(
+            f"compression {kind} has its own communication: reduction {plan.reduction} is for compression "
+            "none; compression none or reduction bucketed works"
+        )
+    if case.precision.loss_scale not in ("auto", "none"):
+        raise PlanError(
+            f"compression {kind} keeps what it does not send for later steps, whose loss may have another "
+            f"scale, and would keep an overflow for ever: loss_scale {case.loss_scale} is for "
+            "compression none; loss_scale none works with compression"
+        )
+    if case.model.kind == "collectives":
+        raise PlanError(
+            f"model.kind collectives has no gradients for compression {kind}; compression none works"
+        )
+    most = max(part.parameters for part in sharding.tensor_groups(case, 0))
+    if kind == "topk" and most > MOST:
+        raise PlanError(
+            f"compression topk has indices up to {MOST:,}, and a rank sums {most:,} gradients; "
+            "tp or pp makes them fewer, powersgd needs no indices"
+        )
+
+
+def calls(case: Case, rank: int) -> list[Call]:
+    """Predict the calls that sum the gradients of `rank`."""
+    return [call for part in _compressed(case, rank) for call in _sums(case, part)]
+
+
+def _sums(case: Case, part: TensorGroup) -> Iterator[Call]:
+    axis, plan, item = axis_name(part.sync), case.plan, sharding.item_bytes(case)
+    if plan.compression == "powersgd":
+        sizes = _factors(case, part)
+        for numbers in filter(None, (sizes.first, sizes.second)):
+            yield Call(axis=axis, verb="all_reduce", sent_bytes=numbers * item)
+    else:
+        yield Call(axis=axis, verb="all_gather", sent_bytes=_message_bytes(case, part))
+
+
+def _compressed(case: Case, rank: int) -> list[TensorGroup]:
+    if case.plan.compression == "none":
+        return []
+    return [part for part in sharding.tensor_groups(case, rank) if part.sync]
+
+
+def _message_bytes(case: Case, part: TensorGroup) -> int:
+    plan = case.plan
+    if plan.compression == "topk":
+        return picked_bytes(part.parameters, case.model.dtype, plan.compression_share)
+    return rounded_bytes(part.parameters, ROUNDINGS[plan.compression])
+
+
+def _factors(case: Case, part: TensorGroup) -> Factors:
+    shapes = [tensor.shape for tensors in part.tensors.values() for tensor in tensors]
+    return factors(shapes, case.plan.compression_rank)
