@@ -8,7 +8,7 @@ import numpy as np
 
 from pscale.ranges import as_ranges
 from pscale.watch.notes import ANYBODY, calls
-from pscale.watch.settle import Settled
+from pscale.watch.settle import Settled, partners
 
 
 def last_calls(settled: Settled) -> str:
@@ -36,7 +36,7 @@ def _of(settled: Settled, row: int) -> str:
         return f" from any rank{said}"
     if rows.peer[row] < 0:
         return said
-    other = (group.remote or group.members)[rows.peer[row]]
+    (other,) = partners(rows, settled.groups, np.array([row]))
     return f" {'to' if rows.is_kind('SEND', 'BOTH')[row] else 'from'} rank {other}{said}"
 
 

@@ -15,11 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.errors import ResultsError
-from pscale.worker.clock import Clock, Offset, tightest
+from pscale.config.choices import MOST_RANKS
+from pscale.errors import ResultsError, clean
+from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
 PART, FRUITLESS, THREAD_SHIFT = 1, 2, 4  # flags, as in watch.c
 NOBODY, ANYBODY = -1, -2
+_LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
+_LONGEST_BYTES, _MOST_BYTES = 1 << 28, 1 << 50  # of facts; of a call
+_MOST_DRIFT = 0.01  # of two clocks: ten times of what they can
+_MOST_COMMS, _MOST_NOTES = 1 << 14, 1 << 26  # of a rank, as in watch.c
+_COUNTS = {"rank": 2, "begin": 2, "end": 1, "used": 4, "twin": 2, "trip": 3}  # of numbers behind a word
 NOTE = np.dtype(
     [
         *((name, np.int64) for name in ("enter", "leave", "bytes", "request")),
@@ -121,8 +127,11 @@ class Recorded:
 
 
 def read(folder: Path) -> Recorded:
-    """Read what the ranks of a job left in `folder`; raises ResultsError where something is missing."""
-    found = {facts.rank: facts for facts in map(_facts, folder.glob("facts.*")) if facts.size}
+    """Read what the ranks of a job left in `folder`; raises ResultsError where something is missing or wrong.
+
+    Whatever is torn because its rank is at work, or was killed, is left out.
+    """
+    found = {facts.rank: facts for facts in map(_facts, sorted(folder.glob("facts.*"))) if facts.size}
     if not found:
         raise ResultsError(
             f"{folder}: no rank has recorded anything: the program has not called MPI_Init, or uses an MPI "
@@ -139,44 +148,91 @@ def read(folder: Path) -> Recorded:
 
 def _notes(path: Path) -> Notes:
     """Return the whole notes of a rank; the place of the first holds their number."""
-    length = path.stat().st_size // NOTE.itemsize
-    found = np.memmap(path, NOTE, "r", shape=(length,))
-    notes = np.array(found[: min(int(found["enter"][0]), length)])
+    length = _size(path) // NOTE.itemsize
+    if not length:
+        raise ResultsError(f"{path}: is empty")
+    found = np.memmap(path, NOTE, "r", shape=(min(length, _MOST_NOTES),))
+    notes = np.array(found[: max(1, found["enter"][0])])
     notes[:1] = 0
+    times, made = np.stack([notes["enter"], notes["leave"]]), notes["enter"] > 0
+    wrong = (times < 0) | (times > _LARGEST) | ((times[1] > 0) & (times[1] < times[0]))
+    wrong[0] |= (notes["call"] >= len(calls())) | (np.abs(notes["bytes"]) > _MOST_BYTES)
+    if (made & wrong).any():
+        raise ResultsError(f"{path}: note {int(np.argmax((made & wrong).any(axis=0)))} is of no call of MPI")
+    return _without_torn(notes, made)
+
+
+def _without_torn(notes: Notes, made: NDArray[np.bool_]) -> Notes:
+    """Return notes without the parts of a call that is not there itself."""
+    part = made & ((notes["flags"] & PART) > 0)
+    of = np.where(part, notes["bytes"], 0)
+    main = np.clip(of, 0, len(notes) - 1)
+    notes["enter"][part & ((main != of) | ~made[main] | part[main])] = 0
     return notes
 
 
+def _size(path: Path) -> int:
+    """Return the size of a file of a record; raises ResultsError where it is none."""
+    if not path.is_file():
+        raise ResultsError(f"{path}: is {'no file' if path.exists() else 'missing'}")
+    return path.stat().st_size
+
+
 def _facts(path: Path) -> Facts:
+    """Return what a rank said so far; a last line without its end is being written."""
+    if _size(path) > _LONGEST_BYTES:
+        raise ResultsError(f"{path}: has more than {_LONGEST_BYTES >> 20} MiB")
     facts = Facts()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    for number, line in enumerate(lines, start=1):
         word, _, rest = line.partition(" ")
-        _take(facts, word, rest)
+        try:
+            _take(facts, word, rest)
+        except (ValueError, IndexError, KeyError):
+            raise ResultsError(f"{path}:{number}: '{clean(line)[:60]}' is no fact of a rank") from None
+    try:
+        steady = abs(facts.clock().drift) < _MOST_DRIFT
+    except (ClockError, ZeroDivisionError):
+        steady = False
+    if not steady:
+        raise ResultsError(f"{path}: its clock and that of rank 0 contradict each other")
     return facts
 
 
 def _take(facts: Facts, word: str, rest: str) -> None:
-    """Add what a line says."""
+    """Add what a line says; raises ValueError or KeyError where it says nothing that can be."""
     match word:
         case "host" | "library":
-            setattr(facts, word, rest)
+            setattr(facts, word, clean(rest))
         case "pid" | "node":
-            setattr(facts, word, int(rest))
+            setattr(facts, word, _number(rest, MOST_RANKS if word == "node" else _LARGEST))
         case "comm":
             head, _, ranks = rest.partition(":")
             number, how, parent = head.split()
-            facts.comms[int(number)] = _communicator(how, int(parent), ranks)
+            facts.comms[_number(number, _MOST_COMMS)] = _communicator(clean(how), int(parent), ranks)
         case "phase":
             level, _, name = rest.partition(" ")
-            facts.phases[int(level)] = name
+            facts.phases[int(level)] = clean(name)
         case _:
-            numbers = tuple(map(int, rest.split()))
+            numbers = tuple(_number(each, _LARGEST) for each in rest.split())
+            if len(numbers) != _COUNTS.get(word, len(numbers)):
+                raise ValueError
             _take_numbers(facts, word, numbers)
+
+
+def _number(text: str, most: int) -> int:
+    number = int(text)
+    if not 0 <= number <= most:
+        raise ValueError
+    return number
 
 
 def _take_numbers(facts: Facts, word: str, numbers: tuple[int, ...]) -> None:
     match word:
         case "rank":
             facts.rank, facts.size = numbers
+            if not facts.rank < facts.size <= MOST_RANKS:
+                raise ValueError
         case "cpus":
             facts.cpus = numbers
         case "begin":
@@ -186,7 +242,7 @@ def _take_numbers(facts: Facts, word: str, numbers: tuple[int, ...]) -> None:
         case "used":
             facts.used = numbers
         case "twin":
-            facts.comms[numbers[0]] = facts.comms[numbers[1]]
+            facts.comms[_number(str(numbers[0]), _MOST_COMMS)] = facts.comms[numbers[1]]
         case "trip":
             facts.trips[facts.end_ns is not None].append(numbers)
 
@@ -204,9 +260,11 @@ def _communicator(how: str, parent: int, text: str) -> Communicator:
 
 
 def _ranks(text: str) -> Iterator[int]:
+    left = MOST_RANKS
     for run in text.split():
         first, _, count = run.partition("*")
-        yield from range(int(first), int(first) + int(count or 1))
+        left -= (length := _number(count or "1", left))
+        yield from range(int(first), int(first) + length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +281,7 @@ def groups(facts: Sequence[Facts]) -> tuple[list[Group], list[NDArray[np.int64]]
     """Return all communicators, and for each rank which of them its numbers 0, 1, … mean; 0 means none.
 
     Ranks make the communicators that have the same members in one order, so a rank's k-th of them is
-    everybody's.
+    everybody's. One with processes that are not of this world, as those that a program has spawned, has none.
     """
     numbers: dict[tuple[tuple[int, ...], tuple[int, ...], int], int] = {}
     found: list[Group] = []
@@ -233,6 +291,8 @@ def groups(facts: Sequence[Facts]) -> tuple[list[Group], list[NDArray[np.int64]]
         names = _names(own.comms)
         table = np.full(2 + max(own.comms, default=0), -1, np.int64)
         for number, comm in own.comms.items():
+            if not _is_of_world(comm, own.rank, len(facts)):
+                continue
             sides = comm.members, comm.remote
             seen[sides] = seen.get(sides, 0) + 1
             place = numbers.setdefault((*sides, seen[sides]), len(found))
@@ -243,6 +303,17 @@ def groups(facts: Sequence[Facts]) -> tuple[list[Group], list[NDArray[np.int64]]
             table[number] = place
         means.append(table)
     return found, means
+
+
+def _is_of_world(comm: Communicator, rank: int, size: int) -> bool:
+    """Tell whether a communicator has ranks of the world alone, each once, and this one."""
+    sides = *comm.members, *comm.remote
+    return (
+        rank in comm.members
+        and len({*sides}) == len(sides)
+        and 0 <= min(sides) <= max(sides) < size
+        and max(comm.near, default=0) < len(comm.members)
+    )
 
 
 def _names(comms: Mapping[int, Communicator]) -> dict[int, str]:

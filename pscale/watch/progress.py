@@ -20,7 +20,7 @@ class Progress:
 
     def is_stuck(self) -> bool:
         """Return whether no rank has made a call for so long, and none of them computes."""
-        counts = [_count(path) for path in sorted(self._folder.glob("notes.*"))]
+        counts = [_count(path) for path in sorted(self._folder.glob("notes.*")) if path.is_file()]
         if counts != self._counts or not counts:
             self._counts, self._since = counts, time.monotonic()
             return False

@@ -23,6 +23,7 @@ Mask = NDArray[np.bool_]
 _NOTHING = -1
 _NEVER = np.iinfo(np.int64).min
 _MOST_REPLAYED = 3_000_000  # rows: beyond them the ideal network takes longer than people wait
+_WIDEST = 64  # places of a table of meetings, for each call in it
 _COLLECTIVE = ("ALL", "FROM_ROOT", "TO_ROOT", "PREFIX", "NEAR")
 
 
@@ -98,7 +99,7 @@ def rows_of(recorded: Recorded) -> tuple[Rows, list[Group]]:
                 "enter": clock(own["enter"]),
                 "leave": clock(np.where(still, last, own["leave"])),
                 **{name: own[name].astype(np.int64) for name in ("bytes", "request", "peer", "tag", "call")},
-                "group": table[np.minimum(own["comm"], len(table) - 1)],
+                "group": table[np.clip(own["comm"], 0, len(table) - 1)],
                 "main": np.where(part, place[np.where(part, own["bytes"], len(notes))], place[kept]),
                 "thread": np.maximum((own["flags"] >> THREAD_SHIFT).astype(np.int64) - 1, 0),
                 "fruitless": (own["flags"] & FRUITLESS) > 0,
@@ -108,6 +109,8 @@ def rows_of(recorded: Recorded) -> tuple[Rows, list[Group]]:
         offset += len(kept)
         places.append(offset)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    sizes = np.array([*(len(group.remote or group.members) for group in found), 0])
+    columns["group"][columns["peer"] >= sizes[columns["group"]]] = _NOTHING  # nobody is at the other end
     rows = Rows(**columns, starts=np.zeros(offset, np.bool_), places=np.array(places))
     return _started(rows), found
 
@@ -242,6 +245,8 @@ def _collectives(
         mine = np.flatnonzero(chosen & (rows.group == number))
         order = mine[np.argsort(rows.rank[mine], kind="stable")]
         turn = _cumulative([rows.rank], order)
+        if int(turn.max()) * len(group.members) > _WIDEST * len(order) + _MOST_REPLAYED:
+            continue  # some ranks are so far ahead that next to nothing is known of the others
         member = _places(group.members, rows.rank[order])
         table = np.full((int(turn.max()) + 1, len(group.members)), _NOTHING)
         table[turn, member] = order

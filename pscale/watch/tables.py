@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.errors import ResultsError
 from pscale.ranges import as_ranges
 from pscale.results.events import Kind
 from pscale.results.schema import Table
@@ -21,6 +22,7 @@ from pscale.watch.steps import Steps, steps
 
 NOT_SPLIT = "not split"  # the axis of calls of which wait and transfer are not known
 MOST_EVENTS = 2_000_000
+MOST_CELLS = 20_000_000  # steps by phases by ranks
 _NOTHING = -1
 _KIB = 1024
 _COVERED = 0.9  # of a program, by its steps: what is counted over all of it is then that of the steps
@@ -74,6 +76,9 @@ class _Job:
     def __init__(self, recorded: Recorded, settled: Settled, found: Steps):
         self._facts, self._settled, self._steps, self._rows = recorded.facts, settled, found, settled.rows
         self._width = found.count * len(found.phases)
+        if self._width * len(self._facts) > MOST_CELLS:
+            cells = f"{found.count} steps of {len(found.phases)} phases on {len(self._facts)} ranks"
+            raise ResultsError(f"{cells} are more than {MOST_CELLS:,} rows: mark fewer")
         rows = settled.rows
         self._inside = inside(rows)
         self._main = rows.thread == 0
@@ -283,8 +288,9 @@ class _Job:
         """Return how long a rank was between MPI_Init and MPI_Finalize, or its last call."""
         own = slice(self._rows.places[facts.rank], self._rows.places[facts.rank + 1])
         clock = facts.clock()
-        last = self._rows.leave[own].max() if facts.end_ns is None else clock.at(facts.end_ns)
-        return float(last - clock.at(facts.begin[1])) * 1e-9
+        begun = clock.at(facts.begin[1])
+        last = self._rows.leave[own].max(initial=begun) if facts.end_ns is None else clock.at(facts.end_ns)
+        return max(1, last - begun) * 1e-9
 
     def _rank(self, facts: Facts) -> dict[str, Any]:
         clock = facts.clock()
