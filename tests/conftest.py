@@ -39,6 +39,14 @@ def power_stays_on():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Remember nothing of other tests, nor in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def pscale(monkeypatch, capsys, tmp_path):
     """Run the command line here in an empty folder; return its exit code, standard output and error."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pscale.cli.remembered import of_fullest_rank
 from pscale.config import Case
 from pscale.launch.machine import Machine, Placement, place
 from pscale.parallel.offload import free_bytes
 from pscale.parallel.schedule_timing import pipeline_bubble
 from pscale.report.text import plural, size_of
-from pscale.training.prediction import Prediction, fullest_rank, predict
+from pscale.training.prediction import Prediction
 
 EMPTY_PROCESS_BYTES = 128 << 20  # of a rank before its model is built: Python, NumPy, MPI, Arrow, BLAS
 
@@ -28,7 +29,7 @@ class MemoryFit:
     @cached_property
     def fullest(self) -> Prediction:
         """The prediction for the rank that holds most."""
-        return predict(self.case, fullest_rank(self.case))
+        return of_fullest_rank(self.case)
 
     @property
     def is_known(self) -> bool:

@@ -19,6 +19,7 @@ from pscale.cli.console import new_console
 from pscale.cli.durations import expected_s, in_words
 from pscale.cli.memory_fit import MemoryFit, memory_fits
 from pscale.cli.prepare import SuiteOptions, load
+from pscale.cli.remembered import of_first_rank
 from pscale.cli.schedules import draw, texts
 from pscale.config import Case, to_dict, to_document
 from pscale.errors import UsageError
@@ -26,7 +27,7 @@ from pscale.launch.machine import place
 from pscale.launch.target import Target
 from pscale.report.text import clean, plural, size_of
 from pscale.suite import Suite, expand
-from pscale.training.prediction import KINDS, predict
+from pscale.training.prediction import KINDS
 from pscale.workload_command import arguments
 
 _LEAST_LABEL = 20  # characters of a line
@@ -167,7 +168,7 @@ def _mark(fit: MemoryFit) -> str:
 
 def _document(fit: MemoryFit) -> dict[str, Any]:
     """Return a case with what is predicted of its first and of its fullest rank."""
-    case, fullest, first = fit.case, fit.fullest, predict(fit.case)
+    case, fullest, first = fit.case, fit.fullest, of_first_rank(fit.case)
     memory = {
         "rank": fullest.rank,
         "kept_bytes": fullest.kept_bytes,
@@ -244,7 +245,7 @@ def _table(rows: Sequence[Mapping[str, str]], shown: Sequence[str], least_label:
 
 
 def _row(fit: MemoryFit) -> dict[str, str]:
-    case, first = fit.case, predict(fit.case)
+    case, first = fit.case, of_first_rank(fit.case)
     return {
         "id": case.id,
         "case": case.label + (" (base)" if case.base else ""),
