@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pscale
+from pscale import __version__
 from pscale.config import Case, from_dict, to_dict
 from pscale.parallel.replicas import Call
 from pscale.training.prediction import Prediction, fullest_rank, predict
@@ -47,7 +47,7 @@ def _prediction(document: dict[str, Any]) -> Prediction:
 @cache
 def _file() -> Path:
     """Return the file of predictions that this very program made, whatever has been edited since."""
-    package, digest = Path(pscale.__file__).parent, hashlib.sha256(pscale.__version__.encode())
+    package, digest = Path(__file__).parents[1], hashlib.sha256(__version__.encode())
     for name in _SOURCES:
         for path in sorted((package / name).rglob("*.py")):
             known = path.stat()

@@ -46,7 +46,7 @@ def test_another_program_and_a_line_that_was_cut_off_predict_anew(cache, monkeyp
     file.write_text(file.read_text()[:-20])
     forget()
     assert remembered.of_first_rank(CASE) == found
-    monkeypatch.setattr("pscale.__version__", "another")
+    monkeypatch.setattr(remembered, "__version__", "another")
     forget()
     assert remembered.of_first_rank(CASE) == found
     assert file not in cache.iterdir()
