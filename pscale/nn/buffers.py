@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -29,26 +29,22 @@ def _allocate(size_bytes: int) -> NDArray[np.uint8]:
     return raw[start : start + size_bytes]
 
 
-class _OfThread(threading.local):
-    source: Allocate = staticmethod(_allocate)
-
-
-_of_thread = _OfThread()
+_source: ContextVar[Allocate] = ContextVar("source", default=_allocate)  # of the thread
 
 
 def source() -> Allocate:
     """Return where memory comes from."""
-    return _of_thread.source
+    return _source.get()
 
 
 @contextmanager
 def memory_from(allocate: Allocate) -> Iterator[None]:
     """Let the memory of whatever this thread makes during the block come from `allocate`."""
-    before, _of_thread.source = _of_thread.source, allocate
+    before = _source.set(allocate)
     try:
         yield
     finally:
-        _of_thread.source = before
+        _source.reset(before)
 
 
 def aligned(size_bytes: int) -> NDArray[np.uint8]:
@@ -117,7 +113,7 @@ class Buffers:
         else:
             memory = self.allocate(size_bytes)
             self.total_bytes += size_bytes
-        self._leases[_address(memory)] = _Lease(memory, 1)
+        self._leases[address(memory)] = _Lease(memory, 1)
         self.held_bytes += size_bytes
         return (memory if elements else memory[:0]).view(kind).reshape(shape)
 
@@ -127,12 +123,12 @@ class Buffers:
 
     def give(self, array: Array) -> None:
         """End one holding of `array`; after the last its memory is taken again."""
-        address = _address(array)
-        lease = self._lease(array, address)
+        at = address(array)
+        lease = self._lease(array, at)
         lease.holders -= 1
         if not lease.holders:
             self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
-            del self._leases[address]
+            del self._leases[at]
             self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
             self.held_bytes -= lease.memory.nbytes
 
@@ -149,13 +145,13 @@ class Buffers:
 
     def holdings(self) -> dict[int, int]:
         """Return how often what is held: a mark for `forget_since`."""
-        return {address: lease.holders for address, lease in self._leases.items()}
+        return {at: lease.holders for at, lease in self._leases.items()}
 
     def forget_since(self, mark: Mapping[int, int], output: Array) -> None:
         """Give back all that was taken, or shared, since `mark` was made, but one holding of `output`."""
-        kept = _address(output)
-        for address, lease in list(self._leases.items()):
-            for _ in range(lease.holders - mark.get(address, 0) - (address == kept)):
+        kept = address(output)
+        for at, lease in list(self._leases.items()):
+            for _ in range(lease.holders - mark.get(at, 0) - (at == kept)):
                 self.give(lease.memory)
 
     def leases_since(
@@ -165,11 +161,11 @@ class Buffers:
 
         And that of `x`, which was there before, if nobody else held it then.
         """
-        kept, taken_over = _address(output), _address(x)
+        kept, taken_over = address(output), address(x)
         return [
             (lease.memory, lease.holders)
-            for address, lease in self._leases.items()
-            if address != kept and (address not in mark or (address == taken_over and mark[address] == 1))
+            for at, lease in self._leases.items()
+            if at != kept and (at not in mark or (at == taken_over and mark[at] == 1))
         ]
 
     def take_exchange(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -190,15 +186,16 @@ class Buffers:
         self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
         lease.under_way = False
 
-    def _lease(self, array: Array, address: int | None = None) -> _Lease:
-        lease = self._leases.get(_address(array) if address is None else address)
+    def _lease(self, array: Array, at: int | None = None) -> _Lease:
+        lease = self._leases.get(address(array) if at is None else at)
         assert lease is not None, f"an array of shape {array.shape} is not of this pool, or was given back"
         return lease
 
 
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def address(array: Array) -> int:
+    """Return where the first number lies."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def upcast(x: Array, buffers: Buffers) -> Array:

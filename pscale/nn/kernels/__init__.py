@@ -5,9 +5,9 @@ Which of the two computes, on how many threads, is a property of the process, as
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from pscale.nn.kernels.reference import Kernels
 from pscale.nn.kernels.tiles import scratch
@@ -15,18 +15,12 @@ from pscale.nn.kernels.tiles import scratch
 __all__ = ["Kernels", "current", "in_this_thread", "scratch", "use"]
 
 _current = Kernels()
-
-
-class _OfThread(threading.local):
-    kernels: Kernels | None = None  # in place of those of the process
-
-
-_of_thread = _OfThread()
+_of_thread: ContextVar[Kernels | None] = ContextVar("kernels", default=None)  # instead of the process's
 
 
 def current() -> Kernels:
     """Return the kernels that compute."""
-    return _of_thread.kernels or _current
+    return _of_thread.get() or _current
 
 
 def use(kernels: Kernels) -> None:
@@ -38,8 +32,8 @@ def use(kernels: Kernels) -> None:
 @contextmanager
 def in_this_thread(kernels: Kernels) -> Iterator[None]:
     """Let other kernels compute during the block, in this thread alone."""
-    before, _of_thread.kernels = _of_thread.kernels, kernels
+    before = _of_thread.set(kernels)
     try:
         yield
     finally:
-        _of_thread.kernels = before
+        _of_thread.reset(before)

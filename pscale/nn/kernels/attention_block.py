@@ -19,19 +19,11 @@ TILE = 256  # queries and keys of a tile where no scores are kept: two tiles of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tile:
-    """Scores that are computed at once, of queries and keys counted from the first of a block.
-
-    If `causal`, the last key is that of the last query. Tiles come in forward order: each query meets its
-    first keys in the tile that says so, and no later tile of the block has the keys of the last one.
-    """
+class _Rectangle:
+    """Some queries and some keys."""
 
     queries: slice
     keys: slice
-    causal: bool
-    first_of_queries: bool
-    last_of_queries: bool
-    last_of_keys: bool
 
     @property
     def size(self) -> tuple[int, int]:
@@ -40,17 +32,24 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionBlock:
+class Tile(_Rectangle):
+    """Scores that are computed at once, of queries and keys counted from the first of a block.
+
+    If `causal`, the last key is that of the last query. Tiles come in forward order: each query meets its
+    first keys in the tile that says so, and no later tile of the block has the keys of the last one.
+    """
+
+    causal: bool
+    first_of_queries: bool
+    last_of_queries: bool
+    last_of_keys: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBlock(_Rectangle):
     """Some queries and some keys that meet: all of them, or if `causal` each query the keys up to its own."""
 
-    queries: slice
-    keys: slice
     causal: bool = False
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Numbers of queries and keys."""
-        return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
 
     def scores(self, *, kept: bool) -> int:
         """Return how many scores of one head are computed, in forward."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pscale.nn.buffers import Array
+from pscale.nn.buffers import Array, address
 from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax
-from pscale.nn.kernels.fused_arguments import address, block_argument, view
+from pscale.nn.kernels.fused_arguments import block_argument, view
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.tiles import scratch, upcast_pieces
 from pscale.nn.kernels.updates import Updates

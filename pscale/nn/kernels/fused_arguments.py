@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pscale.nn.buffers import Array
+from pscale.nn.buffers import Array, address
 from pscale.nn.kernels.attention_block import AttentionBlock, cut
 
 
@@ -51,12 +51,6 @@ def view(x: Array | None) -> _View:
     assert x.strides[-1] == x.itemsize, "columns lie side by side"
     sequence, head = x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
     return _View(address(x), sequence, head, x.strides[2] // x.itemsize)
-
-
-def address(x: Array) -> int:
-    """Return where the first number lies."""
-    found: int = x.__array_interface__["data"][0]
-    return found
 
 
 @lru_cache(maxsize=64)

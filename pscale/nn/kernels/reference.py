@@ -13,49 +13,11 @@ from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax,
 from pscale.nn.kernels.tiles import ones, scratch, tile_shape, tiles
 from pscale.nn.kernels.updates import Updates
 
-
-class Lookups:
-    """Rows of tokens, and sums over equal tokens."""
-
-    def take_rows(self, table: Array, rows: Array, out: Array) -> None:
-        """Copy rows of a table to `out`, (..., C); the nearest in place of one that is not there."""
-        take_rows(table, rows, out)
-
-    def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
-        """Add `x`, (n, C), to the rows of a table that `rows`, (n,), names; those not there are left out.
-
-        Sorts, sums the runs, adds: far faster than `np.add.at`.
-        """
-        pool = scratch()
-        work = pool.take((3, *tile_shape(x)), x.dtype)
-        for tile in tiles(x):
-            named = rows[tile]
-            order = np.argsort(named, kind="stable")
-            order = order[slice(*np.searchsorted(named, (0, len(table)), sorter=order))]
-            if not len(order):
-                continue
-            present, starts = np.unique(named[order], return_index=True)
-            by_row, sums, before = work[0, : len(order)], work[1, : len(present)], work[2, : len(present)]
-            take_rows(x[tile], order, by_row)
-            np.add.reduceat(by_row, starts, axis=0, out=sums)
-            take_rows(table, present, before)
-            sums += before
-            table[present] = sums
-        pool.give(work)
-
-
-def take_rows(table: Array, rows: Array, out: Array) -> None:
-    """Copy rows of a table; the nearest in place of one that is not there."""
-    np.take(
-        table, rows, axis=0, out=out, mode="clip"
-    )  # with its default mode `take` would copy through a buffer
-
-
 LINEAR = math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
 
-class Kernels(Lookups, Updates):
+class Kernels(Updates):
     """What the layers compute with."""
 
     name = "numpy"
@@ -150,6 +112,32 @@ class Kernels(Lookups, Updates):
             for other in (None if skip is None else skip[tile], bias):
                 if other is not None:
                     found = np.add(found, other, out=y[tile])
+
+    def take_rows(self, table: Array, rows: Array, out: Array) -> None:
+        """Copy rows of a table to `out`, (..., C); the nearest in place of one that is not there."""
+        np.take(table, rows, axis=0, out=out, mode="clip")  # by default it would copy through a buffer
+
+    def add_to_rows(self, table: Array, rows: Array, x: Array) -> None:
+        """Add `x`, (n, C), to the rows of a table that `rows`, (n,), names; those not there are left out.
+
+        Sorts, sums the runs, adds: far faster than `np.add.at`.
+        """
+        pool = scratch()
+        work = pool.take((3, *tile_shape(x)), x.dtype)
+        for tile in tiles(x):
+            named = rows[tile]
+            order = np.argsort(named, kind="stable")
+            order = order[slice(*np.searchsorted(named, (0, len(table)), sorter=order))]
+            if not len(order):
+                continue
+            present, starts = np.unique(named[order], return_index=True)
+            by_row, sums, before = work[0, : len(order)], work[1, : len(present)], work[2, : len(present)]
+            np.take(x[tile], order, axis=0, out=by_row, mode="clip")
+            np.add.reduceat(by_row, starts, axis=0, out=sums)
+            np.take(table, present, axis=0, out=before, mode="clip")
+            sums += before
+            table[present] = sums
+        pool.give(work)
 
     def attend(
         self,

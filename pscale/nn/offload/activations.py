@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from pscale.nn.buffers import Array, Buffers
+from pscale.nn.buffers import Array, Buffers, address
 from pscale.nn.offload.scratch import Bytes
 from pscale.nn.offload.storage import Storage, Transfer
 
@@ -132,8 +132,8 @@ class _Outline:
     """Puts places in the place of arrays in some pieces of memory."""
 
     def __init__(self, held: Sequence[Bytes]):
-        order = sorted(range(len(held)), key=lambda number: _address(held[number]))
-        self._numbers, self._starts = order, [_address(held[number]) for number in order]
+        order = sorted(range(len(held)), key=lambda number: address(held[number]))
+        self._numbers, self._starts = order, [address(held[number]) for number in order]
         # What memory without substance spans is less than its size, and others' may lie behind that.
         bounds = (byte_bounds(held[number]) for number in order)
         self._sizes = [stop - start for start, stop in bounds]
@@ -143,7 +143,7 @@ class _Outline:
         return _mapped(cache, np.ndarray, self._place)
 
     def _place(self, array: Array) -> _Place | Array:
-        start = _address(array)
+        start = address(array)
         place = bisect_right(self._starts, start) - 1
         if place < 0 or start >= self._starts[place] + self._sizes[place]:
             return array
@@ -172,8 +172,3 @@ def _like(value: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
     named = getattr(type(value), "_make", None)
     made: tuple[Any, ...] = named(items) if named else tuple(items)
     return made
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

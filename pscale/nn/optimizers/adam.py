@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from pscale.config import Train
 from pscale.nn import kernels
-from pscale.nn.buffers import Array
-from pscale.nn.optimizers.base import Elsewhere, Rule
+from pscale.nn.optimizers.base import Elsewhere, OnePass, Rule
 from pscale.nn.optimizers.state import Flat, Slots, State
 
 
@@ -33,20 +32,18 @@ class Moments:
         self.epsilon = train.epsilon / deviation
 
 
-class Adam:
+class Adam(OnePass):
     """w -= lr m / (sqrt(v) + epsilon), moments corrected for their bias. Weights are not decayed."""
 
     decays = False
 
-    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):  # noqa: ARG002
-        self._train, [self._state] = train, states
+    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):
+        super().__init__(train, flats, states, elsewhere)
         self._moments = Moments(train)
-        self.state: Sequence[Array] = self._state.at_hand
-        self._lr, self._scale = 0.0, 1.0
 
     def begin(self, lr: float, scale: float) -> None:
         """Find the factors of the step."""
-        self._lr, self._scale = lr, scale
+        super().begin(lr, scale)
         self._moments.begin()
 
     def apply(self, part: int) -> None:

@@ -108,6 +108,19 @@ class Optimizer(Protocol):
         ...
 
 
+class OnePass:
+    """An optimizer with one state that updates weight by weight, and so asks nothing of other ranks."""
+
+    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):  # noqa: ARG002
+        self._train, [self._state] = train, states
+        self.state: Sequence[Array] = self._state.at_hand
+        self._lr, self._scale = 0.0, 1.0
+
+    def begin(self, lr: float, scale: float) -> None:
+        """Remember both."""
+        self._lr, self._scale = lr, scale
+
+
 def update(optimizer: Optimizer, parts: int, lr: float, scale: float = 1.0) -> None:
     """Do a step on all of an optimizer's `parts` flat memories."""
     optimizer.begin(lr, scale)

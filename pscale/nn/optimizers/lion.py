@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from pscale.config import Train
 from pscale.nn.buffers import Array
 from pscale.nn.kernels import scratch, tiles
 from pscale.nn.optimizers.adam import DECAY
-from pscale.nn.optimizers.base import Elsewhere, Rule
-from pscale.nn.optimizers.state import Flat, Slots, State
+from pscale.nn.optimizers.base import OnePass, Rule
+from pscale.nn.optimizers.state import Slots
 
 
-class Lion:
+class Lion(OnePass):
     """w -= lr (sign(beta1 m + (1 - beta1) g) + decay w); then m = beta2 m + (1 - beta2) g.
 
     Numbers no larger than epsilon have no sign: where the gradient is zero but for rounding, as that of the
     bias of keys is, the sign would be that of the rounding, and another under every plan.
     """
-
-    def __init__(self, train: Train, flats: Sequence[Flat], states: Sequence[State], elsewhere: Elsewhere):  # noqa: ARG002
-        self._train, [self._state] = train, states
-        self.state: Sequence[Array] = self._state.at_hand
-        self._lr, self._scale = 0.0, 1.0
-
-    def begin(self, lr: float, scale: float) -> None:
-        """Remember both."""
-        self._lr, self._scale = lr, scale
 
     def apply(self, part: int) -> None:
         """Do all in one pass."""
