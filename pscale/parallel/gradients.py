@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pscale.mesh.axis import Axis, Pending
-from pscale.parallel.shards import Array, Pool, ShardedUnit, hide, show
+from pscale.parallel.shards import Array, Pool, ShardedUnit, UnderWay, hide, show
 
 
 class Gradients:
@@ -16,7 +16,8 @@ class Gradients:
     padding: int
 
     def __init__(self, unit: ShardedUnit, *, over: Axis, sets: Axis):
-        self._params, self._layout, self._axis, self._sum = unit.params, unit.layout, over, _Sum(sets)
+        self._params, self._layout, self._axis, self._sets = unit.params, unit.layout, over, sets
+        self._sum = UnderWay()  # of hybrid sharding: of shards, over the sets that each have all of them
 
     def start_step(self) -> None:
         """Let the first contribution to each gradient replace what is there."""
@@ -46,25 +47,6 @@ class Gradients:
         whole[self._layout.size :] = 0
 
 
-class _Sum:
-    """The second half of hybrid sharding: shards are summed over the sets that each have all of them."""
-
-    def __init__(self, sets: Axis):
-        self._sets = sets
-        self._pending: Pending | None = None
-
-    def start(self, shard: Array) -> None:
-        self._pending = self._sets.start_all_reduce(shard)
-
-    def poll(self) -> bool:
-        return self._pending is not None and not self._pending.poll()
-
-    def finish(self) -> None:
-        if self._pending is not None:
-            self._pending.wait()
-            self._pending = None
-
-
 class WholeGradients(Gradients):
     """Gradients of the whole unit stay, summed once a step; the shard of the sum lies at their start."""
 
@@ -74,25 +56,23 @@ class WholeGradients(Gradients):
         self._shard = self._whole[: layout.shard]
         self.own = self._shard[: unit.count]
         self.held, self.padding = layout.size, layout.padded - layout.size
-        self._pending: Pending | None = None
+        self._scattering = UnderWay()
         show(unit.params, "grad", self._whole)
 
     def reduce(self, *, last: bool) -> None:
         """Begin to sum at the end of the step."""
         if last:
             self._complete(self._whole)
-            self._pending = self._axis.start_reduce_scatter(self._whole, self._shard)
+            self._scattering.pending = self._axis.start_reduce_scatter(self._whole, self._shard)
 
     def poll(self) -> bool:
         """Let the sum make progress; true while it is under way."""
-        return self._pending is not None and not self._pending.poll()
+        return self._scattering.poll()
 
     def finish(self) -> None:
         """Return when this rank has its shard of the sum."""
-        if self._pending is not None:
-            self._pending.wait()
-            self._pending = None
-            self._sum.start(self._shard)
+        if self._scattering.finish():
+            self._sum.pending = self._sets.start_all_reduce(self._shard)
         super().finish()
 
 
@@ -158,7 +138,7 @@ class ShardedGradients(Gradients):
             self._shard += reduction.whole[: self._layout.shard]
         self._pool.give(reduction.whole)
         if reduction.last:
-            self._sum.start(self._shard)
+            self._sum.pending = self._sets.start_all_reduce(self._shard)
 
     def _claim(self) -> None:
         """Give the gradients memory: the first contribution comes."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 from pscale.config import Case
-from pscale.config.axes import SETS
 from pscale.errors import PlanError
 from pscale.mesh.grid import axis_name
 from pscale.nn.optimizers import MASTER, rule_of
-from pscale.nn.optimizers.base import Units
 from pscale.parallel import sharding
 from pscale.parallel.replicas import Call
 
@@ -27,25 +25,11 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls over shards in flat memory, and over parts of a cut, that the rule declares."""
-    rule, item, found = rule_of(case.train.optimizer), state_item_bytes(case), []
+    rule, item, found = rule_of(case.train.optimizer), max(sharding.item_bytes(case), MASTER.itemsize), []
     for part in sharding.tensor_groups(case, rank):
-        axes = {"shards": _sharing(case, part), "cuts": part.cut}
-        for over, verb, sent_bytes in rule.exchanges(*_units(case, part), item):
+        axes = {"shards": part.sharing(case.plan), "cuts": part.cut}
+        shards = math.prod(case.plan.sizes[axis] for axis in axes["shards"])
+        for over, verb, sent_bytes in rule.exchanges(list(part.tensors.values()), shards, item):
             if axes[over]:
                 found.append(Call(axis=axis_name(axes[over]), verb=verb, sent_bytes=sent_bytes, wide=True))
     return found
-
-
-def _sharing(case: Case, part: sharding.TensorGroup) -> tuple[str, ...]:
-    """Return the axes whose ranks share the units."""
-    return tuple(axis for axis in part.sync if axis != SETS) if case.plan.zero else ()
-
-
-def _units(case: Case, part: sharding.TensorGroup) -> tuple[Units, int]:
-    """Return the tensors of each unit, and how many ranks share them."""
-    return list(part.tensors.values()), math.prod(case.plan.sizes[axis] for axis in _sharing(case, part))
-
-
-def state_item_bytes(case: Case) -> int:
-    """Return the size of a number of the state."""
-    return max(sharding.item_bytes(case), MASTER.itemsize)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
@@ -102,22 +103,10 @@ class Group:
 def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:
     """Sort the parameters of this rank's units into groups, in one order on every rank of an axis."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
-    known: dict[Sequence[str], tuple[str, ...]] = {}  # there are few, and very many parameters
-
-    def span(axes: Sequence[str]) -> tuple[str, ...]:
-        if axes not in known:
-            known[axes] = present(mesh, axes)
-        return known[axes]
-
+    span = cache(partial(spanned, mesh.sizes))  # axes are few, parameters very many
     for number, params in enumerate(units):
         for param in params:
-            sync = span(param.sync)
-            cut = span(param.cut.axes if param.cut else ())
+            sync, cut = span(param.sync), span(param.cut.axes if param.cut else ())
             group = groups.setdefault((sync, cut), Group(sync=sync, cut=cut, units={}))
             group.units.setdefault(number, []).append(param)
     return list(groups.values())
-
-
-def present(mesh: Mesh, axes: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `axes` along which the mesh has more than one rank."""
-    return spanned(mesh.sizes, axes)

@@ -22,7 +22,7 @@ from pscale.parallel import sharding
 from pscale.parallel.context.form import equal_parts
 from pscale.parallel.replicas import Call
 from pscale.parallel.suggestions import multiples
-from pscale.parallel.tensor import AXIS
+from pscale.parallel.tensor import AXIS, Exchange
 
 T_DIM = 1  # of activations (B, T, C)
 
@@ -119,13 +119,12 @@ def _resized(x: Array, dim: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
 
-class Leave(Forgetful):
+class Leave(Exchange, Forgetful):
     """From partial sums to this rank's slice of the sum; backward gathers the slices' gradients."""
 
-    params: Sequence[Param] = ()
-
     def __init__(self, axis: Axis, dim: int = 0, *, buffers: Buffers):
-        self.axis, self.dim, self.buffers = axis, dim, buffers
+        super().__init__(axis, buffers=buffers)
+        self.dim = dim
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Sum and scatter."""

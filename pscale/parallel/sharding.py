@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 
 from pscale.config import Case, Model, Plan
-from pscale.config.axes import TOKEN_AXES
+from pscale.config.axes import SETS, TOKEN_AXES
 from pscale.dtypes import BYTES, COMPUTE_BYTES
 from pscale.mesh.grid import place, spanned
 from pscale.nn import counts
@@ -59,6 +59,10 @@ class TensorGroup:
     def parameters(self) -> int:
         """Parameters of all units."""
         return sum(self.units.values())
+
+    def sharing(self, plan: Plan) -> tuple[str, ...]:
+        """Return the axes whose ranks share the units, if the plan shards them."""
+        return tuple(axis for axis in self.sync if axis != SETS) if plan.zero else ()
 
 
 def item_bytes(case: Case) -> int:
@@ -124,14 +128,11 @@ def tensor_groups(case: Case, rank: int) -> Sequence[TensorGroup]:
 def _tensor_groups(model: Model, plan: Plan, rank: int) -> Sequence[TensorGroup]:
     case, sizes = Case(suite="", label="", ranks=plan.ranks, model=model, plan=plan), plan.sizes
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], TensorGroup] = {}
-    known: dict[tuple[str, ...], tuple[str, ...]] = {}  # there are few, and very many tensors
+    span = cache(partial(spanned, sizes))  # axes are few, tensors very many
     for number, name in enumerate(units(case, rank)):
         for tensor in tensors(name, case, rank):
-            for axes in (tensor.sync, tensor.cut):
-                if axes not in known:
-                    known[axes] = spanned(sizes, axes)
-            key = known[tensor.sync], known[tensor.cut]
-            part = found.setdefault(key, TensorGroup(sync=key[0], cut=key[1], tensors={}))
+            sync, cut = span(tensor.sync), span(tensor.cut)
+            part = found.setdefault((sync, cut), TensorGroup(sync=sync, cut=cut, tensors={}))
             part.tensors.setdefault(number, []).append(tensor)
     return tuple(found.values())
 

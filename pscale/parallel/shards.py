@@ -106,6 +106,25 @@ def hide(params: Sequence[Param], kind: Literal["data", "grad"]) -> None:
         setattr(param, kind, _ELSEWHERE)
 
 
+class UnderWay:
+    """An exchange of a unit that was started, if there is one."""
+
+    def __init__(self) -> None:
+        self.pending: Pending | None = None
+
+    def poll(self) -> bool:
+        """Let it make progress; true while it is under way."""
+        return self.pending is not None and not self.pending.poll()
+
+    def finish(self) -> bool:
+        """Return when it is complete; false if there is none."""
+        if self.pending is None:
+            return False
+        self.pending.wait()
+        self.pending = None
+        return True
+
+
 class Weights:
     """The weights of a unit; `own` is what this rank updates, `held` and `padding` count what stays.
 
@@ -115,7 +134,9 @@ class Weights:
     own: Array
     held: int
     padding: int
-    _pending: Pending | None = None  # an all-gather under way
+
+    def __init__(self) -> None:
+        self._gathering = UnderWay()
 
     def start(self) -> None:
         """Begin to make the weights whole, unless they are."""
@@ -125,7 +146,7 @@ class Weights:
 
     def poll(self) -> bool:
         """Let an all-gather make progress; true while it is under way."""
-        return self._pending is not None and not self._pending.poll()
+        return self._gathering.poll()
 
     def release(self, *, again: bool) -> None:
         """Be told that forward is done; `again`, what was done before, for backward."""
@@ -138,9 +159,7 @@ class Weights:
 
     def settle(self) -> None:
         """Return when nothing is under way."""
-        if self._pending is not None:
-            self._pending.wait()
-            self._pending = None
+        self._gathering.finish()
 
     def fill(self, seed: int) -> None:
         """Set initial values, which every rank draws alike."""
@@ -151,6 +170,7 @@ class WholeWeights(Weights):
     """Whole on every rank, in `memory`; after an update every rank sends its shard to all, in place."""
 
     def __init__(self, unit: ShardedUnit, memory: Array):
+        super().__init__()
         self._params, self._axis, self._whole = unit.params, unit.axis, memory
         layout = unit.layout
         self._shard = self._whole[unit.axis.rank * layout.shard :][: layout.shard]
@@ -160,7 +180,7 @@ class WholeWeights(Weights):
 
     def publish(self) -> None:
         """Begin to gather the updated shards."""
-        self._pending = self._axis.start_all_gather(self._shard, self._whole)
+        self._gathering.pending = self._axis.start_all_gather(self._shard, self._whole)
 
     def fill(self, seed: int) -> None:
         """Set initial values."""
@@ -175,6 +195,7 @@ class ShardedWeights(Weights):
     """
 
     def __init__(self, unit: ShardedUnit, memory: Array, *, pool: Pool, keep: bool):
+        super().__init__()
         self._unit, self._params, self._shard, self._pool, self._keep = unit, unit.params, memory, pool, keep
         self.own = memory[: unit.count]
         self.held, self.padding = unit.count, memory.size - unit.count
@@ -186,14 +207,13 @@ class ShardedWeights(Weights):
         """Begin to gather the shards, unless that was done."""
         if self._whole is None:
             self._whole = self._pool.take(self._unit.layout)
-            self._pending = self._unit.axis.start_all_gather(self._shard, self._whole)
+            self._gathering.pending = self._unit.axis.start_all_gather(self._shard, self._whole)
 
     def gather(self) -> None:
         """Gather the shards, unless they are here."""
         self.start()
-        if self._pending is not None:
+        if self._gathering.finish():
             assert self._whole is not None
-            super().settle()
             show(self._params, "data", self._whole)
 
     def release(self, *, again: bool) -> None:

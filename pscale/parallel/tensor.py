@@ -46,13 +46,17 @@ def _index(dim: int, each: int, parts: int, rank: int) -> tuple[slice, ...]:
     return (*(slice(None) for _ in range(dim + 1)), share(each, parts, rank))
 
 
-class Enter(Forgetful):
-    """From tokens that all ranks of the axis share to a layer cut by columns: identity, a sum backward."""
+class Exchange:
+    """A layer without parameters, between what ranks of an axis have and what they share."""
 
     params: Sequence[Param] = ()
 
     def __init__(self, axis: Axis, *, buffers: Buffers):
         self.axis, self.buffers = axis, buffers
+
+
+class Enter(Exchange, Forgetful):
+    """From tokens that all ranks of the axis share to a layer cut by columns: identity, a sum backward."""
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Hand on what every rank has."""
@@ -63,13 +67,8 @@ class Enter(Forgetful):
         return summed(dy, self.axis, self.buffers)
 
 
-class Leave(Forgetful):
+class Leave(Exchange, Forgetful):
     """From a layer cut by rows to the sum that all ranks of the axis share: a sum, and identity backward."""
-
-    params: Sequence[Param] = ()
-
-    def __init__(self, axis: Axis, *, buffers: Buffers):
-        self.axis, self.buffers = axis, buffers
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Add up the ranks' partial products."""
@@ -156,13 +155,8 @@ def buffer_bytes(case: Case, rank: int) -> int:
     return sharding.activation_bytes(case)
 
 
-class JoinColumns:
+class JoinColumns(Exchange):
     """From this rank's columns of all tokens, (B, T, C / size), to all columns: a gather."""
-
-    params: Sequence[Param] = ()
-
-    def __init__(self, axis: Axis, *, buffers: Buffers):
-        self.axis, self.buffers = axis, buffers
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Gather."""
@@ -182,13 +176,8 @@ class JoinColumns:
         return dx
 
 
-class ColumnsToSlices:
+class ColumnsToSlices(Exchange):
     """From this rank's columns of all tokens to all columns of its slice of T: an all-to-all, either way."""
-
-    params: Sequence[Param] = ()
-
-    def __init__(self, axis: Axis, *, buffers: Buffers):
-        self.axis, self.buffers = axis, buffers
 
     def forward(self, x: Array) -> tuple[Array, None]:
         """Send every rank its slice of the tokens: (B, T, C / size) to (B, T / size, C)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pscale.config import Case
@@ -57,9 +56,7 @@ def calls(case: Case, rank: int) -> list[Call]:
     if not plan.zero:
         return []
     told = events(case, rank)
-    made = [
-        call for group in _sharded_groups(case, rank) if group.shared for call in _exchange(case, group, told)
-    ]
+    made = [call for group in sharding.tensor_groups(case, rank) for call in _exchange(case, group, told)]
     if case.asks_for_norm and plan.ranks > 1:
         made.append(
             Call(axis=axis_name(spanned(plan.sizes, ALL_AXES)), verb="all_reduce", sent_bytes=8, wide=True)
@@ -67,38 +64,24 @@ def calls(case: Case, rank: int) -> list[Call]:
     return made
 
 
-def _exchange(case: Case, group: _ShardedGroup, told: Sequence[Event]) -> Iterator[Call]:
+def _exchange(case: Case, group: sharding.TensorGroup, told: Sequence[Event]) -> Iterator[Call]:
     """Yield the calls for one group of parameters: a unit is summed and gathered as a whole."""
-    plan, item, name = case.plan, sharding.item_bytes(case), axis_name(group.shared)
+    plan, item, shared = case.plan, sharding.item_bytes(case), group.sharing(case.plan)
+    if not shared:
+        return
+    name, parts = axis_name(shared), math.prod(plan.sizes[axis] for axis in shared)
+    layouts = {unit: Shards(size=size, parts=parts) for unit, size in group.units.items()}
     summed, upcasts = sharding.summed_bytes(case), sharding.upcasts(case)
     sums = case.train.micro_batches if plan.zero >= 2 else 1
-    gathers = gathered(told, group.layouts, keep=not plan.reshard_after_forward)
-    for unit, layout in group.layouts.items():
+    gathers = gathered(told, layouts, keep=not plan.reshard_after_forward)
+    for unit, layout in layouts.items():
         shard_bytes, times = layout.shard * item, gathers[unit] if plan.zero == 3 else 1
         sent_bytes = layout.padded * summed
         yield Call(axis=name, verb="reduce_scatter", sent_bytes=sent_bytes, count=sums, wide=upcasts)
         yield Call(axis=name, verb="all_gather", sent_bytes=shard_bytes, count=times)
-        if group.sets:
+        if SETS in group.sync:  # other ranks have the same shards
             sent_bytes = layout.shard * summed
             yield Call(axis=SETS, verb="all_reduce", sent_bytes=sent_bytes, wide=upcasts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ShardedGroup:
-    """A group of parameters as one rank has it: how each unit is in shards."""
-
-    shared: tuple[str, ...]  # axes over which it is in shards
-    sets: bool  # whether other ranks have the same shards
-    layouts: dict[int, Shards]  # by number of the unit
-
-
-def _sharded_groups(case: Case, rank: int) -> Iterator[_ShardedGroup]:
-    sizes = case.plan.sizes
-    for group in sharding.tensor_groups(case, rank):
-        shared = tuple(axis for axis in group.sync if axis != SETS) if case.plan.zero else ()
-        parts = math.prod(sizes[axis] for axis in shared)
-        layouts = {unit: Shards(size=size, parts=parts) for unit, size in group.units.items()}
-        yield _ShardedGroup(shared=shared, sets=SETS in group.sync, layouts=layouts)
 
 
 Kind = Literal["gather", "release", "leave", "drop", "claim", "ready"]
