@@ -10,7 +10,14 @@ import numpy as np
 from pscale.dtypes import compute_dtype
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers, downcast
-from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax, whole
+from pscale.nn.kernels.attention_block import (
+    AttentionBlock,
+    AttentionGradients,
+    AttentionOperands,
+    Progress,
+    Softmax,
+    whole,
+)
 from pscale.nn.param import Param
 
 
@@ -75,14 +82,15 @@ class Forward:
         """Attend to keys and values, (B, keys, 2, C); the first block has all queries."""
         q, y = by_head(packed(self.qkv, 3), self.heads)[0], by_head(packed(self.y, 1), self.heads)[0]
         softmax, queries = self._softmax(block), block.queries
-        kernels.current().attend(
-            block,
-            (q[:, :, queries], *by_head(kv[:, block.keys], self.heads)),
-            y[:, :, queries],
-            softmax,
+        met = AttentionOperands(
+            block=block,
+            inputs=(q[:, :, queries], *by_head(kv[:, block.keys], self.heads)),
+            y=y[:, :, queries],
+            softmax=softmax,
             first=not self._scored,
             progress=progress,
         )
+        kernels.current().attend(met)
         self._scored.append(Scored(block, softmax))
 
     def finish(self) -> tuple[Array, Cache]:
@@ -138,16 +146,17 @@ class Backward:
         block, cache = scored.block, self.cache
         q, dq = (by_head(packed(x, 3), self.heads)[0][:, :, block.queries] for x in (cache.qkv, self.dqkv))
         y, dy = (by_head(packed(x, 1), self.heads)[0][:, :, block.queries] for x in (cache.y, self.dy))
-        kernels.current().attend_backward(
-            block,
-            (q, *by_head(kv[:, block.keys], self.heads)),
-            y,
-            dy,
-            (dq, *by_head(dkv[:, block.keys], self.heads)),
-            scored.softmax,
+        met = AttentionGradients(
+            block=block,
+            inputs=(q, *by_head(kv[:, block.keys], self.heads)),
+            y=y,
+            dy=dy,
+            grads=(dq, *by_head(dkv[:, block.keys], self.heads)),
+            softmax=scored.softmax,
             first=scored is cache.scored[0],
             progress=progress,
         )
+        kernels.current().attend_backward(met)
 
     def finish(self) -> Array:
         """Return the gradient of packed q, k and v, into which that of keys from elsewhere is still to go."""

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, memory_from
 from pscale.nn.kernels import Kernels
-from pscale.nn.kernels.attention_block import Softmax
+from pscale.nn.kernels.attention_block import AttentionOperands
 from pscale.nn.kernels.costs import COSTS
 
 _ITEM_BYTES = 16  # at least those of an element of any type
@@ -257,10 +257,9 @@ def _noted(note: Note | None, name: str, x: Any, /, *rest: Any, **named: Any) ->
     if note is None:
         return 0.0
     sizes = x.shape if isinstance(x, np.ndarray) else ()
-    if name.startswith("attend"):
-        (queries, *_), softmax = rest[0], next(each for each in rest if isinstance(each, Softmax))
-        scores = x.scores(kept=softmax.exponentials is not None)
-        sizes = (*queries.shape[:2], scores, queries.shape[-1])
+    if isinstance(x, AttentionOperands):
+        sequences, heads, _, width = x.inputs[0].shape
+        sizes = (sequences, heads, x.block.scores(kept=x.keeps_scores), width)
     elif name == "multiply":
         sizes = _product(x, rest[0])
     elif name == "take_rows":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pscale.nn.kernels import Kernels, costs
-from pscale.nn.kernels.attention_block import Softmax, whole
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, Softmax, whole
 from pscale.nn.kernels.costs import COSTS, Cost
 
 
@@ -19,6 +19,8 @@ STATISTICS = {"factors": of(1, 2, 4), "maximum": of(1, 2, 4), "total": of(1, 2, 
 KEPT = Softmax(exponentials=of(1, 2, 16), **STATISTICS)  # of 2 heads, 4 queries and 4 keys
 AGAIN = Softmax(exponentials=None, **STATISTICS)
 QKV = [of(1, 2, 4, 3)] * 3  # 24 numbers each
+MET = {"block": whole(4), "inputs": QKV, "y": of(1, 2, 4, 3)}
+BACK = {"dy": of(1, 2, 4, 3), "grads": QKV}
 ADAMW = {"scale": 1.0, "beta1": 0.9, "beta2": 0.9, "rate": 0.1, "epsilon": 1e-8}
 HAND = {
     "product": ("multiply", [of(2, 3), of(3, 4), of(2, 4)], {}, Cost("product", 48, 8 * (6 + 12 + 8))),
@@ -40,19 +42,19 @@ HAND = {
     "sum": ("add", [of(2, 3), of(2, 3), of(3), of(2, 3)], {}, Cost("elementwise", 12, 8 * 21)),
     "bias": ("add", [of(2, 3), None, of(3), of(2, 3)], {}, Cost("elementwise", 6, 8 * 15)),
     "attention": (
-        *("attend", [whole(4), QKV, of(1, 2, 4, 3), KEPT], {"first": True}),
+        *("attend", [AttentionOperands(**MET, softmax=KEPT, first=True)], {}),
         Cost("attention", 2 * 2 * (2 * 16 * 3), 8 * (3 * 24 + 24 + 8 + 32 + 2 * (8 + 8))),
     ),
     "more keys": (
-        *("attend", [whole(4), QKV, of(1, 2, 4, 3), AGAIN], {"first": False}),
+        *("attend", [AttentionOperands(**MET, softmax=AGAIN, first=False)], {}),
         Cost("attention", 2 * 2 * (2 * 16 * 3), 8 * (3 * 24 + 2 * 24 + 8 + 2 * (8 + 8))),
     ),
     "attention back": (
-        *("attend_backward", [whole(4), QKV, of(1, 2, 4, 3), of(1, 2, 4, 3), QKV, KEPT], {"first": True}),
+        *("attend_backward", [AttentionGradients(**MET, **BACK, softmax=KEPT, first=True)], {}),
         Cost("attention", 4 * 2 * (2 * 16 * 3), 8 * (3 * 24 + 24 + 24 + 3 * 24 + 8 + 32)),
     ),
     "scores again": (
-        *("attend_backward", [whole(4), QKV, of(1, 2, 4, 3), of(1, 2, 4, 3), QKV, AGAIN], {"first": True}),
+        *("attend_backward", [AttentionGradients(**MET, **BACK, softmax=AGAIN, first=True)], {}),
         Cost("attention", 5 * 2 * (2 * 16 * 3), 8 * (3 * 24 + 24 + 24 + 3 * 24 + 8)),
     ),
     "lookup": ("take_rows", [of(9, 3), ROWS, of(2, 3)], {}, Cost("embedding", 0, 8 * (2 + 6 + 6))),

@@ -8,7 +8,14 @@ import pytest
 
 from pscale.nn.buffers import Array
 from pscale.nn.kernels import fused, tiles
-from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax, whole
+from pscale.nn.kernels.attention_block import (
+    AttentionBlock,
+    AttentionGradients,
+    AttentionOperands,
+    Progress,
+    Softmax,
+    whole,
+)
 from pscale.nn.kernels.reference import Kernels
 
 WIDTH = 19  # no multiple of a vector's length
@@ -216,7 +223,11 @@ def meet_twice(
     for n, (piece, softmax) in enumerate(zip(pieces, softmaxes, strict=True)):
         rows = piece.queries
         inputs = q[:, :, rows], keys[n], values_[n]
-        kernels.attend(piece, inputs, y[:, :, rows], softmax, first=n == 0, progress=progress)
+        kernels.attend(
+            AttentionOperands(
+                block=piece, inputs=inputs, y=y[:, :, rows], softmax=softmax, first=n == 0, progress=progress
+            )
+        )
     level = maximum + np.log(total)
     kernels.normalise(y, total)
     found = [y, level]
@@ -227,14 +238,16 @@ def meet_twice(
         else:
             softmax.factors[...] = level[:, :, rows]
         kernels.attend_backward(
-            piece,
-            (q[:, :, rows], keys[n], values_[n]),
-            found[0][:, :, rows],
-            dy[:, :, rows],
-            (dq[:, :, rows], key_grads[n], value_grads[n]),
-            softmax,
-            first=n == 0,
-            progress=progress,
+            AttentionGradients(
+                block=piece,
+                inputs=(q[:, :, rows], keys[n], values_[n]),
+                y=found[0][:, :, rows],
+                dy=dy[:, :, rows],
+                grads=(dq[:, :, rows], key_grads[n], value_grads[n]),
+                softmax=softmax,
+                first=n == 0,
+                progress=progress,
+            )
         )
     return [*found, dq, dk, dv, more_dk, more_dv]
 

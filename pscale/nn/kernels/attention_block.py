@@ -119,6 +119,39 @@ class Softmax:
     total: Array
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttentionOperands:
+    """What meets in a block: `inputs` are q, k and v; they and `y` are (B, H, rows, width).
+
+    The first block writes `y`, or the gradient of q, the next add to it.
+    """
+
+    block: AttentionBlock
+    inputs: Sequence[Array]
+    y: Array
+    softmax: Softmax
+    first: bool
+    progress: Progress | None = None
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether backward finds the exponentials of scores, and need not compute them again."""
+        return self.softmax.exponentials is not None
+
+    def poll(self) -> None:
+        """Let exchanges under way go on."""
+        if self.progress:
+            self.progress()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionGradients(AttentionOperands):
+    """The same on the way back: `grads` are those of the inputs, to be found from `dy`."""
+
+    dy: Array
+    grads: Sequence[Array]
+
+
 def whole(sequence: int) -> AttentionBlock:
     """Return the block in which a sequence meets itself."""
     return AttentionBlock(queries=slice(0, sequence), keys=slice(0, sequence), causal=True)

@@ -7,34 +7,26 @@ the scores: [q, -m] [k, 1]' = q k' - m, e [v, 1] = [e v, sum e], [g, -d] [v, 1]'
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.attention_block import TILE, AttentionBlock, Progress, Softmax, Tile, future
+from pscale.nn.kernels.attention_block import TILE, AttentionGradients, AttentionOperands, Tile, future
 from pscale.nn.kernels.tiles import scratch
 
 SLACK = 8.0  # by which scores may exceed the maximum that is subtracted before it is put right
 
 
-def attend(
-    block: AttentionBlock,
-    inputs: Sequence[Array],
-    y: Array,
-    softmax: Softmax,
-    *,
-    first: bool,
-    progress: Progress | None,
-) -> None:
+def attend(of: AttentionOperands) -> None:
     """Let queries attend to some keys more; see `Kernels.attend`."""
-    pool, tiles = scratch(), block.tiles(kept=False)
-    (_, _, queries, width), keys = y.shape, block.size[1]
+    y, softmax, first = of.y, of.softmax, of.first
+    pool, tiles = scratch(), of.block.tiles(kept=False)
+    (_, _, queries, width), keys = y.shape, of.block.size[1]
     q_m, sums = pool.take((2, queries, width + 1), y.dtype)
     k_one, v_one = pool.take((2, keys, width + 1), y.dtype)
     scores, product = pool.take((TILE * TILE,), y.dtype), pool.take((TILE, width + 1), y.dtype)
     for b, h in np.ndindex(y.shape[:2]):
-        q, k, v = (x[b, h] for x in inputs)
+        q, k, v = (x[b, h] for x in of.inputs)
         maximum, total = softmax.maximum[b, h], softmax.total[b, h]
         np.multiply(q, 1 / math.sqrt(width), out=q_m[:, :-1])
         _with_ones(k, k_one)
@@ -46,8 +38,7 @@ def attend(
             opens = first and tile.first_of_queries
             e = _exponentials(q_m, k_one, scores, sums, tile, opens=opens)
             _add_product(e, v_one[tile.keys], sums[tile.queries], product, write=opens)
-            if progress:
-                progress()
+            of.poll()
         y[b, h], total[...] = sums[:, :-1], sums[:, -1]
         np.negative(q_m[:, -1], out=maximum)
     for array in (q_m, k_one, scores, product):
@@ -72,31 +63,19 @@ def _exponentials(q_m: Array, k_one: Array, scores: Array, sums: Array, tile: Ti
     return np.exp(e, out=e)
 
 
-def attend_backward(
-    block: AttentionBlock,
-    inputs: Sequence[Array],
-    y: Array,
-    dy: Array,
-    grads: Sequence[Array],
-    level: Array,
-    *,
-    first: bool,
-    progress: Progress | None,
-) -> None:
-    """Write a block's gradients of k and v; write or add to those of q; see `Kernels.attend_backward`.
-
-    `level`, (B, H, queries), holds the logarithms of the sums of exponentials.
-    """
-    pool, tiles = scratch(), block.tiles(kept=False)
-    (_, _, queries, width), keys = y.shape, block.size[1]
+def attend_backward(of: AttentionGradients) -> None:
+    """Write a block's gradients of k and v; write or add to those of q; see `Kernels.attend_backward`."""
+    y, dy, level = of.y, of.dy, of.softmax.factors  # (B, H, queries): logarithms of sums of exponentials
+    pool, tiles = scratch(), of.block.tiles(kept=False)
+    (_, _, queries, width), keys = y.shape, of.block.size[1]
     q_m, g_d = pool.take((2, queries, width + 1), y.dtype)
     k_one, v_one = pool.take((2, keys, width + 1), y.dtype)
     dq_sum, dk_sum, dv_sum = (pool.take((rows, width), y.dtype) for rows in (queries, keys, keys))
     work, product = pool.take((2, TILE * TILE), y.dtype), pool.take((TILE, width), y.dtype)
     scale = 1 / math.sqrt(width)
     for b, h in np.ndindex(y.shape[:2]):
-        q, k, v = (x[b, h] for x in inputs)
-        dq, dk, dv = (x[b, h] for x in grads)
+        q, k, v = (x[b, h] for x in of.inputs)
+        dq, dk, dv = (x[b, h] for x in of.grads)
         np.multiply(q, scale, out=q_m[:, :-1])
         np.negative(level[b, h], out=q_m[:, -1])
         g_d[:, :-1] = dy[b, h]
@@ -112,10 +91,9 @@ def attend_backward(
             ds *= e
             _add_product(ds, k_one[columns, :-1], dq_sum[rows], product, write=tile.last_of_queries)
             _add_product(ds.T, q_m[rows, :-1], dk_sum[columns], product, write=tile.last_of_keys)
-            if progress:
-                progress()
+            of.poll()
         dq_sum *= scale
-        if first:
+        if of.first:
             dq[...] = dq_sum
         else:
             dq += dq_sum

@@ -12,12 +12,12 @@ count, masked scores included, so that products and attention together are `coun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.attention_block import AttentionBlock, Softmax
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands
 
 
 class Cost(NamedTuple):
@@ -78,40 +78,26 @@ def add(x: Array, skip: Array | None, bias: Array | None, y: Array) -> Cost:
     return Cost("elementwise", terms * y.size, _bytes(x, skip, bias, y))
 
 
-def attend(
-    block: AttentionBlock,
-    inputs: Sequence[Array],
-    y: Array,
-    softmax: Softmax,
-    *,
-    first: bool,
-    progress: Any = None,
-) -> Cost:
+def attend(of: AttentionOperands) -> Cost:
     """Return the cost of two products for each score; scores move where they are kept for backward."""
-    B, heads, _, width = inputs[0].shape
-    scores = block.scores(kept=softmax.exponentials is not None)
+    softmax = of.softmax
     statistics = [softmax.maximum, softmax.total]
-    moved = _bytes(*inputs, y, softmax.factors, softmax.exponentials, updated=statistics)
-    return Cost("attention", 4 * B * heads * scores * width, moved + (0 if first else y.nbytes))
+    moved = _bytes(*of.inputs, of.y, softmax.factors, softmax.exponentials, updated=statistics)
+    return Cost("attention", 4 * _products(of), moved + (0 if of.first else of.y.nbytes))
 
 
-def attend_backward(
-    block: AttentionBlock,
-    inputs: Sequence[Array],
-    y: Array,
-    dy: Array,
-    grads: Sequence[Array],
-    softmax: Softmax,
-    *,
-    first: bool,
-    progress: Any = None,
-) -> Cost:
+def attend_backward(of: AttentionGradients) -> Cost:
     """Return the cost of four products for each score, five where scores are computed again."""
-    B, heads, _, width = inputs[0].shape
-    kept = softmax.exponentials is not None
-    flops = (8 if kept else 10) * B * heads * block.scores(kept=kept) * width
-    moved = _bytes(*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
-    return Cost("attention", flops, moved + (0 if first else grads[0].nbytes))
+    flops = (8 if of.keeps_scores else 10) * _products(of)
+    moved = _bytes(*of.inputs, of.y, of.dy, *of.grads, of.softmax.factors, of.softmax.exponentials)
+    return Cost("attention", flops, moved + (0 if of.first else of.grads[0].nbytes))
+
+
+def _products(of: AttentionOperands) -> int:
+    """Return the multiply-adds of one product of the scores that are computed."""
+    B, heads, _, width = of.inputs[0].shape
+    products: int = B * heads * of.block.scores(kept=of.keeps_scores) * width
+    return products
 
 
 def normalise(y: Array, total: Array) -> Cost:

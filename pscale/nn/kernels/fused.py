@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pscale.nn.buffers import Array, address
-from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, Progress
 from pscale.nn.kernels.fused_arguments import block_argument, view
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.tiles import scratch, upcast_pieces
@@ -196,58 +196,31 @@ class FusedKernels(FusedUpdates, Kernels):
         """Add row after row, without sorting."""
         self.function("add_to_rows", x)(*data(table, rows, x), *sizes(len(table), *x.shape))
 
-    def attend(
-        self,
-        block: AttentionBlock,
-        inputs: Sequence[Array],
-        y: Array,
-        softmax: Softmax,
-        *,
-        first: bool,
-        progress: Progress | None = None,
-    ) -> None:
+    def attend(self, of: AttentionOperands) -> None:
         """Keep a tile of scores in cache between its products."""
-        views = (*inputs, y, softmax.maximum, softmax.total, softmax.factors, softmax.exponentials)
-        self._attend("attend", block, views, first, progress)
+        softmax = of.softmax
+        views = (*of.inputs, of.y, softmax.maximum, softmax.total, softmax.factors, softmax.exponentials)
+        self._attend("attend", of, views)
 
-    def attend_backward(
-        self,
-        block: AttentionBlock,
-        inputs: Sequence[Array],
-        y: Array,
-        dy: Array,
-        grads: Sequence[Array],
-        softmax: Softmax,
-        *,
-        first: bool,
-        progress: Progress | None = None,
-    ) -> None:
+    def attend_backward(self, of: AttentionGradients) -> None:
         """Add to gradients in the products themselves."""
-        views = (*inputs, y, dy, *grads, softmax.factors, softmax.exponentials)
-        self._attend("attend_backward", block, views, first, progress)
+        views = (*of.inputs, of.y, of.dy, *of.grads, of.softmax.factors, of.softmax.exponentials)
+        self._attend("attend_backward", of, views)
 
     def normalise(self, y: Array, total: Array) -> None:
         """Take the heads of a row together."""
         self.function("normalise", y)(*(ctypes.byref(view(x)) for x in (y, total)), *sizes(*y.shape))
 
-    def _attend(
-        self,
-        name: str,
-        block: AttentionBlock,
-        views: Sequence[Array | None],
-        first: bool,
-        progress: Progress | None,
-    ) -> None:
+    def _attend(self, name: str, of: AttentionOperands, views: Sequence[Array | None]) -> None:
         """Call a function with the scratch memory that it needs for each thread."""
-        like, kept = views[0], views[-1] is not None
-        assert like is not None
-        whole = block_argument(block, like, first=first, kept=kept)
+        like, kept = of.inputs[0], of.keeps_scores
+        whole = block_argument(of.block, like, first=of.first, kept=kept)
         numbers = self.function("attention_room", like)(ctypes.byref(whole), ctypes.c_int(kept))
         work = scratch().take((self.threads, numbers), like.dtype)
-        for part in self._parts(views, progress):
+        for part in self._parts(views, of.progress):
             assert part[0] is not None
             self.function(name, like)(
-                ctypes.byref(block_argument(block, part[0], first=first, kept=kept)),
+                ctypes.byref(block_argument(of.block, part[0], first=of.first, kept=kept)),
                 *(ctypes.byref(view(x)) for x in part),
                 *data(work),
                 *sizes(numbers),

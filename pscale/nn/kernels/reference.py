@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from pscale.nn.buffers import Array
 from pscale.nn.kernels import blockwise
-from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax, future
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, future
 from pscale.nn.kernels.tiles import ones, scratch, tile_shape, tiles
 from pscale.nn.kernels.updates import Updates
 
@@ -139,61 +138,37 @@ class Kernels(Updates):
             table[present] = sums
         pool.give(work)
 
-    def attend(
-        self,
-        block: AttentionBlock,
-        inputs: Sequence[Array],
-        y: Array,
-        softmax: Softmax,
-        *,
-        first: bool,
-        progress: Progress | None = None,
-    ) -> None:
-        """Let queries attend to some keys more: the first block writes `y`, the next add to it.
-
-        `inputs` are q, k and v; all are (B, H, rows, width). The softmax goes on with the higher maximum.
-        """
+    def attend(self, of: AttentionOperands) -> None:
+        """Let queries attend to some keys more; the softmax goes on with the higher maximum."""
+        softmax = of.softmax
         if softmax.exponentials is None:
-            blockwise.attend(block, inputs, y, softmax, first=first, progress=progress)
+            blockwise.attend(of)
             return
-        for b, (q, k, v) in enumerate(zip(*inputs, strict=True)):
+        for b, (q, k, v, y) in enumerate(zip(*of.inputs, of.y, strict=True)):
             maximum, total, factors = softmax.maximum[b], softmax.total[b], softmax.factors[b]
-            for tile, scores in block.blocks_of(softmax.exponentials[b]):
+            for tile, scores in of.block.blocks_of(softmax.exponentials[b]):
                 rows, keys = tile.queries, tile.keys
                 _score(q[:, rows], k[:, keys], scores, causal=tile.causal)
                 shrink = _exponentials(scores, maximum[:, rows], total[:, rows])
                 factors[:, rows] = maximum[:, rows]
-                if not first:
-                    y[b][:, rows] *= shrink
-                _add_product(scores, v[:, keys], y[b][:, rows], write=first)
-                if progress:
-                    progress()
+                if not of.first:
+                    y[:, rows] *= shrink
+                _add_product(scores, v[:, keys], y[:, rows], write=of.first)
+                of.poll()
 
-    def attend_backward(
-        self,
-        block: AttentionBlock,
-        inputs: Sequence[Array],
-        y: Array,
-        dy: Array,
-        grads: Sequence[Array],
-        softmax: Softmax,
-        *,
-        first: bool,
-        progress: Progress | None = None,
-    ) -> None:
-        """Write a block's gradients of k and v; the first block writes those of q, the next add to them.
+    def attend_backward(self, of: AttentionGradients) -> None:
+        """Write a block's gradients of k and v; write, or add to, those of q.
 
-        `inputs` and `grads` are q, k and v, (B, H, rows, width). With g = factor dy: dv = e' g,
-        ds = e (g v' - sum(g y)).
+        With g = factor dy: dv = e' g, ds = e (g v' - sum(g y)).
         """
+        softmax, y, dy = of.softmax, of.y, of.dy
         if softmax.exponentials is None:
-            level = softmax.factors
-            blockwise.attend_backward(block, inputs, y, dy, grads, level, first=first, progress=progress)
+            blockwise.attend_backward(of)
             return
-        for b, (q, k, v, dq, dk, dv) in enumerate(zip(*inputs, *grads, strict=True)):
+        for b, (q, k, v, dq, dk, dv) in enumerate(zip(*of.inputs, *of.grads, strict=True)):
             # The last block sees all keys: it writes the gradients of k and v, the others add.
             pool = scratch()
-            for tile, e in reversed(block.blocks_of(softmax.exponentials[b])):
+            for tile, e in reversed(of.block.blocks_of(softmax.exponentials[b])):
                 rows, keys, last = tile.queries, tile.keys, tile.last_of_keys
                 g = pool.take(q[:, rows].shape, dy.dtype)
                 np.multiply(dy[b][:, rows], softmax.factors[b][:, rows, None], out=g)
@@ -203,12 +178,11 @@ class Kernels(Updates):
                 np.matmul(g, v[:, keys].swapaxes(1, 2), out=ds)
                 ds -= np.vecdot(g, y[b][:, rows])[..., None]
                 ds *= e
-                _add_product(ds, k[:, keys], dq[:, rows], write=first)
+                _add_product(ds, k[:, keys], dq[:, rows], write=of.first)
                 _add_product(ds.swapaxes(1, 2), q[:, rows], dk[:, keys], write=last)
                 pool.give(g)
                 pool.give(ds)
-                if progress:
-                    progress()
+                of.poll()
 
     def normalise(self, y: Array, total: Array) -> None:
         """Divide `y`, (B, H, rows, width), by the sums of exponentials `total`, (B, H, rows)."""

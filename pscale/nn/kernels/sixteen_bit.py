@@ -6,11 +6,10 @@ of them at a time where rows do not depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pscale.nn.buffers import Array
-from pscale.nn.kernels.attention_block import AttentionBlock, Progress, Softmax
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, Softmax
 from pscale.nn.kernels.fused import FusedKernels
 from pscale.nn.kernels.reference import Kernels
 from pscale.nn.kernels.tiles import Copies, tiles
@@ -125,57 +124,24 @@ class HalfKernels(Kernels):
                 with Copies() as copies:
                     super().add_to_rows(wide_table, rows[tile], copies.read(x[tile]))
 
-    def attend(
-        self,
-        block: AttentionBlock,
-        inputs: Sequence[Array],
-        y: Array,
-        softmax: Softmax,
-        *,
-        first: bool,
-        progress: Progress | None = None,
-    ) -> None:
+    def attend(self, of: AttentionOperands) -> None:
         """Compute as many heads at once as there are threads; what goes on from block to block is float32."""
-        for part in self._of_heads(y):
+        for part in self._of_heads(of.y):
             with Copies() as copies:
-                super().attend(
-                    block,
-                    [copies.read(x[part]) for x in inputs],
-                    copies.change(y[part]),
-                    _part(softmax, part, copies, written=True),
-                    first=first,
-                    progress=progress,
-                )
+                inputs, y = [copies.read(x[part]) for x in of.inputs], copies.change(of.y[part])
+                softmax = _part(of.softmax, part, copies, written=True)
+                super().attend(replace(of, inputs=inputs, y=y, softmax=softmax))
 
-    def attend_backward(
-        self,
-        block: AttentionBlock,
-        inputs: Sequence[Array],
-        y: Array,
-        dy: Array,
-        grads: Sequence[Array],
-        softmax: Softmax,
-        *,
-        first: bool,
-        progress: Progress | None = None,
-    ) -> None:
+    def attend_backward(self, of: AttentionGradients) -> None:
         """Compute as many heads at once as there are threads."""
-        dq, *others = grads
-        for part in self._of_heads(y):
+        dq, *others = of.grads
+        for part in self._of_heads(of.y):
             with Copies() as copies:
-                super().attend_backward(
-                    block,
-                    [copies.read(x[part]) for x in inputs],
-                    copies.read(y[part]),
-                    copies.read(dy[part]),
-                    [
-                        copies.write(dq[part]) if first else copies.change(dq[part]),
-                        *(copies.write(grad[part]) for grad in others),
-                    ],
-                    _part(softmax, part, copies, written=False),
-                    first=first,
-                    progress=progress,
-                )
+                *inputs, y, dy = (copies.read(x[part]) for x in (*of.inputs, of.y, of.dy))
+                grads = [(copies.write if of.first else copies.change)(dq[part])]
+                grads += [copies.write(grad[part]) for grad in others]
+                softmax = _part(of.softmax, part, copies, written=False)
+                super().attend_backward(replace(of, inputs=inputs, y=y, dy=dy, grads=grads, softmax=softmax))
 
     def _of_heads(self, y: Array) -> list[tuple[slice, slice]]:
         """Cut (B, H, …) into sequences and some heads."""
