@@ -177,7 +177,7 @@ def _mismatches(hint: Any, value: Any, at: str) -> Iterator[str]:
     elif origin in (Union, UnionType):
         if all(next(_mismatches(each, value, at), "") for each in arguments):
             yield _wrong(at, value, " or ".join(_NAMES.get(each, "fields") for each in arguments))
-    elif origin in (list, tuple):
+    elif origin in (list, tuple, Sequence):
         yield from _in_list(value, at, arguments)
     elif isinstance(value, dict) and (_has_fields(hint) or origin in (dict, Mapping)):
         yield from _in_fields(value, at, _hints(hint) if origin is None else arguments[1])

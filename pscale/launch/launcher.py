@@ -74,9 +74,10 @@ def find(choice: str = "auto", *, asks: bool = True) -> Launcher:
             else f"launcher {choice}: no such program"
         )
         raise LaunchError(f"{missing} beside this Python or on PATH; {_ADVICE}")
+    path = os.path.abspath(path)  # noqa: PTH100 - of a text; programs start in folders of their own
     if not asks and not _is_installed(path):
-        return Launcher(path=str(path), flavour="", version="")
-    return identify(str(path))
+        return Launcher(path=path, flavour="", version="")
+    return identify(path)
 
 
 def _is_installed(path: str) -> bool:

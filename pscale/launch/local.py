@@ -139,6 +139,8 @@ def _wait(
 
 def _cut(log: Path) -> None:
     """Leave of a log that has grown too large its beginning and its end; ranks write on behind that."""
+    if not log.is_file():  # ranks have put something else there
+        return
     with suppress(OSError), log.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         if size > LARGEST_LOG_BYTES:

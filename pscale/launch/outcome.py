@@ -194,6 +194,8 @@ def _signal_name(number: int) -> str:
 
 def tail(path: Path) -> str:
     """Return the end of a log; nothing where it cannot be read."""
+    if not path.is_file():
+        return ""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _QUOTED_BYTES))

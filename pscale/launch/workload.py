@@ -6,18 +6,20 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pscale import workload_command
+from pscale import atomic_files, workload_command
 from pscale.config import Case
 from pscale.config.workload import Figure, compiled, number
+from pscale.launch.journal import writing
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import RESULT, STDERR, STDOUT, Status, cause, last_words
 
 INSIDE = "work"  # the folder in which the program runs, in that of its launch
-_READ_BYTES = 64 << 20  # of each stream, from its end
+_READ_BYTES = 64 << 20  # of each stream, from its end; of a JSON file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,10 @@ def judge(case: Case, folder: Path, exit_code: int) -> tuple[Status, str]:
     except _NotThereError as error:
         return "failed", f"{error}{last_words(folder, STDOUT, STDERR)}"
     document = {"status": "ok", "reason": "", "figures": figures, "columns": {}}
-    (folder / RESULT).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    if not folder.is_dir() or (folder / RESULT).is_dir():
+        return "failed", f"the program left no place for {folder / RESULT}"
+    with writing(folder):
+        atomic_files.write(folder / RESULT, json.dumps(document, indent=1))
     return "ok", ""
 
 
@@ -115,10 +120,13 @@ def _in_text(name: str, figure: Figure, folder: Path) -> float:
 
 def _in_json(case: Case, name: str, folder: Path) -> float:
     file, path = workload_command.json_file(case, name), case.workload.figures[name].path
+    written = folder / INSIDE / file
+    if not written.is_file():
+        raise _NotThereError(f"there is no figure {name}: the program wrote no {file}")
+    if written.stat().st_size > _READ_BYTES:
+        raise _NotThereError(f"figure {name}: {file} has more than {_READ_BYTES >> 20} MiB")
     try:
-        value: Any = json.loads((folder / INSIDE / file).read_text(encoding="utf-8"), parse_int=float)
-    except FileNotFoundError:
-        raise _NotThereError(f"there is no figure {name}: the program wrote no {file}") from None
+        value: Any = json.loads(written.read_text(encoding="utf-8"), parse_int=float)
     except (OSError, ValueError, RecursionError) as error:
         raise _NotThereError(f"figure {name}: {file} is not JSON: {error}") from None
     for part in (path or "").split("."):
@@ -133,7 +141,7 @@ def _in_json(case: Case, name: str, folder: Path) -> float:
 def _member(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)
-    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+    if isinstance(value, list) and name.isdecimal() and len(name) < 10 and int(name) < len(value):
         return value[int(name)]
     return None
 
@@ -147,11 +155,11 @@ def _keep(case: Case, inside: Path) -> None:
             raise _NotThereError(f"the program left no file {pattern}")
         kept.update(found)
     for path in sorted(inside.rglob("*"), reverse=True):  # what is in a folder before it
-        if path.is_symlink() or path.is_file():
-            if path not in kept:
+        with suppress(OSError):  # a folder that is not empty, or that the program has closed
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            elif path not in kept:
                 path.unlink()
-        elif path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
     if not kept:
         shutil.rmtree(inside, ignore_errors=True)
 
@@ -159,6 +167,7 @@ def _keep(case: Case, inside: Path) -> None:
 def _texts(folder: Path) -> Iterator[str]:
     """Yield what the program wrote, standard output first."""
     for name in (STDOUT, STDERR):
-        with (folder / name).open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
-            yield file.read().decode(errors="replace")
+        if (folder / name).is_file():  # and nothing that the program has put there
+            with (folder / name).open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
+                yield file.read().decode(errors="replace")

@@ -7,7 +7,6 @@ read: lines that are there twice, marks of conflicts, a line that was torn and w
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pscale.errors import ResultsError, UsageError
+from pscale.run_shape import mismatch
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as of suites
 _MARKS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")  # of a conflict
 _BEGIN = '{"format":'
+_LARGEST_LOG, _LARGEST = 100.0, 1e30  # of a time in s, and of any other number: their squares are finite
 _UNION = "*.jsonl merge=union\n"
 
 
@@ -126,24 +127,24 @@ def _read_line(line: str, path: Path, number: int) -> Entry | Acceptance | None:
                 f"{path}:{number}: written by a newer pscale: format {written}, "
                 f"this one reads up to {FORMAT}; upgrade pscale"
             )
-        return Acceptance(**document) if "accepted" in document else _checked(Entry(**document))
-    except (ValueError, TypeError, AttributeError, KeyError):
+        kind = Acceptance if "accepted" in document else Entry
+        found: Entry | Acceptance = kind(**document)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         return None
+    return None if mismatch(kind, document) or not _is_whole(found) else found
 
 
-def _checked(entry: Entry) -> Entry | None:
-    """Return an entry if it has times, and no part of it is of another type than was written."""
-    count = len(entry.steps)
-    total = entry.begun_unix_s + sum(entry.steps) + sum(entry.levels) + sum(entry.paces)
-    whole = (
-        count > 0
-        and {len(entry.levels), len(entry.paces)} <= {0, count}
-        and math.isfinite(total)
-        and isinstance(entry.times_s, dict)
-        and isinstance(entry.counters, dict)
-        and isinstance(entry.fingerprint, dict)
+def _is_whole(found: Entry | Acceptance) -> bool:
+    """Tell whether an entry has times, and those can be."""
+    if isinstance(found, Acceptance):
+        return True
+    logs = *found.steps, *found.levels, *found.paces
+    return (
+        len(found.steps) > 0
+        and {len(found.levels), len(found.paces)} <= {0, len(found.steps)}
+        and max(map(abs, logs)) <= _LARGEST_LOG
+        and max(map(abs, (*found.times_s.values(), *found.counters.values())), default=0) <= _LARGEST
     )
-    return entry if whole else None
 
 
 def append(folder: Path, suite: str, added: Iterable[Entry | Acceptance]) -> Path:

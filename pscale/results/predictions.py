@@ -14,6 +14,7 @@ from typing import Any
 
 from pscale import atomic_files
 from pscale.errors import ResultsError
+from pscale.run_shape import mismatch
 
 NAME = "prediction.json"
 FORMAT = 1
@@ -67,7 +68,7 @@ def read(folder: Path) -> list[Predicted]:
             predicted = Predicted(**entry)
         except TypeError:
             continue
-        if predicted.seal == seal:
+        if not mismatch(Predicted, entry) and predicted.step_s > 0 and predicted.seal == seal:
             found.append(predicted)
     return found
 
@@ -80,6 +81,6 @@ def _entries(file: Path) -> list[dict[str, Any]]:
         if document["format"] != FORMAT:
             raise ResultsError(f"{file}: format {document['format']}; this pscale reads {FORMAT}")
         return [dict(entry) for entry in document["predictions"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"{file}: predictions: cannot be read: {error}; move the file away to begin a new one"
         raise ResultsError(message) from error

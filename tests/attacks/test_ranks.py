@@ -68,6 +68,46 @@ LIES = {  # a script for the second launch, and what its status and reason are
     "ends its launcher": ("kill -9 $PPID", "failed", "SIGKILL"),
 }
 
+FIGURE = "echo time: 1.5; echo '{\"t\": 2}' > out.json"
+LIES_OF_PROGRAMS = {  # a script that is the second launch of a workload, and what its status and reason are
+    "honest": (FIGURE, "ok", ""),
+    "no figure": ("exit 0", "failed", "the output has no figure time"),
+    "a text": ("echo time: 0x10", "failed", "is no finite number"),
+    "bytes": (f"{FIGURE}; echo; head -c 100000 /dev/urandom; echo; echo time: 3", "ok", ""),
+    "a long line": (f"{FIGURE}; head -c 5000000 /dev/zero | tr '\\0' a", "ok", ""),
+    "no JSON": (f"{FIGURE}; echo '[' > out.json", "failed", "is not JSON"),
+    "nested JSON": (f"{FIGURE}; yes [ | head -c 2000000 > out.json", "failed", "is not JSON"),
+    "no text": (f"{FIGURE}; head -c 1000 /dev/urandom > out.json", "failed", "is not JSON"),
+    "a pipe": (f"{FIGURE}; rm out.json; mkfifo out.json", "failed", "the program wrote no out.json"),
+    "a device": (f"{FIGURE}; ln -sf /dev/zero out.json", "failed", "the program wrote no out.json"),
+    "a folder": (f"{FIGURE}; rm out.json; mkdir out.json", "failed", "the program wrote no out.json"),
+    "a large file": (f"{FIGURE}; truncate -s 3G out.json", "failed", "out.json has more than"),
+    "a way out": (f'{FIGURE}; ln -s "$0.outside" out; ln -s / all', "ok", ""),
+    "no logs": (f"{FIGURE}; rm ../std*.log", "failed", "the output has no figure time"),
+    "logs that never end": (
+        f"{FIGURE}; rm ../std*.log; mkfifo ../stdout.log ../stderr.log",
+        "failed",
+        "no figure",
+    ),
+    "no folder": (f"{FIGURE}; rm -rf ../../*-0", "failed", ""),
+    "no place": (f"{FIGURE}; mkdir ../result.json", "failed", "result.json"),
+    "files that stay": (f"{FIGURE}; mkdir -p a/b; touch a/b/c; chmod 0 a/b", "ok", ""),
+}
+WORKLOAD = """
+name: noop
+scaling: throughput
+workload:
+  command: "sh {{here}}/program.{{n}}"
+  params: {{n: 0}}
+  figures: {{time: {{regex: "^time: (.*)", unit: s}}, json: {{json: out.json, path: t, unit: s}}}}
+sweep: {{n: {numbers}}}
+repeat: 1
+launch: {{launcher: ./mpiexec, scheduler: none}}
+"""
+STARTS = """for last; do :; done
+exec sh "$last"
+"""
+
 # A process inherits the peak of the one that starts it: a small one starts the driver.
 WITH_PEAK = """
 import pathlib, resource, subprocess, sys
@@ -121,6 +161,32 @@ def test_a_lie_is_the_end_of_one_launch_alone(run):
         if row["status"] != status or reason not in row["reason"] or len(row["reason"]) > 1000
     }
     assert wrong == {}
+
+
+def test_a_program_that_lies_ends_its_own_launch_alone(tmp_path):
+    make_launcher(tmp_path / "mpiexec", STARTS)
+    lies = [*LIES_OF_PROGRAMS.values(), (FIGURE, "ok", "")]
+    for number, (script, *_) in enumerate(lies):
+        (tmp_path / f"program.{number}").write_text(script)
+        (tmp_path / f"program.{number}.outside").mkdir()
+        (tmp_path / f"program.{number}.outside" / "precious").touch()
+    (tmp_path / "noop.yaml").write_text(WORKLOAD.format(numbers=[*range(len(lies))]))
+    command = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--no-report"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    journal = Journal.open(next(tmp_path.glob("reports/noop/*")))
+    assert journal.is_finished(), done.stderr
+    numbers = {case["id"]: case["workload"]["params"]["n"] for case in journal.document["cases"]}
+    found = {numbers[row["case"]]: row for row in read_table(journal.data, "cases").to_pylist()}
+    wrong = {
+        lie: (found[number]["status"], found[number]["reason"])
+        for number, (lie, (_, status, reason)) in enumerate(LIES_OF_PROGRAMS.items())
+        if found[number]["status"] != status
+        or reason not in found[number]["reason"]
+        or len(found[number]["reason"]) > 1500
+    }
+    assert wrong == {}
+    assert len([*tmp_path.glob("*.outside/precious")]) == len(lies)
 
 
 def test_a_flood_on_standard_error_fills_neither_memory_nor_disk(run, tmp_path):
