@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 ADDRESSES = ("10.203.0.1", "10.203.0.2")
 SPACES = ("pscale-a", "pscale-b")
 WIRE = "wire"
+QUEUE = "64mb"  # more than sockets hold: frames that are dropped are sent again, which would be measured
 SHELL = """#!/bin/sh
 # Started by the launcher instead of ssh: [options] ADDRESS COMMAND...
 while [ "${{1#-}}" != "$1" ]; do shift; done
@@ -91,7 +92,7 @@ def link(rate: str, *, mtu: int = 65535, burst: str = "256kb", ranks: int = 1) -
             _do("ip", "-n", space, "address", "add", f"{address}/24", "dev", WIRE)
             _do("ip", "-n", space, "link", "set", "lo", "up")
             _do("ip", "-n", space, "link", "set", WIRE, "mtu", str(mtu), "up")
-            limit = ["tbf", "rate", rate, "burst", burst, "latency", "50ms"]
+            limit = ["tbf", "rate", rate, "burst", burst, "limit", QUEUE]
             _do("tc", "-n", space, "qdisc", "add", "dev", WIRE, "root", *limit)
         _wait_for_carrier()
         with TemporaryDirectory() as folder:

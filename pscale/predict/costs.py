@@ -46,7 +46,7 @@ class CallCost:
     """The time of a call since the last rank entered, and of a rank for which the others had come.
 
     In a share of calls, `together`, the ranks take as long as each other. `priced` by a network that was not
-    measured, it keeps a link from other calls for `busy_s`; else that is part of what was measured.
+    measured, it keeps `link` from other calls for `busy_s`; else that is part of what was measured.
     """
 
     last: Vector
@@ -54,6 +54,7 @@ class CallCost:
     together: float = 0.0
     priced: bool = False
     busy_s: float = 0.0
+    link: str = ""
     unsure_s: float = 0.0
 
     @cached_property
@@ -73,8 +74,13 @@ class Costs:
     def __init__(self, profile: Profile, network: Fabric | None):
         self._profile, self._network = profile, network
         self._segments: dict[str, SegmentCost] = {}
-        self._calls: dict[AxisCall, CallCost] = {}
+        self._calls: dict[tuple[AxisCall, int], CallCost] = {}
         self._notes: dict[str, None] = {}
+
+    @property
+    def priced(self) -> bool:
+        """Whether a network that was not measured prices calls."""
+        return self._network is not None
 
     def notes(self) -> Iterator[str]:
         """Yield what was not measured, in sentences."""
@@ -88,13 +94,14 @@ class Costs:
 
     def call(self, point: AxisCall, size: int) -> CallCost:
         """Return the cost of a call, or of a part of one, over an axis of `size` ranks."""
-        if point not in self._calls:
-            self._calls[point] = self._call(point, size)
-        return self._calls[point]
+        if (point, size) not in self._calls:
+            self._calls[point, size] = self._call(point, size)
+        return self._calls[point, size]
 
-    def message(self, send: AxisCall, size: int) -> CallCost:
-        """Return the cost of receiving what a rank sends."""
-        return self.call(replace(send, event="wait", verb="receive", partner=None, request=None), size)
+    def completion(self, start: AxisCall, size: int) -> CallCost:
+        """Return the cost of what was started: of a message that is sent that of receiving it."""
+        verb = "receive" if start.verb == "send" else start.verb
+        return self.call(replace(start, event="wait", verb=verb, partner=None, request=None), size)
 
     def _segment(self, segment: Segment) -> SegmentCost:
         known = self._profile.segments
@@ -144,7 +151,8 @@ class Costs:
             # How calls differ is known from blocking ones: a wait for what was started is mostly overlap.
             differs = found and key.mode != "wait" and last.mean() > 0
             last = price.seconds * (last / last.mean() if differs else np.ones(1))
-            return CallCost(last=last, late=_NOTHING, together=1.0, priced=True, busy_s=price.busy_s)
+            cost = CallCost(last=last, late=_NOTHING, together=1.0, priced=True)
+            return replace(cost, busy_s=price.busy_s, link=price.link)
         if found is None:
             what = "starting a call" if key.mode == "start" else "calls"
             self._note(f"{what}, which no rank of the run did, counts as free")

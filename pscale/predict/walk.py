@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class Chance:
 class _Meeting:
     """A call of all ranks of some blocks along an axis: when the last of each group entered.
 
-    Once all have, it begins when the links are free: at `ready`.
+    Once all have, it begins when the links of all are free: at `ready`.
     """
 
     expected: int
@@ -90,6 +90,7 @@ class _Meeting:
     left: int = 0
     latest: Clocks | None = None
     ready: Clocks | None = None
+    links: list[tuple[int, str]] = field(default_factory=list)  # of a call that a network prices
 
 
 class Walk:
@@ -120,7 +121,7 @@ class Walk:
         self.traced = traced
         self.meetings: dict[Hashable, _Meeting] = {}
         self.messages: dict[Hashable, tuple[Clocks, Clocks]] = {}
-        self.free: dict[Hashable, Clocks] = {}  # when a link is
+        self.free: dict[tuple[int, str], Clocks] = {}  # when the link of the ranks of a block is
         self.ends: list[list[Clocks]] = [[] for _ in paces]
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.transfers: defaultdict[str, float] = defaultdict(float)  # by verb and axis
@@ -280,17 +281,38 @@ class _BlockWalk:
         meeting = self.walk.meeting(where, self.block, span)
         meeting.arrived += 1
         if call.verb not in FROM_ROOT or call.root:
-            mine = self.clock.max(axis=tuple(self.walk.dims[axis] for axis in span), keepdims=True)
+            mine = self._last(self.clock, span)
             meeting.latest = mine if meeting.latest is None else np.maximum(meeting.latest, mine)
+        if self.walk.costs.priced:
+            self._reserve(call, meeting, span)
         return where
 
+    def _last(self, clocks: Clocks, span: Sequence[str]) -> Clocks:
+        return clocks.max(axis=tuple(self.walk.dims[axis] for axis in span), keepdims=True)
+
+    def _reserve(self, call: AxisCall, meeting: _Meeting, span: Sequence[str]) -> None:
+        """Take the links of all ranks of a call for as long as it sends, once the last has entered it."""
+        cost = self.walk.costs.completion(call, self.walk.program.size(call.axis))
+        if not cost.busy_s:
+            return
+        free, link = self.walk.free, (self.number, cost.link)
+        meeting.links.append(link)
+        if link in free:
+            mine = self._last(free[link], span)
+            meeting.ready = mine if meeting.ready is None else np.maximum(meeting.ready, mine)
+        if meeting.arrived == meeting.expected:
+            assert meeting.latest is not None, "a call from a root has one"
+            ready = meeting.latest if meeting.ready is None else np.maximum(meeting.ready, meeting.latest)
+            meeting.ready = ready
+            free.update(dict.fromkeys(meeting.links, ready + cost.busy_s))
+
     def _send(self, call: AxisCall, count: int) -> None:
-        posted = self.clock.copy()
-        busy_s = self.walk.costs.message(call, self.walk.program.size(call.axis)).busy_s
-        ready, link = posted, (self.number, call.axis)
-        if busy_s:
+        ready = posted = self.clock.copy()
+        cost = self.walk.costs.completion(call, self.walk.program.size(call.axis))
+        if cost.busy_s:
+            link = self.number, cost.link
             ready = np.maximum(posted, self.walk.free.get(link, posted))
-            self.walk.free[link] = ready + busy_s
+            self.walk.free[link] = ready + cost.busy_s
         self.walk.messages[id(self.block), call.axis, call.partner, count] = posted, ready
 
     def _known(self, call: AxisCall, cost: CallCost, where: Hashable) -> tuple[Clocks, Clocks] | None:
@@ -302,14 +324,8 @@ class _BlockWalk:
         if meeting.arrived < meeting.expected:
             return None
         assert meeting.latest is not None, "a call from a root has one"
-        if meeting.ready is None:
-            meeting.ready = meeting.latest
-            if cost.busy_s:
-                link = where[:2]  # type: ignore[index]
-                meeting.ready = np.maximum(meeting.latest, self.walk.free.get(link, meeting.latest))
-                self.walk.free[link] = meeting.ready + cost.busy_s
         self._leave(where)
-        return meeting.latest, meeting.ready
+        return meeting.latest, meeting.latest if meeting.ready is None else meeting.ready
 
     def _leave(self, where: Hashable) -> None:
         """Forget a call that all blocks have left."""

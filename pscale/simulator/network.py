@@ -29,13 +29,14 @@ OFFERED: Mapping[str, tuple[Algorithm, ...]] = {  # of each verb, the usual one 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """The time of a call: until its messages have followed one another, and for how long links are taken.
+    """The time of a call: until its messages have followed one another, and for how long `link` is taken.
 
     `meets`: its messages share links with each other, and what congestion costs is left out.
     """
 
     latency_s: float
     busy_s: float
+    link: str  # that calls of other axes use too
     meets: bool = False
 
     @property
@@ -54,12 +55,13 @@ class Link:
     latency_s: float = 0.0  # of one message
     bytes_per_s: float = math.inf  # out of a rank
 
-    def prices(self, size: int) -> Prices:
+    def prices(self, size: int, name: str = ALL) -> Prices:
         """Return what calls of `size` ranks cost at least."""
-        return partial(self._price, size)
+        return partial(self._price, size, name)
 
-    def _price(self, size: int, verb: str, payload_bytes: int) -> Price:
+    def _price(self, size: int, name: str, verb: str, payload_bytes: int) -> Price:
         return Price(
+            link=name,
             latency_s=rounds(verb, size) * self.latency_s,
             busy_s=moved_bytes(verb, size, payload_bytes) / self.bytes_per_s,
         )
@@ -170,7 +172,8 @@ class Tiers:
             steps = [_flat(levels, verb, payload_bytes, algorithm)]
         latency_s, busy_s = (sum(part) for part in zip(*steps, strict=True))
         shared = any(level.senders > 1 and level.tier.link for level in levels)
-        return Price(latency_s=latency_s, busy_s=busy_s, meets=shared and verb in _MEETING)
+        meets = shared and verb in _MEETING
+        return Price(latency_s=latency_s, busy_s=busy_s, link=levels[-1].tier.name, meets=meets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +191,9 @@ class Network:
 
         None where they cost what was measured; raises PlanError where a tier is missing.
         """
-        link = self.links.get(axis, self.links.get(ALL))
-        if link is not None:
-            return link.prices(len(members))
+        name = axis if axis in self.links else ALL
+        if name in self.links:
+            return self.links[name].prices(len(members), name)
         return self.tiers.prices(members, ranks) if self.tiers and len(members) > 1 else None
 
 

@@ -12,6 +12,7 @@ from training.test_offload import GPT, MOE
 
 from pscale.analysis.timeline import PARTS
 from pscale.config import Inject, Jitter, Matrix, Plan
+from pscale.mesh.dry import AxisCall
 from pscale.predict.costs import CallCost, SegmentCost
 from pscale.predict.step_program import step_program
 from pscale.predict.walk import StepPaces, Walk
@@ -32,7 +33,8 @@ class Hashed:
         kind = f"{call.verb} {call.event} {call.root}"
         return CallCost(last=self._time(kind, 1e-4), late=self._time(f"late {kind}", 1e-4))
 
-    message = call
+    priced = False
+    completion = call
 
     def _time(self, text, most):
         return np.array([most * (zlib.crc32(text.encode()) % 1000 + 1) / 1000])
@@ -99,7 +101,8 @@ class Even:
     def call(self, *_):
         return CallCost(last=np.zeros(1), late=np.zeros(1))
 
-    message = call
+    priced = False
+    completion = call
 
 
 def test_a_delayed_rank_makes_all_others_wait_by_as_much():
@@ -129,3 +132,34 @@ def test_what_a_step_spends_adds_up_to_its_length():
         parts = [span for span in walk.spans if span.rank == rank and span.kind in PARTS]
         assert all(before.stop_s == pytest.approx(after.start_s) for before, after in pairwise(parts))
         assert sum(part.stop_s - part.start_s for part in parts) == pytest.approx(walk.lengths[0, -1])
+
+
+class Wired(Even):
+    """Nothing computes, and every call keeps a link for a second: one for all axes, or each its own."""
+
+    priced = True
+
+    def __init__(self, *, one_link):
+        self.one_link = one_link
+
+    def segment(self, _):
+        return SegmentCost(values=np.zeros(1))
+
+    def call(self, call, _):
+        ends = call.event != "start"
+        link = "all" if self.one_link else call.axis
+        return CallCost(last=np.ones(1) * ends, late=np.zeros(1), priced=ends, busy_s=1.0 * ends, link=link)
+
+    def completion(self, start, size):
+        return self.call(replace(start, event="wait"), size)
+
+
+def test_calls_of_all_axes_that_use_a_link_send_one_after_the_other():
+    case = on_plan(GPT, Plan(dp=2, cp=2, bucket_bytes=1024))
+    (block, *_) = step_program(case).blocks
+    sent = sum(
+        isinstance(each, AxisCall) and each.event in ("call", "start") and each.verb != "receive"
+        for each in block.step
+    )
+    assert drawn(case, Wired(one_link=True)).lengths == pytest.approx(sent)
+    assert drawn(case, Wired(one_link=False)).lengths.max() < sent
