@@ -74,6 +74,7 @@ class Costs:
     def __init__(self, profile: Profile, network: Fabric | None):
         self._profile, self._network = profile, network
         self._segments: dict[str, SegmentCost] = {}
+        self._kinds: dict[tuple[str, str], _Calls] = {}
         self._calls: dict[tuple[AxisCall, int], CallCost] = {}
         self._notes: dict[str, None] = {}
 
@@ -159,7 +160,7 @@ class Costs:
             return CallCost(last=_NOTHING, late=_NOTHING)
         unsure_s = 0.0
         if key not in self._profile.calls and key.mode != "start":
-            unsure_s = self._error(key) * float(last.mean()) * factor
+            unsure_s = self._comparable(key).error * float(last.mean()) * factor
             verb = key.verb.replace("_", "-")
             self._note(f"{verb} over {point.axis} of other sizes than measured, by latency and bytes")
         return CallCost(last=last * factor, late=late * factor, together=found.together, unsure_s=unsure_s)
@@ -170,43 +171,60 @@ class Costs:
         if key in known:
             return known[key], 1.0
         same = self._comparable(key)
-        return _nearest_call(same, key) if same else (None, 1.0)
+        return same.nearest(key) if same.known else (None, 1.0)
 
-    def _comparable(self, key: CallKey) -> Mapping[CallKey, CallTimes]:
+    def _comparable(self, key: CallKey) -> _Calls:
         """Return the calls that tell most of one: of the same kind, of the same verb, else of any."""
-        known, starts = self._profile.calls, key.mode == "start"
-        alike = {each: times for each, times in known.items() if (each.mode == "start") == starts}
-        same_verb = {each: times for each, times in alike.items() if each.verb == key.verb}
-        same = {each: times for each, times in same_verb.items() if each.mode == key.mode}
-        return same or same_verb or alike
-
-    def _error(self, key: CallKey) -> float:
-        """Return the relative error of calls of this kind, each from the others."""
-        same = self._comparable(key)
-        missed = []
-        for each, times in same.items() if len(same) > 1 else ():
-            others = {other: at for other, at in same.items() if other != each}
-            found, factor = _nearest_call(others, each)
-            missed.append(
-                min(abs(found.after_last.mean * factor / max(times.after_last.mean, _LEAST_S) - 1), 1.0)
-            )
-        return float(np.mean(missed)) if missed else 1.0
+        kind = key.verb, key.mode
+        if kind not in self._kinds:
+            known, starts = self._profile.calls, key.mode == "start"
+            alike = {each: times for each, times in known.items() if (each.mode == "start") == starts}
+            same_verb = {each: times for each, times in alike.items() if each.verb == key.verb}
+            same = {each: times for each, times in same_verb.items() if each.mode == key.mode}
+            self._kinds[kind] = _Calls(same or same_verb or alike)
+        return self._kinds[kind]
 
     def _note(self, text: str) -> None:
         self._notes[text] = None
 
 
-def _nearest_call(known: Mapping[CallKey, CallTimes], key: CallKey) -> tuple[CallTimes, float]:
-    """Return the nearest of some calls, and by how much longer one takes by latency and bytes."""
+class _Calls:
+    """Measured calls from which others are taken."""
 
-    def far(other: CallKey) -> float:
-        more = (key.bytes + _LEAST_BYTES) / (other.bytes + _LEAST_BYTES)
-        return abs(math.log(more)) + abs(math.log(key.size / other.size))
+    def __init__(self, known: Mapping[CallKey, CallTimes]):
+        self.known = known
 
-    nearest = min(known, key=far)
-    latency_s, s_per_byte = _line(known)
-    expected, base = (_rounds(each) * latency_s + _moved(each) * s_per_byte for each in (key, nearest))
-    return known[nearest], expected / base if base > 0 else 1.0
+    def nearest(self, key: CallKey) -> tuple[CallTimes, float]:
+        """Return the nearest one, and by how much longer a call takes by latency and bytes."""
+
+        def far(other: CallKey) -> float:
+            more = (key.bytes + _LEAST_BYTES) / (other.bytes + _LEAST_BYTES)
+            return abs(math.log(more)) + abs(math.log(key.size / other.size))
+
+        nearest = min(self.known, key=far)
+        latency_s, s_per_byte = self._line
+        expected, base = (_rounds(each) * latency_s + _moved(each) * s_per_byte for each in (key, nearest))
+        return self.known[nearest], expected / base if base > 0 else 1.0
+
+    @cached_property
+    def error(self) -> float:
+        """The relative error, each from the others."""
+        missed = []
+        for each, times in self.known.items() if len(self.known) > 1 else ():
+            others = _Calls({other: at for other, at in self.known.items() if other != each})
+            found, factor = others.nearest(each)
+            missed.append(
+                min(abs(found.after_last.mean * factor / max(times.after_last.mean, _LEAST_S) - 1), 1.0)
+            )
+        return float(np.mean(missed)) if missed else 1.0
+
+    @cached_property
+    def _line(self) -> tuple[float, float]:
+        """Latency and time per byte, neither below 0, by their relative errors."""
+        times = np.array([max(each.after_last.mean, _LEAST_S) for each in self.known.values()])
+        columns = np.array([[_rounds(key), _moved(key)] for key in self.known])
+        latency_s, s_per_byte = _fit(columns, times, 1 / times)
+        return float(latency_s), float(s_per_byte)
 
 
 def _rounds(key: CallKey) -> float:
@@ -215,13 +233,6 @@ def _rounds(key: CallKey) -> float:
 
 def _moved(key: CallKey) -> float:
     return moved_bytes("send" if key.verb == "receive" else key.verb, max(key.size, 2), key.bytes)
-
-
-def _line(calls: Mapping[CallKey, CallTimes]) -> tuple[float, float]:
-    """Fit latency and time per byte to measured calls of a verb, neither below 0; errors are relative."""
-    times = np.array([max(each.after_last.mean, _LEAST_S) for each in calls.values()])
-    latency_s, s_per_byte = _fit(np.array([[_rounds(key), _moved(key)] for key in calls]), times, 1 / times)
-    return float(latency_s), float(s_per_byte)
 
 
 def _fit(columns: Vector, times: Vector, weights: Vector) -> Vector:

@@ -1,34 +1,39 @@
 """The fastest of all plans, without predicting all of them: best first, by estimates from below.
 
-A plan is first estimated by what its ranks multiply and by the calls for which they stop; then by what others
-computed whose arrays have the same shapes, its family; then by its program where everything takes its mean:
-a step is a maximum of sums of times, so by Jensen's inequality one of means is no longer than the mean step.
-Last it is predicted. The plan whose estimate is least goes on; one that is predicted by then is taken.
-Estimates are cut by margins, since a prediction is a median, and since parts take other times among others.
+A plan is first estimated by what its ranks multiply and by their calls; then by what others computed whose
+arrays have the same shapes, its family; then by what its first rank does, without its waits; then by its program
+where everything takes its mean: a step is a maximum of sums of times, so by Jensen's inequality one of means is no
+longer than the mean step. Last it is predicted. The plan whose estimate is least goes on; one that is predicted by
+then is taken. Estimates are cut by margins, since a prediction is a median, and since parts take other times
+among others.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from typing import Any
 
 from pscale.config import Case
 from pscale.config.axes import GRID_AXES
-from pscale.mesh.dry import AxisCall
+from pscale.mesh.dry import AxisCall, Event
 from pscale.parallel import strategies
 from pscale.parallel.recompute import executed_flops
+from pscale.parallel.replicas import Call
 from pscale.predict.costs import Costs
 from pscale.predict.engine import Prediction, predict, usual_step_s
 from pscale.predict.plans import leaner, plans
 from pscale.predict.profile import Profile
-from pscale.predict.step_program import Segment, StepProgram, step_program
+from pscale.predict.step_program import Segment, Step, StepProgram, axes_of_calls, step_of, step_program
+from pscale.results.events import BETWEEN_TWO
+from pscale.training.dry_run import rank_program
 
 DRAWS = 40
-_MARGIN, _FAMILY_MARGIN = 0.75, 0.6  # of what is measured on a busy machine; on a quiet one 0.9 would do
+_MARGIN, _FAMILY_MARGIN = 0.9, 0.8
 _WORK = ("forward", "backward")  # phases in which members of a family do the same
 _WITHIN = ("tp", "cp", "ulysses", "ep", *GRID_AXES)  # axes of one replica and stage
 
@@ -55,11 +60,12 @@ class _Entry:
     number: int
     stage: int = field(compare=False)
     case: Case = field(compare=False)
+    beside_s: float = field(default=0.0, compare=False)  # of calls that are no matter of its family
     program: StepProgram | None = field(default=None, compare=False)
     prediction: Prediction | None = field(default=None, compare=False)
 
 
-_FAMILY, _PROGRAM, _PREDICTION = range(3)
+_FAMILY, _RANK, _PROGRAM, _PREDICTION = range(4)
 
 
 def search(case: Case, profile: Profile, fits: Callable[[Case], bool], most: int) -> Search:
@@ -84,7 +90,7 @@ class _Queue:
         """Take plans out until so many are known."""
         found: list[Prediction] = []
         for case in sorted(cases, key=_effort):
-            self._push(self._least_s(case), _FAMILY, case)
+            self._add(case)
         while self._entries and len(found) < most:
             entry = heapq.heappop(self._entries)
             if entry.prediction:
@@ -99,31 +105,42 @@ class _Queue:
             predicted=self.predicted,
         )
 
-    def _push(self, bound_s: float, stage: int, case: Case, program: StepProgram | None = None) -> None:
-        heapq.heappush(self._entries, _Entry(bound_s, next(self._numbers), stage, case, program))
+    def _add(self, case: Case, least_s: float = 0.0) -> None:
+        """Put a plan into the queue of which no more is known than its calls and FLOPs."""
+        within_s, beside_s = self._calls_s(case)
+        work_s = executed_flops(case) / case.ranks * self._s_per_flop
+        bound_s = _MARGIN * ((work_s + within_s) / _busy(case) + beside_s)
+        self._put(_Entry(max(bound_s, least_s), 0, _FAMILY, case, beside_s))
+
+    def _put(self, entry: _Entry, **changed: Any) -> None:
+        heapq.heappush(self._entries, replace(entry, number=next(self._numbers), **changed))
 
     def _go_on(self, entry: _Entry) -> None:
         """Bound a plan once more, or predict it."""
-        case = entry.case
-        if entry.stage == _FAMILY:
-            floor_s = self._floors.get(_family(case), 0.0) / _busy(case)
-            if floor_s > entry.bound_s:
-                self._push(floor_s, _FAMILY, case)
-                return
+        case, family = entry.case, _family(entry.case)
+        floor_s = self._floors.get(family, 0.0) / _busy(case) + _MARGIN * entry.beside_s
+        if entry.stage < _PROGRAM and floor_s > entry.bound_s:
+            self._put(entry, bound_s=floor_s)
+        elif entry.stage == _FAMILY:
             if self.too_large and not self._fits(case):
                 self._leave_out(case, entry.bound_s)
                 return
-            program = step_program(case)
             self.bounded += 1
-            self._floors.setdefault(_family(case), _FAMILY_MARGIN * self._work_s(program))
-            self._push(_MARGIN * usual_step_s(case, program, self._costs), _PROGRAM, case, program)
+            sizes, step = _sizes(case), step_of(rank_program(case, 0))
+            if case.plan.pp == 1 and family not in self._floors:
+                self._floors[family] = _FAMILY_MARGIN * sum(self._work(sizes, step))
+            own_s = sum(self._own(sizes, step)) / _busy(case)
+            self._put(entry, stage=_RANK, bound_s=max(entry.bound_s, _MARGIN * own_s))
+        elif entry.stage == _RANK:
+            program = step_program(case)
+            bound_s = _MARGIN * usual_step_s(case, program, self._costs)
+            self._put(entry, stage=_PROGRAM, bound_s=bound_s, program=program)
         elif not self._fits(case):
             self._leave_out(case, entry.bound_s)
         else:
             self.predicted += 1
             prediction = predict(case, self._profile, draws=DRAWS, program=entry.program)
-            value, number = prediction.step_s.value, next(self._numbers)
-            heapq.heappush(self._entries, _Entry(value, number, _PREDICTION, case, prediction=prediction))
+            self._put(entry, stage=_PREDICTION, bound_s=prediction.step_s.value, prediction=prediction)
 
     def _leave_out(self, case: Case, bound_s: float) -> None:
         """Leave out a plan that needs too much memory, and try a leaner form of it."""
@@ -131,16 +148,26 @@ class _Queue:
         for other in leaner(case):
             if other.id not in self._seen:
                 self._seen.add(other.id)
-                self._push(bound_s, _FAMILY, other)
+                self._add(other, bound_s)
 
-    def _least_s(self, case: Case) -> float:
-        """Return what the work of a mean rank takes at the best speed, with the calls for which it stops."""
-        work_s = executed_flops(case) / case.ranks * self._s_per_flop
+    def _calls_s(self, case: Case) -> tuple[float, float]:
+        """Return what calls take at least: those for which ranks stop, of a replica's axes, and all others.
+
+        Messages are left out. A call that may be started takes what it does so, if that is less.
+        """
+        within_s, beside_s, sizes = 0.0, 0.0, _sizes(case)
         for call in strategies.calls(case):
-            if _stops(call.axis, call.verb) and (size := case.plan.sizes.get(call.axis, 1)) > 1:
-                cost = self._costs.call(AxisCall("call", call.axis, call.verb, call.sent_bytes), size)
-                work_s += call.count * min(cost.last_s, cost.late_s)
-        return _MARGIN * work_s / _busy(case)
+            size = sizes.get(call.axis, 1)
+            if size > 1 and _stops(call.axis, call.verb):
+                within_s += call.count * self._least_s(call, size, "call")
+            elif size > 1 and call.axis not in (*_WITHIN, "pp") and call.verb not in BETWEEN_TWO:
+                started_s = self._least_s(call, size, "start") + self._least_s(call, size, "wait")
+                beside_s += call.count * min(self._least_s(call, size, "call"), started_s)
+        return within_s, beside_s
+
+    def _least_s(self, call: Call, size: int, event: Event) -> float:
+        cost = self._costs.call(AxisCall(event, call.axis, call.verb, call.sent_bytes), size)
+        return cost.late_s if event == "start" else min(cost.last_s, cost.late_s)
 
     @cached_property
     def _s_per_flop(self) -> float:
@@ -160,14 +187,17 @@ class _Queue:
             found[each.work] = min(each.times.mean, found.get(each.work, math.inf))
         return found
 
-    def _work_s(self, program: StepProgram) -> float:
-        """Return what the mean rank spends on what all members of its family do."""
-        total = 0.0
-        for block in program.blocks:
-            total += math.prod(block.shape) * sum(self._times(program, block.step))
-        return total / program.ranks
+    def _own(self, sizes: Mapping[str, int], step: Step) -> Iterator[float]:
+        """Yield the times of a rank that waits for nobody; of messages those of sending."""
+        for each in step:
+            if isinstance(each, Segment):
+                yield self._costs.segment(each).mean_s
+            elif isinstance(each, AxisCall) and each.verb != "receive":
+                cost = self._costs.call(each, sizes[each.axis])
+                yield cost.late_s if each.event == "start" else min(cost.last_s, cost.late_s)
 
-    def _times(self, program: StepProgram, step: Sequence[object]) -> Iterator[float]:
+    def _work(self, sizes: Mapping[str, int], step: Step) -> Iterator[float]:
+        """Yield what a rank spends on what all members of its family do."""
         phase = ""
         for each in step:
             if isinstance(each, Segment):
@@ -176,8 +206,14 @@ class _Queue:
                     mean_s = self._costs.segment(each).mean_s
                     yield min(mean_s, self._least_of_work.get(each.work, mean_s))
             elif isinstance(each, AxisCall) and each.event == "call" and each.axis in _WITHIN:
-                cost = self._costs.call(each, program.size(each.axis))
+                cost = self._costs.call(each, sizes[each.axis])
                 yield min(cost.last_s, cost.late_s) if phase in _WORK else 0.0
+
+
+def _sizes(case: Case) -> dict[str, int]:
+    """Return how many ranks each axis of calls has."""
+    sizes = case.plan.sizes
+    return {axis: math.prod(sizes[each] for each in span) for axis, span in axes_of_calls(case).items()}
 
 
 def _stops(axis: str, verb: str) -> bool:

@@ -130,6 +130,11 @@ class StepProgram:
         return ranks[tuple(slice(None) if each in self.spans[axis] else 0 for each in self.sizes)].ravel()
 
 
+def axes_of_calls(case: Case) -> dict[str, tuple[str, ...]]:
+    """Return which axes of the plan each axis of calls stands for."""
+    return {axis_name(span): span for span in (spanned(case.plan.sizes, group) for group in GROUPS) if span}
+
+
 def step_program(case: Case) -> StepProgram:
     """Return the steady step of all ranks of a case, by the dry run of one of each block."""
     sizes = {axis: size for axis, size in case.plan.sizes.items() if size > 1}
@@ -138,7 +143,7 @@ def step_program(case: Case) -> StepProgram:
         corner: step_of(rank_program(case, _rank(case, sizes, corner)))
         for corner in product(*([each.start for each in ranges] for ranges in alike.values()))
     }
-    spans = {axis_name(span): span for span in (spanned(case.plan.sizes, group) for group in GROUPS) if span}
+    spans = axes_of_calls(case)
     for place, axis in enumerate(alike):
         if axis != _NEVER_TOGETHER and len(alike[axis]) > 1:
             steps, alike = _joined(steps, alike, place, axis)
