@@ -3,7 +3,7 @@
     python benchmarks/validate.py [--quick] [--json FOLDER] [EXPERIMENT...]
 
     same      what was recorded is predicted again: strategies on two ranks
-    networks  profiles at 100 and 400 Mbit/s predict 200 and 800 (network namespaces; needs root)
+    networks  ghosts at 100 and 400 Mbit/s predict 200 and 800 (network namespaces; needs root)
     sizes     ghosts on 2 to 8 ranks predict 16 and 32: data, tensor, context, pipeline and expert parallel
     injected  one late rank, and jitter: the map of waits
     steps     the distribution of steps: the Kolmogorov-Smirnov distance
@@ -35,6 +35,7 @@ from validate_suites import INJECTIONS, PLANS, SENT, SHARED, SMALL, late, shared
 
 from pscale.analysis.frames import Run, load
 from pscale.config import Case
+from pscale.errors import PscaleError
 from pscale.launch.machine import inspect
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.flows import predict_flows
@@ -54,6 +55,7 @@ MEASURED, PREDICTED = (100, 400), (200, 800)  # Mbit/s
 FRAMES = {"mtu": 9000, "burst": "20kb"}
 LARGE = 10 * 20_000  # bytes of a message beside which such a burst is little
 MBIT_BYTES = 1e6 / 8
+GFLOPS = 20.0  # of ghosts on a link: they compute about as long as they send
 NODE = Tier(name="node", ranks=2, link=PricedLink(latency_s=5e-6, bytes_per_s=2e9))
 GOALS = {  # mean and largest error
     "same": (0.01, 0.03),
@@ -121,7 +123,7 @@ class Lab:
             [*(over.prefix if over else []), *command], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+            raise PscaleError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         return load(next(reports.glob("*/*")))
 
     def freeze(self, name: str, predictions: Mapping[str, Prediction]) -> str:
@@ -143,6 +145,11 @@ def measured_s(run: Run, case: str) -> list[float]:
 def label_of(run: Run, case: str) -> str:
     """Return what a case is called."""
     return str(run.planned[case]["label"])
+
+
+def short(label: str) -> str:
+    """Return a label without the word that the computing was slept."""
+    return label.partition(" · ghost")[0]
 
 
 def scored(run: Run, predictions: Mapping[str, Prediction]) -> list[Scored]:
@@ -170,17 +177,18 @@ def scored(run: Run, predictions: Mapping[str, Prediction]) -> list[Scored]:
 def same(lab: Lab) -> dict[str, Any]:
     """Predict again what was recorded: strategies on two ranks, really computing."""
     steps, repeats = (20, 2) if lab.quick else (40, 4)
-    run = lab.run(strategies(SMALL, (), steps=steps, repeats=repeats))
+    run = lab.run(strategies(SMALL, steps=steps, repeats=repeats))
     profile = Profile.of_run(run)
     found = {label_of(run, case): predict(case_of(run, case), profile) for case in run.planned}
     return {"cases": scored(run, found)}
 
 
 def networks(lab: Lab) -> dict[str, Any]:
-    """Predict strategies on links of two rates from what was measured at two others."""
+    """Predict ghosts of strategies on links of two rates from what was measured at two others."""
     if reason := missing():
         return {"missing": f"no link of limited rate: {reason}"}
-    size = {"steps": 6, "repeats": 1} if lab.quick else {"steps": 8, "repeats": 2}
+    size: dict[str, Any] = {"steps": 6, "repeats": 1} if lab.quick else {"steps": 8, "repeats": 2}
+    size["gflops"] = GFLOPS
     profiles: dict[int, Profile] = {}
     for rate in MEASURED:
         with link(f"{rate}mbit", **FRAMES) as over:
@@ -200,7 +208,7 @@ def networks(lab: Lab) -> dict[str, Any]:
             }
             frozen[f"{rate} Mbit/s"] = lab.freeze(f"networks-{rate}", predictions)
             measured = scored(lab.run(text, over), predictions)
-            found += [replace(each, case=f"{each.case}, {rate} Mbit/s") for each in measured]
+            found += [replace(each, case=f"{short(each.case)}, {rate} Mbit/s") for each in measured]
     return {"cases": found, "frozen": frozen, "latency_s": latency_s, "share_of_rate": share}
 
 
@@ -438,8 +446,14 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pscale-validate-") as name:
         lab = Lab(asked.keep or Path(name), quick=asked.quick)
+        failed = 0
         for each in asked.experiments or EXPERIMENTS:
-            content = perform(each, lab)
+            try:
+                content = perform(each, lab)
+            except (PscaleError, OSError, subprocess.CalledProcessError) as error:
+                failed += 1
+                print(f"{each}: failed: {error}", file=sys.stderr, flush=True)
+                continue
             (figures / f"{each}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             for case in content["cases"]:
                 mark = "" if case["holds"] else "  outside the interval"
@@ -450,6 +464,7 @@ def main() -> None:
             print(f"{each}: {summary(content)}, in {content['took_s']} s", flush=True)
     if figures == KEPT:
         DOCUMENT.write_text(in_document(DOCUMENT.read_text(encoding="utf-8"), KEPT), encoding="utf-8")
+    sys.exit(min(failed, 1))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ PLANS = (
     Plan(name="ep", degree="ep", model=EXPERTS, train="batch: 4", gflops=0.5),
 )
 
-# On two ranks, real: the largest and the smallest shares of communication, exposed and hidden.
+# On two ranks: the largest and the smallest shares of communication, exposed and hidden.
 STRATEGIES = """  cases:
   - {dp: 2}
   - {zero: 3}
@@ -74,8 +74,13 @@ STRATEGIES = """  cases:
 """
 
 
-def strategies(model: str, options: Sequence[str], *, steps: int, repeats: int) -> str:
-    """Return the suite of the strategies on two ranks; `options` are those of the launcher."""
+def strategies(
+    model: str, options: Sequence[str] = (), *, steps: int, repeats: int, gflops: float = 0.0
+) -> str:
+    """Return the suite of the strategies on two ranks; `options` are those of the launcher.
+
+    With `gflops` computing is slept at that speed.
+    """
     return f"""
 name: strategies
 scaling: weak
@@ -83,6 +88,7 @@ ranks: 2
 {COMMON}
 model: {model}
 train: {{batch: 4, steps: {steps}, warmup: 3, micro_batches: 2}}
+ghost: {{gflops: {gflops:g}}}
 launch: {{oversubscribe: true, extra: {json.dumps(list(options))}}}
 repeat: {repeats}
 sweep:

@@ -1,11 +1,11 @@
 """The fastest of all plans, without predicting all of them: best first, by estimates from below.
 
 A plan is first estimated by what its ranks multiply and by their calls; then by what others computed whose
-arrays have the same shapes, its family; then by what its first rank does, without its waits; then by its program
-where everything takes its mean: a step is a maximum of sums of times, so by Jensen's inequality one of means is no
-longer than the mean step. Last it is predicted. The plan whose estimate is least goes on; one that is predicted by
-then is taken. Estimates are cut by margins, since a prediction is a median, and since parts take other times
-among others.
+arrays have the same shapes, its family; then by what its first rank does, without its waits; then by its
+program where everything takes its mean: a step is a maximum of sums of times, so by Jensen's inequality one
+of means is no longer than the mean step. Last it is predicted. The plan whose estimate is least goes on; one
+that is predicted by then is taken. Estimates are cut by margins, since a prediction is a median, and since
+parts take other times among others.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class _BlockWalk:
             return
         where = self.started.pop(call.request) if call.event == "wait" else self._start(call)
         moved = True
-        while (known := self._known(call, cost, where)) is None:
+        while (known := self._known(call, where)) is None:
             yield moved
             moved = False
         last, ready = known
@@ -288,7 +288,8 @@ class _BlockWalk:
         return where
 
     def _last(self, clocks: Clocks, span: Sequence[str]) -> Clocks:
-        return clocks.max(axis=tuple(self.walk.dims[axis] for axis in span), keepdims=True)
+        last: Clocks = clocks.max(axis=tuple(self.walk.dims[axis] for axis in span), keepdims=True)
+        return last
 
     def _reserve(self, call: AxisCall, meeting: _Meeting, span: Sequence[str]) -> None:
         """Take the links of all ranks of a call for as long as it sends, once the last has entered it."""
@@ -315,7 +316,7 @@ class _BlockWalk:
             self.walk.free[link] = ready + cost.busy_s
         self.walk.messages[id(self.block), call.axis, call.partner, count] = posted, ready
 
-    def _known(self, call: AxisCall, cost: CallCost, where: Hashable) -> tuple[Clocks, Clocks] | None:
+    def _known(self, call: AxisCall, where: Hashable) -> tuple[Clocks, Clocks] | None:
         """Return when the last rank came on which each depends, and when its part began; None: not yet."""
         if call.verb == "receive":
             assert isinstance(where, int)
