@@ -123,12 +123,13 @@ def to_dict(value: Any) -> dict[str, Any]:
     return dataclasses.asdict(value)
 
 
-_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter", "ghost")
+# Groups of a case that say nothing of a program.
+OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter", "ghost")
 
 
 def to_document(case: Case) -> dict[str, Any]:
     """Return what the document of a run says of a case: of one that runs a program, nothing of a training."""
-    left_out = _OF_TRAINING if case.workload.command else ("workload", "program")
+    left_out = OF_TRAINING if case.workload.command else ("workload", "program")
     return {name: value for name, value in to_dict(case).items() if name not in left_out} | {"id": case.id}
 
 

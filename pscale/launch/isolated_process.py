@@ -29,19 +29,13 @@ class Answer:
 
 
 def ask(
-    argv: Sequence[str],
-    limit_s: float,
-    *,
-    stdin: str = "",
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
+    argv: Sequence[str], limit_s: float, *, stdin: str = "", env: Mapping[str, str] | None = None
 ) -> Answer:
     """Run a program to its end; raises OSError where it cannot be started, or subprocess.TimeoutExpired."""
     done = subprocess.run(
         argv,
         input=stdin,
         env=env,
-        cwd=cwd,
         capture_output=True,
         text=True,
         errors="replace",
@@ -52,16 +46,11 @@ def ask(
 
 
 def output(
-    argv: Sequence[str],
-    limit_s: float,
-    *,
-    stdin: str = "",
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
+    argv: Sequence[str], limit_s: float, *, stdin: str = "", env: Mapping[str, str] | None = None
 ) -> str | None:
     """Return what a program prints, stripped; None where it fails or cannot be asked."""
     try:
-        answer = ask(argv, limit_s, stdin=stdin, env=env, cwd=cwd)
+        answer = ask(argv, limit_s, stdin=stdin, env=env)
     except (OSError, subprocess.SubprocessError):
         return None
     return None if answer.code else answer.out.strip()

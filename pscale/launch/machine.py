@@ -114,17 +114,11 @@ def _core_cpus(allowed: frozenset[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def _siblings(cpu: int) -> frozenset[int]:
-    try:
-        return numbers_in((_CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text())
-    except OSError:
-        return frozenset()
+    return numbers_in(cgroup.content(_CPUS / f"cpu{cpu}/topology/thread_siblings_list"))
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    lines = cgroup.content(Path("/proc/cpuinfo")).splitlines()
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 

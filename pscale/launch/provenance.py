@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from pscale.cgroup import content
 from pscale.launch import isolated_process
 from pscale.launch.scheduler import is_of_job
 from pscale.secret_names import is_secret
@@ -42,7 +43,7 @@ def provenance(folder: Path | None = None) -> dict[str, Any]:
 def _git(folder: Path) -> dict[str, Any] | None:
     """Return commit and whether there are uncommitted changes; None outside a repository."""
     commit, changes = (
-        isolated_process.output(("git", "--no-optional-locks", *words), _GIT_LIMIT_S, cwd=folder)
+        isolated_process.output(("git", "--no-optional-locks", "-C", str(folder), *words), _GIT_LIMIT_S)
         for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
     )
     return None if commit is None else {"commit": commit, "dirty": None if changes is None else bool(changes)}
@@ -54,18 +55,10 @@ def _drivers() -> str:
     for path in (Path("/sys/class") / name for name in ("net", "infiniband", "drm")):
         for link in path.glob("*/device/driver"):
             module = link.resolve().name
-            found[module] = _text(Path("/sys/module") / module / "version")
-    if governor := _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver")):
+            found[module] = content(Path("/sys/module") / module / "version")
+    if governor := content(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver")):
         found[governor] = ""
     return ", ".join(" ".join(filter(None, each)) for each in sorted(found.items()))
-
-
-def _text(path: Path) -> str:
-    """Return the content of a small file; empty where there is none."""
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 def _packages() -> dict[str, str]:

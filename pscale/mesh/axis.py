@@ -14,13 +14,13 @@ Op = Literal["sum", "max", "min"]
 T = TypeVar("T")
 
 
-def lies_in(part: Array, whole: Array, index: int = 0) -> bool:
-    """Tell whether `part` is the memory of part `index` of `whole`: an exchange is then in place."""
+def lies_in(part: Array, whole: Array) -> bool:
+    """Tell whether `part` is the first of `whole` in memory: an exchange is then in place."""
     if not np.may_share_memory(part, whole):
         return False
     address: int = part.__array_interface__["data"][0]
     start: int = whole.__array_interface__["data"][0]
-    return address == start + index * part.nbytes
+    return address == start
 
 
 class Pending(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pscale import workload_command
 from pscale.config import Case
+from pscale.config.case import OF_TRAINING
 from pscale.data import check as check_data
 from pscale.data import find_corpus
 from pscale.dtypes import is_16_bit
@@ -129,7 +130,6 @@ def _size_problems(case: Case) -> Iterator[Problem]:
             yield Problem(field, f"makes {amount} {what}; at most {most} are possible")
 
 
-_OF_TRAINING = ("model", "data", "train", "plan", "precision", "require", "inject", "jitter", "ghost")
 _OF_TRAINER = {
     "timing": ("gemm_peak", "overhead_steps", "pace"),
     "launch": ("blas", "kernels", "memory_limit"),
@@ -162,9 +162,9 @@ def _read_names(suite: Suite) -> set[str]:
 
 def _foreign_fields(suite: Suite, draft: Draft) -> Iterator[Problem]:
     """Yield fields that say something of pscale's own trainer, unless a site does for all suites."""
-    said: list[Path_] = [(group,) for group in _OF_TRAINING if suite.values.get(group) is not None]
+    said: list[Path_] = [(group,) for group in OF_TRAINING if suite.values.get(group) is not None]
     swept = [setting.field.split(".") for setting in draft.point]
-    said += [tuple(field) for field in swept if field[0] in _OF_TRAINING]
+    said += [tuple(field) for field in swept if field[0] in OF_TRAINING]
     for path in said:
         yield Problem(path, "is of pscale's own trainer, which a suite with a workload does not run")
     watched = draft.case.workload.watch

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pscale import cgroup
+from pscale.cgroup import content
 from pscale.mesh.axis import Axis
 from pscale.ranges import as_ranges
 from pscale.worker.environment import affinity, tasks
@@ -100,12 +101,12 @@ def host_usage(
     """Return what the host counts for `cpus`, and their state now."""
     spent = _spent(cpus, proc)
     sampled = [system / f"cpu{cpu}" for cpu in cpus[:_SAMPLED]]
-    governors = {_text(folder / "cpufreq" / "scaling_governor") for folder in sampled} - {""}
-    clocks = _known(int, (_text(folder / "cpufreq" / "scaling_cur_freq") for folder in sampled))
+    governors = {content(folder / "cpufreq" / "scaling_governor") for folder in sampled} - {""}
+    clocks = _known(int, (content(folder / "cpufreq" / "scaling_cur_freq") for folder in sampled))
     throttles = _known(
-        int, (_text(folder / "thermal_throttle" / "core_throttle_count") for folder in sampled)
+        int, (content(folder / "thermal_throttle" / "core_throttle_count") for folder in sampled)
     )
-    loads = _known(float, _text(proc / "loadavg").split()[:1])
+    loads = _known(float, content(proc / "loadavg").split()[:1])
     counts = {
         "busy_s": sum(spent[name] for name in _BUSY) if spent else None,
         "steal_s": spent["steal"] if spent else None,
@@ -123,7 +124,7 @@ def host_usage(
 def _spent(cpus: Iterable[int], proc: Path) -> dict[str, float]:
     """Return the seconds that some CPUs have spent on each kind of work; empty if that is not told."""
     names = {f"cpu{cpu}" for cpu in cpus}
-    rows = [line.split() for line in _text(proc / "stat").splitlines()]
+    rows = [line.split() for line in content(proc / "stat").splitlines()]
     told = [row[1:] for row in rows if row and row[0] in names and len(row) > len(_FIELDS)]
     return {
         name: sum(int(fields[index]) for fields in told) / _TICK
@@ -133,13 +134,6 @@ def _spent(cpus: Iterable[int], proc: Path) -> dict[str, float]:
 
 def _known(kind: Callable[[str], Any], texts: Iterable[str]) -> list[Any]:
     return [kind(text) for text in texts if text]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def set_up(axes: Iterable[Axis]) -> None:
@@ -154,7 +148,7 @@ def resident_bytes() -> int:
     """Return the resident set size of this process now, without what is free in it."""
     with contextlib.suppress(OSError, AttributeError):  # glibc: it keeps freed memory for later
         ctypes.CDLL(None).malloc_trim(0)
-    if told := _text(_PROC / "self" / "statm"):
+    if told := content(_PROC / "self" / "statm"):
         return int(told.split()[1]) * _PAGE
     import psutil  # noqa: PLC0415 - takes its time, and Linux has no need of it
 
@@ -173,7 +167,7 @@ def reset_peak() -> bool:
 
 def peak_resident_bytes() -> int:
     """Return the largest resident set size of this process since the peak was reset, if it was."""
-    for line in _text(Path("/proc/self/status")).splitlines():
+    for line in content(Path("/proc/self/status")).splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":
             return int(value.split()[0]) * 1024

@@ -31,10 +31,20 @@ class Rounding(Protocol):
         ...
 
 
-class Half:
+class _Scaled:
+    """Numbers of a type, relative to the scale of their block."""
+
+    kind: type[np.number]
+
+    def read(self, scales: Array, payload: Message, out: Array) -> None:
+        """Multiply by the scale."""
+        np.multiply(payload.view(self.kind).reshape(out.shape), scales[:, None], out=out, dtype=out.dtype)
+
+
+class Half(_Scaled):
     """16 bits of floating point, relative to the largest of the block."""
 
-    bits = 16
+    bits, kind = 16, np.float16
 
     def write(self, x: Array, scales: Array, payload: Message, work: Array) -> None:
         """Round to 11 significant bits."""
@@ -42,15 +52,11 @@ class Half:
         np.divide(x, scales[:, None], out=work)
         np.copyto(payload.view(np.float16).reshape(x.shape), work, casting="same_kind")
 
-    def read(self, scales: Array, payload: Message, out: Array) -> None:
-        """Multiply by the scale."""
-        np.multiply(payload.view(np.float16).reshape(out.shape), scales[:, None], out=out, dtype=out.dtype)
 
-
-class Byte:
+class Byte(_Scaled):
     """255 equal steps from the largest of the block, negative, to the same, positive."""
 
-    bits = 8
+    bits, kind = 8, np.int8
 
     def write(self, x: Array, scales: Array, payload: Message, work: Array) -> None:
         """Round to the nearest step."""
@@ -59,10 +65,6 @@ class Byte:
         np.rint(work, out=work)
         with np.errstate(invalid="ignore"):  # what is not a number has such a scale
             np.copyto(payload.view(np.int8).reshape(x.shape), work, casting="unsafe")
-
-    def read(self, scales: Array, payload: Message, out: Array) -> None:
-        """Multiply by the step."""
-        np.multiply(payload.view(np.int8).reshape(out.shape), scales[:, None], out=out, dtype=out.dtype)
 
 
 class Sign:
