@@ -11,8 +11,8 @@ far their ratio is from 1 is the resolution.
 The weak suite is run with the recorder and without it in turns; its ranks wait for each other, so this is
 real time, and certain only if nothing else runs. `1 and the calls of a step` is what their number costs.
 
-Settling a record that is made up, of two ranks, is scaled to 10 million calls of each: time and memory are
-proportional to the calls from 1.5 million on.
+The record that is settled is made up: two ranks, 10 million calls of each. Time is CPU time, memory the peak
+of the process. Tables have rows for each step: with steps of only four calls they are most of both.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from figures import Figure, figure, finish, parser
 
 from pscale.launch import launcher
 from pscale.results.store import read_table
-from pscale.watch.notes import NOTE, PART, Communicator, Facts, Recorded, calls
+from pscale.watch.notes import NOTE, PART, Communicator, Facts, Kept, Recorded, calls
 from pscale.watch.preload import FOLDER, beside, recorder
 from pscale.watch.tables import NOT_SPLIT, watched
 
 CALL_NS, SLOWER, SETTLED, DELAY_OFF, SETTLE_S, SETTLE_GIB = 100, 1.005, 0.99, 0.02, 60, 2  # goals
 HERE = Path(__file__).parent
 EXAMPLES, PROGRAMS = HERE.parent / "examples", HERE.parent / "tests" / "watch" / "programs"
-BLOCKS, QUIET, MANY, DELAY_S = 120, 0.1, 1e7, 0.005
+BLOCKS, QUIET, DELAY_S, BLOCK = 120, 0.1, 0.005, 1 << 14
 CALLS = {"broadcast": 1, "messages": 3, "tests": 1}  # in one turn of the loop
 TURNS = {"broadcast": 3000, "messages": 1000, "tests": 3000, "program": 15}
 
@@ -248,58 +248,68 @@ def delay(rounds: int) -> dict[str, Figure]:
     return {"a delay of 5 ms, deviation of the wait for it": figure(off, "lower", DELAY_OFF)}
 
 
-def made_up(count: int) -> Recorded:
-    """Return the record of two ranks that exchange messages and reduce something, so many calls each."""
+def made_up(folder: Path, count: int, calls_of_step: int) -> Recorded:
+    """Write and return the record of two ranks with so many calls each: messages and reductions."""
     number = {call.name: place for place, call in enumerate(calls())}
     world = Communicator(how="world", parent=0, members=(0, 1))
     turns = count // 4
     facts = [Facts(rank=rank, size=2, begin=(1, 2), end_ns=turns * 5000, comms={1: world}) for rank in (0, 1)]
-    notes = []
     for rank in (0, 1):
-        own = np.zeros(1 + 5 * turns, NOTE)  # a call that completes two requests has two notes
-        rows = own[1:].reshape(turns, 5)
-        rows["enter"] = 1000 + 1000 * np.arange(5 * turns).reshape(turns, 5)
-        rows["leave"] = rows["enter"] + 400
-        rows["flags"], rows["comm"], rows["peer"], rows["tag"] = 1 << 4, [1, 1, 0, 0, 1], -1, -1
-        rows["call"] = [number[name] for name in ("Isend", "Irecv", "Waitall", "Waitall", "Allreduce")]
-        rows["request"], rows["bytes"] = [1, 2, 1, 2, 0], [8, 0, 0, 0, 8]
-        rows["peer"][:, :2], rows["tag"][:, :2] = 1 - rank, 0
-        rows["flags"][:, 3] |= PART
-        rows["bytes"][:, 3] = 1 + 5 * np.arange(turns) + 2
-        notes.append(own)
-    return Recorded(facts=facts, notes=notes)
+        with Path(folder, f"notes.{rank}").open("wb") as file:
+            np.zeros(1, NOTE).tofile(file)
+            for first in range(0, turns, BLOCK):
+                turn = np.arange(first, min(turns, first + BLOCK))[:, None]
+                rows = np.zeros((len(turn), 5), NOTE)  # a call that completes two requests has two notes
+                rows["enter"] = 1000 + 1000 * (5 * turn + np.arange(5))
+                rows["leave"] = rows["enter"] + 400
+                rows["flags"], rows["comm"], rows["peer"], rows["tag"] = 1 << 4, [1, 1, 0, 0, 1], -1, -1
+                rows["call"] = [
+                    number[name] for name in ("Isend", "Irecv", "Waitall", "Waitall", "Allreduce")
+                ]
+                rows["request"], rows["bytes"] = [1, 2, 1, 2, 0], [8, 0, 0, 0, 8]
+                rows["peer"][:, :2], rows["tag"][:, :2] = 1 - rank, 0
+                rows["bytes"][turn[:, 0] % (calls_of_step // 4) == 0, 4] = 16  # once in a step
+                rows["flags"][:, 3] |= PART
+                rows["bytes"][:, 3] = 1 + 5 * turn[:, 0] + 2
+                rows.tofile(file)
+            file.seek(0)
+            np.array([1 + 5 * turns]).tofile(file)
+    return Recorded(facts=facts, notes=[Kept(Path(folder, f"notes.{rank}")) for rank in (0, 1)])
 
 
-def settle_many(count: int) -> None:
+def settle_many(count: int, calls_of_step: int) -> None:
     """Settle a record and print what it took: CPU time in s, and peak memory in GiB."""
-    recorded = made_up(count)
-    begin = process_time()
-    watched(recorded)
-    print(process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = made_up(Path(folder), count, calls_of_step)
+        begin = process_time()
+        watched(recorded)
+        print(process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 
 
 def settling(rounds: int, count: int) -> dict[str, Figure]:
-    """Return what settling 10 million calls of each of two ranks takes, as `count` of them say."""
-    took = []
-    for _ in range(rounds):
-        done = subprocess.run(
-            [sys.executable, __file__, "--settle", str(count)], check=True, capture_output=True, text=True
-        )
-        took.append([float(word) * MANY / count for word in done.stdout.split()])
-    seconds, memory = zip(*took, strict=True)
-    return {
-        "10 million calls a rank, settled in": figure(seconds, "lower", SETTLE_S, unit="s"),
-        "10 million calls a rank, memory": figure(memory, "lower", SETTLE_GIB, unit="GiB"),
-    }
+    """Return what settling so many calls of each of two ranks takes, in steps of many and of few calls."""
+    found: dict[str, Figure] = {}
+    for calls_of_step in (1000, 4):
+        took = []
+        for _ in range(rounds):
+            words = [sys.executable, __file__, "--settle", str(count), "--step", str(calls_of_step)]
+            done = subprocess.run(words, check=True, capture_output=True, text=True)
+            took.append([float(word) for word in done.stdout.split()])
+        seconds, memory = zip(*took, strict=True)
+        name = f"{count:,} calls a rank in steps of {calls_of_step}"
+        found[f"{name}, settled in"] = figure(seconds, "lower", SETTLE_S, unit="s")
+        found[f"{name}, memory"] = figure(memory, "lower", SETTLE_GIB, unit="GiB")
+    return found
 
 
 def main() -> None:
     options = parser(__doc__, rounds=7)
-    options.add_argument("--calls", type=float, default=2e6, help="of each rank that are settled")
+    options.add_argument("--calls", type=float, default=1e7, help="of each rank that are settled")
     options.add_argument("--settle", type=int, help="settle so many calls here, and print what it takes")
+    options.add_argument("--step", type=int, default=1000, help="calls of a step of these")
     args = options.parse_args()
     if args.settle:
-        settle_many(args.settle)
+        settle_many(args.settle, args.step)
         return
     found = costs(args.rounds)
     call_s = max(found[f"a call, {name}"].value for name in CALLS) * 1e-9

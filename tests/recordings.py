@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pscale.watch.notes import NOTE, PART, Communicator, Facts, Recorded, calls
-from pscale.watch.settle import rows_of, settle
+from pscale.watch.rows import rows_of
+from pscale.watch.settle import settle
 from pscale.watch.tables import watched
 
 NUMBERS = {call.name: number for number, call in enumerate(calls())}
@@ -61,7 +62,7 @@ def settled(*ranks, comms=()):
 def waits(found):
     """Return by call what it waited, in us, and for which rank; rank by rank, without parts."""
     rows = found.rows
-    causes = [int(rows.rank[cause]) if cause >= 0 else None for cause in found.cause]
+    causes = [int(cause) if cause >= 0 else None for cause in found.cause]
     names = [call.name for call in calls()]
     return [
         (names[rows.call[row]], int(found.wait[row]) // 1000, causes[row])

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.results.events import VERBS, Kind
-from pscale.watch.settle import Numbers, Settled, inside
+from pscale.watch.rows import Numbers
+from pscale.watch.settle import Settled
 
 _NOTHING = -1
 _LEVELS = {Kind.STEP: 2, Kind.PHASE: 1}  # of what ends together, the inner comes first
@@ -110,4 +111,6 @@ def _calls(settled: Settled, told: Labelled) -> Iterator[Block]:
     left = np.where(begins & own, rows.leave, rows.enter)
     yield block(posted, Kind.POSTED, left, request=numbers, partner=told.partner, **paid)
     yield block(posted & ~begins, Kind.COMPLETED, over, request=numbers, **times)
-    yield block(relied, Kind.COMPLETED, np.where(own, rows.enter + inside(rows), over), request=post, **times)
+    yield block(
+        relied, Kind.COMPLETED, np.where(own, rows.enter + rows.inside(), over), request=post, **times
+    )

@@ -7,8 +7,9 @@ from collections import defaultdict
 import numpy as np
 
 from pscale.ranges import as_ranges
+from pscale.watch.matching import partners
 from pscale.watch.notes import ANYBODY, calls
-from pscale.watch.settle import Settled, partners
+from pscale.watch.settle import Settled
 
 
 def last_calls(settled: Settled) -> str:

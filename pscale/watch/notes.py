@@ -21,6 +21,7 @@ from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
 PART, FRUITLESS, THREAD_SHIFT = 1, 2, 4  # flags, as in watch.c
 NOBODY, ANYBODY = -1, -2
+_BLOCK = 1 << 18
 _LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
 _LONGEST_BYTES, _MOST_BYTES = 1 << 28, 1 << 50  # of facts; of a call
 _MOST_DRIFT = 0.01  # of two clocks: ten times of what they can
@@ -118,12 +119,65 @@ class Facts:
         return Clock(before=before, after=after or later)
 
 
+class Kept:
+    """The whole notes in the file of a rank, of which only what is asked for comes into memory."""
+
+    def __init__(self, path: Path):
+        length = min(_size(path) // NOTE.itemsize, _MOST_NOTES)
+        if not length:
+            raise ResultsError(f"{path}: is empty")
+        self._path = path
+        held = int(np.fromfile(path, np.int64, 1)[0])  # the place of the first holds their number
+        self._count = min(max(1, held), length)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, asked: slice) -> Notes:
+        begin, end, _ = asked.indices(self._count)
+        notes = np.fromfile(self._path, NOTE, max(0, end - begin), offset=begin * NOTE.itemsize)
+        if begin == 0:
+            notes[:1] = 0
+        made = notes["enter"] > 0
+        wrong = _is_wrong(notes) & made
+        if wrong.any():
+            raise ResultsError(f"{self._path}: note {begin + int(wrong.argmax())} is of no call of MPI")
+        return _without_torn(notes, made, begin)
+
+
+def _is_wrong(notes: Notes) -> NDArray[np.bool_]:
+    enter, leave = notes["enter"], notes["leave"]
+    wrong = (
+        (enter < 0) | (enter > _LARGEST) | (leave < 0) | (leave > _LARGEST) | ((leave > 0) & (leave < enter))
+    )
+    return np.asarray(wrong | (notes["call"] >= len(calls())) | (np.abs(notes["bytes"]) > _MOST_BYTES))
+
+
+def _without_torn(notes: Notes, made: NDArray[np.bool_], first: int) -> Notes:
+    """Return notes from the `first` on without the parts of a call that is not there itself."""
+    part = np.flatnonzero(made & ((notes["flags"] & PART) > 0))
+    if len(part):
+        of = notes["bytes"][part] - first
+        main = np.clip(of, 0, len(notes) - 1)
+        is_part = (notes["flags"] & PART) > 0
+        notes["enter"][part[(main != of) | ~made[main] | is_part[main]]] = 0
+    return notes
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
     """The notes and facts of all ranks, in order."""
 
     facts: Sequence[Facts]
-    notes: Sequence[Notes]
+    notes: Sequence[Notes | Kept]
+
+    def is_threaded(self) -> bool:
+        """Tell whether any rank called MPI from several threads."""
+        return any(
+            (own[begin : begin + _BLOCK]["flags"] >> THREAD_SHIFT > 1).any()
+            for own in self.notes
+            for begin in range(0, len(own), _BLOCK)
+        )
 
 
 def read(folder: Path) -> Recorded:
@@ -143,32 +197,7 @@ def read(folder: Path) -> Recorded:
             f"{folder}: nothing was recorded of {len(missing)} of {size} ranks, as {missing[0]}"
         )
     facts = [found[rank] for rank in range(size)]
-    return Recorded(facts=facts, notes=[_notes(folder / f"notes.{rank}") for rank in range(size)])
-
-
-def _notes(path: Path) -> Notes:
-    """Return the whole notes of a rank; the place of the first holds their number."""
-    length = _size(path) // NOTE.itemsize
-    if not length:
-        raise ResultsError(f"{path}: is empty")
-    found = np.memmap(path, NOTE, "r", shape=(min(length, _MOST_NOTES),))
-    notes = np.array(found[: max(1, found["enter"][0])])
-    notes[:1] = 0
-    times, made = np.stack([notes["enter"], notes["leave"]]), notes["enter"] > 0
-    wrong = (times < 0) | (times > _LARGEST) | ((times[1] > 0) & (times[1] < times[0]))
-    wrong[0] |= (notes["call"] >= len(calls())) | (np.abs(notes["bytes"]) > _MOST_BYTES)
-    if (made & wrong).any():
-        raise ResultsError(f"{path}: note {int(np.argmax((made & wrong).any(axis=0)))} is of no call of MPI")
-    return _without_torn(notes, made)
-
-
-def _without_torn(notes: Notes, made: NDArray[np.bool_]) -> Notes:
-    """Return notes without the parts of a call that is not there itself."""
-    part = made & ((notes["flags"] & PART) > 0)
-    of = np.where(part, notes["bytes"], 0)
-    main = np.clip(of, 0, len(notes) - 1)
-    notes["enter"][part & ((main != of) | ~made[main] | part[main])] = 0
-    return notes
+    return Recorded(facts=facts, notes=[Kept(folder / f"notes.{rank}") for rank in range(size)])
 
 
 def _size(path: Path) -> int:

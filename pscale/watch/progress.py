@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pscale.errors import ResultsError
 from pscale.watch.notes import read
-from pscale.watch.settle import rows_of
+from pscale.watch.rows import rows_of
 
 
 class Progress:
@@ -30,9 +30,9 @@ class Progress:
         """Return whether some rank is in no call, or has not reached MPI_Init yet."""
         try:
             recorded = read(self._folder)
+            rows, _ = rows_of(recorded)
         except ResultsError:
             return True
-        rows, _ = rows_of(recorded)
         over = {facts.rank for facts in recorded.facts if facts.end_ns is not None}
         return len(over | set(rows.rank[rows.open].tolist())) < len(recorded.facts)
 

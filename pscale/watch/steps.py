@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.watch.notes import Facts, Recorded
-from pscale.watch.settle import Numbers, Rows, Settled
+from pscale.watch.notes import Facts, Recorded, groups
+from pscale.watch.rows import Numbers, Rows
 
 PROGRAM = "program"  # the phase of what is in no other
 _STEP, _PAUSE, _NO_PHASE = 1, 0, -1  # levels of MPI_Pcontrol; from 2 on they are phases
@@ -26,6 +26,7 @@ class Steps:
     ends: Numbers
     phases: Sequence[str]
     changes: Sequence[tuple[Numbers, Numbers]]  # by rank: when the phase changed, and to which
+    over: Numbers  # when each rank called MPI_Finalize, or made its last record
     how: str  # where they come from, in words
 
     @property
@@ -34,46 +35,51 @@ class Steps:
         return int(self.starts.shape[1])
 
 
-def steps(recorded: Recorded, settled: Settled) -> Steps:
-    """Return the steps of a job."""
-    rows = settled.rows
-    marks = [_marks(rows, rank) for rank in range(len(recorded.facts))]
-    over = _ends(recorded, rows)
+def steps(recorded: Recorded, blocks: Callable[[], Iterable[Rows]]) -> Steps:
+    """Return the steps of a job, whose calls `blocks` yields in windows, as often as it is called."""
+    size = len(recorded.facts)
+    made: list[list[Marks]] = [[] for _ in range(size)]
+    last, words = np.zeros(size, np.int64), _Words(recorded)
+    for rows in blocks():
+        marks = rows.is_kind("MARK")
+        for rank, so_far in enumerate(made):
+            mine = slice(rows.places[rank], rows.places[rank + 1])
+            last[rank] = max(last[rank], rows.leave[mine].max(initial=0))
+            chosen = np.flatnonzero(marks[mine]) + mine.start
+            so_far.append((rows.enter[chosen], rows.peer[chosen]))
+        words.add(rows)
+    told = [_in_order(own) for own in made]
+    over = _ends(recorded, last)
     names = {level: name for facts in recorded.facts for level, name in facts.phases.items()}
-    levels = sorted({int(level) for _, own in marks for level in own if level > _STEP})
-    number = {level: place for place, level in enumerate(levels, start=1)}
+    levels = np.unique(np.concatenate([own[own > _STEP] for _, own in told])).tolist()
     changes = []
-    for times, own in marks:
+    for times, own in told:
         of_phase = (own > _STEP) | (own == _NO_PHASE)
-        changes.append(
-            (times[of_phase], np.array([number.get(int(level), 0) for level in own[of_phase]], np.int64))
-        )
+        number = np.where(own > _STEP, np.searchsorted(levels, own) + 1, 0)
+        changes.append((times[of_phase], number[of_phase]))
     phases = [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)]
-    starts, ends, how = _marked(marks, over) or _period(settled) or _whole(recorded.facts, over)
-    return Steps(starts=starts, ends=ends, phases=phases, changes=changes, how=how)
+    starts, ends, how = _marked(told, over) or words.period(blocks) or _whole(recorded.facts, over)
+    return Steps(starts=starts, ends=ends, phases=phases, changes=changes, over=over, how=how)
 
 
-def _marks(rows: Rows, rank: int) -> tuple[Numbers, Numbers]:
-    own = slice(rows.places[rank], rows.places[rank + 1])
-    marks = np.flatnonzero(rows.is_kind("MARK")[own]) + rows.places[rank]
-    order = marks[np.argsort(rows.enter[marks], kind="stable")]
-    return rows.enter[order], rows.peer[order]
+def _in_order(made: Sequence[Marks]) -> Marks:
+    times, levels = (np.concatenate(each) for each in zip(*made, strict=True))
+    order = np.argsort(times, kind="stable")
+    return times[order], levels[order]
 
 
-def _ends(recorded: Recorded, rows: Rows) -> Numbers:
+def _ends(recorded: Recorded, last: Numbers) -> Numbers:
     """Return when each rank called MPI_Finalize, or made its last record."""
-    last = np.zeros(len(recorded.facts), np.int64)
-    np.maximum.at(last, rows.rank, rows.leave)
-    for rank, facts in enumerate(recorded.facts):
-        if facts.end_ns is not None:
-            last[rank] = facts.clock().at(facts.end_ns)
-    return last
+    clocks = [(facts.clock(), facts.end_ns) for facts in recorded.facts]
+    ends = [own if end is None else clock.at(end) for own, (clock, end) in zip(last, clocks, strict=True)]
+    return np.array(ends, np.int64)
 
 
+Marks = tuple[Numbers, Numbers]  # when, and which
 Found = tuple[Numbers, Numbers, str]
 
 
-def _marked(marks: Sequence[tuple[Numbers, Numbers]], over: Numbers) -> Found | None:
+def _marked(marks: Sequence[Marks], over: Numbers) -> Found | None:
     """Return the steps that all ranks have marked."""
     starts, ends = [], []
     for (times, levels), last in zip(marks, over, strict=True):
@@ -98,55 +104,86 @@ def _whole(facts: Sequence[Facts], over: Numbers) -> Found:
     return starts, over[:, None], "the whole program is one step: it marks none, and its calls have no period"
 
 
-def _period(settled: Settled) -> Found | None:
-    """Return the steps between calls of all ranks that come back with everything that lies between them."""
-    rows = settled.rows
-    made = ~rows.fruitless & ~rows.is_kind("COMPLETE", "MARK", "BEGIN", "END") & (rows.thread == 0)
-    first = np.flatnonzero(made & (rows.rank == 0))
-    found = _repeated(np.stack([rows.call, rows.group, rows.peer, rows.bytes])[:, first])
-    if found is None:
-        return None
-    begin, period, length = found
-    size = len(rows.places) - 1
-    full = np.array([len(group.members) == size for group in settled.groups])
-    meets = rows.is_kind("ALL", "FROM_ROOT", "TO_ROOT") & rows.is_mode("BLOCKS") & full[rows.group]
-    meets &= rows.group >= 0
-    anchors = np.flatnonzero(meets[first[begin : begin + period]])
-    if not len(anchors):
-        return None
-    chosen = first[begin + anchors[-1] : begin + length : period]
-    edges = _everywhere(rows, meets, chosen)
-    if edges is None:
-        return None
-    return edges[:, :-1], edges[:, 1:], f"a period of {period} calls of rank 0, found in their order"
+class _Words:
+    """The calls of rank 0 in their order, each as a number; equal ones are the same call in every respect."""
 
+    def __init__(self, recorded: Recorded):
+        found, _ = groups(recorded.facts)
+        self._size = len(recorded.facts)
+        self._full = np.array([*(len(group.members) == self._size for group in found), False])
+        self._codes: list[NDArray[np.uint64]] = []
+        self._meets: list[Numbers] = []  # the communicator of collectives of all ranks; -1: it is none
+        self._turns: list[Numbers] = []  # how many of the same communicator were before
+        self._counts = np.zeros(len(found), np.int64)
 
-def _everywhere(rows: Rows, meets: NDArray[np.bool_], chosen: Numbers) -> Numbers | None:
-    """Return when each rank left the collectives `chosen` on rank 0; None where a rank lacks some."""
-    same = meets & (rows.group == rows.group[chosen[0]])
-    turns = np.searchsorted(np.flatnonzero(same & (rows.rank == 0)), chosen)
-    found = []
-    for rank in range(len(rows.places) - 1):
-        own = np.flatnonzero(same & (rows.rank == rank))
-        if turns[-1] >= len(own):
+    def add(self, rows: Rows) -> None:
+        """Take up the calls of a window."""
+        own = slice(0, rows.places[1])
+        made = ~rows.fruitless & ~rows.is_kind("COMPLETE", "MARK", "BEGIN", "END") & (rows.thread == 0)
+        meets = self._meetings(rows)[own]
+        turns = np.zeros(len(meets), np.int64)
+        for group in np.unique(meets[meets >= 0]).tolist():
+            same = np.flatnonzero(meets == group)
+            turns[same] = self._counts[group] + np.arange(len(same))
+            self._counts[group] += len(same)
+        chosen = made[own]
+        words = [each[own][chosen] for each in (rows.call, rows.group, rows.peer, rows.bytes)]
+        self._codes.append(_codes(words))
+        self._meets.append(meets[chosen])
+        self._turns.append(turns[chosen])
+
+    def _meetings(self, rows: Rows) -> Numbers:
+        meets = rows.is_kind("ALL", "FROM_ROOT", "TO_ROOT") & rows.is_mode("BLOCKS") & self._full[rows.group]
+        return np.where(meets, rows.group, _NOTHING)
+
+    def period(self, blocks: Callable[[], Iterable[Rows]]) -> Found | None:
+        """Return the steps between calls of all ranks that come back with all that lies between them."""
+        found = _repeated(np.concatenate(self._codes))
+        if found is None:
             return None
-        found.append(rows.leave[own[turns]])
-    return np.array(found)
+        begin, period, length = found
+        meets, turns = np.concatenate(self._meets), np.concatenate(self._turns)
+        anchors = np.flatnonzero(meets[begin : begin + period] >= 0)
+        if not len(anchors):
+            return None
+        chosen = slice(begin + anchors[-1], begin + length, period)
+        edges = self._everywhere(blocks, int(meets[chosen][0]), turns[chosen])
+        if edges is None:
+            return None
+        return edges[:, :-1], edges[:, 1:], f"a period of {period} calls of rank 0, found in their order"
+
+    def _everywhere(self, blocks: Callable[[], Iterable[Rows]], group: int, turns: Numbers) -> Numbers | None:
+        """Return when each rank left these collectives of a communicator; None where a rank lacks some."""
+        left: list[list[Numbers]] = [[] for _ in range(self._size)]
+        for rows in blocks():
+            same = self._meetings(rows) == group
+            for rank, own in enumerate(left):
+                mine = slice(rows.places[rank], rows.places[rank + 1])
+                own.append(rows.leave[mine][same[mine]])
+        every = [np.concatenate(own) for own in left]
+        if turns[-1] >= min(map(len, every)):
+            return None
+        return np.array([own[turns] for own in every])
 
 
-def _repeated(words: Numbers) -> tuple[int, int, int] | None:
+def _codes(columns: Sequence[Numbers]) -> NDArray[np.uint64]:
+    """Return a number for each line of values; that of other values is another, as good as always."""
+    codes = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        codes = (codes ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        codes ^= codes >> np.uint64(29)
+    return codes
+
+
+def _repeated(codes: NDArray[np.uint64]) -> tuple[int, int, int] | None:
     """Return where the longest part begins that repeats itself, its period, and its length."""
-    codes = np.zeros(words.shape[1], np.int64)
-    for column in words:
-        values, inverse = np.unique(column, return_inverse=True)
-        codes = np.unique(codes * len(values) + inverse, return_inverse=True)[1]
     count = len(codes)
     middle = max(0, count // 2 - _SEARCHED // 2)
     window = codes[middle : middle + _SEARCHED]
     for period in range(1, len(window) // _LEAST_STEPS + 1):
         equal = window[period:] == window[:-period]
-        if equal.mean() < _LEAST_SHARE:
-            continue
+        if _longest(equal)[1] < _LEAST_SHARE * len(window) - period - 2:
+            continue  # what covers that share of all calls covers it of those in their middle
         begin, length = _longest(codes[period:] == codes[:-period])
         if length + period >= max(_LEAST_STEPS * period, _LEAST_SHARE * count):
             return begin, period, length + period

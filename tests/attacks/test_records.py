@@ -66,6 +66,7 @@ def settled(folder):
     Progress(folder, 0.0).is_stuck()
     try:
         found = watched(read(folder))
+        watched(read(folder), at_once=0, window=20)
     except ResultsError as error:
         said = str(error)
     else:

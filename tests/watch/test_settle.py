@@ -2,7 +2,8 @@ import pytest
 from recordings import Made, recorded, settled, table, waits
 
 from pscale.watch.notes import ANYBODY, FRUITLESS, Communicator
-from pscale.watch.settle import rows_of, settle
+from pscale.watch.rows import rows_of
+from pscale.watch.settle import settle
 from pscale.watch.tables import watched
 
 

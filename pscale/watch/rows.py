@@ -1,0 +1,253 @@
+"""The notes of all ranks as columns on one clock: whole, or in windows of time for a record of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pscale.watch.notes import FRUITLESS, PART, THREAD_SHIFT, Facts, Group, Notes, Recorded, calls, groups
+
+Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+NOTHING = -1
+NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rows:
+    """The calls of all ranks, rank by rank in their order. Times are ns of rank 0's clock.
+
+    `call`, `peer`, `tag`, `group` and `bytes` of a started persistent request are those of its template. The
+    last five columns are what is known already of the calls that are left from earlier windows.
+    """
+
+    rank: Numbers
+    enter: Numbers
+    leave: Numbers
+    bytes: Numbers
+    request: Numbers
+    group: Numbers  # which of the communicators; -1: none
+    peer: Numbers
+    tag: Numbers
+    call: Numbers
+    main: Numbers  # the row of the call that a part belongs to; its own otherwise
+    thread: Numbers  # 0: the one that called MPI_Init
+    fruitless: Mask
+    open: Mask  # the call had not returned when the record ends
+    starts: Mask  # by MPI_Start
+    arrival: Numbers  # when the last rank came that it depends on
+    cause: Numbers  # which rank that was; -1: none
+    matched: Mask  # those it depends on are known
+    paired: Mask  # its collective, or the other end of its message, needs it no more
+    counted: Mask
+    places: Numbers  # the first row of every rank, and the end
+
+    def is_kind(self, *kinds: str) -> Mask:
+        """Tell which rows are of calls of these kinds."""
+        return np.asarray(_of_kinds(kinds)[self.call])
+
+    def is_mode(self, mode: str) -> Mask:
+        """Tell which rows are of calls of this mode; persistent requests that are started are nonblocking."""
+        chosen = _of_mode(mode)[self.call]
+        return chosen | self.starts if mode == "STARTS" else chosen & ~self.starts
+
+    def is_own(self) -> Mask:
+        """Tell which rows are calls, not parts of one."""
+        return np.asarray(self.main == np.arange(len(self.main)))
+
+    def outside(self) -> Numbers:
+        """Return the time of every row that is not in MPI: between tests that are one row."""
+        return np.where(self.fruitless, self.leave - self.enter - self.bytes, 0)
+
+    def inside(self) -> Numbers:
+        """Return the time of every row that is in MPI."""
+        return np.where(self.is_own(), self.leave - self.enter - self.outside(), 0)
+
+    def only(self, chosen: Mask) -> Rows:
+        """Return some of the rows, to which the calls of all chosen parts belong."""
+        number = np.cumsum(chosen) - 1
+        columns = {name: getattr(self, name)[chosen] for name in _COLUMNS}
+        columns["main"] = number[columns["main"]]
+        return Rows(**columns, places=np.append(0, number + 1)[self.places])
+
+
+_COLUMNS = tuple(column.name for column in fields(Rows) if column.name != "places")
+
+
+@cache
+def _of_kinds(kinds: tuple[str, ...]) -> Mask:
+    return np.array([call.kind in kinds for call in calls()])
+
+
+@cache
+def _of_mode(mode: str) -> Mask:
+    return np.array([call.mode == mode for call in calls()])
+
+
+def joined(left: Rows, more: Rows) -> Rows:
+    """Return for each rank the rows that are left from earlier, and then those that follow."""
+    counts = np.diff(left.places), np.diff(more.places)
+    starts = np.append(0, np.cumsum(counts[0] + counts[1]))
+    place = [
+        np.arange(len(rows.rank)) + np.repeat(first - rows.places[:-1], count)
+        for rows, first, count in zip(
+            (left, more), (starts[:-1], starts[:-1] + counts[0]), counts, strict=True
+        )
+    ]
+    columns: dict[str, NDArray[Any]] = {}
+    for name in _COLUMNS:
+        both = [getattr(rows, name) for rows in (left, more)]
+        if name == "main":
+            both = [at[main] for at, main in zip(place, both, strict=True)]
+        columns[name] = np.empty(starts[-1], both[1].dtype)
+        for at, values in zip(place, both, strict=True):
+            columns[name][at] = values
+    return Rows(**columns, places=starts)
+
+
+def rows_of(recorded: Recorded) -> tuple[Rows, list[Group]]:
+    """Put the notes of all ranks below each other, on one clock."""
+    found, means = groups(recorded.facts)
+    notes = [own[:] for own in recorded.notes]
+    return _started(_put(recorded.facts, notes, means, found)), found
+
+
+def windows(recorded: Recorded, most: int) -> Iterator[Rows]:
+    """Yield the calls of all ranks that fall into a time, one time after the other; some `most` rows each.
+
+    Only for programs in which one thread calls MPI: the parts of a call then follow it at once.
+    """
+    found, means = groups(recorded.facts)
+    begins = [0] * len(recorded.facts)
+    left: Rows | None = None
+    while live := [rank for rank, notes in enumerate(recorded.notes) if begins[rank] < len(notes)]:
+        ends = _ends(recorded, begins, live, max(2, most // len(live)))
+        notes = [own[begin:end] for own, begin, end in zip(recorded.notes, begins, ends, strict=True)]
+        rows = _put(recorded.facts, notes, means, found, begins)
+        whole = _started(rows if left is None else joined(left, rows))
+        new = whole.only(~whole.counted)
+        left = whole.only(_needed(whole))
+        left = replace(left, counted=np.ones(len(left.rank), np.bool_))
+        yield new
+        begins = ends
+
+
+def _ends(recorded: Recorded, begins: Sequence[int], live: Sequence[int], most: int) -> list[int]:
+    """Return up to which note each rank goes in the window that the busiest rank fills."""
+    ends, times = list(begins), {}
+    for rank in live:
+        begin, notes = begins[rank], recorded.notes[rank]
+        times[rank] = recorded.facts[rank].clock()(notes[begin : begin + most]["enter"])
+        if begin + most >= len(notes):
+            times[rank] = np.append(times[rank], np.iinfo(np.int64).max)
+    until = min(int(own.max()) for own in times.values())
+    for rank in live:
+        past = np.maximum.accumulate(times[rank]) >= until
+        end = begins[rank] + max(1, int(past.argmax()) if past.any() else len(past))
+        notes = recorded.notes[rank]
+        while end < len(notes) and (parts := (notes[end : end + most]["flags"] & PART) > 0)[0]:
+            end += len(parts) if parts.all() else int(parts.argmin())
+        ends[rank] = min(end, len(notes))
+    return ends
+
+
+def _put(
+    every: Sequence[Facts],
+    recorded: Sequence[Notes],
+    means: Sequence[Numbers],
+    found: Sequence[Group],
+    firsts: Sequence[int] | None = None,
+) -> Rows:
+    """Return rows of notes; `firsts` are the numbers of the first."""
+    parts: list[dict[str, NDArray[Any]]] = []
+    offset, places = 0, [0]
+    for facts, notes, table in zip(every, recorded, means, strict=True):
+        kept = np.flatnonzero(notes["enter"] > 0)
+        place = np.full(len(notes), NOTHING)
+        place[kept] = offset + np.arange(len(kept))
+        own = notes if len(kept) == len(notes) else notes[kept]
+        still = own["leave"] == 0
+        last = int(max(own["enter"].max(initial=0), own["leave"].max(initial=0), facts.end_ns or 0))
+        clock, flags = facts.clock(), own["flags"]
+        part, main = np.flatnonzero(flags & PART), place[kept]
+        main[part] = place[own["bytes"][part] - (firsts[facts.rank] if firsts else 0)]
+        parts.append(
+            {
+                "rank": np.full(len(kept), facts.rank),
+                "enter": clock(own["enter"]),
+                "leave": clock(np.where(still, last, own["leave"])),
+                **{name: own[name].astype(np.int64) for name in ("bytes", "request", "peer", "tag", "call")},
+                "group": table[np.clip(own["comm"], 0, len(table) - 1)],
+                "main": main,
+                "thread": np.maximum((flags >> THREAD_SHIFT).astype(np.int64) - 1, 0),
+                "fruitless": (flags & FRUITLESS) > 0,
+                "open": still,
+            }
+        )
+        offset += len(kept)
+        places.append(offset)
+    columns: dict[str, NDArray[Any]] = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
+    sizes = np.array([*(len(group.remote or group.members) for group in found), 0])
+    columns["group"][columns["peer"] >= sizes[columns["group"]]] = NOTHING  # nobody is at the other end
+    columns |= {name: np.zeros(offset, np.bool_) for name in ("starts", "matched", "paired", "counted")}
+    columns |= {"arrival": np.full(offset, NEVER), "cause": np.full(offset, NOTHING)}
+    return Rows(**columns, places=np.array(places))
+
+
+def _started(rows: Rows) -> Rows:
+    """Give what MPI_Start started the words of the call that made the request."""
+    starts, matched = rows.is_kind("START"), rows.is_kind("MATCHED")
+    changed: dict[str, NDArray[Any]] = {}
+    if starts.any():
+        made = latest(rows, starts, rows.is_mode("PERSISTENT"))
+        known = starts & (made >= 0)
+        names = ("group", "peer", "tag", "call", "bytes")
+        changed = {name: np.where(known, getattr(rows, name)[made], getattr(rows, name)) for name in names}
+        changed["bytes"] = np.where(starts & ~known, 0, changed["bytes"])
+        changed["starts"] = rows.starts | known
+    if matched.any():
+        probes = rows.is_kind("RECEIVE") & ~rows.fruitless
+        probe = np.maximum.accumulate(np.where(probes, np.arange(len(probes)), 0))
+        changed["group"] = np.where(matched, rows.group[probe], changed.get("group", rows.group))
+    return replace(rows, **changed) if changed else rows
+
+
+def _needed(rows: Rows) -> Mask:
+    """Tell which rows `_started` may ask for again: templates of requests, and the last probe of a rank."""
+    chosen = np.zeros(len(rows.rank), np.bool_)
+    made = np.flatnonzero(rows.is_mode("PERSISTENT"))
+    if len(made):
+        order = made[np.lexsort((made, rows.request[made], rows.rank[made]))]
+        last = np.append((np.diff(rows.request[order]) != 0) | (np.diff(rows.rank[order]) != 0), True)
+        chosen[order[last]] = True
+    probes = np.flatnonzero(rows.is_kind("RECEIVE") & ~rows.fruitless)
+    chosen[probes[np.append(np.diff(rows.rank[probes]) != 0, True)[: len(probes)]]] = True
+    chosen[rows.main[chosen]] = True
+    return chosen
+
+
+def latest(rows: Rows, asking: Mask, sources: Mask) -> Numbers:
+    """Return, for rows that name a request, the last of the `sources` before them with the same; -1: none."""
+    order = by_request(rows, asking | sources)
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (np.diff(rows.request[order]) != 0) | (np.diff(rows.rank[order]) != 0)
+    numbers = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(new, numbers, 0)) if len(order) else order
+    last = np.maximum.accumulate(np.where(sources[order], numbers, NOTHING)) if len(order) else order
+    found = np.full(len(rows.rank), NOTHING)
+    found[order] = np.where(last >= first, order[np.maximum(last, 0)], NOTHING)
+    return np.where(asking, found, NOTHING)
+
+
+def by_request(rows: Rows, chosen: Mask) -> Numbers:
+    """Return the chosen rows that name a request, those with the same one below each other in their order."""
+    named = np.flatnonzero(chosen & (rows.request != 0))
+    return named[np.lexsort((rows.request[named], rows.rank[named]))]

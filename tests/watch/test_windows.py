@@ -1,0 +1,125 @@
+"""A record that is settled in windows gives the tables that it gives when it is settled at once."""
+
+import random
+
+import numpy as np
+import pytest
+from recordings import Made, recorded
+
+from pscale.watch.notes import ANYBODY, FRUITLESS, Communicator
+from pscale.watch.tables import watched
+
+RANKS, SHARED = 3, 99
+SPLIT = Communicator(how="Comm_split", parent=1, members=(0, 2))
+WORDS = ("Allreduce", "Bcast", "Gather", "Scan", "Iallreduce")
+
+
+class Rank:
+    """The calls of a rank, one after the other, and the requests that it has not completed yet."""
+
+    def __init__(self, number, draw):
+        self.number, self.draw, self.made, self.open = number, draw, [], []
+        self.at, self.requests = 10, 0
+
+    def call(self, name, **words):
+        enter = self.at
+        self.at += self.draw.randrange(1, 40)
+        self.made.append(Made(name, enter, self.at, **words))
+        self.at += self.draw.randrange(1, 40)
+
+    def start(self, name, *, source=0, **words):
+        """Start something; sends share one request, as in MPICH."""
+        request = SHARED
+        if name != "Isend":
+            self.requests += 1
+            request = self.requests
+        self.call(name, request=request, **words)
+        status = {"peer": source, "tag": 7} if words.get("peer") == ANYBODY else {}
+        self.open.append(Made("Waitall", 0, 0, comm=0, request=request, **status))
+
+    def complete(self, most):
+        """Complete some of what is open, in any order; sends of one request in theirs."""
+        self.draw.shuffle(self.open)
+        now, self.open = self.open[:most], self.open[most:]
+        if now:
+            if self.draw.random() < 0.5:
+                self.call("Test", comm=0, request=now[0].request, flags=FRUITLESS, bytes=500)
+            first, *parts = now
+            words = {"peer": first.peer, "tag": first.tag, "request": first.request}
+            self.call("Waitall", comm=0, parts=tuple(parts), **words)
+
+
+def a_message(ranks, draw):
+    one, two = draw.sample(ranks, 2)
+    tag, size = draw.choice([7, 8]), draw.randrange(100)
+    if draw.random() < 0.2:
+        back = Made("Sendrecv", 0, 0, peer=two.number, tag=9)
+        one.call("Sendrecv", peer=two.number, tag=9, bytes=size, parts=(back,))
+        two.call("Recv", peer=one.number, tag=9)
+        two.call("Send", peer=one.number, tag=9)
+        return
+    send = draw.choice([one.call, one.start])
+    send("Send" if send == one.call else "Isend", peer=two.number, tag=tag, bytes=size)
+    if draw.random() < 0.2:
+        two.call("Probe", peer=one.number, tag=tag)
+    match draw.choice(["Recv", "Irecv", "anybody"]):
+        case "Recv":
+            two.call("Recv", peer=one.number, tag=tag)
+        case "Irecv":
+            two.start("Irecv", peer=one.number, tag=tag)
+        case _ if tag == 7:
+            two.start("Irecv", peer=ANYBODY, tag=7, source=one.number)
+
+
+def a_persistent_message(ranks):
+    one, two = ranks[:2]
+    one.call("Start", comm=0, request=1000)
+    two.call("Start", comm=0, request=1001)
+    two.open.append(Made("Waitall", 0, 0, comm=0, request=1001))
+    two.complete(len(two.open))
+    one.call("Wait", comm=0, request=1000)
+
+
+def a_program(seed, *, marks):
+    """Return the record of ranks that exchange whatever is drawn."""
+    draw = random.Random(seed)
+    ranks = [Rank(number, draw) for number in range(RANKS)]
+    ranks[0].call("Send_init", peer=1, tag=5, bytes=8, request=1000)
+    ranks[1].call("Recv_init", peer=0, tag=5, request=1001)
+    for turn in range(120):
+        match draw.randrange(6):
+            case 0:
+                comm, members = draw.choice([(1, ranks), (2, ranks[::2])])
+                word, root = draw.choice(WORDS), draw.randrange(len(members))
+                for rank in members:
+                    call = rank.start if word.startswith("I") else rank.call
+                    call(word, comm=comm, peer=root if word in ("Bcast", "Gather") else -1, bytes=8)
+            case 1:
+                a_persistent_message(ranks)
+            case 2:
+                ranks[1].call("File_write", comm=0)
+            case _:
+                a_message(ranks, draw)
+        for rank in ranks:
+            if draw.random() < 0.4:
+                rank.complete(draw.randrange(1, 4))
+            if marks and turn % 20 == 0:
+                rank.call("Pcontrol", comm=0, peer=1)
+                rank.call("Pcontrol", comm=0, peer=2 + turn % 3)
+    ranks[2].call("Recv", peer=0, tag=77)  # never sent
+    comms = [[SPLIT], [Communicator(how="Comm_split", parent=1, members=(1,))], [SPLIT]]
+    return recorded(*(rank.made for rank in ranks), comms=comms, over=100_000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_record_in_windows_gives_the_same_tables(seed):
+    record = a_program(seed, marks=seed % 2)
+    whole, wait_s = watched(record), 0.0
+    for window in (7, 100):
+        found = watched(record, at_once=0, window=window)
+        for name in ("steps", "calls", "ranks"):
+            for column, values in found.tables[name].items():
+                assert np.array_equal(values, whole.tables[name][column]), (window, name, column)
+        assert (found.notes, found.columns) == (whole.notes, whole.columns)
+        wait_s = found.tables["calls"]["wait_s"].sum()
+    assert wait_s > 0
