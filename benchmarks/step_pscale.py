@@ -41,8 +41,7 @@ class Runner:
         for unit in self.stage.units:
             x, cache = unit.layer.forward(x)
             caches.append(cache)
-        loss, cache = self.stage.loss.forward(x, self.targets, 1 / self.x.size)
-        dx = self.stage.loss.backward(cache)
+        loss, dx = self.stage.loss.forward(x, self.targets, 1 / self.x.size)
         for unit in reversed(self.stage.units):
             dx = unit.layer.backward(dx, caches.pop())
         return loss

@@ -16,21 +16,10 @@ import numpy as np
 
 from pscale.dtypes import HALF_BYTES, combine
 from pscale.mesh.axis import Array, Op
+from pscale.mesh.nonblocking import Request
 
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _TAGS = 8192  # of sums, in turn; tag 0 is that of other messages
-
-
-class Message(Protocol):
-    """A message under way, as mpi4py has it."""
-
-    def Test(self) -> bool:  # noqa: N802
-        """Move what can be moved; true once it was sent or received."""
-        ...
-
-    def Wait(self) -> object:  # noqa: N802
-        """Return when it was."""
-        ...
 
 
 class Messages(Protocol):
@@ -39,11 +28,11 @@ class Messages(Protocol):
     size: int
     rank: int
 
-    def Isend(self, buf: Any, dest: int, tag: int) -> Message:  # noqa: N802
+    def Isend(self, buf: Any, dest: int, tag: int) -> Request:  # noqa: N802
         """Begin to send."""
         ...
 
-    def Irecv(self, buf: Any, source: int, tag: int) -> Message:  # noqa: N802
+    def Irecv(self, buf: Any, source: int, tag: int) -> Request:  # noqa: N802
         """Begin to receive."""
         ...
 
@@ -75,7 +64,7 @@ class Sum:
         self._sums = sums
         self.added = False  # nothing arrives any more in the memory that sums share
         self._steps = self._messages(wanted)
-        self._outstanding: Sequence[Message] | None = None
+        self._outstanding: Sequence[Request] | None = None
         self.complete = False
 
     def Test(self) -> bool:  # noqa: N802
@@ -98,7 +87,7 @@ class Sum:
             self._outstanding = next(self._steps, None)
             self.complete = self._outstanding is None
 
-    def _messages(self, wanted: Wanted) -> Iterator[Sequence[Message]]:
+    def _messages(self, wanted: Wanted) -> Iterator[Sequence[Request]]:
         comm, x, tag = self._sums.comm, sendable(wanted.x), wanted.tag
         others = [rank for rank in range(comm.size) if rank != comm.rank]
         arriving = self._sums.memory(len(others) * wanted.out.size).reshape(len(others), -1)

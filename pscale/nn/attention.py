@@ -160,10 +160,7 @@ class Backward:
 
     def finish(self) -> Array:
         """Return the gradient of packed q, k and v, into which that of keys from elsewhere is still to go."""
-        for array in (self.dy, self.cache.qkv, self.cache.y):
-            self.buffers.give(array)
-        for array in self.cache.kept:
-            self.buffers.give(array)
+        self.buffers.give(self.dy, self.cache.qkv, self.cache.y, *self.cache.kept)
         return self.dqkv
 
 

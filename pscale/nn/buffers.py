@@ -121,16 +121,17 @@ class Buffers:
         """Note one more holder of `array`."""
         self._lease(array).holders += 1
 
-    def give(self, array: Array) -> None:
-        """End one holding of `array`; after the last its memory is taken again."""
-        at = address(array)
-        lease = self._lease(array, at)
-        lease.holders -= 1
-        if not lease.holders:
-            self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
-            del self._leases[at]
-            self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
-            self.held_bytes -= lease.memory.nbytes
+    def give(self, *arrays: Array) -> None:
+        """End one holding of each array; after the last its memory is taken again."""
+        for array in arrays:
+            at = address(array)
+            lease = self._lease(array, at)
+            lease.holders -= 1
+            if not lease.holders:
+                self._exchanged_bytes -= lease.memory.nbytes * lease.under_way
+                del self._leases[at]
+                self._free.setdefault(lease.memory.nbytes, []).append(lease.memory)
+                self.held_bytes -= lease.memory.nbytes
 
     def reuse(self, array: Array) -> Array:
         """Give `array` for one of its shape to write into: itself where nobody else holds it.

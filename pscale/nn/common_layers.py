@@ -119,8 +119,7 @@ class LayerNorm:
         )
         self.gain.add_grad(grads[0])
         self.bias.add_grad(grads[1])
-        for array in (mean, inverse, dy):
-            self.buffers.give(array)
+        self.buffers.give(mean, inverse, dy)
         return dx
 
 
@@ -147,8 +146,7 @@ class Tokens:
     def backward(self, dy: Array, rows: Array) -> None:
         """Add each vector's gradient to its row."""
         kernels.current().add_to_rows(self.table.accumulator(), rows.ravel(), rows_of(dy))
-        for array in (rows, dy):
-            self.buffers.give(array)
+        self.buffers.give(rows, dy)
 
 
 class Positions:

@@ -92,8 +92,7 @@ class Mixture:
         dx = self.buffers.reuse(x)
         kernels.current().multiply(dlogits, self.router.weight.data.T, rows_of(dx))
         self._from_slots(drows_in, routing, routing.kept.astype(x.dtype), rows_of(dx), add=True)
-        for array in (dlogits, drows_in):
-            self.buffers.give(array)
+        self.buffers.give(dlogits, drows_in)
         routing.give(self.buffers)
         return dx
 

@@ -15,11 +15,7 @@ class Loss(Protocol):
     """A loss of outputs against targets."""
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Take over the outputs and return the weighted sum and what backward needs."""
-        ...
-
-    def backward(self, cache: Array) -> Array:
-        """Return the gradient of the outputs."""
+        """Take over the outputs; return the weighted sum, and the gradient of the outputs."""
         ...
 
 
@@ -30,7 +26,7 @@ class CrossEntropy:
         self.buffers = buffers
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Sum over tokens; the gradient takes the logits' place at once."""
+        """Sum over tokens; the gradient, weight (softmax - one-hot), takes the logits' place."""
         dtype, y = y.dtype, upcast(y, self.buffers)
         dy = self.buffers.reuse(y)
         p = rows_of(dy)
@@ -44,10 +40,6 @@ class CrossEntropy:
         p[target] -= weight
         return loss, downcast(dy, dtype, self.buffers)
 
-    def backward(self, cache: Array) -> Array:
-        """Return weight (softmax - one-hot)."""
-        return cache
-
 
 class MeanSquare:
     """Mean over the last dim of (y - target)^2, summed over tokens: y and targets (..., C).
@@ -59,7 +51,7 @@ class MeanSquare:
         self.buffers, self.ranks = buffers, ranks
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Sum over tokens; the gradient takes the outputs' place at once."""
+        """Sum over tokens; the gradient, 2 weight (y - target) / C, takes the outputs' place."""
         dtype, y = y.dtype, upcast(y, self.buffers)
         dy = self.buffers.reuse(y)
         weight /= y.shape[-1] * self.ranks
@@ -67,10 +59,6 @@ class MeanSquare:
         loss = float(np.sum(np.vecdot(dy, dy), dtype=np.float64)) * weight
         dy *= 2 * weight
         return loss, downcast(dy, dtype, self.buffers)
-
-    def backward(self, cache: Array) -> Array:
-        """Return 2 weight (y - target) / C."""
-        return cache
 
 
 GROWTH, BACK_OFF = 2.0, 0.5  # powers of two: no other factor leaves every digit of a gradient as it is

@@ -73,8 +73,7 @@ class Deferred:
 
         def multiply() -> None:
             param.multiply_add(a, b, buffers)
-            buffers.give(a)
-            buffers.give(b)
+            buffers.give(a, b)
 
         self._products.append(multiply)
 

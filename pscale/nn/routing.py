@@ -158,8 +158,7 @@ class Routing:
 
     def give(self, buffers: Buffers) -> None:
         """Give all arrays back."""
-        for array in vars(self).values():
-            buffers.give(array)
+        buffers.give(*vars(self).values())
 
 
 class Router:

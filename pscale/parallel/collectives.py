@@ -97,20 +97,15 @@ class Collectives:
         return arrays
 
     def _give(self, arrays: _Arrays) -> None:
-        for array in (arrays.whole, arrays.other):
-            self.buffers.give(array)
+        self.buffers.give(arrays.whole, arrays.other)
 
 
 class Nothing:
     """The loss of a model that has nothing to learn."""
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:  # noqa: ARG002
-        """Return none."""
+        """Return none, and what came as its gradient."""
         return 0.0, y
-
-    def backward(self, cache: Array) -> Array:
-        """Return what forward gave."""
-        return cache
 
 
 def _exchanges(axis: Axis, arrays: _Arrays) -> dict[str, Exchange]:

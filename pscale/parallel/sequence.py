@@ -165,7 +165,3 @@ class SlicedTargets:
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
         """Show the loss its part of the targets."""
         return self.loss.forward(y, self.part(targets), weight)
-
-    def backward(self, cache: Array) -> Array:
-        """Return the gradient of this rank's outputs."""
-        return self.loss.backward(cache)

@@ -95,13 +95,9 @@ class Shared:
         self.loss, self.axis = loss, axis
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Return this rank's share of the loss and what backward needs."""
-        value, cache = self.loss.forward(y, targets, weight)
-        return value / self.axis.size, cache
-
-    def backward(self, cache: Array) -> Array:
-        """Return the gradient of the outputs, whole on every rank."""
-        return self.loss.backward(cache)
+        """Return this rank's share of the loss and the gradient of the outputs, whole on every rank."""
+        value, gradient = self.loss.forward(y, targets, weight)
+        return value / self.axis.size, gradient
 
 
 def check(case: Case) -> None:
@@ -204,8 +200,7 @@ class ColumnsToSlices(Exchange):
         self.axis.copy(x, sent)
         self.axis.all_to_all(sent, received)
         self.axis.copy(received, out)
-        for array in (sent, received):
-            self.buffers.give(array)
+        self.buffers.give(sent, received)
 
 
 class ParallelCrossEntropy:
@@ -218,7 +213,7 @@ class ParallelCrossEntropy:
         self.axis, self.first, self.buffers = axis, first, buffers
 
     def forward(self, y: Array, targets: Array, weight: float) -> tuple[float, Array]:
-        """Sum over tokens, the same on every rank; the gradient takes the logits' place at once."""
+        """Sum over tokens, the same on every rank; the gradient of its columns takes the logits' place."""
         dtype, y = y.dtype, upcast(y, self.buffers)
         dy = self.buffers.reuse(y)
         p = rows_of(dy)
@@ -240,7 +235,3 @@ class ParallelCrossEntropy:
         p[target] -= weight
         self.buffers.give(statistics)
         return loss, downcast(dy, dtype, self.buffers)
-
-    def backward(self, cache: Array) -> Array:
-        """Return weight (softmax - one-hot), this rank's columns."""
-        return cache

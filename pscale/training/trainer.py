@@ -119,9 +119,9 @@ class Trainer(Generic[R]):
             x, caches = self._passes.forward(action.part, x)
             if last:
                 scale = self.loss_scaling.value
-                value, cache = self.stage.loss.forward(x, targets, self.target_weight * scale)
+                value, gradient = self.stage.loss.forward(x, targets, self.target_weight * scale)
                 self.losses[index] += value / scale
-                caches.append(cache)
+                caches.append(gradient)
             else:
                 edge.send(action, x)
         self.under_way[action.micro, action.part] = caches
@@ -131,9 +131,7 @@ class Trainer(Generic[R]):
         edge, caches = self.boundary, self.under_way.pop((action.micro, action.part))
         of_loss = None if edge.receives(action) else caches.pop()
         self.offloader.begin(caches)
-        dx: NDArray[Any] | None = (
-            edge.receive(action) if of_loss is None else self.stage.loss.backward(of_loss)
-        )
+        dx: NDArray[Any] | None = edge.receive(action) if of_loss is None else of_loss
         assert dx is not None
         put_off = []
 

@@ -45,15 +45,15 @@ def forward(stage: Serial, x: Array, targets: Array) -> tuple[float, list]:
     for unit in stage.units:
         x, cache = unit.layer.forward(x)
         caches.append(cache)
-    value, cache = stage.loss.forward(x, targets, 1 / (SAMPLES * 70))
+    value, gradient = stage.loss.forward(x, targets, 1 / (SAMPLES * 70))
     for tally in stage.tallies:
         value += tally.loss
         tally.clear()
-    return value, [*caches, cache]
+    return value, [*caches, gradient]
 
 
 def backward(stage: Serial, caches: list) -> None:
-    dx = stage.loss.backward(caches.pop())
+    dx = caches.pop()
     for unit in reversed(stage.units):
         dx = unit.layer.backward(dx, caches.pop())
     assert dx is None

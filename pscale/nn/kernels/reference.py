@@ -180,8 +180,7 @@ class Kernels(Updates):
                 ds *= e
                 _add_product(ds, k[:, keys], dq[:, rows], write=of.first)
                 _add_product(ds.swapaxes(1, 2), q[:, rows], dk[:, keys], write=last)
-                pool.give(g)
-                pool.give(ds)
+                pool.give(g, ds)
                 of.poll()
 
     def normalise(self, y: Array, total: Array) -> None:

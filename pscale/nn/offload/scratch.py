@@ -98,7 +98,7 @@ class Scratch:
 
     def release(self, window: Window) -> None:
         """Take the pages of a window from this process, and let what changed go to the disk."""
-        _give_up(window.memory)
+        _advise(window.memory, mmap.MADV_DONTNEED)  # what was changed is the file's
         self._let_go(window.at, window.memory.nbytes)
 
     def read(self, pieces: Sequence[Bytes], at: int) -> None:
@@ -186,11 +186,6 @@ def _populate(memory: Bytes, *, writable: bool) -> None:
         if error.errno != errno.EINVAL:
             raise
         _touch(memory, writable=writable)
-
-
-def _give_up(memory: Bytes) -> None:
-    """Let go of all pages; what was changed is the file's."""
-    _advise(memory, mmap.MADV_DONTNEED)
 
 
 def _touch(memory: Bytes, *, writable: bool) -> None:

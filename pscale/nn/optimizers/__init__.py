@@ -42,14 +42,9 @@ def make_optimizer(
         states = [State(flats, slots, storage) for slots in rule.slots(train)]
         return rule.make(train, flats, states, elsewhere)
 
-    if any(needs_master_weights(flat.data.itemsize) for flat in flats):
+    if any(flat.data.itemsize < MASTER.itemsize for flat in flats):  # too coarse to add updates to
         return MasterWeights(flats, make)
     return make(flats)
-
-
-def needs_master_weights(item_bytes: int) -> bool:
-    """Tell whether numbers of `item_bytes` are too coarse for updates to be added to them."""
-    return item_bytes < MASTER.itemsize
 
 
 class MasterWeights:

@@ -45,8 +45,7 @@ class Agarwal:
         da = scattered(partial, self.output, buffers=self.buffers)
         whole_a = gathered(a, self.output, buffers=self.buffers)
         self.depth.add_product(weight, rows_of(whole_a).T, rows_of(whole))
-        for array in (whole, whole_a, a):
-            self.buffers.give(array)
+        self.buffers.give(whole, whole_a, a)
         return da
 
 

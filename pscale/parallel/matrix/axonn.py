@@ -45,8 +45,7 @@ class Depth:
         mine = self.buffers.take_exchange(weight.shape, b.dtype)
         self.axis.reduce_scatter(product, mine)
         weight.add_grad(mine)
-        for array in (product, mine):
-            self.buffers.give(array)
+        self.buffers.give(product, mine)
 
 
 class Axonn:
@@ -74,8 +73,7 @@ class Axonn:
         pending = self.output.start_all_reduce(da)
         self.depth.add_product(weight, rows_of(a).T, rows_of(dc))
         pending.wait()
-        for array in (dc, a):
-            self.buffers.give(array)
+        self.buffers.give(dc, a)
         return da
 
 

@@ -94,8 +94,7 @@ class Cannon:
             late=self.across.rank,
         )
         weight.add_grad(db)
-        for array in (db, dc, a):
-            self.buffers.give(array)
+        self.buffers.give(db, dc, a)
         return da.reshape(a.shape)
 
     def _of_a(self, block: Array) -> ShiftedBlock:

@@ -152,8 +152,7 @@ class ColumnNorm:
                 np.subtract(product, normal, out=normal)
                 normal *= inverse[tile, None]
         pool.give(work)
-        for array in (sums, statistics, dy):
-            self.buffers.give(array)
+        self.buffers.give(sums, statistics, dy)
         return dx
 
     def _sum_up(self, x: Array, dy: Array, statistics: Array, sums: Array, normal: Array) -> None:

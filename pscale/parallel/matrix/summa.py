@@ -56,8 +56,7 @@ class Summa:
             second.add_up(panel.T, rows_of(dc), db)
             first.give(panel)
         weight.add_grad(db)
-        for array in (db, dc, a):
-            self.buffers.give(array)
+        self.buffers.give(db, dc, a)
         return da
 
     def _of_a(self, number: int) -> Panel:
