@@ -36,11 +36,7 @@ class Inject:
 
 @dataclass(frozen=True, kw_only=True)
 class Jitter:
-    """Random delays of some or all ranks in a phase of every measured step, drawn for each rank.
-
-    exponential: of that mean; uniform: from 0 to twice the mean; normal: deviation a third of the mean, drawn
-    again outside of 0 to twice the mean.
-    """
+    """Random delays of some or all ranks in a phase of every measured step, drawn for each rank."""
 
     distribution: Literal["exponential", "normal", "uniform"] = "exponential"
     """Distribution of the delays, per rank and step: `exponential`; `normal`, with a deviation of a third of

@@ -114,9 +114,7 @@ class _Binding:
 
 
 def _binding(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
-    """Return what lays out and binds the ranks of `case` as it asks; none where it brings its own.
-
-    None either of a launcher that was not asked what it is.
+    """Return what lays out and binds the ranks of `case`; none where it brings its own, or for no flavour.
 
     Ranks that share cores stay unbound: bound, two would sit on one core while another is free.
     """

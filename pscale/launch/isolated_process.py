@@ -57,9 +57,7 @@ def output(
 
 
 def run(module: str, folder: Path, environ: Mapping[str, str]) -> Answer:
-    """Run `python -m MODULE FOLDER` on this terminal; return its output, and its exit code.
-
-    The code is negative where a signal ended it.
+    """Run `python -m MODULE FOLDER` on this terminal; return output and exit code, negative for a signal.
 
     Its environment is that of this process, and `environ` where that says nothing else. Its input is a pipe
     that closes when this process ends, however it does: see `end_with_parent`.

@@ -54,10 +54,8 @@ def launch(
     """Run a job whose logs and results go to `folder`; one that `shows` its output has the terminal instead.
 
     Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`.
-
-    A job that lasts longer than `time_limit_s` is ended, and so is one whose ranks report a hang, or that
-    `is_stuck`, and one under way when the user interrupts. Raises LaunchError where it cannot be started or
-    `folder` cannot be written.
+    It is ended after `time_limit_s`, when its ranks report a hang or it `is_stuck`, and when the user
+    interrupts. Raises LaunchError where it cannot be started or `folder` cannot be written.
     """
     job, before = tag(folder), _adopted()
     logs = [folder / name for name in (STDOUT, STDERR)]
@@ -161,11 +159,9 @@ def _adopted() -> frozenset[psutil.Process]:
 def end(tag: str, others: Collection[psutil.Process] | None = None) -> None:
     """End all processes whose environment has `TAG`=`tag`: terminate, then kill, and wait for the end.
 
-    Those that hide their environment are found among the children of this process, if `others` are all that
-    it had before.
-
-    Launchers put ranks into sessions of their own and, when they are killed, leave them without a parent:
-    neither the process group nor the tree finds them all, the environment does.
+    Neither the process group nor the tree finds them all: launchers put ranks into sessions of their own and,
+    killed, leave them without a parent. Those that hide their environment are found among the children of
+    this process, if `others` are all that it had before.
     """
     are_left = True
     try:

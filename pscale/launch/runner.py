@@ -82,17 +82,14 @@ def run(
 ) -> None:
     """Start the launches of `todo` that have not ended yet, and are `wanted` when their turn comes.
 
-    Workloads that are to be watched are so by `watching`.
+    Cases in `refused` are skipped, for the reason given there. Workloads that ask for it are watched by
+    `watching`; the first rank counts its steps in `counter`, each launch from 0. A launch whose ranks never
+    met is tried again, `attempts` times in all: networks and nodes fail for a moment. One that fails later is
+    not: it would fail again, or hide that it can.
 
-    The first rank counts its steps in `counter`, each launch from 0.
-
-    A launch whose ranks never met is tried again, `attempts` times in all: networks and nodes fail for a
-    moment. One that fails later is not: it would fail again, or hide that it can.
-
-    Launches of cases in `refused` are skipped, for the reason given there. `on_end` writes the row, and
-    returns the outcome where the row says another one; only then the end is noted, so that a launch killed
-    between the two is repeated rather than lost. A case that fails is a row like any other. Raises PlanError
-    or LaunchError before anything starts if some launch cannot be started, LaunchError when the disk is full,
+    `on_end` writes the row, and returns the outcome where the row says another one; only then the end is
+    noted, so that a launch killed between the two is repeated rather than lost. Raises PlanError or
+    LaunchError before anything starts if some launch cannot be started, LaunchError when the disk is full,
     and KeyboardInterrupt, also for SIGTERM and a lost terminal, once the current launch is ended; those that
     have ended are kept.
     """

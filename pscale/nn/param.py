@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,6 +161,14 @@ class Param:
         self.stale = False
 
 
+def views(params: Iterable[Param], memory: Array) -> Iterator[tuple[Param, Array]]:
+    """Yield parameters with what is theirs of flat `memory`, in which they lie one after another."""
+    start = 0
+    for param in params:
+        yield param, memory[start : start + param.size].reshape(param.shape)
+        start += param.size
+
+
 class Arena:
     """All parameters of a stage in one flat array and all gradients in another, in forward order."""
 
@@ -168,12 +176,10 @@ class Arena:
         self.params = tuple(params)
         size = sum(param.size for param in self.params)
         [self.data], [self.grad] = zeros([size], dtype), zeros([size], dtype)
-        start = 0
-        for param in self.params:
-            stop = start + param.size
-            param.data = self.data[start:stop].reshape(param.shape)
-            param.grad = self.grad[start:stop].reshape(param.shape)
-            start = stop
+        for param, data in views(self.params, self.data):
+            param.data = data
+        for param, grad in views(self.params, self.grad):
+            param.grad = grad
 
     def fill(self, seed: int) -> None:
         """Give every parameter its initial value."""

@@ -14,18 +14,17 @@ from pscale.dtypes import dtype_of
 from pscale.errors import PlanError
 from pscale.mesh.axis import Mesh
 from pscale.mesh.grid import axis_name, place, spanned
-from pscale.nn import kernels
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere, update
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Arena, Param
+from pscale.nn.param import Arena, Param, views
 from pscale.parallel import sharding
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.matrix.grid import batch_divisor
 from pscale.parallel.precision import GradientUpcast
 from pscale.parallel.reduction import buckets, make_reduction
-from pscale.parallel.replicas import Call, Group, grouped
+from pscale.parallel.replicas import Call, Group, grouped, square_norm
 from pscale.parallel.suggestions import multiples
 
 Array = NDArray[np.floating]
@@ -99,13 +98,8 @@ class Replicated:
             held.reduction.finish()
 
     def square_norm(self) -> float:
-        """Sum squares over the ranks that hold different parameters, each parameter counted once."""
-        total = np.array(
-            [sum(kernels.current().square_norm(held.arena.grad) / held.copies for held in self._held)]
-        )
-        if self._cutting.size > 1:
-            self._cutting.all_reduce(total)
-        return float(total[0])
+        """Sum squares over the ranks that hold different parameters."""
+        return square_norm(((held.arena.grad, held.copies) for held in self._held), self._cutting)
 
     def update(self, lr: float, scale: float) -> None:
         """Do one optimizer step with the gradients times `scale`."""
@@ -115,10 +109,7 @@ class Replicated:
     def gradients(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its summed gradient; what compression holds back is added to it."""
         for held in self._held:
-            values, start = held.gradients(), 0
-            for param in held.arena.params:
-                yield param, values[start : start + param.size].reshape(param.shape)
-                start += param.size
+            yield from views(held.arena.params, held.gradients())
 
     def memory_bytes(self) -> dict[str, int]:
         """Return what is held by kind."""

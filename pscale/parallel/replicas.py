@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol
@@ -10,8 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.mesh.axis import Mesh
+from pscale.mesh.axis import Axis, Mesh
 from pscale.mesh.grid import spanned
+from pscale.nn import kernels
 from pscale.nn.param import Param
 
 
@@ -98,6 +99,14 @@ class Group:
     def params(self) -> list[Param]:
         """All parameters, in forward order."""
         return [param for unit in self.units.values() for param in unit]
+
+
+def square_norm(held: Iterable[tuple[NDArray[np.floating], int]], axis: Axis) -> float:
+    """Sum squares of gradients over an axis; each comes with how many of its ranks hold the same."""
+    total = np.array([sum(kernels.current().square_norm(grad) / copies for grad, copies in held)])
+    if axis.size > 1:
+        axis.all_reduce(total)
+    return float(total[0])
 
 
 def grouped(units: Sequence[Sequence[Param]], mesh: Mesh) -> list[Group]:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pscale.mesh.axis import Axis, Pending
 from pscale.nn.buffers import Buffers
-from pscale.nn.param import Param
+from pscale.nn.param import Param, views
 
 Array = NDArray[np.floating]
 
@@ -94,10 +94,8 @@ class Pool:
 
 def show(params: Sequence[Param], kind: Literal["data", "grad"], memory: Array) -> None:
     """Let `data` or `grad` of the parameters be views of flat memory, one after another."""
-    start = 0
-    for param in params:
-        setattr(param, kind, memory[start : start + param.size].reshape(param.shape))
-        start += param.size
+    for param, view in views(params, memory):
+        setattr(param, kind, view)
 
 
 def hide(params: Sequence[Param], kind: Literal["data", "grad"]) -> None:

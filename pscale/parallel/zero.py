@@ -6,22 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, SETS
 from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Axis, Mesh
-from pscale.nn import kernels
 from pscale.nn.buffers import Array, zeros
 from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Param
+from pscale.nn.param import Param, views
 from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
 from pscale.parallel.precision import GradientUpcast
-from pscale.parallel.replicas import Group, grouped
+from pscale.parallel.replicas import Group, grouped, square_norm
 from pscale.parallel.shards import Pool, ShardedUnit, ShardedWeights, Weights, WholeWeights
 
 
@@ -195,13 +192,8 @@ class Sharded:
             piece.gradients.finish()
 
     def square_norm(self) -> float:
-        """Sum the squares of all shards, each parameter counted once."""
-        total = np.array(
-            [sum(kernels.current().square_norm(piece.gradients.own) / piece.copies for piece in self._pieces)]
-        )
-        if self._everywhere.size > 1:
-            self._everywhere.all_reduce(total)
-        return float(total[0])
+        """Sum the squares of all shards."""
+        return square_norm(((piece.gradients.own, piece.copies) for piece in self._pieces), self._everywhere)
 
     def update(self, lr: float, scale: float) -> None:
         """Update this rank's shards; those that others hold whole travel while the next are updated."""
@@ -223,10 +215,7 @@ class Sharded:
             shard, whole = zeros([piece.unit.layout.shard, piece.unit.layout.padded], own.dtype)
             shard[: own.size] = own
             piece.unit.axis.all_gather(shard, whole)
-            start = 0
-            for param in piece.unit.params:
-                yield param, whole[start : start + param.size].reshape(param.shape)
-                start += param.size
+            yield from views(piece.unit.params, whole)
 
     def weights(self) -> Iterator[tuple[Param, Array]]:
         """Yield every parameter with its value, whole until the next is asked for; outside steps."""
