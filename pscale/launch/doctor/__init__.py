@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pscale.config import Launch
 from pscale.errors import LaunchError, UsageError
-from pscale.launch.doctor import blas, host, mpi
-from pscale.launch.doctor.finding import Finding, fail, ok, warn
 from pscale.launch.machine import inspect
 from pscale.launch.target import detect_site, find_target
 
-__all__ = ["Finding", "findings"]
+Level = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fact, whether it is good, and what to do if it is not. `fail`: pscale cannot work."""
+
+    level: Level
+    topic: str
+    text: str
+    advice: str = ""
+
+
+ok = partial(Finding, "ok")  # as it should be
+warn = partial(Finding, "warn")  # spoils measurements
+fail = partial(Finding, "fail")  # keeps pscale from working
 
 
 def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Finding]:
     """Look at cores, load, memory, disk, MPI and BLAS; takes some seconds and both MPI and all cores."""
+    from pscale.launch.doctor import blas, host, mpi  # noqa: PLC0415 - they make findings
+
     here = inspect()
     stopwatch = host.Stopwatch()
     return [

@@ -9,7 +9,7 @@ from typing import Any
 
 from pscale.blas.installed import KINDS, installed
 from pscale.launch.blas import probe
-from pscale.launch.doctor.finding import Finding, fail, ok, warn
+from pscale.launch.doctor import Finding, fail, ok, warn
 from pscale.launch.machine import Machine
 
 _KERNEL_VARIABLES = {  # by threadpoolctl's name of the library

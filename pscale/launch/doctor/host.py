@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from pscale.launch.doctor.finding import Finding, fail, ok, warn
+from pscale.launch.doctor import Finding, fail, ok, warn
 from pscale.launch.lock import try_lock
 from pscale.launch.machine import Machine
 from pscale.launch.other_work import other_work

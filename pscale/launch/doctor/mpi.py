@@ -13,7 +13,7 @@ from typing import Any
 from pscale.config import Launch
 from pscale.errors import LaunchError
 from pscale.launch.command import Command
-from pscale.launch.doctor.finding import Finding, fail, ok, warn
+from pscale.launch.doctor import Finding, fail, ok, warn
 from pscale.launch.launcher import Launcher, find
 from pscale.launch.machine import Machine
 from pscale.launch.selection import PROBE, probe, worlds
