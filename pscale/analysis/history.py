@@ -10,7 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import ne
 from typing import Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ _SEEN = 4.2  # standard errors of a change that is found 8 times in 10
 _ALONE = 3.5  # standard errors by which one run that lies apart asks for another
 _STEADY = 1 / 8  # of the runs: a field that changes at more of them marks no place
 _OWN_PACE = frozenset({"code", "MPI", "host", "driver", "case"})  # these cannot change the pace of local work
+_PAIRS = 10_000  # of launches, from which it is known how steps follow the pace: more cost time alone
 _WILD = 3.0  # deviations beyond which a launch counts no more
 _BESIDE = 8  # runs on either side of a change whose parts of a step are compared
 
@@ -227,7 +229,9 @@ def _adjusted(steps: Vector, entries: Sequence[Entry], run: Places) -> Vector:
     ]
     if not pairs:
         return steps
-    followed = slope(*(np.concatenate([pair[side][pair[2]] for pair in pairs]) for side in (0, 1)))
+    apart_by = [np.concatenate([pair[side][pair[2]] for pair in pairs]) for side in (0, 1)]
+    some = slice(None, None, 1 + len(apart_by[0]) // _PAIRS)
+    followed = slope(apart_by[0][some], apart_by[1][some])
     return np.asarray(levels - followed * (paces - paces.mean()) + np.median(steps - levels))
 
 
@@ -255,14 +259,18 @@ def _levels(values: Vector, places: Sequence[int]) -> tuple[Level, ...]:
     )
 
 
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
+    if list(one) == list(other):  # nearly always, and then much faster
+        return set(compress(one, map(ne, one.values(), other.values())))
+    return {name for name, _ in one.items() ^ other.items()}
+
+
 class Causes:
     """What changed from run to run beside the times."""
 
     def __init__(self, entries: Sequence[Entry]):
         self._prints = [entry.fingerprint for entry in entries]
-        self.changed = [
-            {name for name, _ in one.items() ^ other.items()} for one, other in pairwise(self._prints)
-        ]
+        self.changed = [_differing(one, other) for one, other in pairwise(self._prints)]
         self._often = Counter(field for fields in self.changed for field in fields)
 
     def _steady(self, field: str) -> bool:
@@ -314,9 +322,10 @@ def _accepted_place(entries: Sequence[Entry], accepted: Acceptance | None) -> in
 
 def _grown(entries: Sequence[Entry]) -> dict[str, tuple[float, float]]:
     """Return the counters of the newest run that are above their least, with both values."""
-    found = {}
-    for counter, value in entries[-1].counters.items():
-        least = min(entry.counters.get(counter, value) for entry in entries)
+    newest, found = entries[-1].counters, {}
+    others = [entry.counters for entry in entries if entry.counters != newest]
+    for counter, value in newest.items():
+        least = min((counters.get(counter, value) for counters in others), default=value)
         if value > least:
             found[counter] = (least, value)
     return found

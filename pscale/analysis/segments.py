@@ -5,10 +5,12 @@ run draws anew. How large either is, nobody knows beforehand: likelihoods are av
 machine that drifts is not taken for a program that changes. The launches within runs tell the least that must
 be left.
 
-The optimal partition proposes (Jackson et al. 2005, https://doi.org/10.1109/LSP.2001.838216); each change has
-then to stand against the largest one that the same series shows by chance: what is left of the runs is made
-independent, permuted with random signs, and made as dependent as before. A change at a marked place is held
-against that place alone, any other against all places of its surroundings.
+The optimal partition proposes (Jackson et al. 2005, https://doi.org/10.1109/LSP.2001.838216). A change holds
+if the likelihood ratio for it passes a bound, which is set for few false alarms in histories that are judged
+after each of 40 runs, however large the share that drifts is (benchmarks/history.py); and if hardly any
+permutation of the same runs shows as much: what is left of them is made independent, permuted with random
+signs, and made as dependent as before. A change that is not new, and at which nothing else changed, has to be
+clearer: it was looked for before, and not found.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,22 +28,20 @@ Places = NDArray[np.int64]
 
 LEAST = 2  # runs at a level: one alone may be another's fault
 FEWEST = 8  # runs that say anything
-CERTAIN = 0.008  # p-value of a change; of two unmarked ones that undo each other, half of it
+CERTAIN = 0.02  # p-value of a change
 _MEMORY = 0.5  # correlation of what runs keep with that of the run before
-_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95, 0.995)  # of the variance between runs that has this memory
+_SHARES = (0.0, 0.15, 0.35, 0.6, 0.8, 0.93, 0.99)  # of the variance between runs that has this memory
+_DOUBTS = (0.0, 2.5, 5.0, 6.0, 6.0, 7.2, 9.0)  # logarithms: weight of each share if nothing has changed
+_BOUND = 0.45  # logarithm of the likelihood ratio of a change
+_OLD = 3.0  # as much more if the change is not new, and nothing else changed there
+_FASTER = 2.0  # as much more for a faster level: to find one a run later fails no check
 _REACH = 40  # runs on either side of a change that it is judged by
 _PROPOSED, _MARKED = 4.5, 2.5  # cost of a change in the partition of 40 runs, over the variance of noise
-_WORTH, _WORTH_MARKED = 3.5, 2.0  # logarithms of likelihood ratios: less is hardly ever certain
-_FASTER = 2.0  # that much more evidence for a faster level: to find one a run later fails no check
 _DRAWS = (49, 999)  # the first tell what is no change at all
-_FINEST = 5  # times as many
-_OF_MARKS = 3  # p-values of changes at marks are taken so many times, for each mark
-_CAUTION = 1.0  # standard deviations by which the share is taken larger than it seems
-_CHOSEN = 5.0  # degrees of freedom that the best of all places takes more than one known beforehand
-_SPIKE = 2.0  # deviations by which one run may lie outside both of its neighbours
-_LONGEST = 10  # runs of a bump
+_SPIKE = 3.0  # deviations by which one run may lie outside both of its neighbours
 _TRIMMED = 0.9
 _OF_TRIMMED = 0.66  # mean of the lower nine tenths of squares of normal values
+_TINY = 1e-12  # of a sum of squares: what a change cannot explain is at least that
 _LEAST_VARIANCE = 1e-8  # of a run: times are not known better than to 0.01 %
 
 
@@ -62,7 +62,7 @@ class Series:
 class Change:
     """The first run at a new level, and the chance that noise alone shows as large a change.
 
-    `evidence` is the logarithm of the likelihood ratio, which distinguishes changes beyond any chance.
+    `evidence` is the logarithm of the likelihood ratio, less what it has to be: it holds above 0.
     """
 
     at: int
@@ -90,9 +90,9 @@ def changes(series: Series, marks: Sequence[int] = ()) -> list[Change]:
     if len(known.values) < FEWEST:
         return []
     found = _certain(known, _partition(known, inside), inside)
-    if len(found) > 1 and not {change.at for change in found} & set(inside):
-        found = found if _undoing(known, [change.at for change in found]) else []
-    return found
+    places = [change.at for change in found]
+    more = _likeliest(known, places[-1] if places else 0, inside)
+    return _certain(known, [*places, *more], inside) or found if more else found
 
 
 def changes_at(series: Series, marks: Sequence[int]) -> list[Change]:
@@ -134,7 +134,7 @@ def _certain(series: Series, places: list[int], marks: Sequence[int]) -> list[Ch
         around = list(zip([0, *places], places, [*places[1:], len(series.values)], strict=False))
         known |= {each: _judged(series, *each, marks) for each in around if each not in known}
         found = [known[each] for each in around]
-        worst = max(found, key=lambda change: change.p)
+        worst = max(found, key=lambda change: (change.p, -change.evidence))
         if worst.p <= CERTAIN:
             return found
         places = [place for place in places if place != worst.at]
@@ -143,22 +143,35 @@ def _certain(series: Series, places: list[int], marks: Sequence[int]) -> list[Ch
 
 def _judged(series: Series, before: int, at: int, after: int, marks: Sequence[int]) -> Change:
     """Return a change with its p-value between the changes before and after it."""
-    start = max(before, at - _REACH)
-    part = series.part(start, min(after, at + _REACH))
-    near = [mark for mark in marks if at - _REACH <= mark < at + _REACH]
-    count = len(near) if at in near else 0
-    p, evidence = _p_value(part, [at - start], marks=count)
-    return Change(at=at, p=_OF_MARKS * count * p if count else p, evidence=evidence)
+    start, stop = max(before, at - _REACH), min(after, at + _REACH)
+    part, asked = series.part(start, stop), _asked(series, start, stop, marks)
+    evidence = float(_evidence(part, asked)[at - start - LEAST])
+    return Change(
+        at=at, p=_p_value(part, at - start, asked, evidence) if evidence > 0 else 1.0, evidence=evidence
+    )
 
 
-def _undoing(series: Series, places: Sequence[int]) -> bool:
-    """Tell whether several changes are more than the best of all pairs that noise shows."""
-    start = max(0, places[-1] - 2 * _REACH, places[0] - _REACH)
-    part = series.part(start, min(len(series.values), places[-1] + _REACH))
-    inside = [place - start for place in places if place - start >= LEAST]
-    if _p_value(part, inside)[0] <= CERTAIN:
-        return True
-    return _p_value(part, inside, bumps=True)[0] <= CERTAIN / 2
+def _likeliest(series: Series, start: int, marks: Sequence[int]) -> list[int]:
+    """Return the place with most evidence of a change after the last known one, if there is any."""
+    start, stop = max(start, len(series.values) - 2 * _REACH), len(series.values)
+    if stop - start < 2 * LEAST:
+        return []
+    evidence = _evidence(series.part(start, stop), _asked(series, start, stop, marks))
+    place = int(evidence.argmax())
+    return [start + LEAST + place] if evidence[place] > 0 else []
+
+
+def _asked(series: Series, start: int, stop: int, marks: Sequence[int]) -> Vector:
+    """Return the likelihood ratios that changes between runs have to exceed, by place."""
+    asked = np.full(stop - start - 2 * LEAST + 1, _BOUND + _OLD)
+    asked[[mark - start - LEAST for mark in marks if start + LEAST <= mark <= stop - LEAST]] = _BOUND
+    if stop == len(series.values):
+        asked[-1] = _BOUND
+    return asked
+
+
+def _evidence(part: Series, asked: Vector) -> Vector:
+    return np.asarray(_likelihood_ratios((part.values - part.values.mean())[None], part)[0] - asked)
 
 
 def without_spikes(values: Vector) -> Vector:
@@ -202,66 +215,60 @@ def _partition(series: Series, marks: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Model:
-    """What makes runs independent if this share of them drifts; leading blocks are of fewer runs."""
+    """What makes so many runs independent if this share of them drifts."""
 
     share: float
     whiten: Vector
-    logs: Vector  # of the diagonal of what makes them dependent, added up
-    steps: Vector  # a column for each first run of a new level, made independent
+    log: float  # of the likelihood, for what makes them dependent and for a common level
+    level: Vector  # direction of a common level, once independent
+    steps: Vector  # a column for each first run of a new level: its direction beside that
 
 
-@cache
-def _models() -> tuple[_Model, ...]:
-    count = 3 * _REACH
-    places = np.arange(count)
-    memory = _MEMORY ** np.abs(places[:, None] - places[None, :])
+@lru_cache(maxsize=3 * _REACH)
+def _models(count: int) -> tuple[_Model, ...]:
     found = []
     for share in _SHARES:
-        colour = np.linalg.cholesky(share * memory + (1 - share) * np.eye(count))
-        whiten = np.linalg.inv(colour)
-        steps = np.cumsum(whiten[:, ::-1], axis=1)[:, ::-1]
-        found.append(_Model(share=share, whiten=whiten, logs=np.log(np.diag(colour)).cumsum(), steps=steps))
+        whiten = np.asarray(np.linalg.inv(_colour(share, count)), np.float64)
+        sums = np.cumsum(whiten[:, ::-1], axis=1)[:, ::-1]
+        length = float(np.linalg.norm(sums[:, 0]))
+        level = sums[:, 0] / length
+        steps = sums[:, LEAST : count - LEAST + 1]
+        steps = steps - np.outer(level, level @ steps)
+        steps /= np.linalg.norm(steps, axis=0)
+        log = float(np.log(np.diag(whiten)).sum()) - math.log(length)
+        found.append(_Model(share=share, whiten=whiten, log=log, level=level, steps=steps))
     return tuple(found)
 
 
-def _likelihoods(
-    values: Vector, part: Series, *, bumps: bool = False, only: slice = slice(None)
-) -> tuple[Vector, Vector]:
-    """Return logarithms of likelihoods by share: without a change, and with one at each place of `only`.
+def _colour(share: float, count: int) -> Vector:
+    """Return what makes independent runs as dependent as a drift of that share."""
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    return np.asarray(np.linalg.cholesky(share * _MEMORY**apart + (1 - share) * np.eye(count)))
 
-    `values` have a row for each series that is as long as `part`, and as noisy within its runs.
+
+def _likelihood_ratios(values: Vector, part: Series) -> Vector:
+    """Return logarithms of likelihood ratios by series and place: of a change there to none at all.
+
+    `values` have a row for each series, as long as `part` and as noisy within its runs. Likelihoods are
+    averages over the shares that may drift.
     """
-    count = values.shape[1]
     degrees = int(part.degrees.sum())
     inner = max(part.variance, _LEAST_VARIANCE) * max(degrees, 1)
     none, some = [], []
-    for model in _models():
-        white = values @ model.whiten[:count, :count].T
-        level, steps = _directions(model, count, bumps=bumps)
-        left = (white**2).sum(axis=1) - (white @ level[1]) ** 2
-        known = -model.logs[count - 1] - math.log(level[0])
-        known -= degrees / 2 * math.log(1 - model.share)
-        within = inner / (1 - model.share) if degrees else inner
-        power = -(count - 1 + degrees) / 2
-        none.append(known + power * np.log(left + within))
-        along = white @ steps[:, only]
-        log = known + power * np.log(np.maximum(left[:, None] - along**2, 0.0) + within)
-        some.append(log if bumps else log - _FASTER * (along < 0))
-    return np.array(none), np.array(some)
-
-
-def _directions(model: _Model, count: int, *, bumps: bool) -> tuple[tuple[float, Vector], Vector]:
-    """Return length and direction of a common level, and the directions of all changes beside it."""
-    steps = model.steps[:count, :count]
-    length = float(np.linalg.norm(steps[:, 0]))
-    level = steps[:, 0] / length
-    if bumps:
-        sizes = range(LEAST, min(_LONGEST, count - 2 * LEAST) + 1)
-        chosen = np.hstack([steps[:, 1 : count - size] - steps[:, 1 + size :] for size in sizes])
-    else:
-        chosen = steps[:, LEAST : count - LEAST + 1]
-    chosen = chosen - np.outer(level, level @ chosen)
-    return (length, level), chosen / np.linalg.norm(chosen, axis=0)
+    for model, doubt in zip(_models(values.shape[1]), _DOUBTS, strict=True):
+        white = values @ model.whiten.T
+        known = model.log - degrees / 2 * math.log(1 - model.share)
+        own = inner / (1 - model.share) if degrees else inner
+        left = (white**2).sum(axis=1) - (white @ model.level) ** 2 + own
+        power = -(values.shape[1] - 1 + degrees) / 2
+        none.append(known + doubt + power * np.log(left))
+        along = white @ model.steps
+        some.append(
+            known
+            + power * np.log(np.maximum(left[:, None] - along**2, _TINY * left[:, None]))
+            - _FASTER * (along < 0)
+        )
+    return _added(np.array(some)) - _added(np.array(none))[:, None]
 
 
 def _added(logs: Vector) -> Vector:
@@ -270,59 +277,33 @@ def _added(logs: Vector) -> Vector:
     return np.asarray(most + np.log(np.exp(logs - most).sum(axis=0)))
 
 
-def _p_value(
-    part: Series,
-    places: Sequence[int],
-    *,
-    marks: int = 0,
-    bumps: bool = False,
-) -> tuple[float, float]:
-    """Return the chance that noise shows as large a change, and the evidence for it.
-
-    It may be anywhere, or at the first place, which is one of so many `marks`: the finer the chance has to be
-    known.
-    """
-    only = slice(places[0] - LEAST, places[0] - LEAST + 1) if marks else slice(None)
-
-    def evidence(values: Vector) -> Vector:
-        none, some = _likelihoods(values, part, bumps=bumps, only=only)
-        return np.asarray(_added(some).max(axis=1) - _added(none))
-
-    values = part.values - part.values.mean()
-    seen = float(evidence(values[None])[0])
-    if seen < (_WORTH_MARKED if marks else _WORTH):
-        return 1.0, seen
-    random = np.random.default_rng(len(values))
-    left, colour = _left(part, places, chosen=0.0 if marks else _CHOSEN)
+def _p_value(part: Series, place: int, asked: Vector, evidence: float) -> float:
+    """Return the chance that noise shows as much evidence of a change anywhere."""
+    random = np.random.default_rng(len(part.values))
+    left, colour = _left(part, place)
     p = 1.0
-    for draws in (_DRAWS[0], _DRAWS[1] * min(max(marks, 1), _FINEST)):
-        drawn = random.permuted(np.tile(left, (draws, 1)), axis=1) * random.choice(
-            [-1.0, 1.0], (draws, len(left))
-        )
-        p = (1 + int((evidence(drawn @ colour.T) >= seen).sum())) / (draws + 1)
+    for draws in _DRAWS:
+        drawn = random.permuted(np.tile(left, (draws, 1)), axis=1)
+        drawn *= random.choice([-1.0, 1.0], drawn.shape)
+        shown = (_likelihood_ratios(drawn @ colour.T, part) - asked).max(axis=1)
+        p = (1 + int((shown >= evidence).sum())) / (draws + 1)
         if p > 2 / _DRAWS[0]:
             break
-    return p, seen
+    return p
 
 
-def _left(part: Series, places: Sequence[int], chosen: float = 0.0) -> tuple[Vector, Vector]:
-    """Return what levels between places leave of the runs, independent, and what makes it dependent again.
+def _left(part: Series, place: int) -> tuple[Vector, Vector]:
+    """Return what levels about a place leave of the runs, independent, and what makes it dependent again.
 
-    The share that drifts is that of runs which are all at one level, and taken larger than it seems: a level
-    that fits a drift leaves too small a share, and too small a one is a false alarm.
+    The share that drifts is that of runs which are all at one level: a level that fits a drift leaves too
+    small a share, and too small a one is a false alarm.
     """
     count = len(part.values)
-    posterior = _shares(part, [])
-    mean = float(posterior @ _SHARES)
-    deviation = math.sqrt(max(0.0, float(posterior @ np.square(_SHARES)) - mean**2))
-    share = min(_SHARES[-1], mean + _CAUTION * deviation)
-    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-    colour = np.linalg.cholesky(share * _MEMORY**apart + (1 - share) * np.eye(count))
-    design = np.linalg.solve(colour, np.column_stack([_levels(count, places), part.values]))
+    colour = _colour(float(_shares(part, []) @ _SHARES), count)
+    design = np.linalg.solve(colour, np.column_stack([_levels(count, [place]), part.values]))
     basis, _ = np.linalg.qr(design[:, :-1])
     left: Vector = design[:, -1] - basis @ (basis.T @ design[:, -1])
-    degrees = max(1.0, count - basis.shape[1] - chosen)
-    return left * math.sqrt(count / degrees), np.asarray(colour)
+    return left * math.sqrt(count / (count - basis.shape[1])), colour
 
 
 def _levels(count: int, places: Sequence[int]) -> Vector:
@@ -337,13 +318,12 @@ def _fits(part: Series, places: Sequence[int]) -> Iterator[tuple[float, float]]:
     count, degrees = len(part.values), int(part.degrees.sum())
     inner = max(part.variance, _LEAST_VARIANCE) * max(degrees, 1)
     design = np.column_stack([_levels(count, places), part.values - part.values.mean()])
-    for model in _models():
-        white = model.whiten[:count, :count] @ design
-        upper = np.asarray(np.linalg.qr(white, mode="r"))
+    for model in _models(count):
+        upper = np.asarray(np.linalg.qr(model.whiten @ design, mode="r"))
         squares = float(upper[-1, -1] ** 2) + (inner / (1 - model.share) if degrees else inner)
         free = count - len(places) - 1 + degrees
-        own = float(np.log(np.abs(np.diag(upper)[:-1])).sum())
-        log = -model.logs[count - 1] - own - degrees / 2 * math.log(1 - model.share)
+        logs = np.log(np.diag(model.whiten)).sum() - np.log(np.abs(np.diag(upper)[:-1])).sum()
+        log = float(logs) - degrees / 2 * math.log(1 - model.share)
         yield log - free / 2 * math.log(squares), squares / free
 
 
