@@ -31,6 +31,7 @@ _OF_TREE = {
 
 
 Answer = Literal["holds", "undecided", "falls short", "unknown"]  # unknown: nothing was measured
+_SCATTERS = (*_OF_TREE, "step_s", "speedup", "efficiency", "samples_per_s", "tokens_per_s")
 _OF_BASES = ("efficiency", "speedup")  # 1 for the base of a series, whatever was measured
 
 
@@ -129,7 +130,7 @@ def _asked(entry: Mapping[str, Any]) -> Expectation:
 
 
 def _judged(asked: Expectation, value: Estimate) -> Expectation:
-    """Decide by the interval: undecided where it allows both; without one, the value decides."""
+    """Decide by the interval: undecided where it allows both, and for a time of one launch, without one."""
     lower = -math.inf if asked.lower is None else asked.lower
     upper = math.inf if asked.upper is None else asked.upper
     low, high = (value.value if bound is None else bound for bound in (value.low, value.high))
@@ -138,6 +139,8 @@ def _judged(asked: Expectation, value: Estimate) -> Expectation:
         answer = "holds"
     elif high < lower or low > upper:
         answer = "falls short"
+    if value.low is None and asked.metric in _SCATTERS:
+        return replace(asked, answer="undecided", value=value, text="undecided: one launch, no interval")
     alone = answer if value.low is not None else f"{answer}, by a value without an interval"
     text = "undecided: the interval allows both" if answer == "undecided" else alone
     return replace(asked, answer=answer, value=value, text=text)

@@ -28,7 +28,7 @@ class Outcome:
     answer: Literal["", "holds", "undecided", "falls short"]  # empty: nothing is expected
     demand: str  # such as "≥ 85.0%"
     interference: str  # what others took from these cores, where that is instead of a cause
-    lost: tuple[tuple[str, float], ...]  # names of losses and shares of the step, largest first
+    lost: tuple[tuple[str, str], ...]  # names of losses and shares of the step, largest first
 
     @property
     def figure(self) -> str:
@@ -52,8 +52,8 @@ class Outcome:
 
     @property
     def causes(self) -> str:
-        """Interference, else the losses in words, such as "load imbalance 1.2%, transfer 2.0%"."""
-        return self.interference or ", ".join(f"{name} {percent(share)}" for name, share in self.lost)
+        """Interference, else the losses in words, such as "transfer 2.0% ± 0.3%"."""
+        return self.interference or ", ".join(f"{name} {share}" for name, share in self.lost)
 
 
 def outcomes(
@@ -79,7 +79,9 @@ def outcomes(
         )
 
 
-def _lost(losses: LostTime | None) -> tuple[tuple[str, float], ...]:
-    found = ((words, float(getattr(losses, name))) for name, words in LOSSES.items() if losses)
-    told = ((words, share) for words, share in found if share >= _TOLD)
-    return tuple(sorted(told, key=lambda each: -each[1]))
+def _lost(losses: LostTime | None) -> tuple[tuple[str, str], ...]:
+    if losses is None:
+        return ()
+    told = (name for name in LOSSES if getattr(losses, name) >= _TOLD)
+    largest_first = sorted(told, key=lambda name: -getattr(losses, name))
+    return tuple((LOSSES[name], losses.text(name)) for name in largest_first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pscale.analysis.advice import Planned, advice
 from pscale.analysis.answers import NOT_OF_THIS_MACHINE, injection_warning
@@ -53,6 +53,7 @@ class Verdict:
     interference: str = ""  # said first, and instead of a cause
     loss: str = ""
     cause: str = ""  # one of the shares of `LostTime`, or empty
+    firm: bool = True  # whether intervals tell the cause from other losses
     advice: str = ""  # what to do about it
     compares_sizes: bool = True
 
@@ -112,12 +113,12 @@ def verdict(
     taken = max(
         (*own.interference, *costs(base.case).interference), key=lambda each: each.share, default=None
     )
-    cause, loss, share = _largest_loss(own, of_program=is_program(planned.get(largest.case, {})))
+    cause, loss, share, firm = _largest_loss(own, of_program=is_program(planned.get(largest.case, {})))
     if taken and taken.explains(share) and not largest.injected:
         return replace(found, efficiency=said, interference=instead(taken), loss=_inside(own.trees))
     axis = _costliest(own.axes, cause).axis if own.axes and cause in _OF_AXES else ""
-    known = "" if largest.injected else advice(cause, axis, planned.get(largest.case, {}))
-    found = replace(found, efficiency=said, loss=loss, cause=cause, advice=known)
+    known = "" if largest.injected or not firm else advice(cause, axis, planned.get(largest.case, {}))
+    found = replace(found, efficiency=said, loss=loss, cause=cause, firm=firm, advice=known)
     return _with_injection(found, largest) if largest.injected else found
 
 
@@ -206,6 +207,8 @@ def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str
     kept = f"{largest.scaling} scaling keeps {percent(known.value)} of the efficiency of {base}{said}"
     expected = f"{verdict.demand} is expected"
     match verdict.answer:
+        case "undecided" if verdict.demand and known.low is None:
+            return f"Undecided: at {size(largest)}, {kept}, where {expected}"
         case "undecided" if verdict.demand:
             return f"Undecided: at {size(largest)}, {kept}, which allows both, where {expected}"
         case "undecided":
@@ -215,17 +218,26 @@ def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str
     return f"At {size(largest)}, {kept}"
 
 
-def _largest_loss(costs: Costs, *, of_program: bool) -> tuple[str, str, float]:
-    """Return the cause of the main loss, a sentence, and its share of the step."""
+class _Loss(NamedTuple):
+    """The main loss: one of the shares of `LostTime`, or empty; a sentence; its share of the step."""
+
+    cause: str
+    text: str
+    share: float
+    firm: bool = True
+
+
+def _largest_loss(costs: Costs, *, of_program: bool) -> _Loss:
+    """Return what is lost most, and whether its interval tells it from other losses."""
     if not costs.lost_time:
         advised = " Advice: record its MPI calls, by workload.watch: true." if of_program else ""
-        return "", f"The steps have no breakdown, so the cause is not known.{advised}", 0.0
+        return _Loss("", f"The steps have no breakdown, so the cause is not known.{advised}", 0.0)
     (lost_time,) = costs.lost_time
     shares: dict[str, float] = {name: getattr(lost_time, name) for name in LOSSES}
     beyond = {**shares, "scaling": _of_typical_ranks(lost_time, costs.ranks)}
-    cause = max(beyond, key=lambda name: beyond[name])
+    cause, second = sorted(beyond, key=lambda name: -beyond[name])[:2]
     if shares[cause] < _SMALL:
-        return "", f"No single loss reaches {_SMALL:.0%} of the step.", shares[cause]
+        return _Loss("", f"No single loss reaches {_SMALL:.0%} of the step.", shares[cause])
     costs = replace(
         costs, stragglers=[each for each in costs.stragglers if each.step_share >= _TELLING * shares[cause]]
     )
@@ -234,8 +246,17 @@ def _largest_loss(costs: Costs, *, of_program: bool) -> tuple[str, str, float]:
         explanation += f". {sentence(costs.stragglers[0])}"
     slow = any(tree.computation and tree.computation.value > 1 + _GAINED for tree in costs.trees)
     counted = " (slow steps counted)" if slow else ""
-    text = f"The main loss is {name}, {percent(shares[cause])} of the step{counted}{explanation}."
-    return cause, text, shares[cause]
+    looks = f"{name}, {lost_time.text(cause)} of the step{counted}"
+    if lost_time.exceeds(cause, second, beyond[second]):
+        return _Loss(cause, f"The main loss is {looks}{explanation}.", shares[cause])
+    if not lost_time.spread:
+        text = f"Undecided, from one launch: the main loss looks to be {looks}{explanation}."
+    elif getattr(lost_time, second) < _SMALL:
+        text = f"Undecided: the main loss looks to be {looks}; more launches decide."
+    else:
+        other = f"{LOSSES[second]}, {lost_time.text(second)}"
+        text = f"Undecided: the main loss looks to be {looks}, beside {other}; more launches decide."
+    return _Loss(cause, text, shares[cause], firm=False)
 
 
 def _of_typical_ranks(lost: LostTime, ranks: Sequence[RankTime]) -> float:

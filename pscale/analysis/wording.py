@@ -28,7 +28,7 @@ def duration(seconds: float, count: int = 3) -> str:
 
 def percent(value: float, places: int = 1) -> str:
     """Return a fraction in percent, as every table writes efficiencies and losses."""
-    return f"{value:.{places}%}"
+    return f"{round(value, places + 2) + 0.0:.{places}%}"  # 0.0 where it rounds to -0.0
 
 
 def number(value: float) -> str:

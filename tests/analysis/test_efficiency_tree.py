@@ -102,7 +102,8 @@ def test_a_slow_rank_is_imbalance_though_it_costs_the_mean_of_two_ranks_as_much(
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, late_s={1: 0.03})])
     assert summary.verdicts[0].cause == "imbalance"
     assert (
-        "load imbalance, 11.5% of the step: rank 1 on node computes 30.0% longer" in summary.verdicts[0].loss
+        "load imbalance, 11.5% ± 0.0% of the step: rank 1 on node computes 30.0% longer"
+        in summary.verdicts[0].loss
     )
 
 
@@ -112,7 +113,10 @@ def test_threads_that_idle_are_no_useful_computing(tmp_path):
         tmp_path / "idle", [Point(ranks=1, threads=2, scaling="throughput", rank_row=threads)]
     )
     assert (summary.lost_time[0].useful, summary.lost_time[0].threads) == pytest.approx((0.85, 0.15))
-    assert "idle threads, 15.0% of the step: the cores of a rank lose 15.0% of" in summary.verdicts[0].loss
+    assert (
+        "idle threads, 15.0% ± 0.0% of the step: the cores of a rank lose 15.0% of"
+        in summary.verdicts[0].loss
+    )
 
 
 def test_ranks_late_by_turns_are_serialisation_and_not_imbalance(tmp_path):

@@ -25,9 +25,22 @@ def test_injected_transfer_is_named_with_its_phase(tmp_path):
     points = [Point(ranks=ranks, noise=0.01, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
     (verdict,) = summary_of(tmp_path / "run", points).verdicts
     assert verdict.cause == "transfer"
-    assert "transfer in sync, 22.9% of the step" in verdict.loss
+    assert "transfer in sync, 22.9% ± " in verdict.loss
     assert "At 4 ranks, weak scaling keeps 7" in verdict.efficiency
     assert "95% interval" in verdict.efficiency
+
+
+@pytest.mark.parametrize(("repeats", "noise"), [(1, 0.0), (3, 1.0)])
+def test_one_launch_and_launches_far_apart_decide_neither_what_is_expected_nor_what_is_lost(
+    tmp_path, repeats, noise
+):
+    slow = {"transfer_s": 0.11, "late_s": {1: 0.1}}
+    points = [Point(ranks=ranks, launch_noise=noise, **slow if ranks > 1 else {}) for ranks in (1, 2)]
+    expect = [{"metric": "efficiency", "at_least": 0.4}]
+    (verdict,) = summary_of(tmp_path / "run", points, repeats=repeats, expect=expect).verdicts
+    assert (verdict.answer, verdict.firm, verdict.advice) == ("undecided", False, "")
+    assert verdict.efficiency.startswith("Undecided: at 2 ranks")
+    assert verdict.loss.startswith("Undecided")
 
 
 def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(tmp_path):
@@ -55,7 +68,7 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
         delayed = replace(costs, stragglers=[replace(late, step_share=share)])
         known = {largest: delayed, summary.points[0].case: replace(costs, lost_time=[])}
         said = verdict("", summary.points, known.__getitem__, {})
-        assert "transfer in sync, 23.1% of the step" in said.loss
+        assert "transfer in sync, 23.1% ± 0.0% of the step" in said.loss
         assert ("The others wait for rank 3" in said.loss) is named
 
 
@@ -66,7 +79,7 @@ def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_thre
         four = Point(ranks=1, threads=4, scaling="strong", compute_s=0.05, rank_row=row)
         (verdict,) = summary_of(tmp_path / cause, [alone, four]).verdicts
         assert verdict.cause == cause
-        assert "50.0% of the step" in verdict.loss
+        assert "50.0% ± 0.0% of the step" in verdict.loss
         assert ("idle threads" in verdict.loss) == (cause == "threads")
 
 

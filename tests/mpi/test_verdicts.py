@@ -74,7 +74,7 @@ def called_and_priced(cli):
     assert lost.transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
     verdict = of[slow.case]
     said = f"transfer in sync, {percent(lost.transfer)} of the step"
-    assert verdict.interference or (verdict.cause == "transfer" and said in verdict.loss)
+    assert verdict.interference or (not verdict.firm and said in verdict.loss)
     found = {(each.case, each.network): each for each in summary.what_ifs}
     perfect, as_slow = (found[slow.case, network] for network in asked)
     assert perfect.expected_s == pytest.approx(perfect.measured_s - SLOW_S, rel=NOISE)

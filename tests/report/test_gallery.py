@@ -50,7 +50,7 @@ def test_the_imbalanced_report_names_the_late_rank_in_brief(width):
     )
     assert "load imbalance" in said
     assert "rank 1 on" in said
-    assert "healthy: The main loss is" in said
+    assert "healthy: Undecided: the main loss looks to be transfer" in said
     assert "it trains" in said
     assert said.count("20 ms in backward of rank 1") == 2, "in the name of the series and in what it costs"
 

@@ -36,7 +36,8 @@ COLOURS = {  # of the parts of a step: those of the figures, where they have the
     "unaccounted": CAUSES["unaccounted"],
 }
 _NAMES = {"useful": "useful", **LOSSES}
-_CAUSES = {"": "none worth a name", **LOSSES}
+_UNDECIDED = "undecided"
+_CAUSES = {"": "none worth a name", _UNDECIDED: _UNDECIDED, **LOSSES}
 
 
 def tables(summary: Summary) -> Iterator[Table]:
@@ -91,12 +92,15 @@ def lost_time(summary: Summary) -> Iterator[Table]:
         Column("case", fold=True, get="label") if len(summary.series) > 1 else size_column(summary),
         *(Column(_NAMES[name], text.percent_1, get=_share(found, name)) for name in kept),
     )
-    caption = "shares of the step, which add up to it; useful: compute that the base case needs as well"
+    caption = (
+        "shares of the step, which add up to it, ± half of their 95% intervals; "
+        "useful: compute that the base case needs as well"
+    )
     yield from listed("Lost time", points, columns, caption=caption, tone=size_tone)
 
 
 def _share(found: Mapping[str, LostTime], name: str) -> Callable[[Point], Value]:
-    return lambda point: getattr(found[point.case], name)
+    return lambda point: Written(getattr(found[point.case], name), found[point.case].text(name))
 
 
 def _blocks(context: Context) -> Sequence[Block]:
@@ -143,7 +147,7 @@ def _overview(summary: Summary) -> str:
         return ""
     (low, worst), (high, best) = known[0], known[-1]
     middle = median_low(value for value, _ in known)
-    (cause, count), *_ = Counter(each.cause for _, each in largest).most_common()
+    (cause, count), *_ = Counter(each.cause if each.firm else _UNDECIDED for _, each in largest).most_common()
     return text.clean(
         f"At their largest size, {len(known)} series keep {text.percent_1(low)} ({worst}) to "
         f"{text.percent_1(high)} ({best}) of the efficiency of their base, half of them "
@@ -161,9 +165,12 @@ def _series(summary: Summary) -> Table:
             rows.append(("bad", (each.series or "unnamed", "none", *[text.MISSING] * 4)))
             continue
         point = summary.point(each.case)
-        loss = getattr(lost.get(each.case), each.cause, None) if each.cause else None
+        losses = lost.get(each.case)
+        loss = (
+            Written(getattr(losses, each.cause), losses.text(each.cause)) if losses and each.cause else None
+        )
         values = (point.step_s, None if point.base else point.efficiency)
-        cause = _CAUSES.get(each.cause, each.cause)
+        cause = _CAUSES.get(each.cause, each.cause) + f" ({_UNDECIDED})" * (not each.firm)
         rows.append(("", (each.series or "unnamed", Written(point.cores, size(point)), *values, cause, loss)))
     return Table(
         title="Every series",
@@ -253,7 +260,7 @@ TOPIC = Topic(
     tables=tables,
     data=lambda summary: {
         "verdicts": table_of(summary.verdicts, Verdict, summary.labels),
-        "lost_time": table_of(summary.lost_time, LostTime, summary.labels),
+        "lost_time": table_of(summary.lost_time, LostTime, summary.labels, ("spread",)),
         "splits": table_of(summary.splits, Split, summary.labels),
         "delay_costs": table_of(summary.delay_costs, DelayCost, summary.labels),
     },
