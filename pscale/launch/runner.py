@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -93,9 +93,14 @@ def run(
     and KeyboardInterrupt, also for SIGTERM and a lost terminal, once the current launch is ended; those that
     have ended are kept.
     """
-    starters = _starters(
-        todo, launcher, machine, task=task, attempts=attempts, counter=counter, watching=watching
-    )
+    starters = {}
+    for case in {launch.case.id: launch.case for launch in todo}.values():
+        base = command(case, launcher, (), machine, environ=os.environ, root=os.geteuid() == 0)
+        if case.workload.command:
+            workload.started(case, Path(), machine, watching)  # can it be?
+        starters[case.id] = _Starter(
+            base=base, machine=machine, task=task, attempts=attempts, counter=counter, watching=watching
+        )
     with journal.locked() as alone, _signals_as_interrupts():
         if not alone:
             tell(UNLOCKED)
@@ -118,97 +123,73 @@ def skipped(reason: str) -> Outcome:
     return Outcome(status="skipped", reason=reason, wall_s=0.0, exit_code=0, started_unix_s=time.time())
 
 
-Starter = Callable[[Journal, CaseLaunch], Outcome]
+@dataclass(frozen=True, kw_only=True)
+class _Starter:
+    """Starts the launches of a case; `base` is their command without the program of the ranks."""
 
+    base: Command
+    machine: Machine
+    task: Task
+    attempts: int
+    counter: StepCounter | None
+    watching: Watching | None
 
-def _starters(
-    todo: Iterable[CaseLaunch],
-    launcher: Launcher,
-    machine: Machine,
-    *,
-    task: Task,
-    attempts: int,
-    counter: StepCounter | None,
-    watching: Watching | None,
-) -> dict[str, Starter]:
-    """Return what starts the launches of each case, by its id; raises where one cannot be started."""
-    found: dict[str, Starter] = {}
-    root = os.geteuid() == 0
-    for case in {launch.case.id: launch.case for launch in todo}.values():
-        started = command(case, launcher, (), machine, environ=os.environ, root=root)
-        if case.workload.command:
-            workload.started(case, Path(), machine, watching)  # can it be?
-            found[case.id] = partial(_run_program, started, machine, watching)
-        else:
-            found[case.id] = partial(_run_worker, started, task=task, attempts=attempts, counter=counter)
-    return found
+    def __call__(self, journal: Journal, launch: CaseLaunch) -> Outcome:
+        """Run a launch to its end."""
+        folder = journal.case_folder(launch.key)
+        if launch.case.workload.command:
+            return self._run_program(folder, journal, launch)
+        started = self._with(worker(folder))
+        for _ in range(self.attempts):
+            if self.counter:
+                self.counter.reset()
+            self._prepare(folder, journal, launch)
+            outcome = local.launch(started, folder, launch.case.launch.time_limit_s)
+            if not outcome.failed_at_startup:
+                break
+        return outcome
 
+    def _with(self, words: Sequence[str]) -> Command:
+        return replace(self.base, argv=(*self.base.argv, *words))
 
-def _run_worker(
-    base: Command,
-    journal: Journal,
-    launch: CaseLaunch,
-    *,
-    task: Task,
-    attempts: int,
-    counter: StepCounter | None,
-) -> Outcome:
-    folder = journal.case_folder(launch.key)
-    started = replace(base, argv=(*base.argv, *worker(folder)))
-    for _ in range(attempts):
-        _prepare(folder, journal, launch, task, counter)
-        outcome = local.launch(started, folder, launch.case.launch.time_limit_s)
-        if not outcome.failed_at_startup:
-            break
-    return outcome
+    def _run_program(self, folder: Path, journal: Journal, launch: CaseLaunch) -> Outcome:
+        """Run a workload in a folder of its own; one of which a file has changed is not started."""
+        case = launch.case
+        self._prepare(folder, journal, launch)
+        if reason := workload.changed(case):
+            return replace(skipped(reason), status="failed")
+        with writing(folder):
+            inside = workload.prepare(case, folder)
+        is_stuck = None
+        if self.watching and case.workload.watch:
+            (folder / self.watching.notes).mkdir()
+            is_stuck = self.watching.is_stuck(case, folder)
+        return local.launch(
+            self._with(workload.started(case, folder, self.machine, self.watching)),
+            folder,
+            case.launch.time_limit_s,
+            is_stuck=is_stuck or workload.never,
+            judged=partial(workload.judge, case),
+            inside=inside,
+        )
 
-
-def _run_program(
-    base: Command, machine: Machine, watching: Watching | None, journal: Journal, launch: CaseLaunch
-) -> Outcome:
-    """Run a workload in a folder of its own; one of which a file has changed is not started."""
-    case, folder = launch.case, journal.case_folder(launch.key)
-    _prepare(folder, journal, launch, "measure", None)
-    if reason := workload.changed(case):
-        return replace(skipped(reason), status="failed")
-    with writing(folder):
-        inside = workload.prepare(case, folder)
-    is_stuck = None
-    if watching and case.workload.watch:
-        (folder / watching.notes).mkdir()
-        is_stuck = watching.is_stuck(case, folder)
-    words = workload.started(case, folder, machine, watching)
-    return local.launch(
-        replace(base, argv=(*base.argv, *words)),
-        folder,
-        case.launch.time_limit_s,
-        is_stuck=is_stuck or workload.never,
-        judged=partial(workload.judge, case),
-        inside=inside,
-    )
-
-
-def _prepare(
-    folder: Path, journal: Journal, launch: CaseLaunch, task: Task, counter: StepCounter | None
-) -> None:
-    """Write what the worker reads, and note that the launch is about to start."""
-    if counter:
-        counter.reset()
-    document = {
-        "format": 1,
-        "task": task,
-        "case": to_dict(launch.case),
-        "repeat": launch.repeat,
-        "data": str(journal.data),
-        "launched_unix_s": time.time(),
-        "counter": str(counter.path) if counter else "",
-    }
-    with writing(folder):
-        if folder.exists():  # of a launch that was interrupted
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        journal.launched(launch.key, launch.index)
-        (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
+    def _prepare(self, folder: Path, journal: Journal, launch: CaseLaunch) -> None:
+        """Write what the worker reads, and note that the launch is about to start."""
+        document = {
+            "format": 1,
+            "task": self.task,
+            "case": to_dict(launch.case),
+            "repeat": launch.repeat,
+            "data": str(journal.data),
+            "launched_unix_s": time.time(),
+            "counter": str(self.counter.path) if self.counter else "",
+        }
+        with writing(folder):
+            if folder.exists():  # of a launch that was interrupted
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+            journal.launched(launch.key, launch.index)
+            (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
 
 
 def of_rank(case: Case, folder: Path, machine: Machine, watching: Watching | None = None) -> tuple[str, ...]:

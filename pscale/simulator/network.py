@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from pscale.results.events import BETWEEN_TWO
 
 Algorithm = Literal["ring", "recursive-doubling", "tree", "pairwise", "hierarchical", "best"]
 ALL = "all"
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 _OF_ALL: tuple[Algorithm, ...] = ("ring", "recursive-doubling", "tree", "hierarchical", "best")
 _TREES: tuple[Algorithm, ...] = ("tree", "best")
 _MEETING = ("all_to_all", "gather", "scatter")  # verbs whose messages all go at once, or to one

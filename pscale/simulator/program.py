@@ -1,7 +1,7 @@
 """A recorded program on another network: the events of a rank, its walk through them, all ranks at once.
 
 Where the walk of a rank depends on others it makes a query, and its leader answers: the ranks of a job by
-exchanging clocks (`worker.replay`), those of a recorded run by taking turns in one process (`simulate`).
+exchanging clocks (`worker.waits`), those of a recorded run by taking turns in one process (`simulate`).
 """
 
 from __future__ import annotations
