@@ -85,6 +85,13 @@ class PreparedSuite:
         }
         return {case: reason for case, reason in reasons.items() if reason}
 
+    def check_blas(self) -> None:
+        """Raise PlanError where NumPy would have another BLAS than a case needs; it is started to tell."""
+        from pscale.launch.blas import check_requirements
+
+        trained = [case for case in self.cases if not case.workload.command]
+        check_requirements([case for case in trained if case.id not in self.no_blas], os.environ)
+
     def launcher(self, *, asks: bool = True) -> Launcher:
         """Find the launcher that all cases name; unless it `asks`, without starting any that they bring."""
         from pscale.cli.workload_tables import launcher_of
@@ -109,7 +116,7 @@ def load(path: Path, options: SuiteOptions, *, submits: bool = True) -> tuple[Su
 
 
 def prepare(path: Path, options: SuiteOptions, *, submits: bool = True) -> PreparedSuite:
-    """Load a suite and expand it for its target; raises for whatever could not be started.
+    """Load a suite and expand it for its target; raises for whatever could not be started. Starts nothing.
 
     Without `submits` the target is this machine, or the job around pscale, even if there is a scheduler.
     """
@@ -121,7 +128,6 @@ def prepare(path: Path, options: SuiteOptions, *, submits: bool = True) -> Prepa
     here = target.site.scheduler is None
     trained = [case for case in expansion.cases if not case.workload.command]
     no_blas = blas.absent(trained, os.environ) if here else {}
-    blas.check_requirements([case for case in trained if case.id not in no_blas], os.environ)
     return PreparedSuite(
         suite=suite,
         site=site,

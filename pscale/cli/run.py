@@ -58,6 +58,8 @@ def run(paths: Sequence[Path], suite_options: SuiteOptions, options: RunOptions)
         for text in (text for suite in suites for text in dry_run(suite, options.reports)):
             print(text, end="\n\n")
         return 0
+    for suite in suites:
+        suite.check_blas()
     console = new_console(stderr=True)
     submitted = [suite for suite in suites if suite.target.site.scheduler]
     answers: list[Answer] = []
@@ -81,6 +83,7 @@ def tell_briefly(answers: Sequence[Answer]) -> None:
 def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, console: Console) -> Path:
     """Measure a suite here or by jobs and report nothing; return the run's folder."""
     suite = prepare(path, suite_options)
+    suite.check_blas()
     if suite.target.site.scheduler:
         manager = manager_of(suite, _journal(suite, options, console), console)
         journal = manager.journal

@@ -56,6 +56,7 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
     Inside a job this happens on its nodes; nothing is submitted.
     """
     suite = prepare(path, options, submits=False)
+    suite.check_blas()
     if any(case.workload.command for case in suite.cases):
         raise UsageError(
             f"{path} has a workload: only pscale's own trainer has a serial program to compare with"

@@ -79,6 +79,29 @@ def test_showing_a_suite_starts_neither_its_program_nor_its_launcher(built, cli,
             assert not trace.exists()
 
 
+def test_showing_a_suite_does_not_load_the_blas_that_it_demands_and_running_it_does(cli, tmp_path):
+    trace = tmp_path / "started"
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    path = cli.suite(
+        yaml.safe_dump(
+            {
+                "name": "demanding",
+                "scaling": "strong",
+                "sweep": {"ranks": [1]},
+                "require": {"blas": "blis"},
+                "launch": {"env": {"PYTHONPATH": str(tmp_path)}, "scheduler": "none"},
+            }
+        )
+    )
+    for command in (("show", path), ("run", path, "--dry-run")):
+        subprocess.run(cli.command(*command), capture_output=True, check=True)
+        assert not trace.exists()
+    done = subprocess.run(cli.command("run", path), capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "the suite requires blas: blis" in " ".join(done.stderr.split())
+    assert trace.exists()
+
+
 def test_a_launcher_is_that_of_the_library_where_a_system_has_several(tmp_path):
     names = ("mpiexec", "mpiexec.mpich", "mpiexec.openmpi")
     for path in (tmp_path / "usr" / "bin" / name for name in names):
