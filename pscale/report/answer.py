@@ -27,6 +27,7 @@ _MOST_PAGES = 3
 _SENTENCE = re.compile(r"(?<=[.?!]) (?=[A-Z0-9])")
 _SENTENCE_LINES = 2  # of a text, where there is no room for more
 _GAP, _INDENT, _BETWEEN = "   ", "  ", " · "
+_BOUND = "\xa0±\xa0"  # at which no line breaks
 _LEAST_NAME = 12  # characters
 _TONES = {"holds": "green", "undecided": "yellow", "falls short": "bold red"}
 _URGENT = ("falls short", "undecided")
@@ -228,12 +229,13 @@ def _cut(text: str, width: int, most: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Return lines that end between words."""
-    return textwrap.wrap(
-        text,
+    """Return lines that end between words, and not inside a number with its interval."""
+    lines = textwrap.wrap(
+        text.replace(" ± ", _BOUND),
         width,
         initial_indent=indent,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_BOUND, " ± ") for line in lines]
