@@ -24,6 +24,7 @@ from pscale.errors import LaunchError, PlanError, ResultsError, UsageError
 from pscale.launch.machine import Machine, place
 from pscale.predict.advice import advised, agreement
 from pscale.predict.engine import Prediction
+from pscale.predict.outlook import joined
 from pscale.predict.plans import plans
 from pscale.predict.profile import Profile
 from pscale.predict.search import Search, search
@@ -185,7 +186,7 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
         f"{found.plans} plans can run; {found.predicted} were predicted, the others are ruled out by a "
         f"lower bound{too_large if found.too_large else ''}",
         "Plans that share a place cannot be told apart by prediction",
-        *dict.fromkeys(note for each in labelled for note in each.notes),
+        *joined(dict.fromkeys(note for each in labelled for note in each.notes)),
     ]
     print_list("Notes", lines[: 2 + _MOST_NOTES], console)
 

@@ -176,7 +176,7 @@ def predict(
 ) -> None:
     """Predict a suite on sizes and networks that you do not have: steps, efficiency, what hurts first.
 
-    Writes prediction.html, and prediction.json to which a later run of the suite is held.
+    Writes prediction.html, and prediction.json, with which a later run of the suite is compared.
     """
     from pscale.cli import predict as command
     from pscale.cli.prepare import SuiteOptions

@@ -298,7 +298,7 @@ WithEngine = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="vector: every call alone; simgrid: calls share links (needs --network, and SimGrid installed).",
+        help="vector: calls at modelled times; simgrid: messages share links (needs --network and SimGrid).",
     ),
 ]
 OnRanks = Annotated[

@@ -90,7 +90,7 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
         return
     print_outlook(whole, new_console(), goal, options.price)
     print(f"page: {write_page(whole, folder, goal, options.price)}")
-    print(f"record: {written}; a later run of the suite is held to it")
+    print(f"record: {written}; a later run of the suite is compared with it")
 
 
 class _Predictor:

@@ -19,6 +19,9 @@ from pscale.simulator.network import moved_bytes, rounds
 
 _NOTHING = np.zeros(1)
 _LEAST_S = 1e-9
+_SHAPES = "these array shapes were not measured; times come from the nearest that were"
+_SIZES = "these sizes were not measured; times come from the nearest, by latency and bytes"
+_FREE = "no rank of the run did so, and it counts as free"
 _LEAST_BYTES = 64  # below it the size of a message makes no difference
 
 
@@ -117,9 +120,7 @@ class Costs:
         if not segment.operations:
             return SegmentCost(values=_NOTHING)
         found, factor = self._rates.nearest(segment)
-        self._note(
-            f"computing in {segment.phase} of shapes that were not measured, from the nearest that were"
-        )
+        self._note(f"computing in {segment.phase}", _SHAPES)
         return _cost(found, factor, self._rates.error)
 
     @cached_property
@@ -155,14 +156,13 @@ class Costs:
             cost = CallCost(last=last, late=_NOTHING, together=1.0, priced=True)
             return replace(cost, busy_s=price.busy_s, link=price.link)
         if found is None:
-            what = "starting a call" if key.mode == "start" else "calls"
-            self._note(f"{what}, which no rank of the run did, counts as free")
+            self._note("starting calls" if key.mode == "start" else "calls", _FREE)
             return CallCost(last=_NOTHING, late=_NOTHING)
         unsure_s = 0.0
         if key not in self._profile.calls and key.mode != "start":
             unsure_s = self._comparable(key).error * float(last.mean()) * factor
             verb = key.verb.replace("_", "-")
-            self._note(f"{verb} over {point.axis} of other sizes than measured, by latency and bytes")
+            self._note(f"{verb} over {point.axis}", _SIZES)
         return CallCost(last=last * factor, late=late * factor, together=found.together, unsure_s=unsure_s)
 
     def _measured(self, key: CallKey) -> tuple[CallTimes | None, float]:
@@ -184,8 +184,8 @@ class Costs:
             self._kinds[kind] = _Calls(same or same_verb or alike)
         return self._kinds[kind]
 
-    def _note(self, text: str) -> None:
-        self._notes[text] = None
+    def _note(self, which: str, said: str) -> None:
+        self._notes[f"{which}: {said}"] = None
 
 
 class _Calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pscale.config import Case
@@ -121,6 +121,15 @@ class Outlook:
             for note in row.prediction.notes:
                 found.setdefault(note, []).append(row.case.label)
         return found
+
+
+def joined(notes: Iterable[str]) -> list[str]:
+    """Return notes, those that say the same of several things as one: `this, that: what is so`."""
+    about: dict[str, list[str]] = {}
+    for note in notes:
+        which, _, said = note.rpartition(": ")
+        about.setdefault(said, []).append(which)
+    return [f"{', '.join(which)}: {said}" if any(which) else said for said, which in about.items()]
 
 
 def outlook(

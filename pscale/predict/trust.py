@@ -58,15 +58,14 @@ def sentences(
     if replayed:
         errors, most = [abs(each.error) for each in replayed], max(each.ranks for each in replayed)
         found.append(
-            f"Put together again from its parts, the step of {_cases(len(replayed))} of the run that it is "
-            f"predicted from is missed by {np.mean(errors):.1%} on average, at most {max(errors):.1%}, on up "
-            f"to {most:,} ranks."
+            f"Predicted again from their own parts, the steps of {_cases(len(replayed))} of the traced run "
+            f"on up to {most:,} ranks are off by {np.mean(errors):.1%} on average, at most {max(errors):.1%}."
         )
     if score is None:
-        found.append("No earlier prediction of this machine was measured afterwards.")
+        found.append("No earlier prediction for this machine has been measured since.")
     else:
         found.append(
-            f"Of earlier predictions of this machine {_cases(score.cases)} were measured afterwards, on up "
+            f"Of earlier predictions for this machine {_cases(score.cases)} were measured since, on up "
             f"to {score.largest_ranks:,} ranks: error {score.mean_error:.1%} on average, at most "
             f"{score.largest_error:.1%}; {score.inside} of {score.launches} launches lie in their 90% "
             "interval."
@@ -74,8 +73,8 @@ def sentences(
     beyond = [each for each in predictions if each.case.ranks > each.checked_ranks]
     if beyond:
         found.append(
-            f"{_cases(len(beyond))}, marked *, on more than {beyond[0].checked_ranks:,} ranks: no prediction "
-            "for that many was ever checked on this machine."
+            f"{_cases(len(beyond))}, marked *, with more than {beyond[0].checked_ranks:,} ranks: on this "
+            "machine no prediction for so many was ever checked."
         )
     if network:
         found.append(f"No prediction on the network {network} was checked: its prices are what it says.")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pscale.analysis.frames import grouped
 from pscale.predict.engine import Interval
-from pscale.predict.outlook import WORDS, Outlook, Row, training
+from pscale.predict.outlook import WORDS, Outlook, Row, joined, training
 from pscale.report import text
 from pscale.report.blocks import Block, Listing, Picture, Section, Tile, Tiles, Words, band
 from pscale.report.drawn import write_file
@@ -64,10 +64,10 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
         Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
         Column("90% of launches", str, get=lambda row: _bounds(row.prediction.step_s)),
         *(Column(kind, text.percent_1, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
-        Column("first loss", get=lambda row: row.hurts[0] if row.hurts else ""),
+        Column("largest loss", get=lambda row: row.hurts[0] if row.hurts else ""),
     )
     caption = (
-        f"of the mean rank's step; bubble, imbalance and jitter are waits, by their cause{_mark(outlook)}"
+        f"shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause{_mark(outlook)}"
     )
     yield from listed("Predicted steps", outlook.rows, columns, caption=caption)
 
@@ -145,8 +145,12 @@ def _mark(outlook: Outlook) -> str:
 
 
 def _notes(outlook: Outlook) -> Iterator[str]:
+    of_cases: dict[tuple[str, ...], list[str]] = {}
     for note, labels in outlook.notes.items():
-        yield note if len(labels) == len(outlook.rows) else f"{_some(labels)}: {note}"
+        of_cases.setdefault(tuple(labels), []).append(note)
+    for which, notes in of_cases.items():
+        cases = "" if len(which) == len(outlook.rows) else f"{_some(which)}: "
+        yield from (f"{cases}{note}" for note in joined(notes))
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -245,7 +249,7 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
         if shares:
             low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
             between = low if low == high else f"{low} to {high}"
-            yield f"What hurts first, {_some(labels)}: {WORDS[kind]}, {between} of the step."
+            yield f"What hurts first ({_some(labels)}): {WORDS[kind]}, {between} of the step."
         else:
             yield f"{_some(labels)}: nothing hurts."
     least, most = (pick(outlook.rows, key=lambda row: row.case.ranks) for pick in (min, max))

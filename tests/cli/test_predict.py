@@ -52,7 +52,7 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
         "at 2 per rank",
     ):
         assert words in said
-    assert re.search(r"is missed by \d\.\d% on average", said)
+    assert re.search(r"are off by \d\.\d% on average", said)
     page = (tmp_path / "later" / "prediction.html").read_text()
     for words in (
         "How far to trust this",

@@ -84,7 +84,7 @@ def _projected(model: Model, summary: Summary) -> Iterator[Table]:
     columns = (
         Column("ranks", str, get=lambda each: Written(each.size, f"{each.size:,}{'*' * each.unchecked}")),
         Column("by parts", _time, interval=True, get="step_s"),
-        Column("first loss", get="first_loss"),
+        Column("largest loss", get="first_loss"),
         Column("by the law", _time, interval=True, get=lambda each: laws[each.size].time_s if laws else None),
         Column("the two", get=lambda each: _agreement(each, laws.get(each.size))),
     )
