@@ -42,7 +42,6 @@ if rank is None:
 else:
     import sys, time
     import pscale.training.trainer as trainer
-    from pscale.worker.watchdog import current_call
     from pscale.worker.watchdog import Watchdog
     update, limit_s, stays = trainer.Trainer.update, Watchdog.limit_s, []
     def late(self, *arguments):
@@ -51,7 +50,7 @@ else:
             time.sleep(1000)
         update(self, *arguments)
     def watched(self):
-        inside = current_call(sys._current_frames()[self._watched])
+        inside = self._call(sys._current_frames()[self._watched])
         return limit_s(self) if stays and (rank == "1" or inside) else 1000.0
     trainer.Trainer.update, Watchdog.limit_s = late, watched
 """
