@@ -1,5 +1,5 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
-# make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (3 to 7 minutes: docs/blas.md)
+# make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (8 CPU minutes: docs/blas.md)
 # make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
 # make test-all  run all tests: also slow ones, with Open MPI, Slurm, a browser, or on an idle machine
 # make gallery   measure the example reports again, into reports/gallery (some minutes)
@@ -46,7 +46,7 @@ scaling: .venv/installed
 
 openmp: .venv/installed
 	@test -f "$(OPENBLAS)/pkgconfig/openblas.pc" || \
-	  { echo "no OpenBLAS to link to: apt install libopenblas-openmp-dev, or make openmp OPENBLAS=/its/folder" >&2; exit 1; }
+	  { echo "no OpenBLAS to link to: apt install libopenblas-openmp-dev, or set OPENBLAS=/its/folder" >&2; exit 1; }
 	PKG_CONFIG_PATH="$(OPENBLAS)/pkgconfig" LDFLAGS="-Wl,-rpath,$(OPENBLAS)" $(BIN)/python -m pip install --force-reinstall \
 	  --no-deps --no-cache-dir --no-binary numpy "numpy==$$($(BIN)/python -c 'import numpy; print(numpy.__version__)')" \
 	  -Csetup-args=-Dblas=openblas -Csetup-args=-Dlapack=openblas -Csetup-args=-Dallow-noblas=false

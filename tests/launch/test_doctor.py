@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from noop_runs import make_launcher
@@ -120,7 +121,7 @@ def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monk
 
 
 def test_libraries_are_ranked_by_their_speed_and_one_that_fails_comes_last(monkeypatch):
-    def probed(threads, _environ, choice="auto"):
+    def probed(threads, _environ, choice="auto", **_):
         if choice == "/opt/libblis.so":
             return {"error": "it fails"}
         gflops = {"numpy": 50.0, "/opt/libopenblas.so": 60.0, "auto": 50.0}[choice] * threads
@@ -195,3 +196,22 @@ def test_the_whole_examination_has_something_to_say_on_every_topic(tmp_path):
     found = findings(tmp_path)
     assert {"cores", "load", "memory", "results", "MPI launcher", "BLAS"} <= by_topic(found).keys()
     assert all(finding.advice for finding in found if finding.level == "warn")
+
+
+def test_libraries_are_ranked_within_20_s_however_many_there_are_and_however_long_they_take(monkeypatch):
+    now = [0.0]
+
+    def probe(threads, _, choice="auto", limit_s=0.0):
+        now[0] += (took := min(limit_s, 30.0 if choice == "/lib/3" else 1.0))
+        return {"error": "took too long"} if took == limit_s else {"blas": choice, "gflops": float(threads)}
+
+    libraries = [Library(kind="blis", path=Path(f"/lib/{number}"), openmp=True) for number in range(9)]
+    monkeypatch.setattr(blas, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(blas, "probe", probe)
+    monkeypatch.setattr(blas, "installed", lambda kind, _: libraries if kind == "blis" else [])
+    errors = {speed.choice: speed.error for speed in blas.ranking(2)}
+    assert now[0] < 20
+    assert errors == dict.fromkeys(("numpy", "/lib/0", "/lib/1", "/lib/2", "/lib/4"), "") | {
+        "/lib/3": "took too long",
+        "/lib/5": "took too long",
+    } | {f"/lib/{number}": "not measured: 19 s were over" for number in (6, 7, 8)}

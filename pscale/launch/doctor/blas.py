@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ _KERNEL_VARIABLES = {  # by threadpoolctl's name of the library
     "blis": ("BLIS_ARCH_TYPE",),
 }
 _LOSS = 1.1  # how many times faster it has to be without a variable before that is worth a warning
-_MOST = 6  # libraries that are measured, a second each with one thread and with all
+_WITHIN_S, _EACH_S = 19.0, 7.0  # for all libraries, and for one of them with one thread or with all
 _GAIN = 1.3  # how many times faster all cores have to be for threads to be of any use
 
 
@@ -138,17 +139,18 @@ class Speed:
 def ranking(cores: int) -> list[Speed]:
     """Measure NumPy's own BLAS and those that are installed, with one thread and with all cores.
 
-    The fastest comes first; takes some two seconds for each.
+    The fastest comes first; takes some two seconds for each, and less than 20 however many there are.
     """
-    found = [library.path for kind in KINDS for library in installed(kind, os.environ)]
-    automatic = probe(1, os.environ).get("blas_library") or "numpy"
-    speeds = [_speed(choice, automatic, cores) for choice in ("numpy", *map(str, found[:_MOST]))]
+    until = time.monotonic() + _WITHIN_S
+    found = [str(library.path) for kind in KINDS for library in installed(kind, os.environ)]
+    automatic = probe(1, os.environ, limit_s=_EACH_S).get("blas_library") or "numpy"
+    speeds = [_speed(choice, automatic, cores, until) for choice in ("numpy", *found)]
     return sorted(speeds, key=lambda speed: -max(speed.gflops, speed.gflops_all))
 
 
-def _speed(choice: str, automatic: str, cores: int) -> Speed:
-    one = probe(1, os.environ, choice)
-    many = probe(cores, os.environ, choice) if cores > 1 and "error" not in one else one
+def _speed(choice: str, automatic: str, cores: int, until: float) -> Speed:
+    one = _probe(1, choice, until)
+    many = _probe(cores, choice, until) if cores > 1 and "error" not in one else one
     return Speed(
         choice=choice,
         auto=choice == automatic,
@@ -159,3 +161,10 @@ def _speed(choice: str, automatic: str, cores: int) -> Speed:
         gflops_all=many.get("gflops", 0.0),
         error=one.get("error") or many.get("error") or "",
     )
+
+
+def _probe(threads: int, choice: str, until: float) -> dict[str, Any]:
+    left_s = until - time.monotonic()
+    if left_s <= 0:
+        return {"error": f"not measured: {_WITHIN_S:.0f} s were over"}
+    return probe(threads, os.environ, choice, min(_EACH_S, left_s))
