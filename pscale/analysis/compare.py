@@ -17,6 +17,8 @@ from pscale.analysis.environment import Change, changes
 from pscale.analysis.frames import Run, is_program
 from pscale.analysis.pace import Compare, Paced, at_same_pace, of_variants, paced, unlike
 from pscale.analysis.stats import Sample
+from pscale.analysis.wording import in_common
+from pscale.config import JOINT
 from pscale.errors import UsageError
 
 RELEVANT = 0.05
@@ -275,7 +277,6 @@ def name_of(run: Run) -> str:
 
 
 Size = tuple[int, int]  # ranks and threads
-_JOINT = " · "  # between the parts of a series
 _PAIRED = (
     "Launches of a round are compared as pairs, so changes of the machine from round to round cancel. "
     "Rounds in which either launch failed are left out."
@@ -349,15 +350,15 @@ def _sides(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     if len(references) < 2:
         others = dict.fromkeys(_series(run, other) for _, other in pairs)
         return (references or ["-"])[0] or "the first series", ", ".join(others) or "-"
-    parts = [reference.split(_JOINT) for reference in references]
-    shared = [part for part in parts[0] if all(part in each for each in parts)]
+    parts = [reference.split(JOINT) for reference in references]
+    shared = in_common(parts)
     others = dict.fromkeys(
-        _JOINT.join(
-            part for part in _series(run, other).split(_JOINT) if part not in _series(run, one).split(_JOINT)
+        JOINT.join(
+            part for part in _series(run, other).split(JOINT) if part not in _series(run, one).split(JOINT)
         )
         for one, other in pairs
     )
-    return _JOINT.join(shared), ", ".join(others)
+    return JOINT.join(shared), ", ".join(others)
 
 
 def _missing_of_variants(

@@ -21,7 +21,8 @@ from pscale.analysis.frames import Run, grouped
 from pscale.analysis.scaling import Point
 from pscale.analysis.settings import DEGREES, settings, varied
 from pscale.analysis.stats import Estimate, Sample
-from pscale.analysis.wording import digits
+from pscale.analysis.wording import digits, in_common
+from pscale.config import JOINT
 
 _SIZES = ("ranks", "threads")
 _OF_A_PLAN = ("plan.", "train.micro_batches")  # numbers in which variants may differ
@@ -150,22 +151,18 @@ def _comparable(case: Case, name: str, following: set[str]) -> str:
 
 def _named(name: str, group: Sequence[Sequence[Point]], cases: Mapping[str, Case]) -> list[_Variant]:
     """Name every variant by the parts that its labels share and those of the others do not."""
-    parts = [_shared([point.label.split(" · ") for point in members]) for members in group]
-    common = _shared(parts)
+    parts = [in_common([point.label.split(JOINT) for point in members]) for members in group]
+    common = in_common(parts)
     return [
         _Variant(
-            name=" · ".join(part for part in own if part not in common)
+            name=JOINT.join(part for part in own if part not in common)
             or _growing(cases[members[-1].case])
             or members[0].series,
-            common=" · ".join(common),
+            common=JOINT.join(common),
             points={cases[point.case][name]: point for point in members},
         )
         for own, members in zip(parts, group, strict=True)
     ]
-
-
-def _shared(parts: Sequence[Sequence[str]]) -> list[str]:
-    return [part for part in parts[0] if all(part in other for other in parts)]
 
 
 def _growing(case: Case) -> str:

@@ -16,7 +16,8 @@ from pscale.analysis.frames import by_case, grouped
 from pscale.analysis.phases import CallTime, PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate, Sample, ratio, student_quantile
-from pscale.analysis.wording import duration
+from pscale.analysis.wording import duration, in_common
+from pscale.config import JOINT
 
 EQUAL = 0.05  # of a step time: where the interval is within, the order does not matter
 _SAME = 1.005  # times the fastest: that is not slower, however certain
@@ -177,7 +178,7 @@ def _work(planned: Mapping[str, Any]) -> str:
 
 def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent) -> list[Place]:
     order = sorted(members, key=lambda point: times[point.case].value)
-    common = _common([point.label for point in members])
+    common = in_common([point.label.split(JOINT) for point in members])
     stages = spent.stages
     of = {point.case: spent.by_case[point.case] for point in members}
     least = min(sum(time.compute_s for time in own) for own in of.values())
@@ -191,8 +192,8 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
         places.append(
             Place(
                 case=point.case,
-                group=" · ".join(common),
-                plan=" · ".join(part for part in point.label.split(" · ") if part not in common),
+                group=JOINT.join(common),
+                plan=JOINT.join(part for part in point.label.split(JOINT) if part not in common),
                 place=1 if found.answer == "equal" else number,
                 answer=found.answer,
                 ratio=found.ratio,
@@ -207,9 +208,3 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
             )
         )
     return places
-
-
-def _common(labels: Sequence[str]) -> list[str]:
-    """Return the parts that all labels have, in order."""
-    parts = [label.split(" · ") for label in labels]
-    return [part for part in parts[0] if all(part in other for other in parts)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _SECONDS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 
 
@@ -43,3 +45,8 @@ def rate(value: float, unit: str = "") -> str:
     """Return a large number, such as one per second, with k, M, G or T."""
     factor, prefix = next(((factor, name) for factor, name in _RATES if abs(value) >= factor), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}".rstrip()
+
+
+def in_common(parts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the parts that all of several names have, in order."""
+    return [part for part in parts[0] if all(part in other for other in parts)]

@@ -21,7 +21,7 @@ from pscale.cli.memory_fit import MemoryFit, memory_fits
 from pscale.cli.prepare import SuiteOptions, load
 from pscale.cli.remembered import of_first_rank
 from pscale.cli.schedules import draw, texts
-from pscale.config import Case, to_dict, to_document
+from pscale.config import JOINT, Case, to_dict, to_document
 from pscale.errors import UsageError
 from pscale.launch.machine import place
 from pscale.launch.target import Target
@@ -33,7 +33,6 @@ from pscale.workload_command import arguments
 _LEAST_LABEL = 20  # characters of a line
 _DISPENSABLE = ("id", "plan", "parameters", "GFLOP", "calls", "sent", "memory")  # the first goes first
 _MEMORY_DISPENSABLE = ("rank", "written", "read", "exchange", *KINDS[2::-1], "activations")
-_JOINT = " · "  # of the parts of a label
 _TOO_LARGE = "▲"
 _BEFORE_LABELS_BREAK = 2  # of these go before labels take several lines
 
@@ -223,12 +222,12 @@ def _fitted(rows: Sequence[Mapping[str, str]], dispensable: Sequence[str], conso
 def _folded(label: str, width: int) -> str:
     """Return a label in lines of whole parts, as far as these are no longer than `width`."""
     lines = [""]
-    for part in label.split(_JOINT):
-        if lines[-1] and len(lines[-1]) + len(_JOINT) + len(part) > width - len(_JOINT.rstrip()):
-            lines[-1] += _JOINT.rstrip()
+    for part in label.split(JOINT):
+        if lines[-1] and len(lines[-1]) + len(JOINT) + len(part) > width - len(JOINT.rstrip()):
+            lines[-1] += JOINT.rstrip()
             lines.append(part)
         else:
-            lines[-1] += _JOINT * bool(lines[-1]) + part
+            lines[-1] += JOINT * bool(lines[-1]) + part
     return "\n".join(lines) if len(label) > width else label
 
 

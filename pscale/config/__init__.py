@@ -3,7 +3,7 @@
 Frozen, keyword-only and of the standard library alone, so that every package may read them.
 """
 
-from pscale.config.case import Case, from_dict, to_dict, to_document
+from pscale.config.case import JOINT, Case, from_dict, to_dict, to_document
 from pscale.config.injection import Ghost, Inject, Jitter
 from pscale.config.launch import Launch, Omp, Require, Timing
 from pscale.config.plan import Matrix, Plan
@@ -11,6 +11,7 @@ from pscale.config.training import Data, Model, Precision, Train
 from pscale.config.workload import Figure, Files, Program, Success, Workload
 
 __all__ = [
+    "JOINT",
     "Case",
     "Data",
     "Figure",

@@ -17,6 +17,7 @@ from pscale.config.plan import Plan
 from pscale.config.training import Data, Model, Precision, Train
 from pscale.config.workload import Program, Workload
 
+JOINT = " · "  # between the parts of a label, and of the name of a series
 T = TypeVar("T")
 NARROW: frozenset[str] = frozenset({"fp16"})  # types whose least numbers are larger than many gradients
 _NOT_THE_WORK = (  # fields of Launch that say where and how long, not what is measured
@@ -58,7 +59,7 @@ class Case:
     @property
     def altered(self) -> str:
         """What is done to the ranks on purpose, in words: delays, and computing that is slept."""
-        return " · ".join(filter(None, (self.ghost.words, self.injected)))
+        return JOINT.join(filter(None, (self.ghost.words, self.injected)))
 
     @property
     def loss_scale(self) -> LossScaling | float:

@@ -30,13 +30,12 @@ from pscale.suite.fields import (
     params_of,
 )
 from pscale.suite.load import Suite
-from pscale.suite.problems import Problem, found_by_pydantic, nearest_field, place_of, suite_error
+from pscale.suite.problems import SHOWN, Problem, found_by_pydantic, nearest_field, place_of, suite_error
 from pscale.suite.quantities import Formula
 from pscale.suite.schema import adapter, validate
 from pscale.workload_command import with_program
 
 MOST_CASES = 10_000
-_ENOUGH = 30  # problems: nobody reads more of them at once
 _STDLIB = Data.source
 _ABSENT: dict[tuple[str, str], dict[str, Any]] = {  # the values of fields that a kind lacks
     ("model", "block"): {"layers": 1, "vocabulary": 0},
@@ -89,7 +88,7 @@ def drafts_of(suite: Suite, machine: Mapping[str, float]) -> list[Draft]:
         made = _draft(suite, point, machine, groups)
         if isinstance(made, Draft):
             drafts.append(made)
-        elif len(problems) < _ENOUGH:
+        elif len(problems) < SHOWN:
             problems += [Problem(written(point, found.path), found.message) for found in made]
         else:
             break

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pscale.config import Matrix, Plan
+from pscale.config import JOINT, Matrix, Plan
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.errors import UsageError
 from pscale.expressions import condition
@@ -170,7 +170,7 @@ def with_injected(texts: Sequence[tuple[str, str]], injected: Sequence[str]) -> 
 
 
 def _joined(*parts: str) -> str:
-    return " · ".join(filter(None, parts))
+    return JOINT.join(filter(None, parts))
 
 
 def _with_plans_in_order(names: Sequence[str]) -> list[str]:
@@ -222,7 +222,7 @@ def _label(varying: Sequence[str], series: Sequence[str], said: Sequence[str], v
 
 
 def _text(names: Sequence[str], values: Values) -> str:
-    return " · ".join(_part(name, values[name]) for name in names)
+    return JOINT.join(_part(name, values[name]) for name in names)
 
 
 def _part(name: str, value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
+from pscale.config import JOINT
 from pscale.report import marks, text
 from pscale.report.figure_style import QUIET, Colour, describe, narrow, room, sized, wrapped
 from pscale.report.table import Column, Table, listed
@@ -156,10 +157,10 @@ def _name(
 
 def _together(points: Sequence[Point]) -> str:
     """Return the labels of cases with one curve as one, what differs side by side."""
-    labels = [point.label.split(" · ") for point in points]
+    labels = [point.label.split(JOINT) for point in points]
     if len({len(label) for label in labels}) > 1:
         return wrapped(", ".join(point.label for point in points), 30)
-    return wrapped(" · ".join(", ".join(dict.fromkeys(words)) for words in zip(*labels, strict=True)), 30)
+    return wrapped(JOINT.join(", ".join(dict.fromkeys(words)) for words in zip(*labels, strict=True)), 30)
 
 
 def _sizes(points: Sequence[Point]) -> str:
