@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pscale.analysis.frames import Run, records
 from pscale.errors import ResultsError
@@ -159,6 +160,7 @@ def _inside(rank: int, kind: str, enter: int, leave: int) -> Span:
 
 HOW = "run the suite again with `--set trace=true`"
 _TIMES = ("enter", "leave", "wait")
+_LONGEST_S = 1e9  # of a time of an event: in ns it fits in 64 bits
 _ARRIVALS = ("call", "root", "posted")
 
 
@@ -259,11 +261,26 @@ def launch_events(
         chosen["step"] = steps
     part = store.read_part(run.path / "data", "events", launch.case, launch.repeat, chosen)
     table: pd.DataFrame = part.to_pandas()
+    _check_events(part, table, launch)
     for name in _TIMES:
         table[name] = np.rint(table[f"{name}_s"].to_numpy(np.float64) * 1e9).astype(np.int64)
-    if table.empty:
-        raise ResultsError(f"{launch.label}, launch {launch.repeat + 1}: its events are empty")
     return table.drop(columns=[*(f"{name}_s" for name in _TIMES), "post_s"])
+
+
+def _check_events(part: pa.Table, table: pd.DataFrame, launch: Traced) -> None:
+    """Raise ResultsError for events that are none of the launch: others may have written them."""
+    lengths = table[[f"{name}_s" for name in _TIMES]].abs()
+    missing = [name for name in part.column_names if name != "post_s" and part.column(name).null_count]
+    ranks, with_steps = (set(rows["rank"].unique()) for rows in (table, table[table["kind"] == "step"]))
+    wrong = "are empty" if table.empty else f"lack {missing[0]}" if missing else ""
+    if not wrong and not (lengths <= _LONGEST_S).to_numpy().all():
+        wrong = "have times that cannot be"
+    elif not wrong and (table["bytes"].min() < 0 or not table["partner"].between(-1, launch.ranks - 1).all()):
+        wrong = "have sizes or ranks that cannot be"
+    elif not wrong and not ranks <= set(range(launch.ranks)) & with_steps:
+        wrong = f"are not of the steps of its {launch.ranks} ranks"
+    if wrong:
+        raise ResultsError(f"{launch.label}, launch {launch.repeat + 1}: its events {wrong}")
 
 
 def messages(table: pd.DataFrame) -> pd.DataFrame:

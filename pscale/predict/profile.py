@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pscale.analysis.frames import Run, records
 from pscale.analysis.timeline import HOW, Traced, traced
 from pscale.config import Case, from_dict
-from pscale.errors import ResultsError, UsageError
+from pscale.errors import PlanError, ResultsError, UsageError
 from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
@@ -233,8 +233,8 @@ def _distribution(values: Mapping[str, Any] | None) -> Any:
 
 def case_of(run: Run, case: str) -> Case:
     """Return a case of a run as its suite had it; raises ResultsError where the run no longer knows."""
-    planned = {name: value for name, value in run.planned[case].items() if name != "id"}
     try:
+        planned = {name: value for name, value in run.planned[case].items() if name != "id"}
         return from_dict(Case, planned)
     except (TypeError, KeyError) as error:
         raise ResultsError(f"{run.path / 'run.json'}: case {case} is incomplete: {error}") from error
@@ -292,13 +292,21 @@ def _launches(run: Run) -> tuple[list[LaunchTimes], list[str]]:
         try:
             case = case_of(run, launch.case)
             if launch.case not in programs:
-                programs[launch.case] = step_program(case)
+                programs[launch.case] = _program_of(case)
             found.append(_steady(run, launch, observe(run, launch, case, programs[launch.case])))
         except ResultsError as error:
             notes.append(f"{launch.label}, launch {launch.repeat + 1} is left out: {error}")
     if not found:
         raise ResultsError(f"{run.path}: no traced launch fits its plan: {'; '.join(notes) or 'none trains'}")
     return found, notes
+
+
+def _program_of(case: Case) -> StepProgram:
+    """Return what a step of a case does; raises ResultsError for a case that no suite could have."""
+    try:
+        return step_program(case)
+    except (PlanError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+        raise ResultsError(f"a case that cannot be: {error}") from error
 
 
 def _steady(run: Run, launch: Traced, times: LaunchTimes) -> LaunchTimes:

@@ -8,8 +8,10 @@ import sys
 from collections import Counter
 
 import pytest
-from noop_runs import make_suite
+from noop_runs import SUITE, make_launcher, make_suite
+from synthetic import Point, write_run
 
+from pscale.analysis.frames import load
 from pscale.launch.journal import Journal
 from pscale.results.store import read_table
 
@@ -22,6 +24,7 @@ DISK = r"""
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -34,6 +37,19 @@ static int full;
 void arm(const char *path, long n, int stays) { strcpy(folder, path); acts = 0; full = stays; fatal = n; }
 long count(void) { return acts; }
 long first(long index) { return index < changes ? firsts[index] : 0; }  /* of each file, in turn */
+
+/* Ranks are armed by their environment, and say at their end how often they have changed the folder. */
+__attribute__((constructor)) static void begin(void) {
+    const char *armed = getenv("FATAL");
+    if (armed) arm(getenv("FATAL_IN"), atol(armed), atol(getenv("FATAL_STAYS")));
+}
+
+__attribute__((destructor)) static void end(void) {
+    const char *path = getenv("FATAL_COUNT");
+    fatal = -1;
+    FILE *file = path ? fopen(path, "a") : 0;
+    if (file) fprintf(file, "%ld\n", acts), fclose(file);
+}
 
 /* 0: goes well, 1: fails, 2: the first failure of a disk that is full from now on */
 static int fate(const char *path) {
@@ -81,12 +97,13 @@ int mkdir(const char *path, mode_t mode) {
 RUNS = """
 import ctypes, itertools, json, os, sys
 import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.results.store, pscale.suite
-from pscale.cli import main
+from pscale.cli import main, publish_process
+from pathlib import Path
 
 disk = ctypes.CDLL(None)
 disk.count.restype = disk.first.restype = ctypes.c_long
 
-def run(folder, options, fatal, full):
+def run(who, folder, options, fatal, full):
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -94,10 +111,18 @@ def run(folder, options, fatal, full):
     output = os.open("said", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(output, 1), os.dup2(output, 2)
     sys.argv = ["pscale", "run", "noop.yaml", "--no-report", *options]
-    disk.arm(os.path.join(folder, "reports").encode(), ctypes.c_long(fatal), full)
+    inside = os.path.join(folder, "reports")
+    if who == "ranks":
+        os.environ |= {"FATAL": str(fatal), "FATAL_IN": inside, "FATAL_STAYS": str(int(full))}
+        os.environ["FATAL_COUNT"] = os.path.join(folder, "counts")
+    else:
+        disk.arm(inside.encode(), ctypes.c_long(fatal), full)
     code, numbers = 99, itertools.count()
     try:
-        main()
+        if who == "reporter":
+            code = publish_process.main(Path(options[0]))
+        else:
+            main()
     except SystemExit as error:
         code = error.code
     finally:
@@ -128,12 +153,13 @@ class Disk:
             env={**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"},
         )
 
-    def run(self, folder, *options, fatal=1 << 40, full=False):
+    def run(self, folder, *options, who="driver", fatal=1 << 40, full=False):
         """Run the suite in `folder`; return exit code, what was said, and what changed the disk.
 
-        That is the number of acts, and those that are the first of a file.
+        That is the number of acts, and those that are the first of a file. The disk fails `who` writes.
         """
-        print(json.dumps([str(folder), options, fatal, full]), file=self._runs.stdin, flush=True)
+        asked = json.dumps([who, str(folder), [*map(str, options)], fatal, full])
+        print(asked, file=self._runs.stdin, flush=True)
         code = int(self._runs.stdout.readline())
         return code, (folder / "said").read_text(), json.loads((folder / "acts").read_text())
 
@@ -156,6 +182,62 @@ def disk(tmp_path):
     disk = Disk(tmp_path)
     yield disk
     disk.close()
+
+
+WORKER = """for folder; do :; done
+exec {python} -P -m pscale.worker "$folder"
+"""
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["one write fails", "the disk is full"])
+def test_whichever_write_of_a_rank_fails_the_launch_has_a_reason_and_the_run_goes_on(disk, attack, full):
+    def fresh():
+        folder = disk.fresh()
+        make_launcher(folder / "mpiexec", WORKER.format(python=sys.executable))
+        (folder / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", "[1]"))
+        return folder
+
+    folder = fresh()
+    code, said, _ = disk.run(folder, who="ranks")
+    assert code == 0, said
+    acts = max(map(int, (folder / "counts").read_text().split()))
+    assert acts > 10
+    for fatal in sorted(attack.draw.sample(range(1, acts + 1), min(acts, attack.times(6)))):
+        folder = fresh()
+        code, said, _ = disk.run(folder, who="ranks", fatal=fatal, full=full)
+        told = f"write {fatal} of {acts}: exit code {code}\n{said}"
+        assert code in {0, 1}, told
+        assert "Traceback" not in said, told
+        journal = opened(folder)
+        assert journal.is_finished(), told
+        (row,) = read_table(journal.data, "cases").to_pylist()
+        assert (row["status"] == "ok") == (code == 0), told
+        assert row["status"] == "ok" or row["reason"], told
+        assert load(journal.folder).cases["status"].tolist() == [row["status"]], told
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["one write fails", "the disk is full"])
+def test_whichever_write_of_a_report_fails_no_launch_is_lost_and_files_are_whole(disk, attack, full):
+    def fresh():
+        folder = disk.fresh()
+        run = write_run(folder / "reports" / "noop" / "run", [Point(ranks=1), Point(ranks=2)], steps=4)
+        return folder, run
+
+    folder, run = fresh()
+    code, said, (_, firsts) = disk.run(folder, run, who="reporter")
+    assert (code, len(firsts) > 5) == (0, True), said
+    for fatal in sorted(attack.draw.sample(firsts, min(len(firsts), attack.times(6)))):
+        folder, run = fresh()
+        code, said, _ = disk.run(folder, run, who="reporter", fatal=fatal, full=full)
+        told = f"write {fatal}: exit code {code}\n{said}"
+        assert "Traceback" not in said, told
+        assert code in {0, 4, 5}, told
+        assert code == 0 or "No space left on device" in said, told
+        assert len(load(run).cases) == 6, told
+        pages = [run / "report.html", *run.glob("figures/*.svg")]
+        assert all(page.read_text().rstrip()[-7:] in ("</html>", "</svg>") for page in pages if page.exists())
+        code, said, _ = disk.run(folder, run, who="reporter")
+        assert code == 0, f"{told}\nthen exit code {code}\n{said}"
 
 
 def opened(folder):

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +16,16 @@ from synthetic import Point, write_run
 from pscale.analysis.cards import CARD, card
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.analysis.timeline import launch_events, traced
 from pscale.cli.status import _page, _state
 from pscale.errors import PscaleError, ResultsError
+from pscale.export.activities import launch_of
+from pscale.export.chakra import write_chakra
+from pscale.export.extrap import write_extrap
+from pscale.export.goal import write_goal
 from pscale.launch.journal import Journal
+from pscale.predict.engine import predict
+from pscale.predict.profile import Profile, case_of
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
 from pscale.results.store import part_path
@@ -137,7 +145,7 @@ def other_table(table, draw):
         case 4:
             changed = table.slice(0, draw.randrange(len(table) + 1))
         case 5:
-            changed = pa.concat_tables([table, table.slice(draw.randrange(len(table)))])
+            changed = pa.concat_tables([table, table.slice(draw.randrange(max(1, len(table))))])
         case _:
             version = draw.choice([None, {"pscale_schema": "x"}, {"pscale_schema": "99"}])
             return table.replace_schema_metadata(version)
@@ -170,6 +178,49 @@ def test_whatever_the_tables_of_a_run_hold_its_readers_say_what_is_wrong(whole, 
         name = f"data/{attack.draw.choice(names)}"
         run = attacked(whole, tmp_path / "run", name, lambda raw: parts(raw, attack.draw))
         noted(run, run / name)
+
+
+@pytest.fixture(scope="module")
+def with_events(tmp_path_factory):
+    """A traced launch of a pipeline, of the shipped runs."""
+    gallery = Path(__file__).parents[2] / "reports" / "gallery" / "pipeline"
+    run = tmp_path_factory.mktemp("traced") / "run"
+    (run / "data").mkdir(parents=True)
+    shutil.copy(gallery / "run.json", run)
+    launch = min(gallery.glob("data/events-*")).stem.removeprefix("events")
+    for path in gallery.glob(f"data/*{launch}.parquet"):
+        shutil.copy(path, run / "data")
+    return run
+
+
+def test_whatever_a_traced_run_holds_it_is_profiled_and_exported_or_refused(with_events, tmp_path, attack):
+    assert _exported(with_events, tmp_path)
+    names = ["run.json", *(f"data/{path.name}" for path in sorted((with_events / "data").iterdir()))]
+    (events,) = (name for name in names if name.startswith("data/events"))
+    for _ in range(attack.times(40)):
+        name = events if attack.draw.random() < 0.6 else attack.draw.choice(names)
+        change = documents if name == "run.json" else parts
+        run = attacked(with_events, tmp_path / "run", name, lambda raw, of=change: of(raw, attack.draw))
+        try:
+            _exported(run, tmp_path)
+        except BaseException as error:
+            error.add_note(f"with {name}:\n{(run / name).read_bytes()[:1000]!r}")
+            raise
+
+
+def _exported(path, folder):
+    """Profile, predict and export a run; tell whether it can be."""
+    try:
+        run = load(path)
+        profile = Profile.of_run(run)
+        predict(case_of(run, profile.paces[0].case), profile, draws=2)
+        found = launch_of(launch_events(run, traced(run)[0]), "title")
+        assert write_extrap(run, folder)
+        assert write_chakra(found, folder, "x")
+        assert write_goal(found, folder, "x")
+    except PscaleError:
+        return False
+    return True
 
 
 def test_tables_that_would_fill_memory_are_refused_and_many_columns_are_not_read(whole, tmp_path):
