@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pscale.analysis.frames import Run, records
 from pscale.errors import ResultsError
@@ -267,7 +266,7 @@ def launch_events(
     return table.drop(columns=[*(f"{name}_s" for name in _TIMES), "post_s"])
 
 
-def _check_events(part: pa.Table, table: pd.DataFrame, launch: Traced) -> None:
+def _check_events(part: Any, table: pd.DataFrame, launch: Traced) -> None:
     """Raise ResultsError for events that are none of the launch: others may have written them."""
     lengths = table[[f"{name}_s" for name in _TIMES]].abs()
     missing = [name for name in part.column_names if name != "post_s" and part.column(name).null_count]

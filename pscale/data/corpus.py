@@ -27,7 +27,7 @@ from pscale.mesh.axis import Array
 
 PYTHON_STDLIB = "python-stdlib"
 SEPARATOR = 0  # between two files; no text holds it
-MOST_ENTRIES = 100_000  # of folders that a glob looks into
+MOST_ENTRIES = 50_000  # of folders that a glob looks into
 _BLOCK_BYTES = 1 << 18
 _NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 

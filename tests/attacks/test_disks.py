@@ -98,6 +98,8 @@ RUNS = """
 import ctypes, itertools, json, os, sys
 import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.results.store, pscale.suite
 from pscale.cli import main, publish_process
+from pscale.report.publish import figures
+figures()
 from pathlib import Path
 
 disk = ctypes.CDLL(None)
@@ -120,6 +122,7 @@ def run(who, folder, options, fatal, full):
     code, numbers = 99, itertools.count()
     try:
         if who == "reporter":
+            publish_process.is_worthwhile = lambda: False  # it draws here
             code = publish_process.main(Path(options[0]))
         else:
             main()
@@ -202,7 +205,7 @@ def test_whichever_write_of_a_rank_fails_the_launch_has_a_reason_and_the_run_goe
     assert code == 0, said
     acts = max(map(int, (folder / "counts").read_text().split()))
     assert acts > 10
-    for fatal in sorted(attack.draw.sample(range(1, acts + 1), min(acts, attack.times(6)))):
+    for fatal in sorted(attack.draw.sample(range(1, acts + 1), min(acts, attack.times(3)))):
         folder = fresh()
         code, said, _ = disk.run(folder, who="ranks", fatal=fatal, full=full)
         told = f"write {fatal} of {acts}: exit code {code}\n{said}"
@@ -224,18 +227,18 @@ def test_whichever_write_of_a_report_fails_no_launch_is_lost_and_files_are_whole
         return folder, run
 
     folder, run = fresh()
-    code, said, (_, firsts) = disk.run(folder, run, who="reporter")
-    assert (code, len(firsts) > 5) == (0, True), said
-    for fatal in sorted(attack.draw.sample(firsts, min(len(firsts), attack.times(6)))):
+    code, said, (acts, _) = disk.run(folder, run, who="reporter")
+    assert (code, acts > 10) == (0, True), said
+    for fatal in sorted(attack.draw.sample(range(1, acts + 1), min(acts, attack.times(4)))):
         folder, run = fresh()
         code, said, _ = disk.run(folder, run, who="reporter", fatal=fatal, full=full)
-        told = f"write {fatal}: exit code {code}\n{said}"
+        told = f"write {fatal} of {acts}: exit code {code}\n{said}"
         assert "Traceback" not in said, told
         assert code in {0, 4, 5}, told
         assert code == 0 or "No space left on device" in said, told
         assert len(load(run).cases) == 6, told
-        pages = [run / "report.html", *run.glob("figures/*.svg")]
-        assert all(page.read_text().rstrip()[-7:] in ("</html>", "</svg>") for page in pages if page.exists())
+        pages = [page for page in (run / "report.html", *run.glob("figures/*.svg")) if page.exists()]
+        assert {page.read_text().rstrip()[-6:] for page in pages} <= {"</svg>", "/html>"}, told
         code, said, _ = disk.run(folder, run, who="reporter")
         assert code == 0, f"{told}\nthen exit code {code}\n{said}"
 
@@ -251,8 +254,8 @@ def opened(folder):
 def test_whichever_write_of_a_run_fails_what_was_whole_stays_and_the_run_resumes(disk, attack, full):
     code, said, (acts, firsts) = disk.run(disk.fresh())
     assert (code, len(firsts) > 20) == (0, True), said
-    some = attack.draw.choices(firsts, k=attack.times(16)) + attack.draw.choices(
-        range(1, acts + 1), k=attack.times(8)
+    some = attack.draw.choices(firsts, k=attack.times(10)) + attack.draw.choices(
+        range(1, acts + 1), k=attack.times(5)
     )
     for fatal in sorted(some):
         folder = disk.fresh()
