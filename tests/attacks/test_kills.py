@@ -167,7 +167,7 @@ def test_a_driver_that_is_killed_is_gone_on_with_and_does_nothing_twice(tmp_path
 
 @pytest.mark.parametrize("victim", ["launcher", "rank"])
 def test_a_launch_that_is_killed_is_a_row_and_the_run_goes_on(tmp_path, attack, victim):
-    count = attack.times(40)
+    count = attack.times(100)
     target = Target(tmp_path, count)
     driver = target.start(stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     for number in range(count):
