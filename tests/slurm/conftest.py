@@ -5,14 +5,14 @@ import pytest
 from login_node import LoginNode, virtual_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Start a virtual cluster of four nodes, where this is the login node."""
     with virtual_cluster(tmp_path_factory) as folder:
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def too_long(cluster, tmp_path_factory):  # noqa: ARG001
     """Begin with a job that takes too long; Slurm has no limit below a minute, but can be told of an end."""
     login = LoginNode(tmp_path_factory.mktemp("too long"))
