@@ -188,7 +188,7 @@ def disk(tmp_path):
 
 
 WORKER = """for folder; do :; done
-exec {python} -P -m pscale.worker "$folder"
+exec "{python}" -P -m pscale.worker "$folder"
 """
 
 

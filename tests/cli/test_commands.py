@@ -200,7 +200,7 @@ def test_a_launcher_that_is_gone_is_told_below_the_time_that_was_expected(pscale
     assert code == 4
     *_, expected, told = err.splitlines()  # before them what other work keeps CPUs busy, if it does
     assert expected.startswith("linear: about ")
-    assert told.startswith("pscale: cannot start ./mpiexec")
+    assert told.startswith(f"pscale: cannot start {tmp_path / 'mpiexec'}")
 
 
 def test_debug_shows_where_an_error_came_from():

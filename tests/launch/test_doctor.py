@@ -121,7 +121,7 @@ def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monk
 
 
 def test_libraries_are_ranked_by_their_speed_and_one_that_fails_comes_last(monkeypatch):
-    def probed(threads, _environ, choice="auto", **_):
+    def probed(threads, _environ, choice="auto", *_, **__):
         if choice == "/opt/libblis.so":
             return {"error": "it fails"}
         gflops = {"numpy": 50.0, "/opt/libopenblas.so": 60.0, "auto": 50.0}[choice] * threads
