@@ -196,7 +196,15 @@ def cli(tmp_path):
 
 def test_real_ranks_that_are_killed_are_rows_and_the_run_goes_on(cli, attack):
     suite, count = cli.suite(TINY.replace("[1, 2, 4]", "[2]")), attack.times(4)
-    options = ("--set", f"repeat={count}", "--set", "data={kind: synthetic}", "--no-report")
+    options = (
+        "--set",
+        f"repeat={count}",
+        "--set",
+        "data={kind: synthetic}",
+        "--set",
+        "train.steps=2000",
+        "--no-report",
+    )
     driver = subprocess.Popen(
         cli.command("run", suite, "--reports", cli.reports, *options),
         stdout=subprocess.DEVNULL,
