@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pscale import atomic_files
 from pscale.cli.console import new_console, say
 from pscale.cli.run import RunOptions, published, tell_briefly
-from pscale.cli.workload_tables import NOTES, launcher_beside, library_of, preloading
+from pscale.cli.workload_tables import NOTES, launcher_beside
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import FAILED, UsageError
 from pscale.launch import local
@@ -28,7 +28,7 @@ from pscale.launch.target import Target, find_target
 from pscale.report.answer import Answer
 from pscale.results.store import write_columns, write_part
 from pscale.watch.notes import Recorded, read
-from pscale.watch.preload import FOLDER, beside
+from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.watch.progress import Progress
 from pscale.watch.tables import Watched, watched
 

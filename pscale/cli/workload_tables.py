@@ -16,16 +16,10 @@ from pscale.launch.outcome import RESULT, Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.results.store import write_columns, write_part
-from pscale.watch.linked import mpi_library
-from pscale.watch.preload import FOLDER, beside, recorder
+from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.workload_command import arguments
 
 NOTES = "notes"  # the folder of a launch in which its ranks write their calls
-
-
-def library_of(program: Path) -> Path | None:
-    """Return the MPI library that a program is linked with; else the one beside it. Nothing is started."""
-    return mpi_library(program.absolute()) or beside(program.absolute())
 
 
 def launcher_beside(asked: str, library: Path | None) -> str:
@@ -50,11 +44,6 @@ def launcher_of(case: Case) -> str:
     if not case.workload.command or asked != "auto":
         return asked
     return launcher_beside(asked, library_of(Path(arguments(case)[0])))
-
-
-def preloading(library: Path | None) -> tuple[str, ...]:
-    """Return the words before a program that load the recorder; the next say where its notes go."""
-    return "env", f"LD_PRELOAD={recorder(library)}"
 
 
 def watching(launcher: Launcher) -> Watching:

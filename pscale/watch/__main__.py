@@ -1,4 +1,4 @@
-"""`python -m pscale.watch SCRIPT …`: record an mpi4py program where `pscale watch` cannot start it.
+"""`python -m pscale.watch PROGRAM …`: record a program where `pscale watch` cannot start it.
 
 Notes go to the folder PSCALE_WATCH, by default pscale-watch; `pscale watch --read FOLDER` reports them.
 """
@@ -8,22 +8,33 @@ from __future__ import annotations
 import ctypes
 import os
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
-from pscale.watch.preload import FOLDER, beside, recorder
+from pscale.errors import LaunchError
+from pscale.watch.preload import FOLDER, beside, library_of, preloading, recorder
 
 
 def main() -> None:
-    """Load the recorder before MPI, then run the script as if it had been started itself."""
+    """Load the recorder before MPI; run a script in this process, another program in place of it."""
     if len(sys.argv) < 2:
-        sys.exit("usage: python -m pscale.watch SCRIPT [ARGUMENTS]")
-    folder = Path(os.environ.setdefault(FOLDER, "pscale-watch"))
+        sys.exit("usage: python -m pscale.watch PROGRAM [ARGUMENTS]")
+    folder = Path(os.environ.get(FOLDER, "pscale-watch")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    ctypes.CDLL(str(recorder(beside(Path(sys.executable)))), mode=ctypes.RTLD_GLOBAL)
+    os.environ[FOLDER] = str(folder)
+    library = beside(Path(sys.executable))
+    if not sys.argv[1].endswith(".py"):
+        program = shutil.which(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: no such program")
+        words = (*preloading(library_of(Path(program)) or library), program, *sys.argv[2:])
+        os.execvp(words[0], words)
+    ctypes.CDLL(str(recorder(library)), mode=ctypes.RTLD_GLOBAL)
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).parent.absolute())
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-main()
+try:
+    main()
+except LaunchError as error:
+    sys.exit(f"pscale: {error}")

@@ -11,9 +11,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pscale.errors import LaunchError
+from pscale.watch.linked import mpi_library
 
 FOLDER = "PSCALE_WATCH"  # the environment variable that names the folder of the record, and starts it
 _LARGE = b"\0PMPI_Send_c\0"
+_SPLITS = " :"  # where ld.so ends a name in LD_PRELOAD; in LD_LIBRARY_PATH a space is part of a name
+_BY_NAME = 'LD_LIBRARY_PATH="$0${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec env "$@"'
+
+
+def preloading(library: Path | None) -> tuple[str, ...]:
+    """Return the words before a program that load the recorder; more variables may follow them.
+
+    Raises LaunchError where it was not built, or lies where ld.so cannot be told of it.
+    """
+    shared = recorder(library)
+    if not any(each in str(shared) for each in _SPLITS):
+        return "env", f"LD_PRELOAD={shared}"
+    if ":" in str(shared) or ";" in str(shared):
+        raise LaunchError(f"{shared} cannot be preloaded: ld.so splits its path; install pscale elsewhere")
+    return "sh", "-c", _BY_NAME, str(shared.parent), f"LD_PRELOAD={shared.name}"
+
+
+def library_of(program: Path) -> Path | None:
+    """Return the MPI library that a program is linked with; else the one beside it. Nothing is started."""
+    return mpi_library(program.absolute()) or beside(program.absolute())
 
 
 def recorder(library: Path | None) -> Path:

@@ -15,17 +15,19 @@ PROGRAM = "program"  # the phase of what is in no other
 _STEP, _PAUSE, _NO_PHASE = 1, 0, -1  # levels of MPI_Pcontrol; from 2 on they are phases
 _LEAST_STEPS, _LEAST_SHARE = 5, 0.5  # of a period, and of all calls that lie in it
 _SEARCHED = 16_384  # calls of rank 0 in which a period is looked for
+_FEWEST, _SEED = 1000, 1  # of steps that are drawn
 _NOTHING = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Steps:
-    """When steps began and ended (ranks, steps), in ns, and the phases in them."""
+    """When the steps to report began and ended (ranks, steps), in ns, and the phases in them."""
 
     starts: Numbers
     ends: Numbers
     phases: Sequence[str]
     changes: Sequence[tuple[Numbers, Numbers]]  # by rank: when the phase changed, and to which
+    skipped: Numbers  # by step: how long those lasted before it that are not reported
     over: Numbers  # when each rank called MPI_Finalize, or made its last record
     how: str  # where they come from, in words
 
@@ -35,8 +37,11 @@ class Steps:
         return int(self.starts.shape[1])
 
 
-def steps(recorded: Recorded, blocks: Callable[[], Iterable[Rows]]) -> Steps:
-    """Return the steps of a job, whose calls `blocks` yields in windows, as often as it is called."""
+def steps(recorded: Recorded, blocks: Callable[[], Iterable[Rows]], most: int | None = None) -> Steps:
+    """Return the steps of a job, whose calls `blocks` yields in windows, as often as it is called.
+
+    Of more steps than have `most` phases on all ranks, that many are drawn, but a thousand at least.
+    """
     size = len(recorded.facts)
     made: list[list[Marks]] = [[] for _ in range(size)]
     last, words = np.zeros(size, np.int64), _Words(recorded)
@@ -59,7 +64,33 @@ def steps(recorded: Recorded, blocks: Callable[[], Iterable[Rows]]) -> Steps:
         changes.append((times[of_phase], number[of_phase]))
     phases = [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)]
     starts, ends, how = _marked(told, over) or words.period(blocks) or _whole(recorded.facts, over)
-    return Steps(starts=starts, ends=ends, phases=phases, changes=changes, over=over, how=how)
+    drawn = np.arange(starts.shape[1])
+    if most and len(drawn) > (fewer := max(_FEWEST, most // (size * len(phases)))):
+        how += f"; of its {len(drawn):,}, {fewer:,} drawn at random are reported"
+        drawn = _drawn(len(drawn), fewer)
+    return Steps(
+        starts=starts[:, drawn],
+        ends=ends[:, drawn],
+        skipped=_skipped(starts, ends, drawn),
+        phases=phases,
+        changes=changes,
+        over=over,
+        how=how,
+    )
+
+
+def _drawn(count: int, fewer: int) -> Numbers:
+    """Return one step of each of `fewer` equal parts: nothing periodic is always or never among them."""
+    edges = np.arange(fewer + 1) * count // fewer
+    return np.asarray(np.random.default_rng(_SEED).integers(edges[:-1], edges[1:]))
+
+
+def _skipped(starts: Numbers, ends: Numbers, drawn: Numbers) -> Numbers:
+    """Return how long the steps that are not drawn lasted on the slowest rank, before each that is."""
+    slowest = np.append(starts[:, 0].min(), ends.max(axis=0))  # each step begins where the one before ended
+    return np.asarray(
+        np.cumsum(slowest[drawn] - np.append(starts[:, drawn[0]].min(), slowest[drawn[:-1] + 1]))
+    )
 
 
 def _in_order(made: Sequence[Marks]) -> Marks:

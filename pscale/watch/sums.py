@@ -58,6 +58,8 @@ class Sums:
         change = np.searchsorted(times, edges, side="right")
         phase = np.append(0, changes)[change]
         cells = np.where(within, step * phases + phase, NOTHING)
+        changed = (cells >= 0) | np.append(True, cells[:-1] >= 0)
+        edges, cells = edges[changed], cells[changed]
         kept = cells[:-1] >= 0
         segment = cells[:-1][kept]
         self.wall[rank] = np.bincount(segment, np.diff(edges)[kept], self.width)

@@ -22,6 +22,7 @@ from pscale.watch.steps import steps
 from pscale.watch.sums import NOT_SPLIT, Sums
 
 __all__ = ["NOT_SPLIT", "Watched", "watched"]
+MOST_PHASES = 200_000  # of steps on ranks, in a record that is settled in windows: a bound on memory
 _KIB = 1024
 _COVERED = 0.9  # of a program, by its steps: what is counted over all of it is then that of the steps
 Columns = dict[str, Any]
@@ -78,7 +79,7 @@ class _Job:
             parts: Iterable[Settled] = [self.whole]
         else:
             self._groups, _ = groups(recorded.facts)
-            self.steps = steps(recorded, lambda: windows(recorded, window))
+            self.steps = steps(recorded, lambda: windows(recorded, window), MOST_PHASES)
             parts = settled_in_windows(recorded, window)
         self._sums = Sums(recorded, self.steps)
         for part in parts:
@@ -90,9 +91,9 @@ class _Job:
         found, sums = self.steps, self._sums
         ranks, phases = len(sums.facts), len(found.phases)
         in_calls, waited, wall = sums.total("in_calls"), sums.total("waited"), sums.wall
-        ends = np.repeat(found.ends - sums.start, phases, axis=1)
+        ends = found.ends - found.skipped - sums.start
         walls = wall.reshape(ranks, -1, phases).sum(axis=2)
-        unaccounted = np.diff(found.ends - sums.start, prepend=0, axis=1) - walls
+        unaccounted = np.diff(ends, prepend=0, axis=1) - walls
         times = {
             "wall_s": wall,
             "compute_s": np.maximum(wall - in_calls, 0),
@@ -103,7 +104,7 @@ class _Job:
             "caused_wait_s": sums.total("caused"),
             "injected_delay_s": np.zeros_like(wall),
             "unaccounted_s": np.repeat(unaccounted, phases, axis=1),
-            "end_s": ends,
+            "end_s": np.repeat(ends, phases, axis=1),
         }
         if self.whole:
             times["ideal_wait_s"] = sums.total("ideal_wait")
@@ -152,7 +153,7 @@ class _Job:
         rows = [self._rank(facts) for facts in self._sums.facts]
         shape = self._sums.wall.shape
         found: Columns = {name: [row[name] for row in rows] for name in rows[0]}
-        found["wall_s"] = (self._sums.steps.ends[:, -1] - self._sums.start) * 1e-9
+        found["wall_s"] = of_steps["end_s"].reshape(shape)[:, -1]
         covered = found["wall_s"] / np.array([self._lasted_s(facts) for facts in self._sums.facts])
         for name in ("cpu_s", "involuntary_context_switches"):  # counted over all of the program
             found[name] = [v if of >= _COVERED else None for v, of in zip(found[name], covered, strict=True)]

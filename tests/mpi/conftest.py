@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import pytest
 from whole_runs import TINY, Cli
 
@@ -31,6 +34,14 @@ def cli(tmp_path):
 @pytest.fixture
 def tiny(cli):
     return cli.suite(TINY)
+
+
+@pytest.fixture(scope="session")
+def compilers(tmp_path_factory):
+    """The folder of the MPI library's compilers: that of MPICH works in a path without spaces only."""
+    link = tmp_path_factory.mktemp("compilers") / "environment"
+    link.symlink_to(Path(sys.prefix))
+    return link / "bin"
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from pscale.watch.preload import beside, recorder
 from pscale.watch.tables import watched
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
-BIN = Path(sys.executable).parent
 ROUNDS, DELAY_S = 20, 0.005
 STRATEGIES = Path(__file__).parents[2] / "suites" / "strategies.yaml"
 SHORT = ("trace=true", "repeat=1", "train.steps=8", "timing.overhead_steps=0", "timing.gemm_peak=false")
@@ -55,12 +54,18 @@ def watch(cli):
     return run
 
 
-def compiled(compiler, folder):
-    if not (BIN / compiler).exists() or not shutil.which("cc"):
-        pytest.skip(f"there is no {compiler}")
-    program = folder / "program"
-    subprocess.run([BIN / compiler, "-o", program, PROGRAMS / "calls.c"], check=True)
-    return program
+@pytest.fixture
+def compiled(compilers, tmp_path):
+    """Return a function that compiles a program of the tests."""
+
+    def compile_(compiler, name="calls.c"):
+        if not (compilers / compiler).exists() or not shutil.which("cc"):
+            pytest.skip(f"there is no {compiler}")
+        program = tmp_path / "program"
+        subprocess.run([compilers / compiler, "-o", program, PROGRAMS / name], check=True)
+        return program
+
+    return compile_
 
 
 def counts(results, rank):
@@ -73,9 +78,9 @@ def counts(results, rank):
 
 
 @pytest.mark.parametrize("compiler", ["mpicc", "mpicc_abi"])
-def test_all_calls_of_a_c_program_are_counted_and_settled(watch, tmp_path, compiler, monkeypatch):
+def test_all_calls_of_a_c_program_are_counted_and_settled(watch, tmp_path, compiler, compiled, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    results = watch(4, f"./{compiled(compiler, tmp_path).name}")
+    results = watch(4, f"./{compiled(compiler).name}")
     assert counts(results, 1) == {
         ("world", "all_reduce"): 1,
         ("world", "barrier"): 8,
@@ -140,9 +145,14 @@ def test_a_program_that_hangs_is_ended_with_the_call_in_which_each_rank_is(watch
     assert "probe from rank 1 over world; rank 1 in MPI_Barrier over world" in said
 
 
-def test_a_program_that_was_started_in_another_way_leaves_notes_that_can_be_read(cli, tmp_path, monkeypatch):
+@pytest.mark.parametrize("interpreter", [(), (sys.executable,)])
+def test_a_program_started_in_another_way_by_pscale_in_a_path_with_a_space_leaves_notes(
+    cli, tmp_path, monkeypatch, interpreter
+):
+    (cli.folder / "pscale").symlink_to(Path(__file__).parents[2] / "pscale")
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
     monkeypatch.setenv("PSCALE_WATCH", str(tmp_path / "notes"))
-    script = [sys.executable, "-m", "pscale.watch", PROGRAMS / "delay.py", "0"]
+    script = [sys.executable, "-m", "pscale.watch", *interpreter, PROGRAMS / "delay.py", "0"]
     subprocess.run(script, check=True, capture_output=True, timeout=LIMIT_S)
     command = cli.command("watch", "--read", tmp_path / "notes", "--no-report", "--reports", cli.reports)
     subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)

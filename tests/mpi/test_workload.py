@@ -221,10 +221,11 @@ def is_built():
 
 
 @pytest.mark.skipif(not is_built() or not shutil.which("cc"), reason="there was no C compiler")
-def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_where(cli, suite):
-    if not (BIN / "mpicc").exists():
+def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_where(cli, suite, compilers):
+    if not (compilers / "mpicc").exists():
         pytest.skip("there is no mpicc")
-    subprocess.run([BIN / "mpicc", "-O2", "-o", cli.folder / "halo", EXAMPLES / "halo.c", "-lm"], check=True)
+    command = [compilers / "mpicc", "-O2", "-o", cli.folder / "halo", EXAMPLES / "halo.c", "-lm"]
+    subprocess.run(command, check=True)
     workload = {
         "command": "./halo {width} 20",
         "params": {"width": 30},
@@ -269,15 +270,18 @@ SMALL = {"halo": "width=30", "cg": "size=60", "ring": "sweep.length=[100,1000]"}
 
 @pytest.mark.skipif(not is_built(), reason="there was no C compiler")
 @pytest.mark.parametrize("name", sorted(path.stem for path in SUITES.glob("*.yaml")))
-def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(cli, name, monkeypatch):
+def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(
+    cli, name, compilers, monkeypatch
+):
     monkeypatch.setenv("PATH", str(BIN), prepend=os.pathsep)
     shutil.copytree(EXAMPLES, cli.folder / "examples")
     shutil.copytree(SUITES, cli.folder / "suites" / "watch")
     if name in BUILT:
         compiler, source, *libraries = BUILT[name]
-        if not shutil.which(compiler) or not shutil.which("cc"):
+        found = shutil.which(compilers / compiler) or shutil.which(compiler)
+        if not found or not shutil.which("cc"):
             pytest.skip(f"there is no {compiler}")
-        command = [compiler, "-O2", "-o", name, source, *libraries]
+        command = [found, "-O2", "-o", name, source, *libraries]
         subprocess.run(command, cwd=cli.folder / "examples", check=True)
     small = ("--set", SMALL[name]) if name in SMALL else ()
     on_two = () if name == "ring" else ("--set", "sweep.ranks=[1,2]", "--set", "launch.oversubscribe=true")

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from recordings import Made, recorded
 
+from pscale.results.step_time import step_times
+from pscale.watch import tables
 from pscale.watch.notes import ANYBODY, FRUITLESS, Communicator
+from pscale.watch.rows import rows_of
+from pscale.watch.steps import steps
 from pscale.watch.tables import watched
 
 RANKS, SHARED = 3, 99
@@ -123,3 +127,27 @@ def test_a_record_in_windows_gives_the_same_tables(seed):
         assert (found.notes, found.columns) == (whole.notes, whole.columns)
         wait_s = found.tables["calls"]["wait_s"].sum()
     assert wait_s > 0
+
+
+def test_of_very_many_steps_some_are_drawn_and_reported_as_they_were(monkeypatch):
+    monkeypatch.setattr(tables, "MOST_PHASES", 1)
+    draw, ranks = random.Random(3), [Rank(number, random.Random(number)) for number in range(2)]
+    for _ in range(2500):
+        at = max(rank.at for rank in ranks)
+        for rank in ranks:
+            rank.at = at + draw.randrange(40)
+            rank.call("Pcontrol", comm=0, peer=1)
+            rank.call("Allreduce", bytes=8)
+    record = recorded(*(rank.made for rank in ranks), over=max(rank.at for rank in ranks))
+    whole, found = watched(record), watched(record, at_once=0, window=500)
+    every, few = (steps(record, lambda: [rows_of(record)[0]], most) for most in (None, 1))
+    drawn = np.searchsorted(every.starts[0], few.starts[0])
+    assert len(drawn) == found.columns["steps"] == 1000
+    assert len({*np.diff(drawn)}) > 2
+    by_step = [job.tables["steps"] for job in (whole, found)]
+    for name in ("wall_s", "compute_s", "wait_s", "transfer_s", "caused_wait_s"):
+        one, other = (each[name].reshape(2, -1) for each in by_step)
+        assert np.array_equal(one[:, drawn], other), name
+    lasted = [step_times(each["end_s"].reshape(2, -1).max(axis=0)) for each in by_step]
+    assert lasted[0][drawn] == pytest.approx(lasted[1], abs=1e-9)
+    assert "of its 2,500, 1,000 drawn at random are reported" in found.notes[0]
