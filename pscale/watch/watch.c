@@ -462,7 +462,7 @@ __attribute__((noinline)) static int record(Made *m, Function function) {
     int64_t enter = now();
     depth++;
     result = REAL;
-    start_recording(enter);
+    if (!notes) start_recording(enter); /* a function of Fortran may have called that of C */
     depth--;
     return result;
   }

@@ -1,6 +1,7 @@
 """Programs of others under `pscale watch`, and pscale's own under it beside its own recorder."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,31 @@ def counts(results, rank):
         if row["rank"] == rank and row["count"]:
             found[row["axis"], row["verb"]] += row["count"]
     return found
+
+
+def test_all_calls_of_a_fortran_program_are_counted_and_settled(watch, compilers, tmp_path):
+    if not shutil.which("gfortran") or not (compilers / "mpicc").exists():
+        assert not os.environ.get("CI"), "there must be a Fortran compiler"
+        pytest.skip("there is no Fortran compiler")
+    library, program = tmp_path / "libbindings.so", tmp_path / "program"
+    flags = ["-DOPEN_MPI"] if (compilers / "ompi_info").exists() else []
+    flags += ["-fallow-argument-mismatch", "-w", f"-J{tmp_path}", f"-Wl,-rpath,{tmp_path}"]
+    sources = PROGRAMS / "mpi.F90", PROGRAMS / "calls.f90"
+    binding = [compilers / "mpicc", "-shared", "-fPIC", "-o", library, PROGRAMS / "bindings.c"]
+    subprocess.run(binding, check=True)
+    subprocess.run(["gfortran", *flags, "-o", program, *sources, library], check=True)
+    results = watch(4, program)
+    assert counts(results, 1) == {
+        ("world", "all_reduce"): 1,
+        ("world", "send"): 2,
+        ("world", "receive"): 3,  # one of them from anybody with any tag, by a status that is ignored
+        ("world", "communicator"): 1,
+        ("split", "all_gather"): 1,
+        ("split", "communicator"): 1,
+    }
+    paid = {row["verb"]: row["bytes"] for row in results.rows("calls") if row["rank"] == 1 and row["bytes"]}
+    assert paid == {"all_reduce": 800, "send": 880, "all_gather": 8}
+    assert not any(row["axis"] == "not split" for row in results.rows("calls"))
 
 
 @pytest.mark.parametrize("compiler", ["mpicc", "mpicc_abi"])

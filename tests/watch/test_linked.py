@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from pscale.cli.workload_tables import launcher_beside
+from pscale.errors import LaunchError
+from pscale.watch import preload
 from pscale.watch.linked import mpi_library
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are recorded on Linux only")
@@ -115,3 +117,15 @@ def test_a_launcher_is_that_of_the_library_where_a_system_has_several(tmp_path):
         assert launcher_beside("auto", found / library) == str(tmp_path / "usr" / "bin" / launcher)
     assert launcher_beside("srun", found / "libmpi.so.40") == "srun"
     assert launcher_beside("auto", None) == "auto"
+
+
+def test_a_program_keeps_its_folders_of_libraries_where_the_recorder_is_in_a_path_with_a_space(monkeypatch):
+    monkeypatch.setattr(preload, "recorder", lambda _: Path("/a b/_watch.so"))
+    told = [*preload.preloading(None), "WHERE=notes", "sh", "-c", "echo $LD_PRELOAD $WHERE $LD_LIBRARY_PATH"]
+    for given, kept in (("/mine", ":/mine"), ("", "")):
+        monkeypatch.setenv("LD_LIBRARY_PATH", given)
+        said = subprocess.run(told, capture_output=True, text=True, check=True).stdout
+        assert said == f"_watch.so notes /a b{kept}\n"
+    monkeypatch.setattr(preload, "recorder", lambda _: Path("/a:b/_watch.so"))
+    with pytest.raises(LaunchError, match="splits its path"):
+        preload.preloading(None)
