@@ -259,11 +259,10 @@ def examples(rounds: int) -> dict[str, Figure]:
             "cg.py": (sys.executable, EXAMPLES / "cg.py", "200"),
             "ring.py": (sys.executable, EXAMPLES / "ring.py", "10000"),
         }
-        for name, compiler, library in (("halo.c", "mpicc", "-lm"), ("monte_carlo.f90", "mpif90", "")):
-            tool, program = Path(sys.executable).with_name(compiler), Path(folder, name).with_suffix("")
+        for name in ("halo.c", "monte_carlo.c"):
+            tool, program = Path(sys.executable).with_name("mpicc"), Path(folder, name).with_suffix("")
             if tool.exists():
-                words = [tool, "-O2", "-o", program, EXAMPLES / name, *filter(None, [library])]
-                subprocess.run(words, check=True)
+                subprocess.run([tool, "-O2", "-o", program, EXAMPLES / name, "-lm"], check=True)
                 programs[name] = (program,)
         for _ in range(rounds):
             for name, words in programs.items():

@@ -264,7 +264,7 @@ def test_a_watched_workload_has_the_tables_of_its_calls_and_one_that_hangs_says_
 
 
 SUITES = EXAMPLES.parent / "suites" / "watch"
-BUILT = {"halo": ("mpicc", "halo.c", "-lm"), "monte_carlo": ("mpif90", "monte_carlo.f90")}
+BUILT = ("halo", "monte_carlo")
 SMALL = {"halo": "width=30", "cg": "size=60", "ring": "sweep.length=[100,1000]"}
 
 
@@ -277,11 +277,9 @@ def test_each_suite_of_the_examples_runs_and_all_of_its_time_in_mpi_is_split(
     shutil.copytree(EXAMPLES, cli.folder / "examples")
     shutil.copytree(SUITES, cli.folder / "suites" / "watch")
     if name in BUILT:
-        compiler, source, *libraries = BUILT[name]
-        found = shutil.which(compilers / compiler) or shutil.which(compiler)
-        if not found or not shutil.which("cc"):
-            pytest.skip(f"there is no {compiler}")
-        command = [found, "-O2", "-o", name, source, *libraries]
+        if not (compilers / "mpicc").exists() or not shutil.which("cc"):
+            pytest.skip("there is no mpicc")
+        command = [compilers / "mpicc", "-O2", "-o", name, f"{name}.c", "-lm"]
         subprocess.run(command, cwd=cli.folder / "examples", check=True)
     small = ("--set", SMALL[name]) if name in SMALL else ()
     on_two = () if name == "ring" else ("--set", "sweep.ranks=[1,2]", "--set", "launch.oversubscribe=true")
