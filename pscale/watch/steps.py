@@ -136,7 +136,7 @@ def _whole(facts: Sequence[Facts], over: Numbers) -> Found:
 
 
 class _Words:
-    """The calls of rank 0 in their order, each as a number; equal ones are the same call in every respect."""
+    """The calls of rank 0 in their order, each as a number; equal ones are the same call, whoever a message came from."""
 
     def __init__(self, recorded: Recorded):
         found, _ = groups(recorded.facts)
@@ -158,7 +158,8 @@ class _Words:
             turns[same] = self._counts[group] + np.arange(len(same))
             self._counts[group] += len(same)
         chosen = made[own]
-        words = [each[own][chosen] for each in (rows.call, rows.group, rows.peer, rows.bytes)]
+        to = np.where(rows.is_kind("RECEIVE", "PROBE"), _NOTHING, rows.peer)  # who came first is chance
+        words = [each[own][chosen] for each in (rows.call, rows.group, to, rows.bytes)]
         self._codes.append(_codes(words))
         self._meets.append(meets[chosen])
         self._turns.append(turns[chosen])

@@ -587,7 +587,10 @@ static int open_files(const char *folder) {
 
 static int start_recording(int64_t enter) {
   const char *folder = getenv("PSCALE_WATCH");
-  if (!folder || !*folder) return 0;
+  W parent = 0;
+  LIBRARY(Comm_get_parent, (W)&parent);
+  int spawned = handle_of(parent) != handle_of(mpi->comm_null); /* its ranks have the numbers of others */
+  if (!folder || !*folder || spawned) return 0;
   world_rank = ask(mpi_world(), "PMPI_Comm_rank");
   world_size = ask(mpi_world(), "PMPI_Comm_size");
   if (!open_files(folder)) {

@@ -41,7 +41,7 @@ def test_calls_that_come_back_again_and_again_are_steps_between_their_collective
         for at in range(10, 1010, 100):
             made += [
                 Made("Send", at, at + 1, peer=late, tag=0),
-                Made("Recv", at + 2, at + 9, peer=late, tag=0),
+                Made("Recv", at + 2, at + 9, peer=at // 100 % 3 % 2, tag=0),  # from anybody: by its status
                 Made("Allreduce", at + 20 + late, at + 30, bytes=8),
             ]
         return made
