@@ -136,7 +136,7 @@ def _whole(facts: Sequence[Facts], over: Numbers) -> Found:
 
 
 class _Words:
-    """The calls of rank 0 in their order, each as a number; equal ones are the same call, whoever a message came from."""
+    """The calls of rank 0 in their order, as numbers: the same for calls that only differ in a sender."""
 
     def __init__(self, recorded: Recorded):
         found, _ = groups(recorded.facts)
