@@ -187,6 +187,8 @@ def read(folder: Path) -> Recorded:
     """
     found = {facts.rank: facts for facts in map(_facts, sorted(folder.glob("facts.*"))) if facts.size}
     if not found:
+        if not folder.is_dir():
+            raise ResultsError(f"{folder}: there is no such folder")
         raise ResultsError(
             f"{folder}: no rank has recorded anything: the program has not called MPI_Init, or uses an MPI "
             "library that is linked statically"

@@ -182,7 +182,8 @@ class _Words:
         edges = self._everywhere(blocks, int(meets[chosen][0]), turns[chosen])
         if edges is None:
             return None
-        return edges[:, :-1], edges[:, 1:], f"a period of {period} calls of rank 0, found in their order"
+        calls = f"{period} call{'s' if period > 1 else ''}"
+        return edges[:, :-1], edges[:, 1:], f"a period of {calls} of rank 0, found in their order"
 
     def _everywhere(self, blocks: Callable[[], Iterable[Rows]], group: int, turns: Numbers) -> Numbers | None:
         """Return when each rank left these collectives of a communicator; None where a rank lacks some."""
