@@ -2,7 +2,7 @@
 
     python benchmarks/watch.py [--rounds 7] [--calls 2e6] [--json FILE]
 
-Processes with the recorder and without it take turns on one core, in blocks of a millisecond or two: the
+Processes with the recorder and without it take turns on one core, in blocks of some milliseconds: the
 cost is CPU time, of the block that other work on the machine slowed down least. A block makes
 calls that the library answers at once (a broadcast to itself, nonblocking messages to itself, a test that
 finds nothing), or computes 100 µs between two calls. Two processes without the recorder are the control: how
@@ -46,7 +46,8 @@ EXAMPLES, PROGRAMS = HERE.parent / "examples", HERE.parent / "tests" / "watch" /
 BLOCKS, DELAY_S, BLOCK = 120, 0.005, 1 << 14
 MANY, RATE = 10_000_000, 10_000  # calls of a rank that goals are of; calls in a second
 CALLS = {"broadcast": 1, "messages": 3, "tests": 1}  # in one turn of the loop
-TURNS = {"broadcast": 3000, "messages": 1000, "tests": 3000, "program": 15, "work": 15}
+# So many notes that in every block pages of the file have to be prepared.
+TURNS = {"broadcast": 10_000, "messages": 2500, "tests": 3000, "program": 15, "work": 15}
 
 TAKES_TURNS = """
 import mmap, sys, time

@@ -204,11 +204,12 @@ def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypat
     settings = [word for setting in SHORT for word in ("--set", setting)]
     results = cli.run(STRATEGIES, *settings)
     monkeypatch.delenv("LD_PRELOAD")
-    for case in results.rows("cases"):
-        assert_same(results, case)
+    near = [each for case in results.rows("cases") for each in assert_same(results, case)]
+    assert np.mean(near) > 0.5
 
 
 def assert_same(results: Results, case):
+    """Hold every wait to what the readings allow; return which are within 1 % of the step or 2 us."""
     folder = results.folder / "cases" / f"{case['case']}-0" / "notes"
     found = watched(read(folder)).tables["events"]
     seen = [
@@ -230,6 +231,7 @@ def assert_same(results: Results, case):
     zero = min(each.min() for each in late.values())  # of the clock of one in that of the other
     ended = max((times(two, "leave_s") - times(one, "leave_s")).max() for one, two in pairs.values())
     assert zero >= ended - 1e-7, case["label"]  # each call seen lies within the recorded one
+    bound, near = max(0.01 * case["step_s"], 2e-6), []
     for rank, (own, matched) in pairs.items():
         told_waits, seen_waits = waiting(told, rank, own), waiting(seen, rank, matched)
         apart = np.abs(times(told_waits, "wait_s") - times(seen_waits, "wait_s"))
@@ -245,6 +247,8 @@ def assert_same(results: Results, case):
             # What is between the readings of the two recorders, on this rank and on those that may have come
             # meanwhile, is all that their waits can differ by, however busy the machine is.
             assert difference <= mine + most + 1e-6, (case["label"], call["verb"], one)
+            near.append(difference <= bound)
+    return near
 
 
 def later_in(call, entered, late):
