@@ -170,7 +170,7 @@ def _axes(axes: Axes, members: Sequence[Crossing]) -> None:
     ]
     low, high = min(1.0, *ratios), max(1.0, *ratios)
     low, high = max(low / _ROOM, min([low, *bounds])), min(high * _ROOM, max([high, *bounds]))
-    room = 0.12 * (high - low)
+    room = 0.12 * (high - low) or 0.1  # all may be equal
     if values[0] > 0 and values[-1] >= _DOUBLINGS * values[0]:
         axes.set_xscale("log", base=2)
     axes.set_xticks(values, [text.number(value) for value in values])
