@@ -157,6 +157,26 @@ def test_pickled_objects_from_anybody_are_settled_and_a_file_is_named_as_not_spl
     assert any("MPI, not split" in note for note in results.document["notes"])
 
 
+def test_calls_of_several_threads_and_one_sided_ones_are_counted_and_said_to_be_so(watch):
+    results = watch(3, sys.executable, PROGRAMS / "several.py")
+    assert counts(results, 1) == {
+        ("world", "send"): 3 * 10,
+        ("world", "receive"): 3 * 10,
+        ("world", "communicator"): 1,
+        ("graph", "neighbours"): 1,
+        ("not split", "win_create"): 1,
+        ("not split", "win_fence"): 2,
+        ("not split", "get"): 1,
+        ("not split", "win_free"): 1,
+    }
+    said = " ".join(results.document["notes"])
+    assert "MPI, not split" in said
+    assert "any but the thread that called MPI_Init count as hidden" in said
+    sent = [row for row in results.rows("calls") if row["verb"] == "send"]
+    assert sum(row["bytes"] for row in sent) == 3 * 3 * 10 * 64
+    assert not any(row["wait_s"] for row in sent)
+
+
 def test_a_program_that_is_killed_is_reported_up_to_its_last_calls(watch):
     results = watch(2, sys.executable, PROGRAMS / "ending.py", "killed", code=None)
     assert counts(results, 1)["world", "barrier"] == ROUNDS - 1  # of 20, the first begins the steps
