@@ -54,13 +54,13 @@ class Link:
     latency_s: float = 0.0  # of one message
     bytes_per_s: float = math.inf  # out of a rank
 
-    def prices(self, size: int, name: str = ALL) -> Prices:
-        """Return what calls of `size` ranks cost at least."""
-        return partial(self._price, size, name)
+    def prices(self, size: int, axis: str = ALL) -> Prices:
+        """Return what calls of `size` ranks cost at least; each axis has a link of its own."""
+        return partial(self._price, size, axis)
 
-    def _price(self, size: int, name: str, verb: str, payload_bytes: int) -> Price:
+    def _price(self, size: int, axis: str, verb: str, payload_bytes: int) -> Price:
         return Price(
-            link=name,
+            link=axis,
             latency_s=rounds(verb, size) * self.latency_s,
             busy_s=moved_bytes(verb, size, payload_bytes) / self.bytes_per_s,
         )
@@ -192,7 +192,7 @@ class Network:
         """
         name = axis if axis in self.links else ALL
         if name in self.links:
-            return self.links[name].prices(len(members), name)
+            return self.links[name].prices(len(members), axis)
         return self.tiers.prices(members, ranks) if self.tiers and len(members) > 1 else None
 
 

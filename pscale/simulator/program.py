@@ -1,7 +1,8 @@
 """A recorded program on another network: the events of a rank, its walk through them, all ranks at once.
 
 Where the walk of a rank depends on others it makes a query, and its leader answers: the ranks of a job by
-exchanging clocks (`worker.waits`), those of a recorded run by taking turns in one process (`simulate`).
+exchanging clocks (`worker.waits`), those of a recorded run by taking turns in one process (`simulate`). It
+needs no plan, so programs that pscale only watched have it too; `predict.walk` is of plans that nobody ran.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Event(NamedTuple):
     partner: int
     sending: float  # ns for which the rank's link is busy
     latency: float  # ns
+    link: str
     gives: bool  # others wait for this rank
     takes: bool  # this rank waits for others
 
@@ -102,13 +104,15 @@ def _places(rows: Rows) -> NDArray[np.intp]:
     return np.sort(np.concatenate([arrives, completed[first]]))
 
 
-def _cost(prices: Sequence[Prices | None], axis: int, verb: int, payload_bytes: int) -> tuple[float, float]:
-    """Return for how long a call keeps the link busy, and its latency, in ns."""
+def _cost(
+    prices: Sequence[Prices | None], axis: int, verb: int, payload_bytes: int
+) -> tuple[float, float, str]:
+    """Return for how long a call keeps its link busy, its latency, in ns, and the link."""
     of_axis = prices[axis]
     if of_axis is None:
-        return 0.0, 0.0
+        return 0.0, 0.0, ""
     price = of_axis(VERBS[verb], payload_bytes)
-    return price.busy_s * 1e9, price.latency_s * 1e9
+    return price.busy_s * 1e9, price.latency_s * 1e9, price.link
 
 
 @cache
@@ -174,14 +178,14 @@ Walk = Generator[Query, float, list[float]]
 def walk(program: Program) -> Walk:
     """Walk through the events; returns the wait of each in ns.
 
-    A rank has one link per axis, which sends one thing after another; it receives at any time. Messages are
-    buffered: the sender has to wait for its link alone.
+    A rank's link sends one thing after another, of all axes that use it; it receives at any time. Messages
+    are buffered: the sender has to wait for its link alone.
     """
     waited: list[float] = []
     behind = 0.0  # by all waits so far
-    link: defaultdict[int, float] = defaultdict(lambda: _NEVER)  # by axis: when all before is sent
+    free: defaultdict[str, float] = defaultdict(lambda: _NEVER)  # by link: when all before is sent
     sent_at: dict[int, float] = {}  # by request: when a message had left
-    for at, action, axis, request, partner, sending, latency, gives, takes in program.events:
+    for at, action, axis, request, partner, sending, latency, link, gives, takes in program.events:
         now = until = at + behind
         if action is Action.WAIT:
             until = sent_at.pop(request) if request in sent_at else (yield Wait(request))
@@ -190,7 +194,7 @@ def walk(program: Program) -> Walk:
         else:
             sent = _NEVER
             if gives:
-                sent = link[axis] = max(now, link[axis]) + sending
+                sent = free[link] = max(now, free[link]) + sending
             if action is Action.COLLECTIVE:
                 latest = yield Collective(axis, sent + latency)
                 until = latest if takes else sent

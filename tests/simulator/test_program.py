@@ -49,8 +49,11 @@ def test_on_the_network_that_it_was_measured_on_it_takes_as_long_as_it_took(seed
     assert (step_ends(program, [None] * len(program.spans)) == program.ends).all()
 
 
-def walls(*ranks, link, size=2):
-    """Return the end of each rank, whose notes are (kind, verb, enter, leave) and further columns by name."""
+def walls(*ranks, link, size=2, names=("all",)):
+    """Return the end of each rank, whose notes are (kind, verb, enter, leave) and further columns by name.
+
+    `names` are those of the links of its axes.
+    """
     tables = []
     for notes in ranks:
         rows = []
@@ -58,8 +61,9 @@ def walls(*ranks, link, size=2):
             row = dict.fromkeys(FIELDS, -1) | {"kind": kind, "axis": 0, "verb": VERBS.index(verb), "bytes": 0}
             rows.append(row | {"enter": enter, "leave": leave} | (more[0] if more else {}))
         tables.append({name: np.array([row[name] for row in rows]) for name in FIELDS})
-    programs = [rank_program(rows, np.zeros_like(rows["enter"]), [link.prices(size)], 0) for rows in tables]
-    positions = [[Position(group=0, size=size, rank=rank)] for rank in range(len(ranks))]
+    prices = [link.prices(size, name) for name in names]
+    programs = [rank_program(rows, np.zeros_like(rows["enter"]), prices, 0) for rows in tables]
+    positions = [[Position(group=0, size=size, rank=rank)] * len(names) for rank in range(len(ranks))]
     waits = simulate(programs, positions)
     return [float(own.ends(own.waits(waited))[-1]) for own, waited in zip(programs, waits, strict=True)]
 
@@ -100,6 +104,13 @@ def test_messages_leave_one_after_another_and_travel_while_both_ranks_compute():
     receiver = [start("receive", 0, 0, 0), start("receive", 0, 1, 0), take("receive", 390, 0)]
     assert walls(sender, [*receiver, take("receive", 395, 1)], link=SLOW) == [2240, 700]
     assert walls(sender, [*receiver, take("receive", 9000, 1)], link=SLOW) == [2240, 9010]
+
+
+@pytest.mark.parametrize(("names", "end_ns"), [(("dp", "tp"), 1100), (("wire", "wire"), 2100)])
+def test_calls_of_axes_that_share_a_link_send_one_after_another(names, end_ns):
+    started = [(Kind.POSTED, "all_reduce", 0, 0, {"bytes": 1000, "request": n, "axis": n}) for n in (0, 1)]
+    over = [(Kind.COMPLETED, "all_reduce", 0, 0, {"request": n, "axis": n}) for n in (0, 1)]
+    assert walls(*[[*started, *over]] * 2, link=SLOW, names=names) == [end_ns] * 2
 
 
 def test_events_that_do_not_match_are_an_error_and_not_an_endless_wait():
