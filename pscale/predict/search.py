@@ -61,6 +61,7 @@ class _Entry:
     stage: int = field(compare=False)
     case: Case = field(compare=False)
     beside_s: float = field(default=0.0, compare=False)  # of calls that are no matter of its family
+    of_first: Step | None = field(default=None, compare=False)
     program: StepProgram | None = field(default=None, compare=False)
     prediction: Prediction | None = field(default=None, compare=False)
 
@@ -130,11 +131,11 @@ class _Queue:
             if case.plan.pp == 1 and family not in self._floors:
                 self._floors[family] = _FAMILY_MARGIN * sum(self._work(sizes, step))
             own_s = sum(self._own(sizes, step)) / _busy(case)
-            self._put(entry, stage=_RANK, bound_s=max(entry.bound_s, _MARGIN * own_s))
+            self._put(entry, stage=_RANK, bound_s=max(entry.bound_s, _MARGIN * own_s), of_first=step)
         elif entry.stage == _RANK:
-            program = step_program(case)
+            program = step_program(case, entry.of_first)
             bound_s = _MARGIN * usual_step_s(case, program, self._costs)
-            self._put(entry, stage=_PROGRAM, bound_s=bound_s, program=program)
+            self._put(entry, stage=_PROGRAM, bound_s=bound_s, program=program, of_first=None)
         elif not self._fits(case):
             self._leave_out(case, entry.bound_s)
         else:
