@@ -100,7 +100,8 @@ def drawn(
                 paces=paces[run].tolist() if paced else (),
                 times_s={"backward compute": 0.12},
                 counters={"bytes of dp all_reduce": 26849280, "executed FLOPs": 43486543872},
-                fingerprint={"code": f"{run:012x}", **known},
+                code=f"{run:012x}",
+                fingerprint=known,
             )
         )
     return found

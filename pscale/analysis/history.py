@@ -10,8 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
-from operator import ne
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -259,18 +258,19 @@ def _levels(values: Vector, places: Sequence[int]) -> tuple[Level, ...]:
     )
 
 
-def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
-    if list(one) == list(other):  # nearly always, and then much faster
-        return set(compress(one, map(ne, one.values(), other.values())))
-    return {name for name, _ in one.items() ^ other.items()}
+def _differing(one: Entry, other: Entry) -> set[str]:
+    found = {"code"} if one.code != other.code else set[str]()
+    if one.fingerprint is not other.fingerprint:  # nearly always it is, as read from a file
+        found |= {name for name, _ in one.fingerprint.items() ^ other.fingerprint.items()}
+    return found
 
 
 class Causes:
     """What changed from run to run beside the times."""
 
     def __init__(self, entries: Sequence[Entry]):
-        self._prints = [entry.fingerprint for entry in entries]
-        self.changed = [_differing(one, other) for one, other in pairwise(self._prints)]
+        self._entries = entries
+        self.changed = [_differing(one, other) for one, other in pairwise(entries)]
         self._often = Counter(field for fields in self.changed for field in fields)
 
     def _steady(self, field: str) -> bool:
@@ -283,7 +283,9 @@ class Causes:
 
     def at(self, place: int) -> str:
         """Say what changed before a run: fields that seldom change, others only where none of those did."""
-        one, other = self._prints[place - 1], self._prints[place]
+        one, other = (
+            {"code": each.code, **each.fingerprint} for each in self._entries[place - 1 : place + 1]
+        )
         order = [*one, *other]
         fields = sorted(self.changed[place - 1], key=lambda field: (self._often[field], order.index(field)))
         named = [field for field in fields if self._steady(field)] or fields
@@ -322,10 +324,10 @@ def _accepted_place(entries: Sequence[Entry], accepted: Acceptance | None) -> in
 
 def _grown(entries: Sequence[Entry]) -> dict[str, tuple[float, float]]:
     """Return the counters of the newest run that are above their least, with both values."""
-    newest, found = entries[-1].counters, {}
-    others = [entry.counters for entry in entries if entry.counters != newest]
-    for counter, value in newest.items():
-        least = min((counters.get(counter, value) for counters in others), default=value)
+    found = {}
+    known = {id(entry.counters): entry.counters for entry in entries}.values()
+    for counter, value in entries[-1].counters.items():
+        least = min(counters.get(counter, value) for counters in known)
         if value > least:
             found[counter] = (least, value)
     return found
@@ -372,7 +374,7 @@ def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float
 def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[CounterChange]:
     """Yield every change of a counter from a run to the next."""
     for place, (one, other) in enumerate(pairwise(entries), start=1):
-        if one.counters == other.counters:
+        if one.counters is other.counters:
             continue
         for counter in {**one.counters, **other.counters}:
             before, after = one.counters.get(counter), other.counters.get(counter)

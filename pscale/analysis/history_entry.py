@@ -52,6 +52,7 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
         cases=run.cases[(run.cases["case"] == case) & (run.cases["status"] == "ok")],
         ranks=run.ranks[run.ranks["case"] == case],
     )
+    known = {**environment(own), **dict(machine(own))}
     begun = run.cases["started_unix_s"].min()  # of the run: its cases stay in the order of the suite
     work = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in work_of(run, case))
     return Entry(
@@ -64,8 +65,9 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
         levels=_rounded(times.levels if times.paces else ()),
         paces=_rounded(times.paces if times.levels else ()),
         times_s=_times(own, case, times.value),
+        code=_code(known),
+        fingerprint=dict(_fingerprint(known)) | {"case": case},
         counters=dict(_counters(own, case)),
-        fingerprint=dict(_fingerprint(own, case)),
     )
 
 
@@ -109,10 +111,8 @@ def _agreed(name: str, by_launch: Any) -> Iterator[tuple[str, float]]:
         yield name, int(value) if value.is_integer() else value
 
 
-def _fingerprint(run: Run, case: str) -> Iterator[tuple[str, str]]:
-    """Yield everything that may explain a change of times, in words."""
-    known = {**environment(run), **dict(machine(run))}
-    yield "code", _code(known)
+def _fingerprint(known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield everything else that may explain a change of times, in words."""
     for name, field in _FIELDS.items():
         yield from ((field, known[name]) for _ in (1,) if known.get(name))
     for name, value in sorted(known.items()):
@@ -120,10 +120,10 @@ def _fingerprint(run: Run, case: str) -> Iterator[tuple[str, str]]:
         if group == "packages":
             yield f"package {rest}", value
         elif name.startswith("job.environment.") and (short := name.split(".", 2)[2]).startswith(_COMPUTING):
-            yield short, value
+            if short == "OMP_NUM_THREADS" or not short.endswith("_NUM_THREADS"):  # whose values are the same
+                yield short, value
         elif group == "environment" and rest.startswith(_COMMUNICATING):
             yield rest, value
-    yield "case", case
 
 
 def _code(known: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 """The file of a history: what a crash or a merge leaves is read, and no name leads out of its folder."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -18,7 +19,8 @@ def entry(number, **known):
             "work": "gpt",
             "steps": [-1.5, -1.4],
             "counters": {"calls": 10},
-            "fingerprint": {"code": str(number)},
+            "code": str(number),
+            "fingerprint": {"MPI": "MPICH"},
             **known,
         }
     )
@@ -47,6 +49,34 @@ def test_a_union_of_two_branches_counts_every_run_once_in_any_order(lines, tmp_p
     path.write_text("".join([*kept[3:], *kept, *kept[:2]]))
     assert read(tmp_path, "weak").entries == tuple(entry(number) for number in range(5))
     assert read(tmp_path, "weak").damaged == ()
+
+
+def test_git_merges_branches_that_both_added_runs_by_itself(tmp_path):
+    def git(*arguments):
+        named = (
+            "-c",
+            "user.name=nobody",
+            "-c",
+            "user.email=nobody@localhost",
+            "-c",
+            "init.defaultBranch=main",
+        )
+        subprocess.run(["git", *named, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(*numbers):
+        append(tmp_path, "weak", [entry(number) for number in numbers])
+        git("add", "--all")
+        git("commit", "--message", f"runs {numbers}")
+
+    git("init")
+    commit(0, 1)
+    git("checkout", "-b", "other")
+    commit(2, 4)
+    git("checkout", "main")
+    commit(3)
+    git("merge", "other")
+    known = read(tmp_path, "weak")
+    assert (known.entries, known.damaged) == (tuple(entry(number) for number in range(5)), ())
 
 
 def test_both_halves_of_a_conflict_are_read(lines, tmp_path):
