@@ -76,9 +76,11 @@ def _named(kind: str, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _usual(kind: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    for prefix in filter(None, (sys.prefix, environ.get("CONDA_PREFIX"))):
-        yield Path(prefix, "lib")
-        yield from sorted(Path(prefix).glob("lib/python*/site-packages/scipy_openblas*/lib"))
+    if conda := environ.get("CONDA_PREFIX"):
+        yield Path(conda, "lib")
+    for packages in (Path(folder) for folder in sys.path if folder.endswith("-packages")):
+        yield packages.parents[1]  # lib, where wheels and conda put what is no Python
+        yield from sorted(packages.glob("scipy_openblas*/lib"))
     for folder in (*sorted(Path("/usr/lib").glob("*-linux-*")), Path("/usr/lib64"), Path("/usr/lib")):
         yield from sorted(folder.glob(f"{kind}*"))  # Debian has every build in a folder of its own
         yield folder

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from pscale.blas import installed as on_disk
@@ -35,11 +37,28 @@ def test_a_library_with_openmp_threads_comes_before_others_and_one_that_a_variab
         }
     )
     assert paths(tmp_path, "openblas", {}) == ["usr/b/libopenblas.so.0", "usr/a/libopenblas.so.0"]
-    for variable, value in (("OPENBLAS_ROOT", "own"), ("BLAS_ROOT", "own"), ("LD_LIBRARY_PATH", "own/lib")):
-        assert (
-            paths(tmp_path, "openblas", {variable: str(tmp_path / value)})[0]
-            == "own/lib/libopenblasp-r0.3.30.so"
-        )
+    for variable in ("OPENBLAS_ROOT", "EBROOTOPENBLAS", "BLAS_ROOT", "LD_LIBRARY_PATH", "LIBRARY_PATH"):
+        value = tmp_path / ("own/lib" if variable.endswith("PATH") else "own")
+        assert paths(tmp_path, "openblas", {variable: str(value)})[0] == "own/lib/libopenblasp-r0.3.30.so"
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("mkl", "env/lib/libmkl_rt.so.2"),  # pip install mkl
+        ("openblas", "env/lib/python3.12/site-packages/scipy_openblas32/lib/libscipy_openblas.so"),
+        ("openblas", "env/lib/python3.12/site-packages/scipy_openblas64/lib/libscipy_openblas64_.so"),
+        ("mkl", "home/.local/lib/libmkl_rt.so.2"),  # pip install --user mkl
+        ("blis", "conda/lib/libblis.so.4"),
+    ],
+)
+def test_what_pip_and_conda_have_installed_for_this_python_is_found(tmp_path, monkeypatch, kind, file):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.touch()
+    packages = [f"{tmp_path}/{place}/lib/python3.12/site-packages" for place in ("env", "home/.local")]
+    monkeypatch.setattr(sys, "path", [f"{tmp_path}/project", *packages])
+    assert path in [each.path for each in installed(kind, {"CONDA_PREFIX": f"{tmp_path}/conda"})]
 
 
 def test_names_of_one_file_are_one_library(system, tmp_path):
