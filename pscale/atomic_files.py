@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, also after a crash of the machine.
+"""Files that are whole or not there at all, also after a crash of the machine; and those of others, read.
 
 A file is on disk once it was synced, its name only once its folder was (fsync(2)).
 """
@@ -6,8 +6,16 @@ A file is on disk once it was synced, its name only once its folder was (fsync(2
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
+import re
+import stat
 from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1 << 28  # of a file that is read whole
+_HALF = re.compile(r"\\u[dD]")  # what may write half of a character
 
 
 def write(path: Path, text: str) -> None:
@@ -33,6 +41,30 @@ def append(path: Path, line: bytes) -> None:
         os.fsync(file.fileno())
     if is_new:
         _sync(path.parent)
+
+
+def read(path: Path) -> bytes:
+    """Return what is in a file; raises OSError also for a pipe or a device, which may never end."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is no file", str(path))
+        if found.st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"has more than {MOST_BYTES >> 20} MiB", str(path))
+        return file.read()
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file says; raises OSError as `read` does, ValueError, or RecursionError."""
+    return from_json(read(path).decode())
+
+
+def from_json(text: str) -> Any:
+    """Return what JSON says; halves of characters, which no file can hold, become question marks."""
+    document = json.loads(text)
+    if _HALF.search(text):
+        return json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
+    return document
 
 
 def _sync(path: Path) -> None:

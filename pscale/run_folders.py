@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pscale.errors import ResultsError
 
-LARGEST_BYTES = 1 << 28  # of run.json
 _EXAMPLES = "gallery/[!0-9]*"  # reports that are shipped; the name of a run begins with its date
 
 
@@ -25,24 +24,23 @@ def run_folders(root: Path) -> list[Path]:
 
 def check(folder: Path) -> None:
     """Raise ResultsError where something in a run's folder leads out of it, or never ends: others made it."""
-    inside = folder.resolve()
+    inside = os.path.realpath(folder)
     for entry in _entries(folder):
-        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(inside):
+        if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(inside):
             raise ResultsError(f"{entry.path}: leads out of the folder of the run")
         if not entry.is_file() and not entry.is_dir() and not entry.is_symlink():
             raise ResultsError(f"{entry.path}: is neither a file nor a folder")
-    file = folder / "run.json"
-    if file.is_file() and file.stat().st_size > LARGEST_BYTES:
-        raise ResultsError(f"{file}: has more than {LARGEST_BYTES >> 20} MiB, too many for a run")
 
 
-def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield what is in a folder and its folders, other than the logs of launches, and through no links."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            yield entry
-            if entry.is_dir(follow_symlinks=False) and entry.name != "cases":
-                yield from _entries(entry.path)
+    waiting, logs = [str(folder)], str(folder / "cases")
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False) and entry.path != logs:
+                    waiting.append(entry.path)
 
 
 def newest(root: Path, command: str = "'pscale run SUITE'") -> Path:

@@ -31,7 +31,7 @@ from pscale.errors import ResultsError, clean
 
 MOST_REPEATS = 10_000
 _MOST = 1 << 53  # of a whole number: what JSON programs agree on
-_NAME = re.compile(r"[\w-][\w.+-]{0,99}")  # of a case, in names of files
+_NAME = re.compile(r"[\w-][\w.+-]{0,99}")  # of a case or a suite, in names of files
 _LONGEST = 60  # characters of a value in a message
 Key = tuple[str, int]
 
@@ -155,6 +155,9 @@ def _inconsistent(document: Mapping[str, Any]) -> str:
     cases = document.get("cases")
     if cases is None:
         return "lists no cases"
+    name = document.get("suite", {}).get("name", "")
+    if name and not is_name_of_case(name):
+        return f"suite.name: expected a name, got {_shown(name)}"
     for place, case in enumerate(cases):
         if not is_name_of_case(str(case.get("id", ""))):
             return f"cases[{place}].id: expected a name, got {_shown(case.get('id'))}"

@@ -78,3 +78,50 @@ def table(found, name):
         dict(zip(columns, row, strict=True))
         for row in zip(*(list(each) for each in columns.values()), strict=True)
     ]
+
+
+RANKS, STEPS = 3, 6
+TRIPS = "".join(f"trip {{0}}{at} {{0}}{at + 90} {{0}}{at + 100}\n" for at in range(1_000, 3_000, 500))
+FACTS = """rank {rank} 3
+host node{rank}
+pid 12
+library MPICH
+cpus 0 1
+comm 1 world 0 : 0*3
+comm 2 self 0 : {rank}
+comm 3 Cart_create 1 : 0*3 near 0 2
+twin 4 1
+phase 1000 halo
+node {node}
+begin 500 900
+{before}end 99000000
+used 7 8 9 10
+{after}"""
+
+
+def _calls_of(rank):
+    for at in range(10, 10 + 1000 * STEPS, 1000):
+        yield Made("Pcontrol", at, at, comm=0, peer=1)
+        yield Made("Pcontrol", at, at, comm=0, peer=1000)
+        yield Made("Bcast", at + 100 + rank, at + 200, peer=0, bytes=8)
+        yield Made("Isend", at + 210, at + 220, peer=(rank + 1) % RANKS, request=7, bytes=9, tag=1)
+        yield Made("Recv", at + 230, at + 300, peer=(rank - 1) % RANKS, tag=1)
+        yield Made("Waitall", at + 310, at + 320, parts=(Made("Wait", at + 310, at + 320, request=7),))
+        yield Made("Neighbor_alltoall", at + 330, at + 400, comm=3, bytes=8)
+        yield Made("Scan", at + 500, at + 501)
+        yield Made("Reduce", at + 510, at + 520, peer=2, comm=4)
+        yield Made("Allreduce", at + 600 + rank, at + 700, bytes=80)
+
+
+def record_of(folder):
+    """Write a good record of three ranks on two nodes into a folder, and return it."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(RANKS):
+        node = int(rank == 2)
+        before, after = (TRIPS.format(about) if node else "" for about in ("", 9900))
+        text = FACTS.format(rank=rank, node=node, before=before, after=after)
+        (folder / f"facts.{rank}").write_text(text)
+        made = notes(list(_calls_of(rank)))
+        made["enter"][0] = len(made)
+        (folder / f"notes.{rank}").write_bytes(made.tobytes())
+    return folder

@@ -6,7 +6,6 @@ takes no longer than reading their cards. Figures are those of the report.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pscale import atomic_files
 from pscale.analysis.stats import Estimate, Sample, ratio
 from pscale.errors import ResultsError
 from pscale.results.documents import write_json
@@ -86,10 +86,10 @@ def _stamp(folder: Path) -> list[int]:
 
 def _kept(folder: Path, stamp: Sequence[int]) -> Card | None:
     file = folder / CARD
-    if file.is_symlink() or not file.is_file():
+    if file.is_symlink():
         return None
     try:
-        document = json.loads(file.read_bytes())
+        document = atomic_files.read_json(file)
         if document["version"] != _VERSION or document["stamp"] != stamp:
             return None
         known = {field.name: document[field.name] for field in fields(Card)}
@@ -106,7 +106,7 @@ def _made(folder: Path) -> Card:
     damaged: list[Damaged] = []
     try:
         check(folder)
-        document = json.loads((folder / "run.json").read_bytes())
+        document = atomic_files.read_json(folder / "run.json")
         if trouble_of(document):
             return _unreadable(folder, "run.json is damaged")
         planned = {case["id"]: case for case in document["cases"]}

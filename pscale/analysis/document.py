@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from pscale import atomic_files
 from pscale.config.axes import PLAN_AXES
 from pscale.errors import ResultsError
 from pscale.run_folders import check
@@ -38,7 +39,7 @@ def read_document(path: Path) -> Mapping[str, Any] | None:
     if not file.exists() and any((path / "data").glob("cases*.parquet")):
         return None
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = atomic_files.read_json(file)
     except FileNotFoundError:
         raise ResultsError(f"{path}: not a run's folder: it has no run.json") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -6,10 +6,10 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from pscale import __version__
-from pscale.errors import FAILED, INTERRUPTED
+from pscale.errors import FAILED, INTERRUPTED, clean
 
 _OBJECTS = 200_000  # that are new between two collections: of those of imports, none is garbage
 
@@ -50,7 +50,7 @@ def guard_outputs() -> dict[str, _Output]:
         new = io.TextIOWrapper(
             io.BufferedWriter(raw),
             encoding=old.encoding if old else "utf-8",
-            errors=old.errors if old else "replace",
+            errors="backslashreplace",  # names of files may be no text, and not every encoding has all signs
             line_buffering=raw.isatty() or number == 2,
             write_through=bool(old and old.write_through),
         )
@@ -71,6 +71,11 @@ def exit_code(outputs: dict[str, _Output], code: int) -> int:
             print(f"pscale: cannot write to {name}: {output.error.strerror}", file=left, flush=True)
             code = code or FAILED
     return code
+
+
+def tell(text: str, file: TextIO | None = None) -> None:
+    """Print lines without control characters: what they name may be of somebody else."""
+    print("\n".join(map(clean, text.split("\n"))), file=file, flush=True)
 
 
 def main() -> NoReturn:

@@ -15,8 +15,9 @@ import typer
 
 from pscale import __version__
 from pscale.cli import options as o
+from pscale.cli import tell
 from pscale.cli.examples import epilog
-from pscale.errors import PscaleError, UsageError, clean
+from pscale.errors import LaunchError, PscaleError, UsageError
 from pscale.import_guard import hollow
 
 app = typer.Typer(
@@ -464,9 +465,14 @@ def main() -> int:
     except PscaleError as error:
         if "--debug" in sys.argv[1:]:
             raise
-        lines = map(clean, f"pscale: {error}".split("\n"))
-        typer.echo("\n".join(lines), err=True)
+        tell(f"pscale: {error}", sys.stderr)
         return error.exit_code
+    except OSError as error:  # of a disk that is full, or a path that cannot be
+        if "--debug" in sys.argv[1:]:
+            raise
+        what = f"{error.filename}: " if error.filename else ""
+        tell(f"pscale: {what}{error.strerror or error}", sys.stderr)
+        return LaunchError.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return 0

@@ -13,6 +13,7 @@ from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.frames import Run, load
 from pscale.analysis.summary import Summary, summarise
+from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
@@ -73,7 +74,7 @@ def update(path: Path | None, reports: Path, file: Path | None) -> int:
         raise ResultsError(f"{summary.path}: no case was measured, so there are no values to keep")
     _write(target, render_references(summary))
     missing = len(summary.points) - len({entry.case for entry in known})
-    print(f"{target}: {len(known)} values of {len(summary.points) - missing} cases of {summary.run}")
+    tell(f"{target}: {len(known)} values of {len(summary.points) - missing} cases of {summary.run}")
     if missing:
         print(f"{missing} of {len(summary.points)} cases were not measured and are left out")
     return 0
@@ -120,7 +121,7 @@ def _show(summary: Summary) -> None:
     said = [verdict] if summary.expectations else []
     said += [f"{len(summary.failures)} failed or invalid"] if summary.failures else []
     said += [f"{pending} cases not measured yet"] if pending else []
-    print(f"\n{_outcome(summary)}: {summary.run}" + "".join(f" · {part}" for part in said))
+    tell(f"\n{_outcome(summary)}: {summary.run}" + "".join(f" · {part}" for part in said))
 
 
 def _write(path: Path, content: str) -> None:

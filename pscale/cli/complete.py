@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from pscale import atomic_files
 from pscale import shipped as shipped_suites
 from pscale.errors import ResultsError
 from pscale.run_folders import newest, run_folders
@@ -41,7 +41,7 @@ def cases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     root = Path(str(ctx.params.get("reports") or REPORTS))
     try:
         folder = Path(str(named)) if named else newest(root)
-        listed = json.loads((folder / "run.json").read_bytes())["cases"]
+        listed = atomic_files.read_json(folder / "run.json")["cases"]
         known = [(str(case["id"]), str(case.get("label", ""))) for case in listed]
     except (OSError, ValueError, KeyError, TypeError, ResultsError):
         return []

@@ -5,6 +5,7 @@ It imports its libraries while the one that reports reads and counts, and draws 
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
@@ -72,7 +73,8 @@ def main() -> None:
         answer: Drawn | Exception = draw_all(*asked)
     except Exception as error:  # raised again where it is waited for
         answer = error
-    pickle.dump(answer, sys.stdout.buffer)
+    with suppress(BrokenPipeError), os.fdopen(1, "wb") as pipe:  # the one that has started it may be gone
+        pickle.dump(answer, pipe)
 
 
 if __name__ == "__main__":

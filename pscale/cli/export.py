@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import kept_steps, launch_events, traced
+from pscale.cli import tell
 from pscale.cli.trace import chosen
 from pscale.errors import ResultsError, UsageError
 from pscale.export.activities import Launch, launch_of
@@ -77,7 +78,7 @@ def _into(folder: Path, write: Callable[[], list[Path]]) -> list[Path]:
 def _told(as_format: str, written: Sequence[Path]) -> None:
     """Print the files and what reads them."""
     for path in written:
-        print(path)
+        tell(str(path))
     first = written[0]
     words = _READ_BY[as_format].format(file=first, folder=first.parent, name=first.name.partition(".")[0])
-    print(f"read by: {words}")
+    tell(f"read by: {words}")

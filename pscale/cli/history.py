@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, suite_history
+from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
@@ -39,7 +40,7 @@ class Asked:
 def add(paths: Sequence[str], place: Place) -> None:
     """Add runs, by default the newest, to the histories of their suites."""
     for path in map(Path, paths) if paths else [newest(place.reports)]:
-        print(added(path, place.history))
+        tell(added(path, place.history))
 
 
 def added(path: Path, folder: Path) -> str:
@@ -144,11 +145,11 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
         if not quiet:
             render_terminal(each, console)
             continue
-        print(headline(each))
+        tell(headline(each))
         for case in each.cases:
             if case.answer in ("worse", "undecided"):
                 since = f", since {case.since}: {case.cause}" if case.since and case.answer == "worse" else ""
-                print(f"  {case.label}: {case.text}{since}")
+                tell(f"  {case.label}: {case.text}{since}")
 
 
 def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:
@@ -158,6 +159,6 @@ def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:
     for each in found:
         path = files.path_of(place.history, each.suite).with_suffix(".html")
         try:
-            print(write_file(path, render_history(each)))
+            tell(str(write_file(path, render_history(each))))
         except OSError as error:
             raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from pscale import atomic_files
+from pscale.cli import tell
 from pscale.cli.launches import outcome_of, planned, write_row
 from pscale.cli.memory_fit import memory_fits
 from pscale.cli.rounds import Rounds
@@ -29,11 +30,11 @@ _END_DELAY_S = 3.0  # the scheduler may end the ranks before this process
 def main(folder: Path) -> int:
     """Do the launches of the job in `folder`; returns its exit code."""
     try:
-        work_order = json.loads((folder / jobs.WORK_ORDER).read_text(encoding="utf-8"))
+        work_order = atomic_files.read_json(folder / jobs.WORK_ORDER)
         journal = Journal.open(Path(work_order["run"])).branch(jobs.branch(work_order["job"]))
         _launch(journal, work_order)
     except PscaleError as error:
-        print(f"pscale: {error}", file=sys.stderr)
+        tell(f"pscale: {error}", sys.stderr)
         with contextlib.suppress(LaunchError):  # the disk may be what is full
             jobs.write(folder / jobs.FAILURE, str(error))
         return error.exit_code
@@ -51,7 +52,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
     mine = {(case, repeat) for case, repeat in work_order["launches"]}
     todo = [launch for launch in planned(journal) if launch.key in mine]
     launcher = select(todo[0].case.launch, site.allocation, nodes)
-    print(f"{site.reason}; started by {' '.join(launcher.opening)}", flush=True)
+    tell(f"{site.reason}; started by {' '.join(launcher.opening)}")
     fits = memory_fits({launch.case.id: launch.case for launch in todo}.values(), nodes)
     own = {case for case, _ in mine}
     rounds = Rounds(journal, own) if journal.document.get("auto") else None
@@ -62,7 +63,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
             time.sleep(_END_DELAY_S)
         row = write_row(journal, launch, outcome, fits[launch.case.id].columns)
         kept = outcome_of(outcome, row)
-        print(f"{launch.case.label} #{launch.repeat + 1}: {kept.status} {kept.reason}".rstrip(), flush=True)
+        tell(f"{launch.case.label} #{launch.repeat + 1}: {kept.status} {kept.reason}".rstrip())
         return kept
 
     runner.run(
@@ -73,7 +74,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
         on_start=lambda _: None,
         on_end=on_end,
         attempts=runner.ATTEMPTS_IN_JOBS,
-        tell=lambda text: print(text, flush=True),
+        tell=tell,
         watching=watching(launcher),
         wanted=lambda launch: turn.is_due(launch) and (rounds is None or rounds.wanted(launch)),
     )

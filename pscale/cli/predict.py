@@ -12,6 +12,7 @@ from pscale.analysis.frames import Run, load
 from pscale.analysis.models import Model, Projection
 from pscale.analysis.predicted import score_in
 from pscale.analysis.stats import Estimate
+from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
@@ -89,8 +90,8 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
         print(json_text(_document(whole)))
         return
     print_outlook(whole, new_console(), goal, options.price)
-    print(f"page: {write_page(whole, folder, goal, options.price)}")
-    print(f"record: {written}; a later run of the suite is compared with it")
+    tell(f"page: {write_page(whole, folder, goal, options.price)}")
+    tell(f"record: {written}; a later run of the suite is compared with it")
 
 
 class _Predictor:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pscale.analysis.frames import Run, load
 from pscale.analysis.overlay import overlay
 from pscale.analysis.summary import Summary, summarise
+from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer
 from pscale.errors import ResultsError, UsageError
@@ -114,7 +115,7 @@ def _report(
         before_pages=lambda: written.extend(write(summary, answer, pictures, drawer)),
     )
     for path in written if pictures.style != "screen" else ():
-        print(path)
+        tell(str(path))
 
 
 def _networks(texts: Sequence[str]) -> dict[str, Network]:
@@ -177,4 +178,4 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def _tell(written: Sequence[Path]) -> None:
     for path in written:
-        print(path)
+        tell(str(path))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pscale.cli import tell
 from pscale.cli.console import new_console, say
 from pscale.cli.durations import expected_s
 from pscale.cli.launches import outcome_of, write_row
@@ -56,7 +57,7 @@ def run(paths: Sequence[Path], suite_options: SuiteOptions, options: RunOptions)
         raise UsageError("--run names the folder of one run; give one suite with it")
     if options.dry_run:
         for text in (text for suite in suites for text in dry_run(suite, options.reports)):
-            print(text, end="\n\n")
+            tell(f"{text}\n")
         return 0
     for suite in suites:
         suite.check_blas()

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.analysis.wording import percent, rate
+from pscale.cli import tell
 from pscale.cli.console import changing, new_console
 from pscale.errors import FAILED, LaunchError, ResultsError
 from pscale.launch.job_manager import POLL_S
@@ -126,13 +127,13 @@ def cancel(path: Path | None, reports: Path) -> int:
     journal = _run(path, reports)
     scheduler, current = _scheduler(journal), open_jobs(journal)
     if scheduler is None or not current:
-        print(f"{journal.folder} has no running or queued jobs")
+        tell(f"{journal.folder} has no running or queued jobs")
         return 0
     known = scheduler.poll_many(current)
     ids = [status.id for job in current if (status := known.get(job.name)) and status.phase != "ended"]
     if ids:
         scheduler.cancel(ids)
-    print(f"cancelled {', '.join(ids) or 'nothing: no job is running or queued'}; `pscale run` continues")
+    tell(f"cancelled {', '.join(ids) or 'nothing: no job is running or queued'}; `pscale run` continues")
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pscale.analysis.frames import Run, load, records
 from pscale.analysis.timeline import HOW, Step, Traced, kept_steps, launch_events, traced
+from pscale.cli import tell
 from pscale.cli.schedules import figure_format
 from pscale.errors import ResultsError, UsageError
 from pscale.report.trace import trace_lines
@@ -39,8 +40,7 @@ def trace(
         return
     target = output or run.path / f"trace-{launch.case}-{number}.json"
     _write(target, lines)
-    print(target)
-    print(f"{launch.label}, launch {number}, {len(table):,} events: {_VIEWERS}")
+    tell(f"{target}\n{launch.label}, launch {number}, {len(table):,} events: {_VIEWERS}")
     _tell_others(launches, launch)
 
 
@@ -144,6 +144,6 @@ def _tell_others(launches: Sequence[Traced], launch: Traced) -> None:
     if others:
         print("other cases (--case):")
     for case, label in others[:_NAMED]:
-        print(f"  {case}  {label}")
+        tell(f"  {case}  {label}")
     if len(others) > _NAMED:
         print(f"  and {len(others) - _NAMED} more")

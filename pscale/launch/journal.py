@@ -69,7 +69,7 @@ class Journal:
         path = folder.absolute() / _DOCUMENT
         check(path.parent)
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = atomic_files.read_json(path)
             version = document["format"]
         except FileNotFoundError as error:
             raise ResultsError(f"{path.parent} holds no run of pscale: it has no {_DOCUMENT}") from error
@@ -125,9 +125,11 @@ class Journal:
 
     def _read(self, path: Path) -> list[dict[str, Any]]:
         try:
-            content = path.read_bytes()
+            content = atomic_files.read(path)
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise ResultsError(f"{path}: cannot be read: {error.strerror}") from error
         whole = content[: content.rfind(b"\n") + 1].splitlines()
         try:  # one list is read several times as fast as its lines
             records: list[dict[str, Any]] = json.loads(b"[" + b",".join(whole) + b"]")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pscale import __version__
+from pscale import __version__, atomic_files
 from pscale.report.answer import Answer
 from pscale.report.text import clean
 
@@ -42,7 +42,7 @@ class Sources:
         if file.is_symlink():
             return None
         try:
-            known = json.loads(file.read_bytes())
+            known = atomic_files.read_json(file)
             written = [self.folder / name for name, *_ in known["written"]]
             now = {"asked": self.asked, "files": self.files, "written": _stamps(self.folder, written)}
             if any(known[name] != value for name, value in now.items()):

@@ -19,6 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from pscale import atomic_files
 from pscale.errors import ResultsError, UsageError
 from pscale.run_shape import mismatch
 
@@ -93,7 +94,7 @@ def read(folder: Path, suite: str) -> History:
     """Read the history of a suite; empty where there is none."""
     path = path_of(folder, suite)
     try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
+        text = atomic_files.read(path).decode("utf-8", errors="replace")
     except FileNotFoundError:
         text = ""
     except OSError as error:
@@ -145,8 +146,8 @@ def _documents(lines: Sequence[str]) -> list[Any]:
     parts = [line.partition(_END) for line in lines]
     try:
         known = {end for _, _, end in parts}
-        ends = {end: json.loads(f'{{"fingerprint":{end}' if end else "{}") for end in known}
-        begins = json.loads(f"[{','.join(begin + '}' * bool(end) for begin, _, end in parts)}]")
+        ends = {end: atomic_files.from_json(f'{{"fingerprint":{end}' if end else "{}") for end in known}
+        begins = atomic_files.from_json(f"[{','.join(begin + '}' * bool(end) for begin, _, end in parts)}]")
         if len(begins) == len(lines):
             return [begin | ends[end] for begin, (_, _, end) in zip(begins, parts, strict=True)]
     except (ValueError, RecursionError, TypeError):

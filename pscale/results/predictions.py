@@ -77,7 +77,7 @@ def _entries(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = atomic_files.read_json(file)
         if document["format"] != FORMAT:
             raise ResultsError(f"{file}: format {document['format']}; this pscale reads {FORMAT}")
         return [dict(entry) for entry in document["predictions"]]

@@ -35,7 +35,9 @@ _AT_A_TIME = 64  # parts that are read before they are joined
 _WORTH_THREADS = 100_000  # rows
 _MOST_OF_A_KEY = (1 << 31) - 1
 _ROWS, _ROWS_PER_BYTE = 1_000_000, 20  # beyond these, rows are equal: made to fill memory, not measured
+_LONGEST_LIST = 10_000  # of columns or groups of rows: a file that lists more was made to fill memory
 BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what lies in a footer raises
 _JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
 _VERSION = b"pscale_schema"
 _CODED = pa.dictionary(pa.int32(), pa.string())
@@ -164,7 +166,7 @@ def largest(data: Path, table: Table, case: str, repeat: int, column: str) -> in
     """Return the largest value of a column in the part of one launch, by what the file says of itself."""
     path = part_path(data, table, case, repeat)
     with _reading(path):
-        metadata = pq.read_metadata(path)
+        metadata = _file(path).metadata
         index = metadata.schema.names.index(column)
         groups = (metadata.row_group(place).column(index) for place in range(metadata.num_row_groups))
         return max((int(group.statistics.max) for group in groups), default=-1)
@@ -243,7 +245,7 @@ def _joined_parts(path: Path) -> frozenset[str]:
     if not path.exists():
         return frozenset()
     with _reading(path):
-        return frozenset(json.loads((pq.read_metadata(path).metadata or {}).get(_JOINED, b"[]")))
+        return frozenset(json.loads((_file(path).metadata.metadata or {}).get(_JOINED, b"[]")))
 
 
 def _part(path: Path, table: Table, schema: pa.Schema, damaged: list[Damaged] | None) -> pa.Table | None:
@@ -294,8 +296,11 @@ def _filtered(path: Path, schema: pa.Schema, chosen: Chosen) -> pa.Table:
     """Read rows by the values of columns; groups of rows that cannot hold any are left on disk."""
     filters = [(name, "in", list(values)) for name, values in chosen.items()]
     with _reading(path):
-        version = _version(path, pq.read_metadata(path).metadata or {})
-        return _conform(pq.read_table(path, filters=filters, partitioning=None), schema, version)
+        _, _, version = _opened(path, schema)
+        rows = pq.read_table(
+            path, filters=filters, partitioning=None, thrift_container_size_limit=_LONGEST_LIST
+        )
+        return _conform(rows, schema, version)
 
 
 def _row_groups(
@@ -316,12 +321,16 @@ def _may_hold(key: pq.Statistics | None, wanted: str | int | None) -> bool:
 
 def _opened(path: Path, schema: pa.Schema) -> tuple[pq.ParquetFile, list[str], int]:
     """Return a file, which keeps texts coded that the schema wants so, its wanted columns, its version."""
-    file = pq.ParquetFile(path, read_dictionary=[each.name for each in schema if each.type == _CODED])
+    file = _file(path, [each.name for each in schema if each.type == _CODED])
     version = _version(path, file.metadata.metadata or {})
     if file.metadata.num_rows > _ROWS + _ROWS_PER_BYTE * path.stat().st_size:
         raise ResultsError(f"{path}: says that it has {file.metadata.num_rows} rows, too many for its size")
     present = set(file.schema_arrow.names)
     return file, [name for name in _stored_names(schema, version) if name in present], version
+
+
+def _file(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
+    return pq.ParquetFile(path, read_dictionary=coded, thrift_container_size_limit=_LONGEST_LIST)
 
 
 def _stored_names(schema: pa.Schema, version: int) -> list[str]:
@@ -358,7 +367,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn what Arrow says of a file that is none of ours into a message with its name."""
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+    except (pa.ArrowException, OSError, *_DAMAGED) as error:
         first = (str(error).splitlines() or [""])[0]
         raise ResultsError(f"{path}: not a readable Parquet file ({first})") from error
 

@@ -21,6 +21,7 @@ LARGEST_BYTES = 1 << 19
 MOST_VALUES = 20_000  # with names of fields and groups: PyYAML takes 40 µs of each
 DEEPEST = 50  # groups and lists within each other
 LONGEST_TEXT = 10_000  # characters of a text or a name, so that no pattern that sees it takes long
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # no path has the first, no file the others
 _LONGEST_NUMBER = 400  # characters; Python itself refuses whole numbers of more than 4300 digits
 
 
@@ -76,6 +77,8 @@ class _Loader(yaml.SafeLoader):
         """Say why the value that begins here is not read; empty if it is."""
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_TEXT:
             return f"a text of {len(event.value)} characters; at most {LONGEST_TEXT} are allowed"
+        if isinstance(event, yaml.ScalarEvent) and (found := _NO_TEXT.search(event.value)):
+            return f"character {ord(found[0]):#x} is not allowed"
         if isinstance(event, yaml.AliasEvent):
             return "aliases are not allowed; repeat the value"
         if self._depth > DEEPEST:

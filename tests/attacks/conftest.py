@@ -5,6 +5,7 @@ PSCALE_ATTACKS=20 makes twenty times as many.
 
 import os
 import random
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,3 +44,16 @@ def pytest_runtest_makereport(item):
     report = outcome.get_result()
     if report.failed and item.user_properties:
         report.sections.append(("attack", f"repeat it with PSCALE_ATTACK_SEED={SEED} PSCALE_ATTACKS={TIMES}"))
+
+
+@pytest.fixture(scope="session")
+def with_events(tmp_path_factory):
+    """A traced launch of a pipeline, of the shipped runs."""
+    gallery = Path(__file__).parents[2] / "reports" / "gallery" / "pipeline"
+    run = tmp_path_factory.mktemp("traced") / "run"
+    (run / "data").mkdir(parents=True)
+    shutil.copy(gallery / "run.json", run)
+    launch = min(gallery.glob("data/events-*")).stem.removeprefix("events")
+    for path in gallery.glob(f"data/*{launch}.parquet"):
+        shutil.copy(path, run / "data")
+    return run

@@ -1,13 +1,13 @@
 """Disks that fail at any write of a run, once or from then on: what was whole stays, and the run resumes."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
+from forked_runs import Copies
 from noop_runs import SUITE, make_launcher, make_suite
 from synthetic import Point, write_run
 
@@ -93,51 +93,29 @@ int mkdir(const char *path, mode_t mode) {
     return fate(path) ? (int)no_space() : real(path, mode);
 }
 """
-# One process has imported everything; a copy of it is each run.
-RUNS = """
-import ctypes, itertools, json, os, sys
-import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.results.store, pscale.suite
-from pscale.cli import main, publish_process
-from pscale.report.publish import figures
-figures()
-from pathlib import Path
-
+# What a copy does: it changes the disk, or its ranks do, and says at its end how often.
+ATTACK = """
+import itertools
 disk = ctypes.CDLL(None)
 disk.count.restype = disk.first.restype = ctypes.c_long
-
-def run(who, folder, options, fatal, full):
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.chdir(folder)
-    output = os.open("said", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-    os.dup2(output, 1), os.dup2(output, 2)
-    sys.argv = ["pscale", "run", "noop.yaml", "--no-report", *options]
-    inside = os.path.join(folder, "reports")
-    if who == "ranks":
-        os.environ |= {"FATAL": str(fatal), "FATAL_IN": inside, "FATAL_STAYS": str(int(full))}
-        os.environ["FATAL_COUNT"] = os.path.join(folder, "counts")
-    else:
-        disk.arm(inside.encode(), ctypes.c_long(fatal), full)
-    code, numbers = 99, itertools.count()
-    try:
-        if who == "reporter":
-            publish_process.is_worthwhile = lambda: False  # it draws here
-            code = publish_process.main(Path(options[0]))
-        else:
-            main()
-    except SystemExit as error:
-        code = error.code
-    finally:
-        sys.stdout.flush(), sys.stderr.flush()
-        with open("acts", "w") as file:
-            firsts = iter(lambda: disk.first(ctypes.c_long(next(numbers))), 0)
-            json.dump([disk.count(), [*firsts]], file)
-        os._exit(code or 0)
-
-for line in sys.stdin:
-    print(run(*json.loads(line)), flush=True)
+inside = os.path.join(folder, "reports")
+if {ranks}:
+    os.environ |= {{"FATAL": "{fatal}", "FATAL_IN": inside, "FATAL_STAYS": "{full:d}"}}
+    os.environ["FATAL_COUNT"] = os.path.join(folder, "counts")
+else:
+    disk.arm(inside.encode(), ctypes.c_long({fatal}), {full})
+try:
+    {code}
+finally:
+    sys.stdout.flush(), sys.stderr.flush()
+    with open("acts", "w") as file:
+        numbers = itertools.count()
+        firsts = iter(lambda: disk.first(ctypes.c_long(next(numbers))), 0)
+        json.dump([disk.count(), [*firsts]], file)
 """
+RUN = "pscale('run', 'noop.yaml', '--no-report', *{options})"
+REPORT = """publish_process.is_worthwhile = lambda: False  # it draws here
+    sys.exit(publish_process.main(Path({options}[0])))"""
 
 
 class Disk:
@@ -148,23 +126,19 @@ class Disk:
         (folder / "disk.c").write_text(DISK)
         build = ["cc", "-shared", "-fPIC", "-O1", "-o", library, folder / "disk.c", "-ldl"]
         subprocess.run(build, check=True)
-        self._runs = subprocess.Popen(
-            [sys.executable, "-c", RUNS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"},
-        )
+        self._copies = Copies(LD_PRELOAD=str(library))
+        self.close = self._copies.close
 
     def run(self, folder, *options, who="driver", fatal=1 << 40, full=False):
         """Run the suite in `folder`; return exit code, what was said, and what changed the disk.
 
         That is the number of acts, and those that are the first of a file. The disk fails `who` writes.
         """
-        asked = json.dumps([who, str(folder), [*map(str, options)], fatal, full])
-        print(asked, file=self._runs.stdin, flush=True)
-        code = int(self._runs.stdout.readline())
-        return code, (folder / "said").read_text(), json.loads((folder / "acts").read_text())
+        code = (REPORT if who == "reporter" else RUN).format(options=[*map(str, options)])
+        copy = self._copies.start(
+            folder, ATTACK.format(ranks=who == "ranks", fatal=fatal, full=full, code=code)
+        )
+        return copy.wait(), copy.said, json.loads((folder / "acts").read_text())
 
     def fresh(self):
         """Return an empty folder with the suite."""
@@ -173,9 +147,6 @@ class Disk:
         folder.mkdir()
         make_suite(folder)
         return folder
-
-    def close(self):
-        self._runs.communicate()
 
 
 @pytest.fixture

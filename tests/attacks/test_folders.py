@@ -1,9 +1,11 @@
 """Folders of runs that are anything: readers say what is wrong, and leave the rest of the disk alone."""
 
+import contextlib
 import json
 import math
 import os
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -26,8 +28,10 @@ from pscale.export.goal import write_goal
 from pscale.launch.journal import Journal
 from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
+from pscale.report.drawn import FILE as DRAWN
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
+from pscale.results.predictions import NAME as PREDICTION
 from pscale.results.store import part_path
 
 POINTS = [
@@ -180,19 +184,6 @@ def test_whatever_the_tables_of_a_run_hold_its_readers_say_what_is_wrong(whole, 
         noted(run, run / name)
 
 
-@pytest.fixture(scope="module")
-def with_events(tmp_path_factory):
-    """A traced launch of a pipeline, of the shipped runs."""
-    gallery = Path(__file__).parents[2] / "reports" / "gallery" / "pipeline"
-    run = tmp_path_factory.mktemp("traced") / "run"
-    (run / "data").mkdir(parents=True)
-    shutil.copy(gallery / "run.json", run)
-    launch = min(gallery.glob("data/events-*")).stem.removeprefix("events")
-    for path in gallery.glob(f"data/*{launch}.parquet"):
-        shutil.copy(path, run / "data")
-    return run
-
-
 def test_whatever_a_traced_run_holds_it_is_profiled_and_exported_or_refused(with_events, tmp_path, attack):
     assert _exported(with_events, tmp_path)
     names = ["run.json", *(f"data/{path.name}" for path in sorted((with_events / "data").iterdir()))]
@@ -258,14 +249,68 @@ def test_nothing_outside_of_a_run_is_read_or_written(pscale, whole, tmp_path, na
     assert "leads out" in card(run).trouble
 
 
-@pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "data/steps-a-0.parquet", CARD])
-def test_a_pipe_in_the_place_of_a_file_is_no_trap(whole, tmp_path, name):
+def _socket(path):
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):  # its name has to be short
+        made.bind(path.name)
+
+
+def _sparse(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+NO_FILES = {
+    "a pipe": os.mkfifo,
+    "a socket": _socket,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a link to nowhere": lambda path: path.symlink_to("nowhere"),
+    "too large": _sparse,
+    "a folder": Path.mkdir,
+}
+NEEDED = {"run.json", "journal.jsonl"}
+HELPFUL = (
+    "data/steps-a-0.parquet",
+    "jobs/cases/journal.jsonl",
+    "lock",
+    CARD,
+    DRAWN,
+    f"../{PREDICTION}",
+)
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", [*sorted(NEEDED), *HELPFUL])
+def test_what_is_no_file_in_the_place_of_one_is_no_trap(pscale, whole, tmp_path, name, kind):
+    run = shutil.copytree(whole, tmp_path / "suite" / "run")
+    path = Path(os.path.normpath(run / name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    NO_FILES[kind](path)
+    codes = {}
+    for command in (("report", run, "--no-figures"), ("status", run), ("list", "--reports", run.parents[1])):
+        codes[command[0]], _, err = pscale(*command)
+        assert "Traceback" not in err
+        assert codes[command[0]] == 0 or path.name in err
+    assert set(codes.values()) <= {0, 5}
+    if name in NEEDED:
+        assert 5 in codes.values()
+
+
+def test_a_run_may_be_as_deep_as_the_disk_allows(pscale, whole, tmp_path):
     run = shutil.copytree(whole, tmp_path / "run")
-    (run / name).unlink(missing_ok=True)
-    os.mkfifo(run / name)
-    said = [str(error) for error in reported(run)]
-    assert said
-    assert all("is neither a file nor a folder" in text for text in said)
+    (run / ("x/" * 1500)).mkdir(parents=True)
+    assert pscale("status", run)[0] == 0
+
+
+def test_a_suite_is_no_path(pscale, whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "deep" / "run")
+    document = json.loads((run / "run.json").read_text())
+    document["suite"]["name"] = "../outside"
+    (run / "run.json").write_text(json.dumps(document))
+    code, _, err = pscale("check", run, "--update")
+    assert (code, "suite.name: expected a name" in err) == (5, True)
+    assert [path.name for path in tmp_path.rglob("*outside*")] == []
 
 
 def test_a_case_is_no_path(whole, tmp_path):

@@ -2,19 +2,25 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from random import Random
 
 import psutil
 import pytest
+from forked_runs import Copies, Copy
 from noop_runs import SUITE, make_launcher
+from synthetic import Point, write_run
 from whole_runs import LIMIT_S, TINY, Cli, lives, wait_for, workers
 
+from pscale.analysis.frames import load
 from pscale.errors import LaunchError
 from pscale.launch import launcher
 from pscale.launch.journal import Journal
@@ -38,12 +44,10 @@ class Target:
 
     def __init__(self, folder, launches):
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         make_launcher(folder / "mpiexec", LAUNCH)
         (folder / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", str([*range(launches)])))
         self.command = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--no-report"]
-
-    def start(self, **how):
-        return subprocess.Popen(self.command, cwd=self.folder, **how)
 
     def noted(self):
         """Return the processes of launcher, rank and driver, and the folder, of each launch so far."""
@@ -95,10 +99,6 @@ class Terminal:
         self._ours, self.theirs = os.openpty()
         self._open = True
         self._reader = threading.Thread(target=self._read)
-
-    def opened(self):
-        """Leave the other end to the process that has been started."""
-        os.close(self.theirs)
         self._reader.start()
 
     def _read(self):
@@ -114,18 +114,34 @@ class Terminal:
         self._open = False
         self._reader.join()
         os.close(self._ours)
+        os.close(self.theirs)
 
 
-def driver_killed(target, draw):
-    """Start a driver, end it at a random instant, and return how; None: it came to its end before."""
-    how, terminal = draw.choice([*SIGNALS, TERMINAL]), None
-    if how == TERMINAL:
-        terminal = Terminal()
-        ends = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.theirs)
-        driver = subprocess.Popen(["setsid", "--ctty", *target.command], cwd=target.folder, **ends)
-        terminal.opened()
-    else:
-        driver = target.start(stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+class Process(subprocess.Popen):
+    """A driver in a process of its own, used as a copy is."""
+
+    def __init__(self, target, terminal):
+        self.folder = target.folder
+        with (self.folder / "said").open("w") as said:
+            ends = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.theirs if terminal else said)
+            words = ["setsid", "--wait", *(["--ctty"] if terminal else []), *target.command]
+            super().__init__(words, cwd=self.folder, **ends)
+
+    kill = subprocess.Popen.send_signal
+    said = Copy.said
+
+
+def copied(copies):
+    """Return what starts a driver as a copy."""
+    words = "pscale('run', 'noop.yaml', '--no-report')"
+    return lambda target, end: copies.start(target.folder, words, end and os.ttyname(end.theirs))
+
+
+def driver_killed(target, start, draw):
+    """Start a driver, end it at a random instant, and tell whether it was at work until then."""
+    how = draw.choice([*SIGNALS, TERMINAL])
+    terminal = Terminal() if how == TERMINAL else None
+    driver = start(target, terminal)
 
     def has_begun():
         return any(parent == driver.pid for _, _, parent, _ in target.noted())
@@ -134,42 +150,67 @@ def driver_killed(target, draw):
         wait_for(lambda: has_begun() or driver.poll() is not None)
         time.sleep(draw.random() * 0.6)
     else:
-        time.sleep(draw.random() * 2)
+        time.sleep(draw.random())
     is_over = driver.poll() is not None
     if terminal:
         terminal.close()
     else:
-        driver.send_signal(how)
-    _, said = driver.communicate(timeout=LIMIT_S)
+        with suppress(ProcessLookupError):
+            driver.kill(how)
+    code = driver.wait()
     if has_begun() and how != signal.SIGKILL:
-        assert not (said and b"Traceback" in said), said
-        assert is_over or driver.returncode in {130, 0, 1, -how if how != TERMINAL else -signal.SIGHUP}
+        assert "Traceback" not in driver.said
+        assert is_over or code in {130, 0, 1, -how if how != TERMINAL else -signal.SIGHUP}
         assert target.processes() == [], "it ends its launch before itself"
-    return None if is_over else how
+    return not is_over
 
 
-def test_a_driver_that_is_killed_is_gone_on_with_and_does_nothing_twice(tmp_path, attack):
-    target, kills = Target(tmp_path, 3 * (wanted := attack.times(16))), 0
-    finished = set()
+def kept_killing(target, start, draw, wanted):
+    """End the drivers of a run until it has been done or they were enough; return how many were at work."""
+    kills, finished = 0, set()
     while kills < wanted:
-        kills += driver_killed(target, attack.draw) is not None
+        kills += driver_killed(target, start, draw)
         if journal := target.journal():
             assert finished <= journal.finished()
             finished = journal.finished()
             if journal.is_finished():
-                break
-    else:
-        done = subprocess.run(target.command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert kills > wanted / 2
-    target.check({"ok"})
+                return kills
+    driver = start(target, None)
+    assert driver.wait() == 0, driver.said
+    return kills
+
+
+@pytest.fixture
+def servers():
+    """Return two processes to make copies of, for as many runs at a time."""
+    both = [Copies(), Copies()]
+    yield both
+    for each in both:
+        each.close()
+
+
+def at_once(act, *arguments):
+    """Do something with each of the arguments at the same time; return what comes of it."""
+    with ThreadPoolExecutor(len(arguments[0])) as pool:
+        return list(pool.map(act, *arguments))
+
+
+def test_drivers_that_are_killed_are_gone_on_with_and_do_nothing_twice(tmp_path, attack, servers):
+    starts = [*map(copied, servers), Process]
+    wanted = [attack.times(50), attack.times(50), attack.times(5)]
+    targets = [Target(tmp_path / f"{each}", 2 * count) for each, count in enumerate(wanted)]
+    draws = [Random(attack.draw.random()) for _ in targets]
+    kills = at_once(kept_killing, targets, starts, draws, wanted)
+    assert sum(kills) > 0.8 * sum(wanted)
+    for target in targets:
+        target.check({"ok"})
 
 
 @pytest.mark.parametrize("victim", ["launcher", "rank"])
 def test_a_launch_that_is_killed_is_a_row_and_the_run_goes_on(tmp_path, attack, victim):
     count = attack.times(100)
     target = Target(tmp_path, count)
-    driver = target.start(stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    driver = subprocess.Popen(target.command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     for number in range(count):
         while (over := driver.poll()) is None and len(target.noted()) <= number:
             time.sleep(0.005)
@@ -258,3 +299,45 @@ def test_a_reporter_that_is_killed_costs_no_launch_and_leaves_whole_files(tmp_pa
     report = [sys.executable, "-m", "pscale", "report", str(target.journal().folder)]
     assert subprocess.run(report, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     target.check({"ok"})
+
+
+REPORT = """
+publish_process.is_worthwhile = lambda: False  # it draws here
+sys.exit(publish_process.main(Path("run")))
+"""
+
+
+def reporters_killed(folder, copies, draw, count):
+    """End what reports a run at random instants; return how many were at work until then."""
+    run, kills = write_run(folder / "run", [Point(ranks=1), Point(ranks=2)], steps=4), 0
+    began = time.monotonic()
+    assert copies.start(folder, REPORT).wait() == 0
+    whole = pages(run)
+    lasts_s = time.monotonic() - began
+    for _ in range(count):
+        shutil.rmtree(run / "figures")
+        for page in run.glob("report.*"):
+            page.unlink()
+        reporter = copies.start(folder, REPORT)
+        time.sleep(draw.random() * lasts_s)
+        with suppress(ProcessLookupError):
+            reporter.kill(draw.choice(SIGNALS))
+        kills += reporter.wait() != 0
+        assert "Traceback" not in reporter.said
+        assert pages(run).items() <= whole.items()
+    assert copies.start(folder, REPORT).wait() == 0
+    assert pages(run) == whole
+    assert len(load(run).cases) == 6
+    return kills
+
+
+def pages(run):
+    """Return the files of a report by name, but for the time at which it was made."""
+    files = [*run.glob("report.*"), *run.glob("figures/*")]
+    return {file.name: file.read_text() for file in files}
+
+
+def test_what_a_reporter_leaves_that_is_killed_is_whole(tmp_path, attack, servers):
+    folders = [tmp_path / name for name in "ab"]
+    draws, count = [Random(attack.draw.random()) for _ in folders], [attack.times(50)] * 2
+    assert sum(at_once(reporters_killed, folders, servers, draws, count)) > 0.5 * sum(count)

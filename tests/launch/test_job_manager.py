@@ -22,6 +22,7 @@ from pscale.launch.scheduler.slurm import Slurm
 
 NODES = Machine(host="n", cpu_model="c", core_cpus=((0,), (1,)), memory_bytes=1, nodes=4)
 MAX_TIME_S = 86400.0
+PATIENCE_S = module._MISSING_S
 
 
 def case(ranks=1, number=0, threads=1, **launch):
@@ -384,17 +385,20 @@ def test_a_scheduler_that_does_not_answer_is_asked_again_and_no_job_is_given_up(
     assert [job.ending for job in jobs_of(run.journal)] == [""]
 
 
-def test_a_job_that_the_queue_does_not_show_is_waited_for_and_never_submitted_beside(cluster, monkeypatch):
-    monkeypatch.setattr(module, "_MISSING_S", 3600.0)
+def test_a_job_that_the_queue_does_not_show_for_a_minute_is_never_submitted_beside(cluster, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "_MISSING_S", PATIENCE_S)
     run = cluster(case(1))
     run.step()
     for _ in range(3):
         for state in ("missing", "running"):
             run.jobs.set(run.ids()[0], state)
-            for _ in range(3):
+            for _ in range(4):
                 run.step()
+                clock[0] += 20.0
     assert [text for text in run.said if "missing" in text] == [
-        f"job {run.ids()[0]} is missing in the queue; waiting 3600 s for it"
+        f"job {run.ids()[0]} is missing in the queue; waiting {PATIENCE_S:.0f} s for it"
     ] * 3
     run.does(1, run.todo[0].key)
     run.exits(1, 0)
