@@ -204,8 +204,8 @@ def test_secrets_of_the_environment_are_told_and_stored_nowhere(
     for name in SECRETS:
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("OMP_DISPLAY_ENV", "seen")
-    places = f"{fake_scheduler.install(tmp_path / 'slurm', 'slurm')}:{os.environ['PATH']}"
-    monkeypatch.setenv("PATH", places)
+    slurm = fake_scheduler.install(tmp_path.with_name(f"{tmp_path.name}-slurm"), "slurm")
+    monkeypatch.setenv("PATH", f"{slurm}:{os.environ['PATH']}")
     make_suite(tmp_path)
     (tmp_path / "sites.yaml").write_text(f"{SITE}  nodes: 4\n  cores_per_node: 2\n")
     submitted = ("run", "noop.yaml", "--new", "--set", "launch.scheduler=slurm")
