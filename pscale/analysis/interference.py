@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pandas as pd
 from pscale.analysis.scaling import Point
 from pscale.analysis.threads import ThreadTime
 from pscale.analysis.wording import percent
+from pscale.ranges import numbers_in
 
 NOTICED = 0.01  # of the cores' time
 GRAVE = 0.05  # of the cores' time: figures are then not the program's
@@ -29,6 +31,8 @@ _LOAD = 1.25  # over the cores that the run has used
 _CLOCK_SPREAD = 0.10  # of the median
 _QUOTA = 0.01  # of the wall
 _LAUNCH = ["repeat", "host"]
+_LIST = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")  # of CPUs
+_LONGEST = 5_000  # characters of one
 
 _WARNINGS = (  # kind, and observation that is above a limit; the text names observations
     (
@@ -183,11 +187,10 @@ def interference(seen: Mapping[str, Any], cores: int, *, bound: bool = False) ->
 
 
 def cpus_in(affinity: object) -> set[int]:
-    """Return the numbers in a list of CPUs such as "0-3,8"; none where it is unknown."""
-    if not isinstance(affinity, str) or not affinity:
+    """Return the numbers in a list of CPUs such as "0-3,8"; none where it is unknown, or no such list."""
+    if not isinstance(affinity, str) or len(affinity) > _LONGEST or not _LIST.fullmatch(affinity):
         return set()
-    spans = [part.partition("-") for part in affinity.split(",")]
-    return {cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)}
+    return set(numbers_in(affinity))
 
 
 def _distinct(ranks: pd.DataFrame, cases: pd.Series[str], columns: list[str]) -> dict[str, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
 
+_ACTION = re.compile(r"(\S+) ([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 PARTS = ("data", "forward", "backward", "input", "weight", "sync", "update")
 INSIDE = ("wait", "exchange", "injected")
 MOST_CASES, MOST_RANKS = 4, 32
@@ -140,14 +142,21 @@ def _spans(table: pd.DataFrame, visible: float) -> Iterator[Span]:
                     yield _inside(rank, "exchange", over, event.leave)
 
 
+def action(label: str) -> tuple[str, int | None, int]:
+    """Return what a phase does, and for which micro-batch and part of the model, if its label names them."""
+    found = _ACTION.fullmatch(label)
+    return (found[1], int(found[2]), int(found[3] or 0)) if found else (label, None, 0)
+
+
 def _part(rank: int, event: Event) -> Span:
-    kind, _, numbers = event.label.partition(" ") if event.label.split(" ")[0] in PARTS else ("", "", "")
-    micro, _, part = numbers.partition(".") if numbers.replace(".", "").isdecimal() else ("", "", "")
+    kind, micro, part = action(event.label)
+    if kind not in PARTS:
+        kind, micro, part = event.phase, None, 0
     return Span(
         rank=rank,
-        kind=kind or event.phase,
-        micro=int(micro) if micro else None,
-        part=int(part or 0),
+        kind=kind,
+        micro=micro,
+        part=part,
         start_s=event.enter * 1e-9,
         stop_s=event.leave * 1e-9,
     )
@@ -160,6 +169,7 @@ def _inside(rank: int, kind: str, enter: int, leave: int) -> Span:
 HOW = "run the suite again with `--set trace=true`"
 _TIMES = ("enter", "leave", "wait")
 _LONGEST_S = 1e9  # of a time of an event: in ns it fits in 64 bits
+_TEXTS = ("phase", "label", "axis", "verb")
 _ARRIVALS = ("call", "root", "posted")
 
 
@@ -276,10 +286,16 @@ def _check_events(part: Any, table: pd.DataFrame, launch: Traced) -> None:
         wrong = "have times that cannot be"
     elif not wrong and (table["bytes"].min() < 0 or not table["partner"].between(-1, launch.ranks - 1).all()):
         wrong = "have sizes or ranks that cannot be"
+    elif not wrong and not all(map(str.isprintable, _texts(part))):
+        wrong = "have texts that cannot be shown"
     elif not wrong and not ranks <= set(range(launch.ranks)) & with_steps:
         wrong = f"are not of the steps of its {launch.ranks} ranks"
     if wrong:
         raise ResultsError(f"{launch.label}, launch {launch.repeat + 1}: its events {wrong}")
+
+
+def _texts(part: Any) -> Iterator[str]:
+    return (text for name in _TEXTS for text in part.column(name).unique().to_pylist())
 
 
 def messages(table: pd.DataFrame) -> pd.DataFrame:

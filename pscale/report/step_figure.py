@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pscale.analysis.timeline import Event, Step, rows_of_events, under_way
+from pscale.analysis.timeline import Event, Step, action, rows_of_events, under_way
 from pscale.report import drawing, text
 from pscale.report.figure_style import DELAY, INK, KINDS, PHASES, QUIET, sized
 
@@ -96,12 +96,12 @@ def _doing(rows: pd.DataFrame) -> Iterator[Piece]:
 def _pieces(event: Event) -> Iterator[Piece]:
     over = event.enter + event.wait
     if event.kind == "phase":
-        kind, _, micro = event.label.partition(" ")
+        kind, micro, _ = action(event.label)
         if event.phase not in PHASES:  # of a program of its own
             yield Piece("compute", event.enter, event.leave)
             return
         kind = kind if kind in _ORDER else event.phase
-        yield Piece(kind, event.enter, event.leave, micro.split(".")[0])
+        yield Piece(kind, event.enter, event.leave, "" if micro is None else str(micro))
     elif event.kind in _IN_CALLS:
         yield Piece("transfer", over, event.leave)
         yield Piece("wait", event.enter, over)

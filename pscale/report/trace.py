@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.timeline import Event, messages, rows_of_events, under_way, waits
+from pscale.analysis.timeline import Event, action, messages, rows_of_events, under_way, waits
 from pscale.report.text import clean
 
 _STEPS, _UNDER_WAY, _FILES = "steps", "under way", "reads and writes"
@@ -135,9 +135,8 @@ def _sizes(event: Event) -> dict[str, Any]:
 
 def _action(event: Event) -> dict[str, Any]:
     """Return the arguments of a phase: micro-batch and part of the model, where it is about one."""
-    _, _, numbers = event.label.partition(" ")
-    micro, _, part = numbers.partition(".")
-    return {"phase": event.phase} | ({"micro_batch": int(micro), "part": int(part or 0)} if micro else {})
+    _, micro, part = action(event.label)
+    return {"phase": event.phase} | ({} if micro is None else {"micro_batch": micro, "part": part})
 
 
 def _lanes(flights: pd.DataFrame) -> list[list[Json]]:

@@ -67,7 +67,9 @@ def test_a_clock_that_changes_between_launches_is_reported_with_its_governor():
     assert told({"clock_mhz": 3000}, {"clock_mhz": 3100}) == {}
 
 
-@pytest.mark.parametrize(("cpus", "share"), [("0", "10%"), ("0-3", "2%")])
+@pytest.mark.parametrize(
+    ("cpus", "share"), [("0", "10%"), ("0-3", "2%"), ("x", "10%"), ("0-9999999999", "10%")]
+)
 def test_stolen_time_is_a_share_of_all_cpus_of_a_rank(cpus, share):
     found = told({"cpus": cpus, "steal_s": 0.2})
     assert share in found["steal"]

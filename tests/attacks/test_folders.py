@@ -25,12 +25,14 @@ from pscale.export.activities import launch_of
 from pscale.export.chakra import write_chakra
 from pscale.export.extrap import write_extrap
 from pscale.export.goal import write_goal
+from pscale.export.otf2_archive import write_otf2
 from pscale.launch.journal import Journal
 from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
 from pscale.report.drawn import FILE as DRAWN
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
+from pscale.report.trace import trace_lines
 from pscale.results.predictions import NAME as PREDICTION
 from pscale.results.store import part_path
 
@@ -205,10 +207,13 @@ def _exported(path, folder):
         run = load(path)
         profile = Profile.of_run(run)
         predict(case_of(run, profile.paces[0].case), profile, draws=2)
-        found = launch_of(launch_events(run, traced(run)[0]), "title")
+        events = launch_events(run, traced(run)[0])
+        assert json.loads("".join(trace_lines(events, {}, {})))
+        found = launch_of(events, "title")
         assert write_extrap(run, folder)
         assert write_chakra(found, folder, "x")
         assert write_goal(found, folder, "x")
+        assert write_otf2(found, folder, "x")
     except PscaleError:
         return False
     return True

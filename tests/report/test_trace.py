@@ -175,7 +175,7 @@ def test_calls_that_are_under_way_together_have_lanes_of_their_own():
 
 
 def test_phases_tell_action_micro_batch_and_part():
-    labels = {"forward 3": (3, 0), "weight 0.2": (0, 2), "sync": None}
+    labels = {"forward 3": (3, 0), "weight 0.2": (0, 2), "sync": None, "my halo": None, "a 1.2.3": None}
     notes = [
         note(0, "phase", 10 * place, 10 * place + 9, phase="backward", label=label)
         for place, label in enumerate(labels)
