@@ -39,4 +39,5 @@ def kernel_times(run: Run) -> tuple[KernelTime, ...]:
     roofs = of_launches.groupby("case", observed=True).max().rename(columns=_ROOFS)
     table = table.astype({"case": str, "phase": str, "kernel": str}).join(roofs.rename(index=str), on="case")
     found = [KernelTime(**row) for row in records(table)]
-    return tuple(sorted(found, key=lambda time: (time.case, ORDER.index(time.phase))))
+    places = {phase: place for place, phase in enumerate(ORDER)}
+    return tuple(sorted(found, key=lambda time: (time.case, places.get(time.phase, len(places)))))

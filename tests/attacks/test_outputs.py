@@ -12,10 +12,10 @@ COMMANDS = (
     *(("--version",), ("--help",), ("trace", "--help"), ("schema",), ("nonsense",), ("suites",)),
     *(("doctor", "--json"), ("init", "weak"), ("show", "quick"), ("show", "noop.yaml", "--json")),
     *(("show", "pipeline", "--figure", "new/x.svg"), ("run", "noop.yaml", "--dry-run")),
-    *(("run", "noop.yaml", "--no-report", "--record"), ("status", RUN), ("status", RUN, "--json")),
+    *(("run", "noop.yaml", "--no-report", "--record"), ("status", RUN)),
     *(("list",), ("cancel", RUN), ("report", RUN, "--no-figures"), ("report", RUN, "--figure-format", "png")),
-    *(("report", RUN, "-f", name) for name in ("html", "md", "json", "csv", "latex")),
-    *(("compare", RUN), ("compare", RUN, RUN, "-f", "json"), ("check", RUN, "--junit", "new.xml")),
+    *(("report", RUN, "-f", name) for name in ("html", "json", "csv")),
+    *(("compare", RUN, RUN, "-f", "json"), ("check", RUN, "--junit", "new.xml")),
     *(("check", RUN, "--update"), ("check", RUN, "--json"), ("trace", RUN), ("trace", RUN, "-o", "-")),
     *(("trace", RUN, "-o", "new/x.json.gz"), ("trace", RUN, "--figure", "new/x.svg")),
     *(("export", RUN, "-f", name) for name in ("chakra", "goal", "otf2", "extrap")),
@@ -26,8 +26,8 @@ COMMANDS = (
 OUTPUTS = {
     "stdout is full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
     "stderr is full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)",
-    "stdout is closed": "os.close(1)",
-    "stderr is closed": "os.close(2)",
+    "stdout is closed": "os.close(1); sys.stdout = sys.__stdout__ = None",
+    "stderr is closed": "os.close(2); sys.stderr = sys.__stderr__ = None",
     "nobody reads stdout": "ends = os.pipe(); os.dup2(ends[1], 1); os.close(ends[0]); os.close(ends[1])",
 }
 DISK = """
@@ -57,9 +57,7 @@ def whole(with_events, copies, tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_command_whose_words_or_files_are_lost_ends_with_a_message(
-    whole, copies, tmp_path, attack, command
-):
+def test_a_command_whose_words_or_files_are_lost_says_so(whole, copies, tmp_path, attack, command):
     def ended(before):
         shutil.rmtree(folder := tmp_path / "folder", ignore_errors=True)
         copy = copies.start(shutil.copytree(whole, folder), f"{before}\npscale(*{command})")
@@ -69,7 +67,7 @@ def test_a_command_whose_words_or_files_are_lost_ends_with_a_message(
 
     usual = ended("")
     ended(DISK)
-    for place in attack.draw.sample([*OUTPUTS], min(len(OUTPUTS), attack.times(2))):
+    for place in attack.draw.sample([*OUTPUTS], min(len(OUTPUTS), attack.times(1))):
         copy = ended(OUTPUTS[place])
         if "reads" in place:
             assert copy.code == usual.code
