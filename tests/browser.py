@@ -16,8 +16,9 @@ from pathlib import Path
 from select import select
 from typing import Any, Self
 
+from patience import LIMIT_S, wait_for
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_PATIENCE_S = 120.0
 _OPTIONS = (
     *("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
     *("--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking", "--no-first-run"),
@@ -87,9 +88,7 @@ class Browser:
         """Show a file and wait until it has loaded; its events are the only ones kept."""
         self.events.clear()
         self.tell("Page.navigate", url=path.as_uri())
-        until = time.monotonic() + _PATIENCE_S
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            assert time.monotonic() < until, "the page does not load"
             self.events.append(self._next())
 
     def value(self, script: str) -> Any:
@@ -100,10 +99,7 @@ class Browser:
 
     def until(self, condition: str) -> None:
         """Wait until a JavaScript expression holds."""
-        end = time.monotonic() + _PATIENCE_S
-        while not self.value(condition):
-            assert time.monotonic() < end, condition
-            time.sleep(0.02)
+        wait_for(lambda: self.value(condition))
 
     def show(
         self, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "screen"
@@ -145,7 +141,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select([self._read], [], [], _PATIENCE_S)
+            ready, _, _ = select([self._read], [], [], LIMIT_S)
             assert ready, "the browser does not answer"
             got = os.read(self._read, 1 << 20)
             assert got, "the browser has ended"

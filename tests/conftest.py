@@ -2,6 +2,7 @@ import signal
 import sys
 
 import pytest
+from patience import LIMIT_S
 
 from pscale.blas import forwarding
 
@@ -44,6 +45,34 @@ def own_cache(tmp_path_factory):
     """Remember nothing of other tests, nor in the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience():
+    """Wait for programs that answer at once as long as other work on the machine may take."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("launcher._ANSWER_LIMIT_S", "doctor.mpi._LIMIT_S", "provenance._GIT_LIMIT_S"):
+            patch.setattr(f"pscale.launch.{limit}", LIMIT_S)
+        yield
+
+
+# Ranks outnumber cores: one that waits sleeps a moment, so that those it waits for can run, instead of asking
+# again at once. Open MPI looks for fabrics between hosts for a second at every start; there is one host.
+ON_FEW_CORES = {
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep",
+    "OMPI_MCA_btl": "^ofi",
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def on_few_cores():
+    """Let ranks share the cores well."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ON_FEW_CORES.items():
+            patch.setenv(name, value)
         yield
 
 

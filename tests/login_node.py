@@ -5,12 +5,12 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from whole_runs import LIMIT_S, Cli
+from patience import wait_for
+from whole_runs import Cli
 
 SITE = """
 virtual:
@@ -31,14 +31,6 @@ launch: {oversubscribe: true, ranks_per_node: 1, time_limit: 10m}
 """
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + LIMIT_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return found
-
-
 class LoginNode(Cli):
     """A folder with a suite and the profile of a site that may be asked every second."""
 
@@ -56,14 +48,7 @@ class LoginNode(Cli):
         )
 
     def say(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [*self.command(*arguments), "--reports", str(self.reports)],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=True,
-        )
-        return done.stdout
+        return self.call(*arguments, "--reports", self.reports).stdout
 
     def status(self) -> dict:
         return json.loads(self.say("status", "--json"))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import LIMIT_S
 
 from pscale.blas import forwarding
 from pscale.blas.installed import BlasError
@@ -14,7 +15,6 @@ from pscale.errors import LaunchError
 from pscale.results.store import read_table
 from pscale.watch import preload
 
-LIMIT_S = 300  # far longer than anything takes
 HIDING = """
 import builtins, io, os, sys
 

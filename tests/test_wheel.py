@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from patience import LIMIT_S
 
 import pscale
 
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 EPOCH = "1700000000"
-LIMIT_S = 600  # far longer than anything takes
 OBJECTS = {
     "pscale/blas/_forward.so",
     "pscale/nn/kernels/_fused.so",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from patience import LIMIT_S
 
 from pscale.dtypes import combine
 from pscale.mesh import grid
@@ -23,7 +24,6 @@ from pscale.mesh.axis import Array, Axis, Op, Recorder
 from pscale.mesh.self_axis import NullRecorder, PlainFile, SelfAxis
 
 T = TypeVar("T")
-PATIENCE_S = 60
 _OPS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -55,7 +55,7 @@ class Delivery:
         self._turn.notify_all()
 
     def wait(self) -> int:
-        assert self._turn.wait_for(lambda: self.at_ns is not None, PATIENCE_S), "the other side never came"
+        assert self._turn.wait_for(lambda: self.at_ns is not None, LIMIT_S), "the other side never came"
         assert self.at_ns is not None
         return self.at_ns
 
@@ -80,7 +80,7 @@ class Gate:
         if self._here == self._size:
             self._here, self._passed = 0, mine + 1
             self._turn.notify_all()
-        elif not self._turn.wait_for(lambda: self._passed > mine or self._broken, PATIENCE_S):
+        elif not self._turn.wait_for(lambda: self._passed > mine or self._broken, LIMIT_S):
             self.abort()
         if self._passed == mine:
             raise threading.BrokenBarrierError

@@ -1,18 +1,18 @@
 """Whole runs of the command line under the MPI that is installed beside this Python."""
 
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
+from patience import LIMIT_S
 
-from pscale.config import Case, from_dict
+from pscale.config import Case, Launch, Plan, from_dict
+from pscale.launch import launcher, machine
+from pscale.launch.command import command
 from pscale.results.store import read_table
-
-LIMIT_S = 600  # far longer than it takes: it is there to end what hangs
-PATIENCE_S = 300
 
 SMALL_TEXT = Path(json.__file__).parent / "*.py"  # soon read
 
@@ -74,16 +74,28 @@ class Cli:
     def run(self, suite: Path, *options: str, code: int = 0, report: bool = False) -> "Results":
         """Run a suite and return what it left; the exit code has to be `code`. A report takes seconds."""
         reported = () if report else ("--no-report",)
+        done = self.call("run", suite, "--reports", self.reports, *reported, *options, code=code)
+        return self.newest(done.stdout + done.stderr)
+
+    def verify(self, suite: Path, *options: str, code: int | None = 0) -> list[dict]:
+        """Return the verdict of every case of a suite."""
+        return json.loads(
+            self.call("verify", suite, "--reports", self.reports, "--json", *options, code=code).stdout
+        )
+
+    def call(self, *arguments: str | Path, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
+        """Return what a command said; its exit code has to be `code`, unless that is None."""
         done = subprocess.run(
-            self.command("run", suite, "--reports", self.reports, *reported, *options),
+            self.command(*arguments),
+            cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
             check=False,
         )
-        assert done.returncode == code, done.stdout + done.stderr + self._logs()
-        assert "Traceback" not in done.stderr
-        return self.newest(done.stdout + done.stderr)
+        assert code in (None, done.returncode), done.stdout + done.stderr + self._logs()
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     def _logs(self) -> str:
         """Return what launches have said: a failure that comes once in a hundred runs explains itself."""
@@ -118,12 +130,22 @@ class Results:
         ]
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-    return found
+def said_by_ranks(ranks: int, program: Path, *arguments: Path) -> str:
+    """Start a program of the tests as pscale starts ranks, and return what they have printed."""
+    launch = Launch(bind="none", oversubscribe=True)
+    order = command(
+        Case(suite="s", label="l", ranks=ranks, plan=Plan(dp=ranks), launch=launch),
+        launcher.find(),
+        (sys.executable, "-m", "mpi4py", str(program), *map(str, arguments)),
+        machine.inspect(),
+        environ=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        root=os.geteuid() == 0,
+    )
+    done = subprocess.run(
+        order.argv, env=order.env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def start(cli, *arguments):

@@ -17,8 +17,9 @@ import psutil
 import pytest
 from forked_runs import Copies, Copy
 from noop_runs import SUITE, make_launcher
+from patience import LIMIT_S, wait_for
 from synthetic import Point, write_run
-from whole_runs import LIMIT_S, TINY, Cli, lives, wait_for, workers
+from whole_runs import TINY, Cli, lives, workers
 
 from pscale.analysis.frames import load
 from pscale.errors import LaunchError

@@ -7,6 +7,7 @@ import sys
 import psutil
 import pytest
 from noop_runs import SUITE, WRITES_RESULT, make_launcher
+from patience import LIMIT_S
 
 from pscale.launch import local
 from pscale.launch.journal import Journal
@@ -138,7 +139,9 @@ def run(tmp_path):
             "--no-report",
             *options,
         ]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
         assert "Traceback" not in done.stderr, done.stderr
         (folder,) = tmp_path.glob("reports/noop/*")
         journal = Journal.open(folder)
@@ -172,7 +175,7 @@ def test_a_program_that_lies_ends_its_own_launch_alone(tmp_path):
         (tmp_path / f"program.{number}.outside" / "precious").touch()
     (tmp_path / "noop.yaml").write_text(WORKLOAD.format(numbers=[*range(len(lies))]))
     command = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--no-report"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     journal = Journal.open(next(tmp_path.glob("reports/noop/*")))
     assert journal.is_finished(), done.stderr
@@ -205,7 +208,10 @@ def test_no_process_of_a_launch_outlives_it_though_it_hides_and_ignores_signals(
     stays = "trap '' TERM HUP INT; (sleep 1000 & sleep 1000)"
     hides = f'{HONEST}env -i {MARK}={tmp_path} setsid sh -c "{stays}" >/dev/null 2>&1 & sleep 0.2\n'
     ends = {"exit 0": "ok", "exit 3": "failed", stays: "timeout"}
-    found = run(*(hides + end for end in ends), options=("--set", "launch.time_limit=2s"))
+    seeds = range(len(ends) + 2)  # those behind them are honest
+    limits = {[*ends].index(stays): ", launch.time_limit: 2s"}  # the others take as long as they need
+    cases = ", ".join(f"{{train.seed: {seed}{limits.get(seed, '')}}}" for seed in seeds)
+    found = run(*(hides + end for end in ends), options=("--set", f"sweep={{cases: [{cases}]}}"))
     assert [row["status"] for row, _ in found] == [*ends.values()]
     assert survivors(tmp_path) == []
 

@@ -8,8 +8,9 @@ import sys
 import time
 
 import pytest
-from login_node import LoginNode, virtual_cluster, wait_for
+from login_node import LoginNode, virtual_cluster
 from noop_runs import make_launcher
+from patience import wait_for
 
 from pscale.launch.journal import Journal
 

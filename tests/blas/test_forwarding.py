@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import LIMIT_S
 
 from pscale.blas import forwarding
 from pscale.blas.installed import KINDS, installed
@@ -14,7 +15,6 @@ ROUTINES = Path(__file__).parent / "routines.py"
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1"
 )
-LIMIT_S = 120  # far longer than it takes
 SAYS_WHICH = """
 from pscale.worker.environment import blas
 print(blas())

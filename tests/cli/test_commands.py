@@ -220,15 +220,6 @@ def test_schema_is_the_one_that_is_shipped(pscale):
     assert json.loads(out) == json.loads((SUITES / "suite.schema.json").read_text())
 
 
-def test_a_reader_that_has_had_enough_is_no_error():
-    show = f"{sys.executable} -m pscale show '{SUITES / 'linear.yaml'}' --json | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {show}"], capture_output=True, text=True, check=False
-    )
-    assert "Traceback" not in done.stderr
-    assert "Broken" not in done.stderr
-
-
 def test_show_draws_what_the_stages_of_a_pipeline_do(pscale, on):
     on(4)
     plan = ("--set", "plan.pp=2", "--set", "plan.dp=1", "--set", "train.micro_batches=2")

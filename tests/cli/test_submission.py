@@ -3,12 +3,11 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 
 import fake_scheduler
 import pytest
-from login_node import SITE, LoginNode, wait_for
+from login_node import SITE, LoginNode
+from patience import LIMIT_S, wait_for
 
 from pscale.errors import LaunchError
 from pscale.launch import launcher
@@ -54,16 +53,11 @@ def test_a_job_of_each_scheduler_runs_its_launches(login, name):
 def test_a_dry_run_prints_every_script_and_command_and_writes_nothing(login):
     node = login("slurm", execute=False)
     before = sorted(node.folder.rglob("*"))
-    done = subprocess.run(
-        node.command("run", node.weak, "--reports", node.reports, "--dry-run", "--set", "launch.account=p7"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("sbatch --parsable") == 3
-    assert done.stdout.count("#SBATCH --account=p7") == 3
-    assert [f"#SBATCH --nodes={nodes}\n" in done.stdout for nodes in (1, 2, 4)] == [True] * 3
-    assert "OMP_NUM_THREADS=1" in done.stdout
+    said = node.say("run", node.weak, "--dry-run", "--set", "launch.account=p7")
+    assert said.count("sbatch --parsable") == 3
+    assert said.count("#SBATCH --account=p7") == 3
+    assert [f"#SBATCH --nodes={nodes}\n" in said for nodes in (1, 2, 4)] == [True] * 3
+    assert "OMP_NUM_THREADS=1" in said
     assert sorted(node.folder.rglob("*")) == before
     assert not list(node.folder.parent.glob("slurm/*.json"))
 
@@ -85,13 +79,10 @@ def test_detached_jobs_survive_a_lost_shell_are_shown_and_cancelled_and_two_psca
             waiting.send_signal(end)
             waiting.communicate()
     assert len(node.events("submitted")) == 3
-    second = subprocess.run(
-        node.command("run", node.weak, "--reports", node.reports), capture_output=True, text=True, check=False
-    )
-    assert second.returncode == 4
+    second = node.call("run", node.weak, "--reports", node.reports, code=4)
     assert "is in use by another pscale" in second.stderr
     assert "cancelled 1000, 1001, 1002" in node.say("cancel")
-    output, _ = waiting.communicate(timeout=60)
+    output, _ = waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 1, output
     assert "the same command runs them" in output
     assert "no running or queued jobs" in node.say("cancel")
@@ -99,12 +90,6 @@ def test_detached_jobs_survive_a_lost_shell_are_shown_and_cancelled_and_two_psca
 
 def test_doctor_says_where_launches_happen_and_why(login):
     node = login("slurm", execute=False)
-    done = subprocess.run(
-        [sys.executable, "-m", "pscale", "doctor", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=node.folder,
-    )
-    found = {finding["topic"]: finding["text"] for finding in json.loads(done.stdout)}
+    said = node.call("doctor", "--json", code=None).stdout
+    found = {finding["topic"]: finding["text"] for finding in json.loads(said)}
     assert found["launches"] == "jobs are submitted: slurm answers here; partition main: 4 nodes with 2 cores"

@@ -7,7 +7,7 @@ import sys
 
 import psutil
 import pytest
-from whole_runs import wait_for
+from patience import wait_for
 
 from pscale.launch import isolated_process
 

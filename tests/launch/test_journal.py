@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import LIMIT_S
 
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
@@ -103,7 +104,8 @@ with Journal.open(pathlib.Path(sys.argv[1])).locked() as works:
         assert works
 
 
-def test_one_that_was_killed_while_it_started_a_program_leaves_its_lock_a_moment_later(journal):
+def test_one_that_was_killed_while_it_started_a_program_leaves_its_lock_a_moment_later(journal, monkeypatch):
+    monkeypatch.setattr(lock, "_PATIENCE_S", LIMIT_S)
     code = """
 import os, pathlib, signal, sys, time
 from pscale.launch.journal import Journal

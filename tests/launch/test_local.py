@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from patience import LIMIT_S, wait_for
 
 from pscale.errors import LaunchError
 from pscale.launch import local
@@ -23,7 +24,7 @@ def job(tmp_path):
     folder.mkdir()
     script = tmp_path / "launcher"
 
-    def launch(text, limit_s=30.0):
+    def launch(text, limit_s=LIMIT_S):
         script.write_text("#!/bin/sh\n" + text)
         script.chmod(0o755)
         env = {**os.environ, "FOLDER": str(folder)}
@@ -40,12 +41,13 @@ def failure(folder, rank, unix_s, **said):
 
 
 def test_a_job_with_a_result_is_well_and_its_words_are_kept(job):
+    begun, started = time.time(), time.perf_counter()
     outcome = job(RESULT + "echo out; echo err >&2; read line || echo no input")
     assert (outcome.status, outcome.reason, outcome.exit_code) == ("ok", "", 0)
     assert (job.folder / "stdout.log").read_text() == "out\nno input\n"
     assert (job.folder / "stderr.log").read_text() == "err\n"
-    assert 0 < outcome.wall_s < 30
-    assert abs(outcome.started_unix_s - time.time()) < 30
+    assert 0 < outcome.wall_s < time.perf_counter() - started
+    assert begun <= outcome.started_unix_s <= time.time()
 
 
 def test_no_shell_reads_what_is_handed_over(job):
@@ -142,7 +144,7 @@ def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeyp
         sleep=time.sleep,
     )
     monkeypatch.setattr(local, "time", clock)
-    stubborn = "trap '' TERM; echo stuck >&2; setsid sh -c 'sleep 60 & sleep 60' & sleep 60"
+    stubborn = "trap '' TERM; echo stuck >&2; setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000"
     outcome = job(stubborn, limit_s=0.3)  # what is ignored in a shell is ignored by what it starts
     assert outcome.status == "timeout"
     assert outcome.reason == f"no end after 0.3 s (time_limit): stuck [{job.folder / 'stderr.log'}]"
@@ -150,11 +152,11 @@ def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeyp
 
 def test_a_failure_that_the_others_wait_for_is_the_reason_of_the_time_out(job):
     failure(job.folder, 1, 1.0, message="boom")
-    assert job("sleep 60", limit_s=0.1).reason == "no end after 0.1 s (time_limit): rank 1: boom"
+    assert job("sleep 1000", limit_s=0.1).reason == "no end after 0.1 s (time_limit): rank 1: boom"
 
 
 def test_what_a_launcher_leaves_behind_is_ended(job):
-    outcome = job(RESULT + 'setsid sleep 60 & echo $! > "$FOLDER/pid"')
+    outcome = job(RESULT + 'setsid sleep 1000 & echo $! > "$FOLDER/pid"')
     assert outcome.status == "ok"
     with contextlib.suppress(psutil.NoSuchProcess):
         assert psutil.Process(int((job.folder / "pid").read_text())).status() == psutil.STATUS_ZOMBIE
@@ -164,16 +166,12 @@ def test_an_interrupt_ends_the_job_before_it_goes_on(job):
     threads = threading.active_count() + 2  # `interrupt`, and what waits for the launcher
 
     def interrupt():
-        deadline = time.monotonic() + 60
-        while not (job.folder / "ready").exists() or threading.active_count() < threads:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.01)
+        wait_for(lambda: (job.folder / "ready").exists() and threading.active_count() >= threads)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        job('setsid sleep 60 & echo > "$FOLDER/ready"; sleep 60')
+        job('setsid sleep 1000 & echo > "$FOLDER/ready"; sleep 1000')
     # the fixture looks for survivors
 
 
@@ -188,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_processes_of_other_jobs_are_left_alone(tmp_path):
-    other = psutil.Popen(["sleep", "60"], env={**os.environ, local.TAG: f"{tmp_path}/other"})
+    other = psutil.Popen(["sleep", "1000"], env={**os.environ, local.TAG: f"{tmp_path}/other"})
     try:
         local.end(str(tmp_path))
         assert other.status() != psutil.STATUS_ZOMBIE

@@ -12,6 +12,7 @@ from dataclasses import replace
 import psutil
 import pytest
 from noop_runs import make_journal
+from patience import LIMIT_S, wait_for
 
 from pscale import atomic_files
 from pscale.config import Case, Launch, Plan, to_dict
@@ -98,13 +99,6 @@ def lines(path):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_until(true):
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.001)
-
-
 def runner(journal, program, script=ONE_LIFE):
     command = [sys.executable, "-c", script, str(journal.folder), str(program)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -124,7 +118,7 @@ def test_every_round_has_all_cases_in_an_order_of_its_own_that_the_seed_repeats(
 
 def test_the_worker_finds_its_order_and_the_row_is_written_before_the_end_is_noted(start):
     journal, jobs, launcher = start(2, 1, RESULT)
-    seen = []
+    begun, seen = time.time(), []
 
     def row(job, outcome):
         assert job.key in journal.interrupted()
@@ -137,7 +131,7 @@ def test_the_worker_finds_its_order_and_the_row_is_written_before_the_end_is_not
         assert status == "ok"
         assert order["case"] == json.loads(json.dumps(to_dict(job.case)))
         assert (order["format"], order["repeat"], order["data"]) == (1, job.repeat, str(journal.data))
-        assert abs(order["launched_unix_s"] - time.time()) < 60
+        assert begun <= order["launched_unix_s"] <= time.time()
 
 
 def test_a_case_that_fails_is_a_row_and_the_others_go_on(start):
@@ -219,12 +213,14 @@ def test_a_row_that_could_not_be_written_is_measured_again(start, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_after_an_interrupt_what_is_finished_is_kept_and_no_process_is_left(start, number):
-    journal, jobs, launcher = start(3, 1, f'case "$folder" in *{cases(3)[2].id}-0) sleep 60;; esac\n{RESULT}')
+    journal, jobs, launcher = start(
+        3, 1, f'case "$folder" in *{cases(3)[2].id}-0) sleep 1000;; esac\n{RESULT}'
+    )
     slow = next(job for job in jobs if job.case.label == "case 3")
     with runner(journal, launcher.path) as child:
-        wait_until(lambda: slow.key in journal.interrupted())
+        wait_for(lambda: slow.key in journal.interrupted())
         child.send_signal(number)  # a batch system, a lost terminal, Ctrl-C
-        assert child.wait(60) != 0
+        assert child.wait(LIMIT_S) != 0
     assert journal.finished() == {job.key for job in jobs[: slow.index]}
     assert local.tagged(local.tag(journal.case_folder(slow.key))) == []
 
@@ -281,10 +277,10 @@ def test_a_file_system_without_locks_is_reported(start, monkeypatch):
 
 def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured(start, tmp_path):
     journal, jobs, launcher = start(
-        1, 1, f'mkdir "$(dirname "$0")/once" && exec setsid -w sleep 60\n{RESULT}'
+        1, 1, f'mkdir "$(dirname "$0")/once" && exec setsid -w sleep 1000\n{RESULT}'
     )
     with runner(journal, launcher.path) as child:
-        wait_until((tmp_path / "once").exists)
+        wait_for((tmp_path / "once").exists)
         child.kill()
     orphans = local.tagged(local.tag(journal.case_folder(jobs[0].key)))
     assert orphans
@@ -305,7 +301,7 @@ def test_killed_at_any_instant_a_run_loses_nothing_and_does_nothing_twice(start,
             atomic_files.write(allowed, f"{started + more + 1}")  # a late kill does no more either
             print(file=lives.stdin, flush=True)
             pid = int(lives.stdout.readline())
-            wait_until(lambda: len(journal.finished()) >= len(before) + more)  # noqa: B023 - called at once
+            wait_for(lambda: len(journal.finished()) >= len(before) + more, 0.001)  # noqa: B023 - called at once
             time.sleep(random.uniform(0, 0.015))
             with contextlib.suppress(ProcessLookupError):  # it has done all there was
                 os.kill(pid, signal.SIGKILL)

@@ -2,13 +2,9 @@
 
 import json
 import sys
-from pathlib import Path
 from time import sleep
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from shifted import Shifted
 
 from pscale.mesh import mpi

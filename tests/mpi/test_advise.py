@@ -1,10 +1,6 @@
 """The best plans measured on the spot, as a run that says what was predicted."""
 
-import subprocess
-import sys
-
 import pytest
-from whole_runs import LIMIT_S
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
@@ -25,27 +21,17 @@ launch: {oversubscribe: true, time_limit: 10m}
 """
 
 
-def test_the_plan_that_is_measured_fastest_is_the_one_to_paste(plans, tmp_path):
-    file = tmp_path / "small.yaml"
-    file.write_text(SUITE)
-    typed = ["advise", file, "--from", plans.folder, "--ranks", "2", "--measure", "2", "--reports", tmp_path]
-    done = subprocess.run(
-        [sys.executable, "-m", "pscale", *map(str, typed)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (folder,) = (path.parent for path in tmp_path.glob("small-advice/*/run.json"))
-    run = load(folder)
+def test_the_plan_that_is_measured_fastest_is_the_one_to_paste(plans, cli):
+    asked = ("--from", plans.folder, "--ranks", "2", "--measure", "2", "--reports", cli.reports)
+    said = cli.call("advise", cli.suite(SUITE), *asked).stdout
+    run = load(cli.newest().folder)
     assert len(run.cases) == 4
     assert {case["train"]["batch"] for case in run.planned.values()} == {8}
     summary = summarise(run)
     fastest = min(summary.points, key=lambda point: point.step_s.value)
     plan = run.planned[fastest.case]["plan"]
-    last = done.stdout.splitlines()[-1]
+    last = said.splitlines()[-1]
     assert last.startswith(f"plan: {{dp: {plan['dp']}")
     assert ("pp: 2" in last) == (plan["pp"] == 2)
     assert len(summary.predictions) == 2
-    assert "Regret" in done.stdout
+    assert "Regret" in said

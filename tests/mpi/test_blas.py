@@ -1,10 +1,9 @@
 """Under a real MPI: the threads that a case asks for are those that it gets, or the case is invalid."""
 
 import os
-import subprocess
 
 import pytest
-from whole_runs import LIMIT_S, TINY
+from whole_runs import TINY
 
 from pscale.blas import forwarding
 from pscale.blas.installed import KINDS, installed
@@ -61,9 +60,7 @@ def test_a_rank_gets_the_threads_of_its_case_and_cpus_for_them_and_its_row_names
 @needs_openblas
 def test_a_suite_that_requires_other_threads_is_refused_before_anything_starts(cli):
     suite = cli.suite(f"{TINY}require: {{blas_threading: {OTHER_LAYER}}}\n")
-    command = cli.command("run", suite, "--reports", cli.reports)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
+    done = cli.call("run", suite, "--reports", cli.reports, code=3)
     assert f"requires blas_threading: {OTHER_LAYER}, but NumPy here multiplies with openblas" in done.stderr
     assert not cli.reports.exists()
 
@@ -111,9 +108,7 @@ def test_openmp_threads_are_bound_to_a_core_each_and_all_to_one_is_invalid(cli):
 def test_plans_compute_with_every_library_what_the_serial_program_does(cli, path):
     plans = TINY.replace(SWEEP, "ranks: 2\nsweep: {plan.tp: [1, 2]}").replace("dp: ranks", "dp: rest")
     suite = cli.suite(plans)
-    command = cli.command("verify", suite, "--set", f"launch.blas={path}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(cli.verify(suite, "--set", f"launch.blas={path}")) == 2
 
 
 @needs_forwarding

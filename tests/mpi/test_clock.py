@@ -2,20 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from whole_runs import LIMIT_S, TINY, Cli
-
-from pscale.config import Case, Launch
-from pscale.launch import launcher, machine
-from pscale.launch.command import command
+from whole_runs import TINY, Cli, said_by_ranks
 
 pytestmark = pytest.mark.slow
-
-PROGRAM = Path(__file__).parent / "shifted_waits.py"
 
 # Two ranks say that each is on a node of its own, and the clock of rank 1 is 5 s behind and slow. Of four
 # ranks, it falls now and then: at once by 3 s from the reading before, however long that is ago.
@@ -44,15 +36,7 @@ if rank == 1:
 
 
 def test_waits_of_ranks_with_shifted_clocks_are_those_of_true_clocks_within_the_bound():
-    case = Case(suite="clock", label="shifted", ranks=4, launch=Launch(bind="none", oversubscribe=True))
-    argv = (sys.executable, str(PROGRAM))
-    root = os.geteuid() == 0
-    order = command(case, launcher.find(), argv, machine.inspect(), environ=os.environ, root=root)
-    done = subprocess.run(
-        order.argv, env=dict(order.env), capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    reports = json.loads(done.stdout)
+    reports = json.loads(said_by_ranks(4, Path(__file__).with_name("shifted_waits.py")))
     assert len(reports) == 4
     for report in reports:
         assert report["error_ns"] <= report["bound_ns"]

@@ -2,10 +2,8 @@
 
 import json
 import os
-import subprocess
 
 import pytest
-from whole_runs import LIMIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -25,14 +23,6 @@ loss.CrossEntropy.forward = slow_to_compute
 """
 
 
-def compare(cli, *arguments):
-    done = subprocess.run(
-        cli.command("compare", *arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert "Traceback" not in done.stderr
-    return done
-
-
 def test_a_slower_run_is_found_so_and_one_of_other_work_is_not_compared(cli, tiny, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(SLEEPING)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
@@ -41,17 +31,15 @@ def test_a_slower_run_is_found_so_and_one_of_other_work_is_not_compared(cli, tin
     monkeypatch.setenv(SLEEP_S, "16e-3")
     after = cli.run(tiny, *ONE)
 
-    done = compare(cli, before.folder, after.folder, "--format", "json", "--fail-if", "slower:3%")
-    assert done.returncode == 1, done.stderr
+    asked = ("--format", "json", "--fail-if", "slower:3%")
+    done = cli.call("compare", before.folder, after.folder, *asked, code=1)
     (case,) = json.loads(done.stdout)["cases"]
     assert (case["answer"], case["matched_by"]) == ("slower", "id")
     assert case["a_launches"] == case["b_launches"] == 4
     assert case["ratio"]["value"] > 2
 
-    done = compare(cli, before.folder, larger.folder, "--format", "json", "--fail-if", "slower:3%")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = json.loads(cli.call("compare", before.folder, larger.folder, *asked).stdout)
     assert document["cases"] == []
     assert "a step does other work: batch 8 and 64" in document["missing"][0]["reason"]
     assert {"name": "train.batch", "a": "8", "b": "64"} in document["changes"]
-    assert compare(cli, before.folder, before.folder, "--fail-if", "slower").returncode == 0
+    cli.call("compare", before.folder, before.folder, "--fail-if", "slower")

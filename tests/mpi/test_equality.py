@@ -1,14 +1,12 @@
 """Under a real MPI: the parallel run is the serial run, and makes the calls that were predicted."""
 
-import json
 import os
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from whole_runs import LIMIT_S, TINY, Cli
+from whole_runs import TINY, Cli
 
 from pscale.data.synthetic import WEIGHTS
 from pscale.parallel.strategies import calls
@@ -101,20 +99,8 @@ def test_every_loading_mode_trains_on_the_same_text(cli):
         assert difference(row["losses"], rows[0]["losses"]) < 1e-12
 
 
-def verify(cli, suite, *options, code):
-    done = subprocess.run(
-        cli.command("verify", suite, "--reports", cli.reports, "--json", *options),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
 def test_verify_proves_every_plan_and_counts_what_was_predicted(cli, tiny):
-    verdicts = verify(cli, tiny, "--set", "plan.bucket=20KiB", code=0)
+    verdicts = cli.verify(tiny, "--set", "plan.bucket=20KiB")
     assert [verdict["ranks"] for verdict in verdicts] == [1, 2, 4]
     for verdict in verdicts:
         assert verdict["passed"], verdict["reason"]
@@ -130,6 +116,6 @@ def test_verify_finds_a_reduction_that_is_missing(cli, tiny, monkeypatch):
         "reduction.Bucketed.finish = forget\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
-    (verdict,) = verify(cli, tiny, "--only", "ranks == 2", code=1)
+    (verdict,) = cli.verify(tiny, "--only", "ranks == 2", code=1)
     assert not verdict["passed"]
     assert "all_reduce" in verdict["reason"]

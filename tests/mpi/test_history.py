@@ -1,9 +1,6 @@
 """Real runs that are added to the history of their suite when they have ended."""
 
-import subprocess
-
 import pytest
-from whole_runs import LIMIT_S
 
 from pscale.results import history
 
@@ -14,8 +11,7 @@ OPTIONS = ("--only", "ranks <= 2", "--set", "timing.pace=true", "--no-report", "
 
 def test_runs_with_record_are_in_the_history_with_times_counters_and_fingerprint(cli, tiny):
     for _ in range(2):
-        command = cli.command("run", tiny, "--reports", cli.reports, *OPTIONS)
-        subprocess.run(command, cwd=cli.folder, timeout=LIMIT_S, check=True, capture_output=True)
+        cli.call("run", tiny, "--reports", cli.reports, *OPTIONS)
     known = history.read(cli.folder / "history", "tiny")
     assert known.damaged == ()
     first, second = ({entry.label: entry for entry in known.entries[start : start + 2]} for start in (0, 2))

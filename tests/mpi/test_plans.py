@@ -1,10 +1,7 @@
 """Every strategy, alone and in products, under a real MPI: `pscale verify` finds all equal to serial."""
 
-import json
-import subprocess
-
 import pytest
-from whole_runs import LIMIT_S, SMALL_TEXT
+from whole_runs import SMALL_TEXT
 
 SUITE = f"""
 name: plans
@@ -58,11 +55,7 @@ THOROUGH = """
     "cases", [QUICK, pytest.param(THOROUGH, marks=pytest.mark.slow)], ids=["quick", "thorough"]
 )
 def test_every_plan_is_the_serial_run_and_makes_the_calls_that_were_predicted(cli, cases):
-    suite = cli.suite(SUITE + cases)
-    command = cli.command("verify", suite, "--reports", cli.reports, "--json")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    verdicts = json.loads(done.stdout)
+    verdicts = cli.verify(cli.suite(SUITE + cases), code=None)
     assert {verdict["label"]: verdict["reason"] for verdict in verdicts if not verdict["passed"]} == {}
     assert len(verdicts) == cases.count("  - {")
     assert all(verdict["counted"] == verdict["predicted"] for verdict in verdicts)

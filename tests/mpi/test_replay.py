@@ -2,40 +2,25 @@
 
 import gzip
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from trace_format import checked
-from whole_runs import LIMIT_S
+from whole_runs import said_by_ranks
 
 from pscale.analysis.frames import load
 from pscale.analysis.timeline import timelines
 from pscale.cli.trace import trace, window
-from pscale.config import Case, Launch, Plan
 from pscale.errors import UsageError
-from pscale.launch import launcher, machine
-from pscale.launch.command import command
 
 pytestmark = pytest.mark.slow
 
 
 def test_random_programs_take_as_long_as_their_longest_path():
-    case = Case(suite="s", label="l", ranks=4, plan=Plan(dp=4), launch=Launch(oversubscribe=True))
-    tests = Path(__file__).parents[1]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])}
-    argv = (sys.executable, str(tests / "mpi" / "replay_programs.py"))
-    root = os.geteuid() == 0
-    order = command(case, launcher.find(), argv, machine.inspect(), environ=environ, root=root)
-    done = subprocess.run(
-        order.argv, env=order.env, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout.rpartition("largest error")[2]) < 1e-12
+    said = said_by_ranks(4, Path(__file__).with_name("replay_programs.py"))
+    assert float(said.rpartition("largest error")[2]) < 1e-12
 
 
 def test_every_moment_of_every_step_is_accounted_for_and_no_step_is_faster_than_the_ideal_one(plans):
@@ -147,21 +132,10 @@ def test_the_report_draws_a_step_of_each_pipeline(plans):
     assert (plans.folder / "figures" / "timeline.svg").exists()
 
 
-def report(run, *options, code=0):
-    answer = pscale("report", run, "--format", "json", *options, code=code)
-    return answer if code else json.loads(answer)
-
-
-def pscale(*arguments, code=0):
-    command = [sys.executable, "-m", "pscale", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
-
-
-def test_a_network_that_is_not_there_can_be_asked_about_after_the_run(plans):
+def test_a_network_that_is_not_there_can_be_asked_about_after_the_run(plans, cli):
     asked = ["all: ideal", "all: {latency: 1ms, bandwidth: 1GB/s}", "{pp: {latency: 1000s}, dp: ideal}"]
-    found = report(plans.folder, *(part for network in asked for part in ("--what-if", network)))["what_ifs"]
+    questions = [part for network in asked for part in ("--what-if", network)]
+    found = json.loads(cli.call("report", plans.folder, "--format", "json", *questions).stdout)["what_ifs"]
     assert len(found) == len(asked) * len(plans.cases)
     ideal = pd.DataFrame(plans.rows("ranks")).groupby("case")["t_ideal_s"].max()
     by_network = {
@@ -177,11 +151,14 @@ def test_a_network_that_is_not_there_can_be_asked_about_after_the_run(plans):
     }
 
 
-def test_a_run_that_kept_no_calls_says_how_to_keep_them_and_unknown_axes_are_named(plans, tmp_path):
-    assert "it has calls on" in report(plans.folder, "--what-if", "ep: ideal", code=2)
+def test_a_run_that_kept_no_calls_says_how_to_keep_them_and_unknown_axes_are_named(plans, cli, tmp_path):
     bare = shutil.copytree(plans.folder, tmp_path / "bare", ignore=shutil.ignore_patterns("events-*"))
-    assert "--set trace=true" in report(bare, "--what-if", "dp: ideal", code=2)
-    assert "--set trace=true" in pscale("trace", bare, code=2)
+    for asked, answer in (
+        (("report", plans.folder, "--what-if", "ep: ideal"), "it has calls on"),
+        (("report", bare, "--what-if", "dp: ideal"), "--set trace=true"),
+        (("trace", bare), "--set trace=true"),
+    ):
+        assert answer in cli.call(*asked, code=2).stderr
     for case, number, steps, words in [
         ("zzz", 1, None, "it has"),
         (None, 2, None, "traced launches of dp 4 · gather-broadcast · micro_batches 2: 1"),

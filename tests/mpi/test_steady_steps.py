@@ -1,22 +1,13 @@
 """Under a real MPI: steady steps of every strategy allocate nothing, and progress moves what was started."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from whole_runs import LIMIT_S
-
-from pscale.config import Case
-from pscale.launch import launcher
-from pscale.launch.command import command
-from pscale.launch.machine import inspect
+from whole_runs import said_by_ranks
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).parent / "steady_steps.py"
 PIPELINES = {"gpipe", "1f1b", "interleaved", "zero-bubble"}
 MESSAGES = 2 * 2 * 2  # of a step at most, each way by micro-batch and chunk: more are never under way at once
 STEADY = 10  # steps
@@ -25,12 +16,8 @@ ACTIVATION = 8 // 2 // 2 * 128 * 64 * 8  # bytes of a micro-batch on one of two 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    case = Case(suite="s", label="l", ranks=2)
-    argv = [sys.executable, "-m", "mpi4py", str(PROGRAM), str(tmp_path_factory.mktemp("data"))]
-    job = command(case, launcher.find(), argv, inspect(), environ=os.environ, root=os.geteuid() == 0)
-    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    program = Path(__file__).with_name("steady_steps.py")
+    return json.loads(said_by_ranks(2, program, tmp_path_factory.mktemp("data")))
 
 
 def test_a_steady_step_allocates_nothing_of_the_size_of_an_activation_under_any_strategy(ranks):

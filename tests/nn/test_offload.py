@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import LIMIT_S
 
 from pscale.config import Train
 from pscale.nn.offload import scratch
@@ -215,7 +216,7 @@ def test_the_thread_ends_with_its_storage(tmp_path):
     thread = made._thread
     assert thread in threading.enumerate()
     del made
-    thread.join(timeout=30)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
 
 

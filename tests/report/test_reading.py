@@ -137,7 +137,9 @@ def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "path", sorted(Path("reports/gallery").glob("*/data")), ids=lambda path: path.parent.name
+    "path",
+    sorted(Path(__file__).parents[2].glob("reports/gallery/*/data")),
+    ids=lambda path: path.parent.name,
 )
 def test_every_number_of_the_gallery_is_a_cell(path):
     assert strange(summarise(load(path.parent), predict=None)) == []

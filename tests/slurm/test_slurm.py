@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from login_node import wait_for
-from whole_runs import LIMIT_S, NEVER_JOINS
+from patience import LIMIT_S, wait_for
+from whole_runs import NEVER_JOINS
 
 from pscale.launch import launcher
 

@@ -6,6 +6,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from patience import LIMIT_S
 
 from pscale.worker.watchdog import Watchdog, watchdog
 
@@ -39,7 +40,7 @@ def test_a_rank_may_make_no_progress_for_a_minute_or_20_steps_and_longer_where_n
 
 
 def hangs(over):
-    over.wait(60)
+    over.wait(LIMIT_S)
 
 
 def test_a_rank_that_hangs_leaves_its_last_call_and_its_stack(tmp_path):
@@ -59,7 +60,7 @@ def test_a_rank_that_hangs_leaves_its_last_call_and_its_stack(tmp_path):
     report = json.loads(path.read_text())
     assert (report["rank"], report["ranks"], report["step"], report["phase"]) == (1, 2, 3, "sync")
     assert report["last_call"] == {"step": 2, "axis": "dp", "verb": "all_reduce"}
-    assert any("hangs: over.wait(60)" in line for line in report["stack"])
+    assert any("hangs: over.wait(LIMIT_S)" in line for line in report["stack"])
     assert report["still_s"] >= 0
 
 
