@@ -19,7 +19,7 @@ from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
 from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
-from pscale.report.drawn import write_file
+from pscale.report.drawn import is_special, write_file
 from pscale.report.exports import finite
 from pscale.report.printing import print_table
 from pscale.report.topics.problems import expectations, failures
@@ -126,7 +126,10 @@ def _show(summary: Summary) -> None:
 
 def _write(path: Path, content: str) -> None:
     try:
-        write_file(path, content)
+        if is_special(path):
+            path.write_text(content, encoding="utf-8")
+        else:
+            write_file(path, content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 

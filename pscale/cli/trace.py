@@ -13,6 +13,7 @@ from pscale.analysis.timeline import HOW, Step, Traced, kept_steps, launch_event
 from pscale.cli import tell
 from pscale.cli.schedules import figure_format
 from pscale.errors import ResultsError, UsageError
+from pscale.report.drawn import is_special
 from pscale.report.trace import trace_lines
 from pscale.run_folders import newest
 
@@ -125,7 +126,7 @@ def _places(run: Run, launch: Traced) -> dict[int, str]:
 
 def _write(path: Path, lines: Iterable[str]) -> None:
     """Write a file, packed if its name says so, under a temporary name first."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path if is_special(path) else path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -134,7 +135,8 @@ def _write(path: Path, lines: Iterable[str]) -> None:
             else temporary.open("w", encoding="utf-8") as file
         ):
             file.writelines(f"{line}\n" for line in lines)
-        temporary.replace(path)
+        if temporary != path:
+            temporary.replace(path)
     except OSError as error:
         raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -91,6 +91,11 @@ def _stamps(folder: Path, paths: Iterable[Path]) -> Stamp:
     return found
 
 
+def is_special(path: Path) -> bool:
+    """Tell whether a path is of a device or a pipe, as /dev/stdout: no file may be put in its place."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write_file(path: Path, content: str | bytes) -> Path:
     """Write a file, unless it is so already, under another name first: no reader sees half of it."""
     data = content.encode() if isinstance(content, str) else content

@@ -242,6 +242,15 @@ def test_what_the_interval_leaves_open_is_neither_passed_nor_failed(pscale, tmp_
     assert json.loads(pscale("check", run, "--json")[1])["outcome"] == "undecided"
 
 
+def test_what_is_no_file_is_written_to_and_not_replaced(pscale, run, tmp_path):
+    device = tmp_path / "device"
+    device.symlink_to("/dev/null")
+    for command in (("check", run, "--junit", device), ("check", run, "--update", "--reference", device)):
+        assert pscale(*command)[0] == 0
+    assert device.is_char_device()
+    assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
+
+
 def test_junit_of_a_run_that_passes_has_no_failures(pscale, run, tmp_path):
     assert pscale("check", run, "--junit", "found.xml")[0] == 0
     assert junit(tmp_path / "found.xml").get("tests") == "2"
