@@ -26,9 +26,10 @@ def check(folder: Path) -> None:
     """Raise ResultsError where something in a run's folder leads out of it, or never ends: others made it."""
     inside = os.path.realpath(folder)
     for entry in _entries(folder):
-        if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(inside):
-            raise ResultsError(f"{entry.path}: leads out of the folder of the run")
-        if not entry.is_file() and not entry.is_dir() and not entry.is_symlink():
+        if entry.is_symlink():
+            if not Path(os.path.realpath(entry.path)).is_relative_to(inside):
+                raise ResultsError(f"{entry.path}: leads out of the folder of the run")
+        elif not entry.is_file() and not entry.is_dir():
             raise ResultsError(f"{entry.path}: is neither a file nor a folder")
 
 

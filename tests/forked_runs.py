@@ -31,7 +31,7 @@ def copy(folder, terminal, code):
         os.dup2(output, number)
     ended = 99
     try:
-        exec(code)
+        exec(code, {**globals(), "folder": folder})
         ended = 0
     except SystemExit as error:
         ended = error.code or 0

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from pscale import atomic_files
+
 FILE = "lock"
 _PATIENCE_S, _PAUSE_S = 10.0, 0.05
 UNLOCKED = (
@@ -55,7 +57,7 @@ def _locked(descriptor: int, folder: Path) -> bool | None:
 def is_left(folder: Path) -> bool:
     """Tell whether the last owner of the lock is known to have ended."""
     try:
-        _, process, _, host = (folder / FILE).read_text(encoding="utf-8").split()
+        _, process, _, host = atomic_files.read(folder / FILE).decode().split()
     except (OSError, ValueError):
         return False
     return host == socket.gethostname() and not psutil.pid_exists(int(process))
