@@ -316,7 +316,7 @@ def reporters_killed(folder, copies, draw, count):
     whole = pages(run)
     lasts_s = time.monotonic() - began
     for _ in range(count):
-        shutil.rmtree(run / "figures")
+        shutil.rmtree(run / "figures", ignore_errors=True)
         for page in run.glob("report.*"):
             page.unlink()
         reporter = copies.start(folder, REPORT)
