@@ -79,7 +79,7 @@ def _draw(axes: Axes, step: Step, longest: int) -> set[str]:
         _bars(axes, row, _UNDER_WAY, calls)
         if row == 0:
             _name(axes, calls, longest)
-    axes.set_title(f"{step.title}: {_shares(step, doing)}", fontsize=sized(9), pad=sized(13))
+    axes.set_title(f"{text.clean(step.title)}: {_shares(step, doing)}", fontsize=sized(9), pad=sized(13))
     middle = _DOING[0] + _DOING[1] / 2
     axes.set_yticks([row + middle for row in range(len(doing))], [f"rank {rank}" for rank in doing])
     axes.set_ylim(len(doing) - 0.5, -0.5)
