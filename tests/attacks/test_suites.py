@@ -153,7 +153,7 @@ SHIPPED = sorted((Path(__file__).parents[2] / "suites").rglob("*.yaml"))
 
 
 def test_whatever_a_shipped_suite_is_made_to_say_showing_it_answers_with_its_place(pscale, tmp_path, attack):
-    path, refused, count = tmp_path / "suite.yaml", 0, attack.times(100)
+    path, refused, count = tmp_path / "suite.yaml", 0, attack.times(300)
     for _ in range(count):
         (raw,) = attacks(
             attack.draw.choice(SHIPPED).read_text(), FIELDS, attack.draw, 1, attack.draw.randrange(3)
@@ -162,7 +162,8 @@ def test_whatever_a_shipped_suite_is_made_to_say_showing_it_answers_with_its_pla
         try:
             code, _, err = pscale("show", path)
             assert code in {0, 2, 3}
-            assert code == 0 or unplaced(err.removeprefix("pscale: ").splitlines(), path) == []
+            lines = err.removeprefix("pscale: ").splitlines()[: 1 if code == 3 else None]  # then advice
+            assert code == 0 or unplaced(lines, path) == []
         except BaseException as error:
             error.add_note(f"of the document:\n{raw[:3000]!r}")
             raise
