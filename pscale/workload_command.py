@@ -156,9 +156,9 @@ def _why_no_program(word: str, folder: str) -> str:
     path = Path(word)
     if not path.is_absolute():
         beside = Path(folder, word)
-        hint = f"; that beside the suite is './{word}'" if beside.is_file() else ""
+        hint = f"; that beside the suite is './{word}'" if _is_file(beside) else ""
         return f"there is no program '{word}' on PATH{hint}"
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - a path may be too long
         return f"there is no program {path}; build it first, or correct its path"
     if not path.is_file():
         return f"{path} is a folder, not a program"

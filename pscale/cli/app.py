@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 BEFORE, MEASURE, READ, COMPARE = "Before a run", "Measure", "Read", "Compare and guard"
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -472,7 +474,7 @@ def main() -> int:
             raise
         what = f"{error.filename}: " if error.filename else ""
         tell(f"pscale: {what}{error.strerror or error}", sys.stderr)
-        return LaunchError.exit_code
+        return LaunchError.exit_code if error.errno in _OF_DISKS else UsageError.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return 0

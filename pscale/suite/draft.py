@@ -329,7 +329,7 @@ def _found(source: str, folder: Path) -> str:
     if source == _STDLIB or Path(source).is_absolute():
         return source
     path = (folder / source).absolute()
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110 - a path may be too long
         return str(path)
     misspelt = difflib.get_close_matches(source, [_STDLIB], cutoff=0.8)
     return source if misspelt else str(Path(glob.escape(str(folder.absolute())), source))
