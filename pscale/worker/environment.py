@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ _PREFIXES = (
 )
 _PACKAGES = ("numpy", "mpi4py", "pyarrow", "threadpoolctl", "pscale")
 _OPENMP = ("openmp", "intel", "gnu")  # MKL calls its layer after the OpenMP runtime that it loads
+_MKL_KERNELS, _LOADED = re.compile(r"/libmkl_(avx\w*|def|mc\d?)\.so"), Path("/proc/self/maps")
 _OPENMP_ADVICE = "one is used by itself if it is installed and has kernels for this CPU: docs/blas.md"
 
 
@@ -62,10 +64,19 @@ def blas() -> dict[str, Any]:
         "blas": info.get("internal_api") or (used and used.name),
         "blas_library": used and str(used),
         "blas_version": info.get("version"),
-        "blas_architecture": info.get("architecture"),
+        "blas_architecture": info.get("architecture") or _mkl_kernels(),
         "blas_threading": info.get("threading_layer"),
         "threads": info.get("num_threads"),
     }
+
+
+def _mkl_kernels() -> str | None:
+    """Return which kernels MKL has loaded, as it does from a library that has their name."""
+    try:
+        found = _MKL_KERNELS.search(_LOADED.read_text(errors="replace"))
+    except OSError:
+        return None
+    return found and found[1]
 
 
 def has_openmp(found: Mapping[str, Any]) -> bool:
