@@ -15,6 +15,7 @@ machine drifts, and has only to look for the place, at as many false alarms as a
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -230,8 +231,9 @@ def seconds(runs: int = 1000, cases: int = 20, times: int = 5) -> list[float]:
         for case in range(cases):
             entries = drawn(random, own=HALF, machine=HALF, runs=runs, others=10)
             append(Path(name), "long", [large(each, f"case {case}") for each in entries])
+        gc.disable()  # as the command has it, which uses one thread too
         for _ in range(times):
-            with threadpool_limits(1):  # as the command has it
+            with threadpool_limits(1):
                 begun = time.process_time()
                 suite_history(read(Path(name), "long"))
                 took.append(time.process_time() - begun)

@@ -195,13 +195,16 @@ def _partition(series: Series, marks: Sequence[int]) -> list[int]:
     cost[list(marks)] = _MARKED
     cost *= max(own + 3 * drift, _LEAST_VARIANCE)
     sums, powers = (np.concatenate([[0.0], np.cumsum(each)]) for each in (values, values**2))
-    lengths = np.arange(count, 0, -1)  # of what begins at each place and ends at the last
+    lengths = np.arange(count, 0.0, -1.0)  # of what begins at each place and ends at the last
     best, begins = np.full(count + 1, np.inf), np.zeros(count + 1, np.int64)
     best[0] = -cost[0]
-    head = best + cost - powers
+    head, room = best + cost - powers, np.empty(count)
     for stop in range(LEAST, count + 1):
         last = stop - LEAST + 1
-        total = head[:last] - (sums[stop] - sums[:last]) ** 2 / lengths[count - stop : count - stop + last]
+        total = np.subtract(sums[:last], sums[stop], room[:last])  # in place: a long history has many
+        total *= total
+        total /= lengths[count - stop : count - stop + last]
+        np.subtract(head[:last], total, total)
         begins[stop] = place = int(total.argmin())
         best[stop] = total[place] + powers[stop]
         head[stop] = best[stop] + cost[stop] - powers[stop]

@@ -6,13 +6,11 @@ read: lines that are there twice, marks of conflicts, a line that was torn and w
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -107,34 +105,21 @@ def read(folder: Path, suite: str) -> History:
     entries: dict[tuple[str, str], Entry] = {}
     acceptances: dict[Acceptance, None] = {}
     damaged = []
-    with _without_collection():
-        documents = _documents([line[max(0, line.rfind(_BEGIN)) :] for line in lines.values()])
-        for (number, line), found in zip(lines.items(), _whole(documents, path, lines), strict=True):
-            if isinstance(found, Entry):
-                key = (found.run, found.label)
-                entries[key] = max(entries[key], found, key=_completeness) if key in entries else found
-            elif found is not None:
-                acceptances[found] = None
-            if found is None or not line.startswith(_BEGIN) or line.find(_BEGIN, 1) > 0:
-                damaged.append(number)
+    documents = _documents([line[max(0, line.rfind(_BEGIN)) :] for line in lines.values()])
+    for (number, line), found in zip(lines.items(), _whole(documents, path, lines), strict=True):
+        if isinstance(found, Entry):
+            key = (found.run, found.label)
+            entries[key] = max(entries[key], found, key=_completeness) if key in entries else found
+        elif found is not None:
+            acceptances[found] = None
+        if found is None or not line.startswith(_BEGIN) or line.find(_BEGIN, 1) > 0:
+            damaged.append(number)
     return History(
         suite=suite,
         entries=tuple(sorted(entries.values(), key=attrgetter("begun_unix_s", "run"))),
         acceptances=tuple(sorted(acceptances, key=lambda each: each.at_unix_s)),
         damaged=tuple(damaged),
     )
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Let nobody look for garbage meanwhile: there is none, and it takes as long as to read."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _documents(lines: Sequence[str]) -> list[Any]:
