@@ -293,11 +293,13 @@ def doctor_of_blas(*, as_json: bool) -> int:
         for count in counts:
             table.add_column(count, justify="right", no_wrap=True)
         for speed in speeds:
-            name = (
-                f"[bold]{escape(speed.name)}[/bold]{' = auto' if speed.auto else ''}\n{escape(speed.choice)}"
-            )
-            figures = [f"{speed.gflops:.0f}", f"{speed.gflops_all:.0f}"][: len(counts)]
-            failed = [escape(speed.error), "", *([""] * len(counts))]
-            table.add_row(name, *(failed if speed.error else [speed.kernels, speed.threading, *figures]))
+            name = f"[bold]{escape(speed.name)}[/bold]{' = auto' if speed.auto else ''}"
+            told = [
+                name,
+                escape(speed.choice),
+                *([f"[red]{escape(speed.error)}[/red]"] if speed.error else []),
+            ]
+            figures = [speed.kernels, speed.threading, f"{speed.gflops:.0f}", f"{speed.gflops_all:.0f}"]
+            table.add_row("\n".join(told), *([] if speed.error else figures[: 2 + len(counts)]))
         new_console().print(table, "GFLOP/s of matrix products in float32", highlight=False)
     return FAILED if all(speed.error for speed in speeds) else 0

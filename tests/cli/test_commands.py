@@ -4,12 +4,15 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthetic import Point, write_run
 
 from pscale.launch import launcher, machine
+from pscale.launch.doctor import blas as doctor_blas
+from pscale.launch.doctor.blas import Speed
 
 SUITES = Path(__file__).parents[2] / "suites"
 
@@ -273,3 +276,21 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"")
+
+
+def test_a_library_that_fails_is_ranked_with_its_reason_below_its_path(pscale, monkeypatch):
+    speeds = {"gflops": 9.0, "gflops_all": 8.0}
+    good = Speed(
+        choice="numpy", auto=True, name="openblas 0.3", kernels="Zen", threading="pthreads", **speeds
+    )
+    bad = replace(
+        good,
+        choice=f"/opt/{20 * 'x'}/libmkl_rt.so",
+        auto=False,
+        name="",
+        error="not measured: 19 s were over",
+    )
+    monkeypatch.setattr(doctor_blas, "ranking", lambda _: [good, bad])
+    code, out, _ = pscale("doctor", "--blas")
+    assert code == 0
+    assert all(text in out for text in ("openblas 0.3 = auto", "pthreads", bad.choice, bad.error))
