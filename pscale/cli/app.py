@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from copy import copy
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -177,7 +177,7 @@ def predict(
     reports: o.Reports = o.REPORTS,
     as_json: o.AsJson = False,
 ) -> None:
-    """Predict a suite on sizes and networks that you do not have: steps, efficiency, what hurts first.
+    """Predict a suite on more ranks or another network: step times, efficiency, what limits it first.
 
     Writes prediction.html, and prediction.json, with which a later run of the suite is compared.
     """
@@ -212,7 +212,7 @@ def advise(
 ) -> None:
     """Find the fastest plan for a suite's model: predict every plan that fits, measure the best.
 
-    Ends with the plan to paste. The sweep's ranks and plans are left out: what counts is its model and batch.
+    Ends with the plan to paste. Only the suite's model and batch count; its own ranks and plans are ignored.
     """
     from pscale.cli import advise as command
     from pscale.cli.prepare import SuiteOptions
@@ -248,9 +248,11 @@ def report(
     `-f html` writes the page alone, `-f csv` a folder csv/; md, json, latex print.
     """
     from pscale.cli.drawer import Drawer, is_worthwhile
+    from pscale.report.answer import FULL
     from pscale.report.drawn import Sources
     from pscale.run_folders import newest
 
+    hint = " ".join((FULL, *map(str, paths or ())))
     formats = [str(name) for name in figure_format or []] if figures else None
     paths = paths or [newest(reports)]
     leaves_files = as_format == o.Format.terminal and style == o.FigureStyle.screen
@@ -259,9 +261,9 @@ def report(
     told = sources.drawn() if sources is not None else None
     if told is not None and not (full or plot):
         from pscale.cli.console import new_console
-        from pscale.report.answer import FULL, print_answers
+        from pscale.report.answer import print_answers
 
-        print_answers([told], new_console(highlight=False), full=FULL)
+        print_answers([told], new_console(highlight=False), full=hint)
         return
     drawn = told is not None
     draws = leaves_files and figures and not drawn and is_worthwhile()
@@ -269,7 +271,7 @@ def report(
         from pscale.cli import report as command
 
         pictures = command.Pictures(
-            formats=formats, style=style.value, plot=plot, sources=sources, drawn=drawn
+            formats=formats, style=style.value, plot=plot, sources=sources, drawn=drawn, hint=hint
         )
         options = (what_if or [], predict or [], bare, drawer)
         command.report(paths, reports, as_format.value, pictures, *options, full=full)
@@ -324,7 +326,7 @@ def history(
     folder: o.HistoryFolder = o.HISTORY,
     reports: o.Reports = o.REPORTS,
 ) -> None:
-    """Show what became of a suite from run to run: levels of the step time, and what changed at each.
+    """Show when a suite's cases became faster or slower, run after run, and what changed with them.
 
     `pscale history add RUN` and `pscale run --record` keep runs in history/<suite>.jsonl.
     """
@@ -373,7 +375,7 @@ def export(
     output: o.ExportFolder = None,
     reports: o.Reports = o.REPORTS,
 ) -> None:
-    """Write a run for other tools: simulators, viewers of traces, fitting of models."""
+    """Export a run to other tools: simulators, trace viewers, model fitting."""
     from pscale.cli import export as command
     from pscale.cli.trace import window
 
@@ -395,7 +397,7 @@ def watch(
 ) -> None:
     """Run any MPI program, record every call, and report it: who waits for whom, where, and why.
 
-    C, C++, Fortran, mpi4py; MPICH, Open MPI, Intel MPI; nothing is compiled again.
+    C, C++, Fortran, mpi4py; MPICH, Open MPI, Intel MPI; no recompiling.
     """
     from pscale.cli import watch as command
 
@@ -453,9 +455,14 @@ def _with_command(words: Sequence[str]) -> typer.Typer:
 
 
 def _prepare_help() -> None:
-    """Import what writes help, without what it imports for help in Markdown and for tracebacks: 0.1 s."""
+    """Import what writes help, without what it imports for help in Markdown and for tracebacks: 0.1 s.
+
+    Nobody types the types that some versions of Typer show: `--new <bool>`.
+    """
     with suppress(ImportError), hollow("rich.markdown", "rich.traceback"):
-        import_module("typer.rich_utils")
+        help_writer: Any = import_module("typer.rich_utils")
+        highlight = help_writer.types_highlighter
+        help_writer.types_highlighter = lambda types: "" if str(types).startswith("<") else highlight(types)
 
 
 def main() -> int:

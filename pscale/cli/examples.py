@@ -6,8 +6,8 @@ import os
 
 _EXAMPLES = {
     "doctor": (("pscale doctor", "is this machine fit for measuring?"),),
-    "suites": (("pscale suites", "what can be measured at once"),),
-    "init": (("pscale init weak wide.yaml", "a copy of weak.yaml to edit, called wide"),),
+    "suites": (("pscale suites", "what is ready to run"),),
+    "init": (("pscale init weak wide.yaml", "copy the suite weak to wide.yaml, to edit"),),
     "show": (
         ("pscale show weak", "cases and their costs"),
         ("pscale show weak --set model.width=512", "the same, wider"),
@@ -19,7 +19,7 @@ _EXAMPLES = {
         ("pscale run weak --set inject.delay=10ms", "with a slow rank"),
     ),
     "status": (("pscale status --watch", "launches and jobs until the run has finished"),),
-    "cancel": (("pscale cancel reports/weak/RUN", "end its jobs; keep what has ended"),),
+    "cancel": (("pscale cancel reports/weak/RUN", "finished launches are kept"),),
     "list": (("pscale list --suite weak -n 5", "the five newest runs of a suite"),),
     "predict": (
         ("pscale predict weak --from RUN --ranks 64,4096", "on more ranks"),
@@ -28,7 +28,7 @@ _EXAMPLES = {
     ),
     "advise": (
         ("pscale advise strong --from RUN --ranks 8", "the 5 best, measured"),
-        ("pscale advise strong --from RUN --ranks 64 --measure 0", "predicted alone"),
+        ("pscale advise strong --from RUN --ranks 64 --measure 0", "only predicted"),
     ),
     "report": (
         ("pscale report", "the newest run in brief"),
@@ -45,10 +45,10 @@ _EXAMPLES = {
         ("pscale check --update --reference nightly.yaml", "keep references"),
     ),
     "history": (
-        ("pscale history add", "keep the newest run in a file"),
-        ("pscale history weak", "its levels, and what changed at each"),
+        ("pscale history add", "add the newest run"),
+        ("pscale history weak", "what became slower, and when"),
         ("pscale history weak --check", "exit code 1 if the newest is worse"),
-        ("pscale history weak --accept 'new MPI'", "the newest level is normal"),
+        ("pscale history weak --accept 'new MPI'", "the new speed is normal from now on"),
     ),
     "trace": (("pscale trace --steps 3-5 -o trace.json.gz", "for ui.perfetto.dev"),),
     "export": (
@@ -58,10 +58,10 @@ _EXAMPLES = {
     ),
     "watch": (
         ("pscale watch -n 4 -- ./a.out --size 100", "any MPI program"),
-        ("pscale watch -n 2 -- python train.py", "or one of mpi4py"),
+        ("pscale watch -n 2 -- python train.py", "or a Python program"),
     ),
     "verify": (("pscale verify strategies", "every plan equals the serial program"),),
-    "schema": (("pscale schema > suite.schema.json", "complete and check suites in an editor"),),
+    "schema": (("pscale schema > suite.schema.json", "completion and checks in an editor"),),
 }
 
 

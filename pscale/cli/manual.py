@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +93,7 @@ def _typed(parameter: Any) -> str:
     names = ", ".join((*sorted(parameter.opts, key=len), *parameter.secondary_opts))
     if parameter.is_flag:
         return names
-    return f"{names} {parameter.metavar or _choices(parameter.default)}"
-
-
-def _choices(default: Any) -> str:
-    return "|".join(type(default)) if isinstance(default, Enum) else "VALUE"
+    return f"{names} {parameter.metavar}"
 
 
 def _meaning(parameter: Any) -> str:

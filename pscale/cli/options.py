@@ -124,7 +124,7 @@ RunPath = Annotated[
 ]
 SiteName = Annotated[
     str | None,
-    typer.Option("--site", metavar="NAME", help="Profile of sites.yaml; default: the one for this host."),
+    typer.Option("--site", metavar="NAME", help="Profile in sites.yaml; default: the one for this host."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 AsFormat = Annotated[
@@ -133,9 +133,7 @@ AsFormat = Annotated[
 AsTables = Annotated[
     TableFormat, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(TableFormat)}.")
 ]
-Blas = Annotated[
-    bool, typer.Option("--blas", help="Rank the BLAS libraries that are installed by their speed.")
-]
+Blas = Annotated[bool, typer.Option("--blas", help="Rank the installed BLAS libraries by speed.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")]
 Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)]
 
@@ -155,13 +153,11 @@ Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for submitted 
 WriteReport = Annotated[bool, typer.Option("--report/--no-report", help="Report the run when it has ended.")]
 Budget = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Launch until intervals are narrow enough, or for this time: 3m."),
+    typer.Option(metavar="TIME", help="Stop once intervals are narrow enough, or after this time: 3m."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="The same as --budget 30s.")]
-Precise = Annotated[
-    bool, typer.Option("--precise", help="Launch until intervals are ±1%, for at most an hour.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print scripts and commands, start nothing.")]
+Precise = Annotated[bool, typer.Option("--precise", help="Stop once intervals are ±1%, or after an hour.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print job scripts and commands; start nothing.")]
 WaitIdle = Annotated[
     bool,
     typer.Option("--wait-idle", help="Wait until nothing else keeps this machine busy: 10 minutes at most."),
@@ -178,7 +174,7 @@ WatchRanks = Annotated[int, typer.Option("-n", "--ranks", min=1, metavar="N", he
 WatchThreads = Annotated[
     int, typer.Option("--threads", min=1, metavar="N", help="Threads of a rank: OMP_NUM_THREADS.")
 ]
-WatchBind = Annotated[Bind, typer.Option("--bind", help="What a rank is bound to.")]
+WatchBind = Annotated[Bind, typer.Option("--bind", metavar="TO", help=f"Bind ranks to: {', '.join(Bind)}.")]
 Launcher = Annotated[
     str,
     typer.Option(
@@ -202,7 +198,9 @@ HangAfter = Annotated[
 NotesFolder = Annotated[
     Path | None,
     typer.Option(
-        "--read", metavar="FOLDER", help="Report the records of a program started without `pscale watch`."
+        "--read",
+        metavar="FOLDER",
+        help="Report what a program recorded that was started without `pscale watch`.",
     ),
 ]
 
@@ -239,9 +237,7 @@ WhatIf = Annotated[
 ]
 Predict = Annotated[
     list[int] | None,
-    typer.Option(
-        min=1, metavar="N", help="Predict a step on this many ranks, by parts and by laws; may be repeated."
-    ),
+    typer.Option(min=1, metavar="N", help="Predict the step time on this many ranks; may be repeated."),
 ]
 Bare = Annotated[
     Path | None,
@@ -284,35 +280,38 @@ ProfiledRun = Annotated[
     typer.Option(
         "--from",
         metavar="RUN",
-        help="Traced run that tells how long the parts of a step take on its machine.",
+        help="Traced run to take the times of the parts of a step from.",
         autocompletion=complete.runs,
     ),
 ]
 NetworkFile = Annotated[
     Path | None,
     typer.Option(
-        "--network", metavar="FILE", help="Tiers of another network; default: calls as they were measured."
+        "--network", metavar="FILE", help="Another network, in tiers; default: calls take the times measured."
     ),
 ]
 WithEngine = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="vector: calls at modelled times; simgrid: messages share links (needs --network and SimGrid).",
+        metavar="ENGINE",
+        help="vector: calls take modelled times; simgrid: messages share links (needs --network, SimGrid).",
     ),
 ]
 OnRanks = Annotated[
-    str | None, typer.Option("--ranks", metavar="N,…", help="On these numbers of ranks: 4096,1048576.")
+    str | None, typer.Option("--ranks", metavar="N,…", help="Numbers of ranks to predict: 4096,1048576.")
 ]
-Draws = Annotated[int, typer.Option(min=2, max=100_000, metavar="N", help="Draws of a step.")]
+Draws = Annotated[int, typer.Option(min=2, max=100_000, metavar="N", help="Random draws of each step.")]
 Tokens = Annotated[
     str | None, typer.Option(metavar="N", help="Also the time to train on this many tokens: 300B, 1.4T.")
 ]
 PricePerHour = Annotated[
-    float | None, typer.Option("--price", min=0, metavar="X", help="And its cost, at X per rank and hour.")
+    float | None,
+    typer.Option("--price", min=0, metavar="X", help="Also the cost of that, at X per rank-hour."),
 ]
 AnyMachine = Annotated[
-    bool, typer.Option("--any-machine", help="The run may be of another machine, which is then predicted.")
+    bool,
+    typer.Option("--any-machine", help="Accept a run from another machine, and predict for that machine."),
 ]
 
 # advise
@@ -322,20 +321,24 @@ PlanRanks = Annotated[
 NodeMemory = Annotated[
     str | None,
     typer.Option(
-        "--memory", metavar="SIZE", help="Of a node, as 4GiB; default: the suite's limit, else what there is."
+        "--memory",
+        metavar="SIZE",
+        help="Memory of a node, such as 4GiB; default: the suite's limit, else this machine's.",
     ),
 ]
 MeasurePlans = Annotated[
     int,
-    typer.Option("--measure", min=0, max=100, metavar="K", help="Measure the K fastest; 0: predict alone."),
+    typer.Option(
+        "--measure", min=0, max=100, metavar="K", help="Measure the K best predictions; 0: only predict."
+    ),
 ]
 
 # history
 HistoryWords = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SUITE | add RUN ...]",
-        help="A suite, default: all that have a history; or 'add' and folders of runs, default: the newest.",
+        metavar="SUITE | add RUN",
+        help="A suite (default: all with a history), or 'add' and runs (default: the newest).",
         show_default=False,
     ),
 ]
@@ -345,7 +348,7 @@ CheckNewest = Annotated[
 ]
 Accept = Annotated[
     str | None,
-    typer.Option(metavar="REASON", help="Take the newest level of what is worse for the normal one."),
+    typer.Option(metavar="REASON", help="Accept what became worse as the new normal, for this reason."),
 ]
 AcceptedCases = Annotated[
     list[str] | None, typer.Option("--case", metavar="LABEL", help="Accept this case; may be repeated.")

@@ -39,6 +39,7 @@ class Pictures:
     plot: bool = False  # also in characters, on the terminal
     sources: Sources | None = None  # what they are made of, if of a run alone
     drawn: bool = False  # whether they are in its folder already, made of the same
+    hint: str = FULL  # the command that prints all tables
 
 
 def report(
@@ -111,7 +112,7 @@ def _report(
     print_answers(
         [answer],
         new_console(highlight=False),
-        full="" if topics is None else FULL,
+        full="" if topics is None else pictures.hint,
         before_pages=lambda: written.extend(write(summary, answer, pictures, drawer)),
     )
     for path in written if pictures.style != "screen" else ():

@@ -1,12 +1,14 @@
-"""The examples that help shows: every command has some, and they are accepted."""
+"""What help shows: examples that are accepted, and words that are whole."""
 
+import re
 import shlex
+import sys
 
 import pytest
 from typer.main import get_command
 
 from pscale import shipped
-from pscale.cli.app import app
+from pscale.cli.app import app, main
 from pscale.cli.examples import epilog, examples_of
 
 COMMANDS = get_command(app).commands
@@ -26,3 +28,14 @@ def test_every_example_of_a_command_is_one_that_it_accepts(name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_fit_on_a_line_of_80_characters(name):
     assert max(map(len, epilog(name).splitlines())) <= 78
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_no_types_and_whole_words_at_80_columns(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pscale", name, "--help"])
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main() == 0
+    shown = capsys.readouterr().out
+    assert not re.search(r" <\w+[\[>]", shown)
+    for parameter in COMMANDS[name].params:
+        assert {*(parameter.metavar or "").split(), *parameter.help.split()} <= {*shown.split()}
