@@ -21,7 +21,7 @@ from pscale.run_folders import check, run_folders
 from pscale.run_shape import mismatch, trouble_of
 
 CARD = "card.json"
-_VERSION = 3
+_VERSION = 4
 _COLUMNS = (
     *("case", "repeat", "status", "label", "series", "base", "scaling", "ranks", "threads", "batch"),
     *("step_s", "model_flops", "started_unix_s"),
@@ -47,7 +47,7 @@ class Card:
     value: float | None
     low: float | None  # the bounds of its interval
     high: float | None
-    answer: str  # to what the suite expects of it: holds, undecided, falls short, or empty
+    answer: str  # to what the suite expects of it; of samples_per_s undecided where another may be as fast
     at: str  # the case that it is of
     host: str
     trouble: str = ""
@@ -117,7 +117,9 @@ def _made(folder: Path) -> Card:
     good = [row for row in rows if row["status"] == "ok"]
     begun = [row["started_unix_s"] for row in rows if row["started_unix_s"]]
     repeats = document.get("repeats") or 1
-    metric, best, at = _best(good, planned)
+    metric, best, at, answer = _best(good, planned)
+    if best and metric == "efficiency":
+        answer = _answer(document, best, at)
     return Card(
         run=str(document.get("run") or folder.name),
         path=str(folder),
@@ -134,7 +136,7 @@ def _made(folder: Path) -> Card:
         value=best.value if best else None,
         low=best.low if best else None,
         high=best.high if best else None,
-        answer=_answer(document, best, at) if best and metric == "efficiency" else "",
+        answer=answer,
         at=planned.get(at, {}).get("label") or at,
         host=str(provenance.get("machine", {}).get("host", "")),
         trouble=f"{len(damaged)} parts cannot be read" if damaged else "",
@@ -163,10 +165,12 @@ def _answer(document: Mapping[str, Any], found: Estimate, case: str) -> str:
     return next((answer for answer in ("falls short", "undecided", "holds") if answer in answers), "")
 
 
-def _best(rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]) -> tuple[str, Estimate | None, str]:
+def _best(
+    rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]
+) -> tuple[str, Estimate | None, str, str]:
     """Return metric, value and case of the figure to show: the best efficiency at the largest size.
 
-    Without an efficiency it is the largest throughput.
+    Without an efficiency it is the largest throughput, and last whether it is known to be the largest.
     """
     by_case: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -176,12 +180,20 @@ def _best(rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]) -> tupl
     efficiencies = list(_efficiencies(found))
     if efficiencies:
         _, value, case = max(efficiencies, key=lambda one: (one[0], one[1].value))
-        return "efficiency", value, case.id
-    rates = [(case.batch / case.times.value, case.id) for case in found if case.batch]
-    if not rates:
-        return "", None, ""
-    rate, at = max(rates)
-    return "samples_per_s", Estimate(value=rate), at
+        return "efficiency", value, case.id, ""
+    trained = [case for case in found if case.batch]
+    if not trained:
+        return "", None, "", ""
+    best = max(trained, key=lambda case: case.batch / case.times.value)
+    rivals = (case for case in trained if (case.batch, case.cores) == (best.batch, best.cores))
+    answer = "undecided" * any(_may_be_faster(case, best) for case in rivals)
+    return "samples_per_s", Estimate(value=best.batch / best.times.value), best.id, answer
+
+
+def _may_be_faster(case: _Case, best: _Case) -> bool:
+    from pscale.analysis.ranking import standing  # noqa: PLC0415 - cards that are kept need no pandas
+
+    return standing(case.times, best.times).answer == "undecided"
 
 
 class _Case:

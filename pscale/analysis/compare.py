@@ -17,7 +17,7 @@ from pscale.analysis.environment import Change, changes
 from pscale.analysis.frames import Run, is_program
 from pscale.analysis.pace import Compare, Paced, at_same_pace, of_variants, paced, unlike
 from pscale.analysis.stats import Sample
-from pscale.analysis.wording import in_common
+from pscale.analysis.wording import in_common, rough
 from pscale.config import JOINT
 from pscale.errors import UsageError
 
@@ -246,11 +246,11 @@ def notes(found: Sequence[Matched]) -> Iterator[str]:
 
 def _apart(a: Run, b: Run) -> Iterator[str]:
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
-    apart_h = abs(begun[1] - begun[0]) / 3600
-    if math.isfinite(apart_h):
+    apart_s = abs(begun[1] - begun[0])
+    if math.isfinite(apart_s):
         yield (
-            f"The runs began {apart_h:.3g} hours apart. What changed in the machine meanwhile is in the "
-            "ratio too; `pscale compare RUN` on one suite that sweeps both variants is free of it."
+            f"The runs began {rough(apart_s)} apart: the ratios include what changed in the "
+            "machine meanwhile. `pscale compare RUN` on one suite that sweeps both variants does not."
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, grouped
 from pscale.analysis.merits import Merit, figure_names
@@ -50,6 +51,7 @@ class Expectation:
     lower: float | None
     upper: float | None
     text: str
+    to_decide: str = ""  # what would; empty where it is decided
 
     @property
     def bounds(self) -> str:
@@ -65,11 +67,28 @@ def expectations(
     """Return the verdict on everything that is expected of the run, for every case that it is about."""
     figures = frozenset(figure_names(run))
     by_case = {(merit.case, merit.figure): merit for merit in merits}
+    launches = {point.case: point.launches for point in points}
+    round_s = sum(point.wall_s or 0.0 for point in points)
     return tuple(
-        verdict
+        replace(verdict, to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s))
         for entry in run.document.get("expect") or []
         for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
+
+
+def _to_decide(found: Expectation, launches: int, round_s: float) -> str:
+    """Return what would narrow the interval until it lies on one side of a bound that it contains."""
+    known = found.value
+    if found.answer != "undecided" or known is None:
+        return ""
+    if known.low is None or known.high is None:
+        return "several launches"
+    bounds = [each for each in (found.lower, found.upper) if each and known.low < each < known.high]
+    if known.low <= 0 or not bounds:
+        return in_words(None, round_s)
+    value, nearest = known.value, min(bounds, key=lambda bound: abs(math.log(known.value / bound)))
+    half_width = math.log(value / known.low) if nearest < value else math.log(known.high / value)
+    return in_words(more_rounds(half_width, abs(math.log(value / nearest)), launches), round_s)
 
 
 def _verdicts(

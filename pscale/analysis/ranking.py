@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.frames import by_case, grouped
 from pscale.analysis.phases import CallTime, PhaseTime
 from pscale.analysis.scaling import Point
-from pscale.analysis.stats import Estimate, Sample, ratio, student_quantile
-from pscale.analysis.wording import duration, in_common
+from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.wording import in_common
 from pscale.config import JOINT
 
 EQUAL = 0.05  # of a step time: where the interval is within, the order does not matter
 _SAME = 1.005  # times the fastest: that is not slower, however certain
-_POWERFUL = 2.8  # standard errors between two values: seen 8 times in 10
-_MOST_ROUNDS = 200  # that are worth advising
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name
 # Fields in which cases of the same work differ:
 _OF_A_NAME = ("id", "label", "series", "base", "scaling", "plan")
@@ -54,15 +53,7 @@ class Standing:
             return ""
         if self.ratio.low is None:
             return "several launches"
-        if self.rounds is None:
-            return "a machine without other work"
-        return f"{self.rounds} more round{'s' * (self.rounds > 1)}, about {_about(self.rounds * round_s)}"
-
-
-def _about(seconds: float) -> str:
-    """Return a time that need not be precise."""
-    minutes = seconds / 60
-    return duration(seconds, 2) if minutes < 1 else f"{math.ceil(minutes)} min"
+        return in_words(self.rounds, round_s)
 
 
 def standing(times: Sample, fastest: Sample) -> Standing:
@@ -82,10 +73,9 @@ def standing(times: Sample, fastest: Sample) -> Standing:
 def _more_rounds(known: Estimate, times: Sample, fastest: Sample) -> int | None:
     """Return how many more rounds should tell which is faster, or that they are equal."""
     assert known.low is not None, "it is known how launches scatter"
-    rounds, apart = min(times.launches, fastest.launches), abs(math.log(known.value))
-    scatter = math.log(known.value / known.low) * math.sqrt(rounds) / student_quantile(max(1, rounds - 1))
-    needed = (_POWERFUL * scatter / max(apart, math.log1p(EQUAL) - apart)) ** 2
-    return max(1, math.ceil(needed) - rounds) if needed <= _MOST_ROUNDS else None
+    apart = abs(math.log(known.value))
+    half_width, rounds = math.log(known.value / known.low), min(times.launches, fastest.launches)
+    return more_rounds(half_width, max(apart, math.log1p(EQUAL) - apart), rounds)
 
 
 @dataclass(frozen=True, kw_only=True)

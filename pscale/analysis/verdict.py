@@ -50,6 +50,7 @@ class Verdict:
     efficiency: str
     answer: Literal["", "holds", "undecided", "falls short"] = ""  # to what is expected; vague: undecided
     demand: str = ""  # what is expected of the efficiency, such as "≥ 85.0%"
+    to_decide: str = ""  # what would, where that is undecided
     interference: str = ""  # said first, and instead of a cause
     loss: str = ""
     cause: str = ""  # one of the shares of `LostTime`, or empty
@@ -106,6 +107,7 @@ def verdict(
         case=largest.case,
         answer=_answer(asked, largest.efficiency),
         demand=asked.bounds if asked else "",
+        to_decide=asked.to_decide if asked else "",
         efficiency="",
         compares_sizes=largest.scaling != "throughput",
     )
@@ -198,7 +200,8 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], 
         if missing
         else ""
     )
-    return f"{_judged(largest, largest.efficiency, size(base), verdict)}{tail}."
+    judged = f"{_judged(largest, largest.efficiency, size(base), verdict)}{tail}."
+    return f"{judged} To decide: {verdict.to_decide}." if verdict.to_decide else judged
 
 
 def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str:
@@ -207,10 +210,8 @@ def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str
     kept = f"{largest.scaling} scaling keeps {percent(known.value)} of the efficiency of {base}{said}"
     expected = f"{verdict.demand} is expected"
     match verdict.answer:
-        case "undecided" if verdict.demand and known.low is None:
-            return f"Undecided: at {size(largest)}, {kept}, where {expected}"
         case "undecided" if verdict.demand:
-            return f"Undecided: at {size(largest)}, {kept}, which allows both, where {expected}"
+            return f"Undecided: at {size(largest)}, {kept}, where {expected}"
         case "undecided":
             return f"Undecided: at {size(largest)}, {kept}; more than {100 * VAGUE:.0f} points decide nothing"
         case "holds" | "falls short":
@@ -252,10 +253,10 @@ def _largest_loss(costs: Costs, *, of_program: bool) -> _Loss:
     if not lost_time.spread:
         text = f"Undecided, from one launch: the main loss looks to be {looks}{explanation}."
     elif getattr(lost_time, second) < _SMALL:
-        text = f"Undecided: the main loss looks to be {looks}; more launches decide."
+        text = f"Undecided: the main loss looks to be {looks}; more launches would decide."
     else:
         other = f"{LOSSES[second]}, {lost_time.text(second)}"
-        text = f"Undecided: the main loss looks to be {looks}, beside {other}; more launches decide."
+        text = f"Undecided: the main loss looks to be {looks}, beside {other}; more launches would decide."
     return _Loss(cause, text, shares[cause], firm=False)
 
 

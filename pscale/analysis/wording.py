@@ -28,6 +28,18 @@ def duration(seconds: float, count: int = 3) -> str:
     return f"{digits(seconds * factor, count)} {unit}"
 
 
+_BEFORE_MINUTES_S, _BEFORE_HOURS_S, _BEFORE_DAYS_S = 100, 6000, 172_800
+
+
+def rough(seconds: float) -> str:
+    """Return a time that need not be precise."""
+    if seconds < _BEFORE_MINUTES_S:
+        return f"{seconds:.0f} s"
+    if seconds < _BEFORE_HOURS_S:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < _BEFORE_DAYS_S else f"{seconds / 86_400:.0f} days"
+
+
 def percent(value: float, places: int = 1) -> str:
     """Return a fraction in percent, as every table writes efficiencies and losses."""
     return f"{round(value, places + 2) + 0.0:.{places}%}"  # 0.0 where it rounds to -0.0

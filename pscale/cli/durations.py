@@ -12,7 +12,6 @@ from pscale.launch.machine import Machine
 
 _CORE_FLOPS = 40e9  # a second, of a core of which nothing is known
 _START_S = 1.5  # processes, data, matrix product
-_BEFORE_MINUTES_S, _BEFORE_HOURS_S = 100, 6000
 _NEWEST = 5  # runs of the suite that are looked at
 
 
@@ -21,13 +20,6 @@ def expected_s(fits: Collection[MemoryFit], machine: Machine, runs: Path) -> dic
     earlier = _earlier(runs, machine)
     guessed = {fit.case.id: earlier.get(fit.case.id) or _predicted(fit, machine) for fit in fits}
     return {fit.case.id: min(guessed[fit.case.id], fit.case.launch.time_limit_s) for fit in fits}
-
-
-def in_words(seconds: float) -> str:
-    """Return a time that need not be exact."""
-    if seconds < _BEFORE_MINUTES_S:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < _BEFORE_HOURS_S else f"{seconds / 3600:.1f} h"
 
 
 def _earlier(runs: Path, machine: Machine) -> dict[str, float]:

@@ -14,8 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from pscale.analysis.stats import Estimate, Sample, ratio
-from pscale.analysis.wording import duration
-from pscale.cli.durations import in_words
+from pscale.analysis.wording import duration, rough
 from pscale.cli.rounds import Rounds
 from pscale.config import Case
 from pscale.launch.runner import CaseLaunch
@@ -178,7 +177,7 @@ class LaunchProgress:
     @property
     def expected(self) -> str:
         """How long all of it should take, in words."""
-        return f"about {in_words(self._rest_s())}"
+        return f"about {rough(self._rest_s())}"
 
     def _rest_s(self) -> float:
         """Return how long the launches after this one should take: no longer than the budget."""
@@ -209,4 +208,4 @@ class LaunchProgress:
 
 def about(seconds: float) -> str:
     """Return a time that is left, in words."""
-    return f"{in_words(seconds)} left"
+    return f"{rough(seconds)} left"

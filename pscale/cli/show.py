@@ -15,8 +15,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from pscale.analysis.wording import rough
 from pscale.cli.console import new_console
-from pscale.cli.durations import expected_s, in_words
+from pscale.cli.durations import expected_s
 from pscale.cli.memory_fit import MemoryFit, memory_fits
 from pscale.cli.prepare import SuiteOptions, load
 from pscale.cli.remembered import of_first_rank
@@ -185,11 +186,11 @@ def _time(suite: Suite, round_s: float) -> str:
     """Say how long the suite takes, where a round of its launches takes `round_s`."""
     auto = suite.auto
     if auto is None:
-        return f"about {in_words(suite.repeat * round_s)}"
+        return f"about {rough(suite.repeat * round_s)}"
     least_s, most_s = auto.least * round_s, auto.most * round_s
     limit_s = most_s if auto.budget_s is None else max(round_s, min(most_s, auto.budget_s))
-    words = f"about {in_words(min(least_s, limit_s))}"
-    return words if limit_s <= least_s else f"{words}, at most {in_words(limit_s)}"
+    words = f"about {rough(min(least_s, limit_s))}"
+    return words if limit_s <= least_s else f"{words}, at most {rough(limit_s)}"
 
 
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:

@@ -253,7 +253,8 @@ def _figure(card: Card) -> str:
             answer = f", {card.answer}" if card.answer else ""
             return f"{percent(card.value or 0.0)}{half} efficient at {card.at}{answer}"
         case "samples_per_s":
-            return f"{rate(card.value or 0.0)} samples/s at {card.at}"
+            unsure = ", undecided whether the fastest" * (card.answer == "undecided")
+            return f"{rate(card.value or 0.0)} samples/s at {card.at}{unsure}"
     return "not finished" if card.pending else "-"
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.table import Table
 
 from pscale import shipped
+from pscale.analysis.wording import rough
 from pscale.cli.console import new_console, say
-from pscale.cli.durations import in_words
 from pscale.cli.prepare import SuiteOptions, load
 from pscale.config import Case
 from pscale.errors import PlanError, UsageError
@@ -61,7 +61,7 @@ def _least(suite: Suite, cases: Sequence[Case]) -> int:
 def _launches(suite: Suite, cases: Sequence[Case]) -> str:
     if suite.auto is None or not cases:
         return str(_least(suite, cases))
-    budget = "" if suite.auto.budget_s is None else f", at most {in_words(suite.auto.budget_s)}"
+    budget = "" if suite.auto.budget_s is None else f", at most {rough(suite.auto.budget_s)}"
     return f"until ±{100 * suite.auto.precision:g}%{budget}"
 
 

@@ -113,6 +113,25 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
     (found,) = expectations(asked, points, {})
     assert found.answer == answer
     assert found.text.startswith(answer)
+    assert bool(found.to_decide) is (answer == "undecided")
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        (0.82, "10 more rounds, about 50 s"),
+        (0.849, "a machine without other work"),
+        (None, "several launches"),
+    ],
+)
+def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound, said):
+    bounds = {} if bound is None else {"low": 0.80, "high": 0.90}
+    point = replace(
+        summary.points[1], efficiency=Estimate(value=0.85, **bounds), launches=5, wall_s=5.0, base=False
+    )
+    entry = {"metric": "efficiency", "at_least": bound or 0.8}
+    (found,) = expectations(replace(run, document={**run.document, "expect": [entry]}), [point], {})
+    assert found.to_decide == said
 
 
 @pytest.mark.parametrize(("bound", "passed"), [(0.5, True), (0.9, False)])

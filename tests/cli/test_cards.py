@@ -10,6 +10,7 @@ from synthetic import Point, write_run
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
 from pscale.cli import publish_process as publish
+from pscale.config import Plan
 from pscale.report.exports import render_json
 from pscale.results.store import LEAST
 
@@ -47,6 +48,17 @@ def test_runs_are_listed_newest_first_with_their_best_figure(pscale):
     lines = out.splitlines()
     assert [line.split()[0] for line in lines if "synthetic/" in line] == ["synthetic/slow", "synthetic/fast"]
     assert "83.3% ± 0.0% efficient at dp 4 ranks" in " ".join(out.split())
+
+
+def test_a_list_calls_no_plan_the_fastest_that_may_not_be(pscale, tmp_path):
+    plans = [
+        Point(ranks=2, scaling="throughput", series=name, launch_noise=0.02, compute_s=compute_s, plan=plan)
+        for name, compute_s, plan in (("dp", 0.1, Plan(dp=2)), ("tp", 0.101, Plan(tp=2)))
+    ]
+    write_run(tmp_path / "reports" / "synthetic" / "close", plans, repeats=3, steps=8)
+    _, out, _ = pscale("list", "--json")
+    assert [card["answer"] for card in json.loads(out)] == ["undecided"]
+    assert "undecided whether the fastest" in " ".join(pscale("list")[1].split())
 
 
 @pytest.mark.usefixtures("runs")

@@ -45,7 +45,7 @@ def test_the_verdict_comes_first_and_every_part_follows_in_order(summary):
     page = " ".join(shown(summary).split())
     parts = (
         *("Weak scaling of something made up", "At 4 ranks, weak scaling keeps", "he main loss"),
-        *("What to distrust:", "without a valid result", "Scaling ranks"),
+        *("Caution:", "without a valid result", "Scaling ranks"),
         *("Efficiency ranks", "Time by phase and kind", "Slowest ranks", "Communication"),
         *("Failed and invalid launches", "Expectations", "Warnings", "Notes"),
     )

@@ -58,6 +58,7 @@ def expectations(summary: Summary) -> Iterator[Table]:
         Column("reference", str, get=_reference),
         Column("bounds", str, get=bounds),
         Column("verdict", fold=True, get="text"),
+        Column("to decide", fold=True, get=lambda each: each.to_decide or None),
     )
     found, title = summary.expectations, "Expectations"
     return listed(title, found, columns, tone=lambda each: _TONES[each.answer], filled=True)
@@ -147,7 +148,7 @@ def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
 def distrust(summary: Summary) -> str:
     """Say in one sentence what to read before the verdict is trusted; may be empty."""
     said = ", ".join(words for words, _ in concerns(summary))
-    return f"What to distrust: {said}; see below." if said else ""
+    return f"Caution: {said}; see below." if said else ""
 
 
 def _blocks(context: Context) -> Sequence[Block]:
