@@ -46,7 +46,7 @@ class Field:
 @cache
 def fields_of(group: type, kind: str = "") -> dict[str, Field]:
     """Return the fields of a group, or of one kind of it, by their names in a suite."""
-    hints, found = get_type_hints(group, include_extras=True), {}
+    hints, found = _hints(group), {}
     for each in dataclasses.fields(group):
         hint = hints[each.name]
         special = next(_marks(hint, InSuite), InSuite())
@@ -68,6 +68,11 @@ def fields_of(group: type, kind: str = "") -> dict[str, Field]:
     return found
 
 
+@cache
+def _hints(group: type) -> dict[str, Any]:
+    return get_type_hints(group, include_extras=True)
+
+
 def _marks(hint: Any, kind: type[Mark]) -> Iterator[Mark]:
     if get_origin(hint) is Annotated:
         yield from (mark for mark in hint.__metadata__ if isinstance(mark, kind))
@@ -78,7 +83,7 @@ def _marks(hint: Any, kind: type[Mark]) -> Iterator[Mark]:
 @cache
 def kinds_of(group: type) -> tuple[str, ...]:
     """Return the kinds of a group, or one without a name."""
-    hint = get_type_hints(group).get("kind")
+    hint = _hints(group).get("kind")
     return get_args(hint) or ("",)
 
 

@@ -12,7 +12,6 @@ from pscale.nn import counts
 from pscale.parallel import recompute, strategies
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.replicas import Call
-from pscale.training.dry_run import pool_use, state_use
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 
@@ -62,6 +61,8 @@ def predict(case: Case, rank: int = 0) -> Prediction:
 
 @lru_cache(maxsize=1024)
 def _predict(model: Model, train: Train, plan: Plan, precision: Precision, rank: int) -> Prediction:
+    from pscale.training.dry_run import pool_use  # noqa: PLC0415 - what is remembered needs none
+
     case = Case(
         suite="", label="", ranks=plan.ranks, model=model, train=train, plan=plan, precision=precision
     )
@@ -84,6 +85,8 @@ def memory_bytes(case: Case, rank: int) -> dict[str, int]:
     Activations: the pool in which they, their gradients and scratch lie. Exchange: what is arranged, leaves
     or arrives, in that pool and beside it.
     """
+    from pscale.training.dry_run import pool_use, state_use  # noqa: PLC0415
+
     state, pool = state_use(case, rank).memory_bytes, pool_use(case, rank)
     return {
         **state,
@@ -114,6 +117,8 @@ def offloaded(case: Case, rank: int) -> Offloaded:
     """Predict what `rank` has in its file and moves in a step."""
     if case.plan.offload == "none":
         return Offloaded()
+    from pscale.training.dry_run import pool_use, state_use  # noqa: PLC0415
+
     state, pool = state_use(case, rank), pool_use(case, rank)
     return Offloaded(
         file_bytes=state.file_bytes + pool.file_bytes,
