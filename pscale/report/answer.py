@@ -152,7 +152,11 @@ def _said(texts: Sequence[str], width: int, room: int) -> list[Text]:
     for place, text in enumerate(texts):
         left = room - sum(map(len, parts)) + len(parts[place])
         parts[place] = _cut(text, width, max(left, _SENTENCE_LINES))
-    return [Text(line) for part in parts for line in part][:room]
+    lines = [Text(line) for part in parts for line in part]
+    if len(lines) > room > 0:
+        lines[room - 1].append(" …")
+        lines[room - 1].truncate(width, overflow="ellipsis")
+    return lines[:room]
 
 
 def _rows(lines: Sequence[Line], width: int) -> list[Text]:

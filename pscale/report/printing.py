@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -41,8 +41,14 @@ def print_table(table: Table, console: Console) -> None:
     console.print()
     console.print(Text(table.title, style="bold"))
     console.print(drawn)
-    if table.caption:
-        console.print(Text(table.caption, style="dim"))
+    if caption := _explained(table, {column.name for column, _ in columns}):
+        console.print(Text(caption, style="dim"))
+
+
+def _explained(table: Table, shown: Collection[str]) -> str:
+    """Return the caption without what it says of columns that are not shown."""
+    left_out = {column.name for column in table.columns}.difference(shown)
+    return "; ".join(part for part in table.caption.split("; ") if part.partition(":")[0] not in left_out)
 
 
 def print_list(title: str, lines: Sequence[str], console: Console) -> None:

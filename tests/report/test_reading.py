@@ -97,12 +97,15 @@ def drawn(run, random):
     return replace(run, ends=ends, phases=phases, ranks=ranks)
 
 
+def tables_of(summary):
+    return [table for topic in TOPICS for table in (*topic.tables(summary), *topic.details(summary))]
+
+
 def cells(summary):
     """Return all numbers in the tables of a report."""
-    tables = [table for topic in TOPICS for table in (*topic.tables(summary), *topic.details(summary))]
     return {
         number
-        for table in tables
+        for table in tables_of(summary)
         for _, texts in table.texts()
         for each in texts
         for number in NUMBER.findall(each)
@@ -114,6 +117,7 @@ def strange(summary):
     known = cells(summary)
     sentences = [headline.text for headline in summary.headlines]
     sentences += [outcome.causes for outcome in summary.outcomes]
+    sentences += [each.caption.rpartition(". ")[0] for each in tables_of(summary)]  # without definitions
     sentences += [outcome.figure.partition(" ± ")[0] for outcome in summary.outcomes]
     found = []
     for sentence in sentences:

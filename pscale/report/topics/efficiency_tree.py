@@ -30,7 +30,6 @@ _NAMES = {  # short ones for columns; the numbers of the others are places in th
 _WIDE = ("threads", "unaccounted")
 _OF_PART = ("parallel", "load_balance", "serialisation", "transfer", "computation")
 _SHORT = 0.01  # of the step: what is shorter is left out
-_PRODUCT = "overall = computation × parallel; parallel = load balance × communication"
 _MOST_TREES, _MOST_ACROSS = 4, 12  # on the page
 
 
@@ -82,7 +81,8 @@ def _product(factors: Sequence[str]) -> str:
     """Describe how the factors make the whole."""
     split = "; communication = serialisation × transfer" if "serialisation" in factors else ""
     split += "; threads: within computation, see below" if "threads" in factors else ""
-    return f"{_PRODUCT}{split}"
+    whole = "overall = computation × parallel; " if "overall" in factors else ""
+    return f"{whole}parallel = load balance × communication{split}"
 
 
 def _groups(summary: Summary) -> Iterator[tuple[str, list[Point]]]:

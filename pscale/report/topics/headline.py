@@ -92,9 +92,10 @@ def lost_time(summary: Summary) -> Iterator[Table]:
         Column("case", fold=True, get="label") if len(summary.series) > 1 else size_column(summary),
         *(Column(_NAMES[name], text.percent_1, get=_share(found, name)) for name in kept),
     )
+    compared = any(tree.computation for tree in summary.trees)
     caption = (
-        "shares of the step, which add up to it, ± half of their 95% intervals; "
-        "useful: compute that the base case needs as well"
+        "shares of the step, which add up to 100%, ± half of their 95% intervals; "
+        f"useful: compute{' that the base case needs as well' * compared}"
     )
     yield from listed("Lost time", points, columns, caption=caption, tone=size_tone)
 

@@ -36,13 +36,22 @@ _ROOM = 1.1  # of the longest bar: up to there intervals are drawn
 def tables(summary: Summary) -> Iterator[Table]:
     """Yield, per group of plans of the same work, which is fastest and what costs the others."""
     groups = _groups(summary)
-    caption = (
-        f"shares of the plan's own step; = within {EQUAL:.0%} of the fastest; ? undecided: the interval "
-        "allows the opposite; extra computing: beyond the plan that computes least"
-    )
     for group, places in groups.items():
         title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
-        yield from listed(title, places, _columns(summary), caption=caption, tone=_tone, filled=True)
+        columns, caption = _columns(summary), _caption(places)
+        yield from listed(title, places, columns, caption=caption, tone=_tone, filled=True)
+
+
+def _caption(places: Sequence[Place]) -> str:
+    """Explain the words and signs that are there."""
+    marks = {_mark(place) for place in places}
+    said = {
+        "shares of the plan's own step": True,
+        f"= within {EQUAL:.0%} of the fastest": "=" in marks,
+        "? undecided: the interval allows the opposite": "?" in marks,
+        "extra computing: beyond the plan that computes least": any(each.loss == "extra" for each in places),
+    }
+    return "; ".join(text for text, holds in said.items() if holds)
 
 
 def _columns(summary: Summary) -> Sequence[Column]:

@@ -138,27 +138,29 @@ def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
         return
     most = max(times, key=times.__getitem__)
     if outside > times[most]:
-        yield f"{text.percent(outside)} of the time is outside kernels."
+        yield "Most time is outside kernels."
     parts = [each for each in found if each.kernel == most and each.time_share >= _LISTED]
-    known = [each for each in parts if each.roof_share is not None]
-    said = f"Of all kernels {most} takes most time, {text.percent(times[most])}"
-    if not known:
-        yield f"{said}; its roof is not known, as peak or bandwidth of memory were not measured."
+    yield f"Of all kernels, {most} takes most time: {', and '.join(map(_reached, parts))}."
+    if all(each.roof_share is None for each in parts):
+        yield "Its roof is not known: peak or memory bandwidth were not measured."
         return
-    reached = (
-        f"{text.percent(each.roof_share)} of its roof in {each.phase} ({each.bound} bound)" for each in known
-    )
-    yield f"{said}, and reaches {' and '.join(reached)}."
     above = [each for each in found if (each.roof_share or 0.0) > 1 and each.time_share >= _LISTED]
     cached = [f"{each.kernel} in {each.phase}" for each in above if each.bound == "memory"]
     if cached:
-        yield f"Above the roof of memory, since operands are still in caches: {', '.join(cached)}."
+        yield f"Above the memory roof, because operands are still in cache: {', '.join(cached)}."
     faster = [f"{each.kernel} in {each.phase}" for each in above if each.bound == "compute"]
     if faster:
         yield (
-            f"Above the peak of matrix products: {', '.join(faster)}. Other work disturbed the measurement "
-            "of the peak, or kernels outside BLAS use instructions that it does not."
+            f"Above the peak of matrix products: {', '.join(faster)}. Either other work disturbed the "
+            "measurement of the peak, or these kernels use instructions that BLAS does not."
         )
+
+
+def _reached(part: KernelRoof) -> str:
+    said = f"{text.percent_1(part.time_share)} in {part.phase}"
+    if part.roof_share is None:
+        return said
+    return f"{said}, at {text.percent(part.roof_share)} of its roof ({part.bound} bound)"
 
 
 def figure(summary: Summary) -> Figure | None:
