@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pscale.config.axes import BATCH_AXES, GRID_AXES, PLAN_AXES, SEQUENCE_AXES, mesh_sizes
@@ -143,8 +145,8 @@ class Plan:
         """Of how many blocks the input of the first alone is kept; 0: all of them keep what they need."""
         return 1 if self.checkpoint == "full" else int(self.checkpoint.partition("-")[2] or 0)
 
-    @property
-    def sizes(self) -> dict[str, int]:
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
         """Size of every axis of the mesh, the slowest varying first: tensor ranks are neighbours.
 
         With hybrid sharding "dp" is two axes: which set of shards, and which shard of it. With unified

@@ -22,6 +22,7 @@ _LEAST_S = 1e-9
 _SHAPES = "these array shapes were not measured; times come from the nearest that were"
 _SIZES = "these sizes were not measured; times come from the nearest, by latency and bytes"
 _FREE = "no rank of the run did so, and it counts as free"
+_TRIED = 256  # segments that are taken from the others, to see how well that goes
 _LEAST_BYTES = 64  # below it the size of a message makes no difference
 
 
@@ -268,6 +269,7 @@ class _Rates:
         self._rates = _fit(columns, self._times, self._times**-0.5)
         self._fitted = np.maximum(columns @ self._rates, _LEAST_S)
         self._logs = np.log1p(columns)
+        self._phases = np.array([each.phase for each in segments])
 
     def nearest(
         self, segment: Segment | SegmentTimes, without: int | None = None
@@ -275,7 +277,7 @@ class _Rates:
         """Return the measured segment whose work is most alike, and by how much longer this one takes."""
         row = self._row(segment.amounts)
         far = np.abs(self._logs - np.log1p(row)).sum(axis=1)
-        far += [each.phase != segment.phase for each in self._segments]
+        far += self._phases != segment.phase
         if without is not None:
             far[without] = np.inf
         place = int(far.argmin())
@@ -283,12 +285,14 @@ class _Rates:
 
     @cached_property
     def error(self) -> float:
-        """The relative error, weighted by time: each segment from the others."""
+        """The relative error, weighted by time: each segment from the others, of those that take longest."""
         if len(self._segments) == 1:
             return 1.0
-        found = [self.nearest(each, without=place) for place, each in enumerate(self._segments)]
+        longest = np.argsort(-self._times)[:_TRIED]
+        found = [self.nearest(self._segments[place], without=place) for place in longest.tolist()]
+        known = self._times[longest]
         times = np.array([each.times.mean * factor for each, factor in found])
-        return float(np.average(np.minimum(np.abs(times / self._times - 1), 1.0), weights=self._times))
+        return float(np.average(np.minimum(np.abs(times / known - 1), 1.0), weights=known))
 
     def _row(self, amounts: Mapping[str, float]) -> Vector:
         return np.array([amounts.get(name, 0.0) for name in self._names])

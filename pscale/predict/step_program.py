@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,11 +232,14 @@ def _walk(phases: Sequence[PhaseWork]) -> Iterator[Segment | Point]:
     yield Segment("", (), False, "", BETWEEN_STEPS)
     before = BETWEEN_STEPS
     own: list[Operation] = []
+    made: dict[tuple[Any, ...], Segment] = {}  # one object for what comes again, as operations are
 
     def segment(phase: str, after: str) -> Segment:
-        found = Segment(phase, tuple(own), bool(under_way), before, after)
+        same = phase, tuple(map(id, own)), bool(under_way), before, after
+        if same not in made:
+            made[same] = Segment(phase, tuple(own), bool(under_way), before, after)
         own.clear()
-        return found
+        return made[same]
 
     for work in phases:
         for each in work.operations:
