@@ -165,6 +165,7 @@ def _interval(lengths: Vector, sources: int, profile: Profile, unsure_s: float) 
     medians = [np.median(lengths[source == each]) for each in np.unique(source)]
     value = float(np.exp(np.mean(np.log(medians))))
     reach = float(stdtrit(profile.degrees, _WITHIN)) * profile.spread if profile.degrees else math.inf
+    reach *= math.sqrt(1 + 1 / sources)  # a launch to come scatters, and so does the mean of those measured
     if not math.isfinite(reach):  # of every case there was one launch: steps of it stand for launches
         low, high = np.quantile(lengths, [1 - _WITHIN, _WITHIN])
         reach = math.log(high / low) / 2

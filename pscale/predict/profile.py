@@ -242,7 +242,8 @@ def case_of(run: Run, case: str) -> Case:
 
 def _profile(run: Run) -> Profile:
     launches, notes = _launches(run)
-    segments, calls = _Pools(), _Pools()
+    segments: defaultdict[str, list[Seconds]] = defaultdict(list)
+    calls: defaultdict[CallKey, list[Seconds]] = defaultdict(list)
     for launch in launches:
         for times in launch.ranks:
             _collect(launch, times, segments, calls)
@@ -322,11 +323,11 @@ def _steady(run: Run, launch: Traced, times: LaunchTimes) -> LaunchTimes:
     )
 
 
-class _Pools(defaultdict[Any, list[Seconds]]):
-    """Samples by key."""
+class _Sample(NamedTuple):
+    """Times, and the paces of the steps that they are from."""
 
-    def __init__(self) -> None:
-        super().__init__(list)
+    seconds: Seconds
+    paces: Vector
 
 
 def call_key(point: AxisCall, size: int) -> CallKey:
@@ -353,7 +354,12 @@ def _keyed_calls(launch: LaunchTimes, times: RankTimes) -> Iterator[tuple[int, A
             yield place, point, call_key(point, launch.program.size(point.axis))
 
 
-def _collect(launch: LaunchTimes, times: RankTimes, segments: _Pools, calls: _Pools) -> None:
+def _collect(
+    launch: LaunchTimes,
+    times: RankTimes,
+    segments: defaultdict[str, list[Seconds]],
+    calls: defaultdict[CallKey, list[Seconds]],
+) -> None:
     for segment, _, seconds in _observations(times):
         segments[segment.key].append(seconds)
     for place, _, key in _keyed_calls(launch, times):
@@ -386,21 +392,21 @@ def _paces(launch: LaunchTimes, usual: Mapping[str, float], usual_call: Mapping[
 
 
 def _segments(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[str, SegmentTimes]:
-    pools, whole = _Pools(), defaultdict[str, Vector](lambda: np.zeros(4))
+    pools: defaultdict[str, list[_Sample]] = defaultdict(list)
+    whole: defaultdict[str, Vector] = defaultdict(lambda: np.zeros(4))
     known: dict[str, Segment] = {}
     for launch, pace in zip(launches, paces, strict=True):
         for number, times in enumerate(launch.ranks):
             own = pace.common * pace.own[:, number]
             for segment, place, seconds in _observations(times):
                 known[segment.key] = segment
-                pools[segment.key].append(seconds / own[-len(seconds) :] if len(seconds) else seconds)
+                pools[segment.key].append(_Sample(seconds, own[len(own) - len(seconds) :]))
                 if place is not None:
                     inside = [getattr(times, name)[:, place].sum() for name in ("polls", "copies", "stalls")]
                     whole[segment.key] += [seconds.sum(), *inside]
     found = {}
     for key, parts in pools.items():
-        sample = np.concatenate(parts)
-        if len(sample):
+        if (pooled := _pooled(parts)) is not None:
             segment, (total, *inside) = known[key], whole[key]
             polled, copied, stalled = (min(part / total, 1.0) if total else 0.0 for part in inside)
             found[key] = SegmentTimes(
@@ -408,7 +414,7 @@ def _segments(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[s
                 phase=segment.phase,
                 overlapped=segment.overlapped,
                 amounts=segment.amounts,
-                times=Distribution.of(sample),
+                times=pooled,
                 polled=polled,
                 copied=copied,
                 stalled=stalled,
@@ -417,19 +423,20 @@ def _segments(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[s
 
 
 def _calls(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[CallKey, CallTimes]:
-    last, late, instances = _Pools(), _Pools(), _Pools()
+    last: defaultdict[CallKey, list[_Sample]] = defaultdict(list)
+    late: defaultdict[CallKey, list[_Sample]] = defaultdict(list)
+    instances: defaultdict[CallKey, list[Seconds]] = defaultdict(list)
     for number, (launch, pace) in enumerate(zip(launches, paces, strict=True)):
         for times in launch.ranks:
             group = dict(_groups(launch, times))
             for place, point, key in _keyed_calls(launch, times):
-                seconds, waited = times.calls[:, place] / pace.calls, times.waits[:, place] > 0
-                last[key].append(seconds[waited])
-                late[key].append(seconds[~waited])
+                seconds, waited = times.calls[:, place], times.waits[:, place] > 0
+                last[key].append(_Sample(seconds[waited], pace.calls[waited]))
+                late[key].append(_Sample(seconds[~waited], pace.calls[~waited]))
                 if point.verb not in BETWEEN_TWO and point.event != "start":
                     steps = np.arange(len(seconds))
-                    instances[key].append(
-                        np.stack([steps * 0.0 + hash((number, group[place])), steps, seconds])
-                    )
+                    group_of = np.full(len(steps), hash((number, group[place])))
+                    instances[key].append(np.stack([group_of, steps, seconds / pace.calls]))
     return {
         key: CallTimes(
             last=_pooled(last[key]),
@@ -440,9 +447,17 @@ def _calls(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[Call
     }
 
 
-def _pooled(parts: Sequence[Seconds]) -> Distribution | None:
-    sample = np.concatenate(parts)
-    return Distribution.of(sample) if len(sample) else None
+def _pooled(parts: Sequence[_Sample]) -> Distribution | None:
+    """Return the distribution at the usual pace; at the paces of the samples its mean is theirs.
+
+    A mean of ratios would be too high for what keeps its time while the pace of a step changes.
+    """
+    seconds, paces = (np.concatenate(each) for each in zip(*parts, strict=True))
+    if not len(seconds):
+        return None
+    relative = seconds / paces
+    mean = float(relative.mean())
+    return Distribution.of(relative * (seconds.sum() / paces.sum() / mean if mean else 1.0))
 
 
 def _groups(launch: LaunchTimes, times: RankTimes) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -8,7 +8,7 @@ import pytest
 from pscale.analysis.frames import load
 from pscale.errors import UsageError
 from pscale.predict.engine import predict
-from pscale.predict.profile import Distribution, Profile, case_of
+from pscale.predict.profile import Distribution, Profile, _pooled, _Sample, case_of
 from pscale.results.step_time import step_time, step_times
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -43,6 +43,12 @@ def test_a_run_without_events_says_how_to_get_them():
     untraced = load(GALLERY / "weak")
     with pytest.raises(UsageError, match=r"weak/data.*--set trace=true"):
         Profile.of_run(untraced)
+
+
+def test_what_keeps_its_time_while_the_pace_changes_keeps_its_mean():
+    paces = np.random.default_rng(1).lognormal(sigma=1.0, size=400)
+    found = _pooled([_Sample(np.full(200, 3.0), part) for part in (paces[:200], paces[200:])])
+    assert found.mean * paces.mean() == pytest.approx(3.0)
 
 
 def test_a_distribution_keeps_the_mean_and_the_order():
