@@ -64,6 +64,8 @@ class Ghost:
 
     gflops: NonNegativeFloat = 0.0
     """Speed of a rank in GFLOP/s, at which it sleeps for the FLOPs of its kernels; 0: it computes."""
+    poll_s: SecondsOrZero = 0.0
+    """How long a rank that waits sleeps between two looks; 0: 25 us per rank of a core, at least 50 us."""
 
     @property
     def words(self) -> str:

@@ -42,7 +42,7 @@ Action = Callable[[], object]
 
 def poll_s(case: Case) -> float:
     """Return how long a rank that waits sleeps between two looks."""
-    return _POLL_S * max(2.0, case.ranks / len(affinity()))
+    return case.ghost.poll_s or _POLL_S * max(2.0, case.ranks / len(affinity()))
 
 
 class Pacer:
