@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from figures import COMMITTED, machine
 from link import Link, link, missing
+from scipy.optimize import nnls
 from scipy.stats import ks_2samp
 from validate_suites import INJECTIONS, PLANS, SENT, SHARED, SMALL, late, shared, steady, strategies
 
@@ -53,7 +54,6 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "prediction.md"
 KEPT = COMMITTED / "validation"
 MEASURED, PREDICTED = (100, 400), (200, 800)  # Mbit/s
 FRAMES = {"mtu": 9000, "burst": "20kb"}
-LARGE = 10 * 20_000  # bytes of a message beside which such a burst is little
 MBIT_BYTES = 1e6 / 8
 GFLOPS = 20.0  # of ghosts on a link: they compute about as long as they send
 NODE = Tier(name="node", ranks=2, link=PricedLink(latency_s=5e-6, bytes_per_s=2e9))
@@ -194,13 +194,12 @@ def networks(lab: Lab) -> dict[str, Any]:
         with link(f"{rate}mbit", **FRAMES) as over:
             text = strategies(SENT, over.options("mpich"), **size)
             profiles[rate] = Profile.of_run(lab.run(text, over))
-    latency_s, share = _fitted(profiles)
+    latency_s, on_wire, host_s_per_byte = _fitted(profiles)
     frozen: dict[str, str] = {}
     found: list[Scored] = []
     for rate in PREDICTED:
-        network = Network(
-            links={"all": PricedLink(latency_s=latency_s, bytes_per_s=share * rate * MBIT_BYTES)}
-        )
+        bytes_per_s = 1 / (on_wire / (rate * MBIT_BYTES) + host_s_per_byte)
+        network = Network(links={"all": PricedLink(latency_s=latency_s, bytes_per_s=bytes_per_s)})
         with link(f"{rate}mbit", **FRAMES) as over:
             text = strategies(SENT, over.options("mpich"), **size)
             predictions = {
@@ -209,42 +208,42 @@ def networks(lab: Lab) -> dict[str, Any]:
             frozen[f"{rate} Mbit/s"] = lab.freeze(f"networks-{rate}", predictions)
             measured = scored(lab.run(text, over), predictions)
             found += [replace(each, case=f"{short(each.case)}, {rate} Mbit/s") for each in measured]
-    return {"cases": found, "frozen": frozen, "latency_s": latency_s, "share_of_rate": share}
+    fitted = {"latency_s": latency_s, "on_wire": on_wire, "host_s_per_byte": host_s_per_byte}
+    return {"cases": found, "frozen": frozen, "fitted": fitted}
 
 
-def _fitted(profiles: Mapping[int, Profile]) -> tuple[float, float]:
-    """Return the latency of a message, and which share of its rate a link gives, from blocking calls.
+def _fitted(profiles: Mapping[int, Profile]) -> tuple[float, float, float]:
+    """Return what blocking calls take by message, by byte on the wire, and by byte at any rate: the host's.
 
-    The share is that of messages far larger than what passes at once, the latency that of the fastest small
-    one.
+    A byte on the wire takes so many times what the rate says.
     """
-    shares: list[float] = []
-    latencies_s: list[float] = []
+    rows, times_s = [], []
     for rate, profile in profiles.items():
         for key, call in profile.calls.items():
             if key.mode == "call":
-                took_s = float(np.median(call.after_last.values))  # few are far off
-                if key.bytes > LARGE:
-                    moved_s = moved_bytes(key.verb, key.size, key.bytes) / (rate * MBIT_BYTES)
-                    shares.append(moved_s / took_s)
-                else:
-                    latencies_s.append(took_s / rounds(key.verb, key.size))
-    return min(latencies_s), float(np.median(shares))
+                moved = moved_bytes(key.verb, key.size, key.bytes)
+                rows.append([rounds(key.verb, key.size), moved / (rate * MBIT_BYTES), moved])
+                times_s.append(float(np.median(call.after_last.values)))  # few are far off
+    taken = np.array(times_s)
+    relative = np.array(rows) / taken[:, None]
+    scale = relative.max(axis=0)
+    solved, _ = nnls(relative / scale, np.ones(len(taken)))
+    latency_s, on_wire, host_s_per_byte = (solved / scale).tolist()
+    return latency_s, on_wire, host_s_per_byte
 
 
 def sizes(lab: Lab) -> dict[str, Any]:
     """Predict ghosts on many ranks from ghosts on few: every plan, healthy and with jitter."""
-    small, large = ((2, 4), (8,)) if lab.quick else ((2, 4, 8), (16, 32))
-    steps, repeats = (10, 1) if lab.quick else (10, 2)
+    large = (8,) if lab.quick else (16, 32)
+    size = {"steps": 5, "repeats": 1 if lab.quick else 2}
     frozen: dict[str, str] = {}
     found: list[Scored] = []
     for plan in PLANS[:: 3 if lab.quick else 1]:
         for jitter_s in (0.0,) if lab.quick else (0.0, 0.01):
             name = f"{plan.name}{' with jitter' if jitter_s else ''}"
-            known = small[-2:] if jitter_s else small
-            measured = lab.run(plan.suite(known, jitter_s=jitter_s, steps=steps, repeats=repeats))
-            profile = Profile.of_run(measured)
-            text = plan.suite(large, jitter_s=jitter_s, steps=steps, repeats=1)
+            known = (2, 4) if lab.quick else plan.known
+            profile = Profile.of_run(lab.run(plan.suite(known, jitter_s=jitter_s, **size)))
+            text = plan.suite(large, jitter_s=jitter_s, **size)
             predictions = {case.label: predict(case, profile) for case in lab.cases(text)}
             frozen[name] = lab.freeze(f"sizes-{name.replace(' ', '-')}", predictions)
             run = lab.run(text)

@@ -19,7 +19,10 @@ launch: {oversubscribe: true, hang_after: 5m}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A plan at many sizes, its computing slept at `gflops`; `degree` is what grows with the ranks."""
+    """A plan at many sizes, its computing slept at `gflops`; `degree` is what grows with the ranks.
+
+    Others are predicted from the sizes `known`.
+    """
 
     name: str
     degree: str
@@ -27,14 +30,15 @@ class Plan:
     train: str
     gflops: float
     more: str = ""
+    known: tuple[int, ...] = (2, 4, 8)
 
     def suite(self, ranks: Sequence[int], *, jitter_s: float, steps: int, repeats: int) -> str:
         """Return the suite of some sizes, with or without jitter."""
         jitter = f"jitter: {{mean: {jitter_s:g}s}}" if jitter_s else ""
         return f"""{GHOSTS}{COMMON}{jitter}
 model: {self.model}
-train: {{{self.train}, steps: {steps}, warmup: 2}}
-ghost: {{gflops: {self.gflops}}}
+train: {{{self.train}, steps: {steps}, warmup: 1}}
+ghost: {{gflops: {self.gflops}, poll: 1ms}}
 plan: {{{self.degree}: ranks{self.more}}}
 repeat: {repeats}
 sweep: {{ranks: {list(ranks)}}}
@@ -45,21 +49,31 @@ GPT = "{kind: gpt, layers: 2, width: 64, heads: 32, sequence: 64}"
 DEEP = "{kind: gpt, layers: 32, width: 32, heads: 4, sequence: 32}"
 EXPERTS = "{kind: moe, layers: 2, width: 64, heads: 4, sequence: 64, experts: 32, every: 1}"
 PIPELINED = "batch: 16, micro_batches: 16"
-# A step sleeps for 0.2 to 1 s, between two calls for 5 ms and more, also on 32 ranks; what is sent is little,
-# since on two cores the transfers of 32 ranks take turns.
+# A step sleeps for 0.2 to 2 s, between most calls for 5 ms and more, on 32 ranks too; what is sent is little,
+# since on two cores the transfers of 32 ranks take turns. What a plan divides takes long on two ranks.
+FEW = 4, 8
 PLANS = (
     Plan(name="dp", degree="dp", model=GPT, train="batch: 4", gflops=0.5),
     Plan(name="zero 3", degree="dp", model=GPT, train="batch: 4", gflops=0.5, more=", zero: 3"),
-    Plan(name="tp", degree="tp", model=GPT, train="batch: 4", gflops=0.05),
-    Plan(name="pp 1f1b", degree="pp", model=DEEP, train=PIPELINED, gflops=1),
-    Plan(name="cp ulysses", degree="cp", model=GPT, train="batch: 4", gflops=0.05, more=", context: ulysses"),
+    Plan(name="tp", degree="tp", model=GPT, train="batch: 4", gflops=0.025, known=FEW),
+    Plan(name="pp 1f1b", degree="pp", model=DEEP, train=PIPELINED, gflops=0.2, known=FEW),
+    Plan(
+        name="cp ulysses",
+        degree="cp",
+        model=GPT,
+        train="batch: 4",
+        gflops=0.025,
+        more=", context: ulysses",
+        known=FEW,
+    ),
     Plan(
         name="pp zero-bubble",
         degree="pp",
         model=DEEP,
         train=PIPELINED,
-        gflops=1,
+        gflops=0.2,
         more=", schedule: zero-bubble",
+        known=FEW,
     ),
     Plan(name="ep", degree="ep", model=EXPERTS, train="batch: 4", gflops=0.5),
 )

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,6 +16,8 @@ import validate
 import validate_suites
 
 from pscale.predict.engine import Interval
+from pscale.predict.profile import CallKey, CallTimes, Distribution
+from pscale.simulator.network import moved_bytes, rounds
 from pscale.suite import expand, load_suite
 
 MACHINE = {"cores": 2.0, "memory_gib": 16.0, "nodes": 1.0}
@@ -79,6 +82,26 @@ def test_the_table_names_the_largest_miss_and_counts_held_out_cases(tmp_path):
 def test_the_page_has_the_kept_figures():
     text = validate.DOCUMENT.read_text(encoding="utf-8")
     assert validate.in_document(text, validate.KEPT) == text, "write it again: make validate"
+
+
+def test_what_links_cost_is_told_apart_from_what_the_host_does_with_bytes():
+    latency_s, on_wire, host_s_per_byte = 1e-3, 1.05, 2e-9
+
+    def took(key, rate):
+        moved = moved_bytes(key.verb, key.size, key.bytes)
+        wire_s = moved * on_wire / (rate * validate.MBIT_BYTES)
+        return Distribution.of(
+            np.array([rounds(key.verb, key.size) * latency_s + wire_s + moved * host_s_per_byte])
+        )
+
+    keys = [CallKey("all_reduce", "call", size, count) for size in (2, 4) for count in (8, 10_000, 4_000_000)]
+    profiles = {
+        rate: SimpleNamespace(
+            calls={key: CallTimes(last=took(key, rate), late=None, together=0.0) for key in keys}
+        )
+        for rate in validate.MEASURED
+    }
+    assert validate._fitted(profiles) == pytest.approx((latency_s, on_wire, host_s_per_byte), rel=1e-6)
 
 
 @pytest.mark.parametrize("plan", validate_suites.PLANS, ids=lambda plan: plan.name)
