@@ -37,7 +37,9 @@ _MOST_OF_A_KEY = (1 << 31) - 1
 _ROWS, _ROWS_PER_BYTE = 1_000_000, 20  # beyond these, rows are equal: made to fill memory, not measured
 _LONGEST_LIST = 10_000  # of columns or groups of rows: a file that lists more was made to fill memory
 BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
-_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what lies in a footer raises
+_DAMAGED: tuple[type[Exception], ...] = (  # what files raise that are none of ours
+    *(pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
+)
 _JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
 _VERSION = b"pscale_schema"
 _CODED = pa.dictionary(pa.int32(), pa.string())
@@ -367,7 +369,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn what Arrow says of a file that is none of ours into a message with its name."""
     try:
         yield
-    except (pa.ArrowException, OSError, *_DAMAGED) as error:
+    except _DAMAGED as error:
         first = (str(error).splitlines() or [""])[0]
         raise ResultsError(f"{path}: not a readable Parquet file ({first})") from error
 
