@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import BeforeValidator
 
 from pscale.config.axes import DEGREES, HALVES
-from pscale.errors import SuiteError, UsageError
-from pscale.simulator.network import ALL, IDEAL, OFFERED, Algorithm, Link, Network, Tier, Tiers
-from pscale.suite.document import LONGEST_TEXT, Document, Path_, dotted, read_document
-from pscale.suite.problems import nearest, place_of
+from pscale.config.choices import NonEmpty, Number
+from pscale.errors import UsageError
+from pscale.simulator.network import ALL, IDEAL, OFFERED, Link, Network, Tier, Tiers
+from pscale.suite.document import LONGEST_TEXT, read_document
+from pscale.suite.problems import Problem, nearest, suite_error, validated
 from pscale.suite.quantities import measured
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -23,7 +28,6 @@ _RATES = {
 }
 _EXAMPLE = "such as 'dp: {latency: 5us, bandwidth: 10GB/s}' or 'all: ideal'"
 _TIER = "{name: node, ranks: 8, latency: 2us, bandwidth: 10GB/s}"
-_OF_TIER = ("name", "ranks", "latency", "bandwidth", "oversubscription")
 
 
 def read_network(text: str) -> Network:
@@ -79,89 +83,60 @@ def _rate(value: Any) -> float:
 def load_network(path: Path) -> Tiers:
     """Read a network's file; raises SuiteError with file, line and field for what cannot be."""
     document = read_document(path)
-    reader = _File(path, document)
-    reader.only((), document.values, ("tiers", "algorithms"))
-    tiers = document.values.get("tiers")
-    if not isinstance(tiers, list) or not tiers:
-        raise reader.error(("tiers",), f"expected a list of tiers, the lowest first, such as {_TIER}")
-    return Tiers(tiers=reader.tiers(tiers), algorithms=reader.algorithms(), origin=str(path))
+    known = validated(document.values, document.places, NetworkFile)
+    if problems := list(_problems(known["tiers"], known["algorithms"])):
+        raise suite_error(problems, document.places)
+    tiers = tuple(map(_tier, known["tiers"]))
+    return Tiers(tiers=tiers, algorithms=known["algorithms"], origin=str(path))
 
 
-class _File:
-    """A network's file, with the line of every field."""
+def _tier(known: Mapping[str, Any]) -> Tier:
+    link = None
+    if known["latency"] is not None:
+        link = Link(latency_s=known["latency"], bytes_per_s=known["bandwidth"])
+    over = known["oversubscription"] or 1.0
+    return Tier(name=known["name"], ranks=known["ranks"], link=link, oversubscription=over)
 
-    def __init__(self, path: Path, document: Document):
-        self._path, self._document = path, document
 
-    def error(self, field: Path_, message: str) -> SuiteError:
-        """Return what is wrong with a field."""
-        place = place_of(field, self._document.places)
-        return SuiteError(message, file=self._path, line=place.line, field=dotted(field))
+def _problems(tiers: Sequence[Mapping[str, Any]], algorithms: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield what is wrong between tiers, and with algorithms."""
+    if not tiers:
+        yield Problem(("tiers",), f"expected a list of tiers, the lowest first, such as {_TIER}")
+    for number, (below, tier) in enumerate(pairwise(each["ranks"] for each in tiers), start=1):
+        if tier % below or tier == below:
+            message = f"{tier} is no multiple of the {below} ranks of the tier below"
+            yield Problem(("tiers", number, "ranks"), message)
+    for verb, name in algorithms.items():
+        if verb not in OFFERED:
+            yield Problem(("algorithms", verb), f"no such call; {nearest(verb, OFFERED)}")
+        elif name not in OFFERED[verb]:
+            yield Problem(("algorithms", verb), f"no such algorithm; {nearest(name, OFFERED[verb])}")
+    if "hierarchical" in algorithms.values() and tiers and tiers[0]["bandwidth"] is None:
+        yield Problem(("algorithms",), "hierarchical needs latency and bandwidth of every tier")
 
-    def only(self, within: Path_, group: dict[str, Any], known: tuple[str, ...]) -> None:
-        """Refuse fields that there are not."""
-        for name in group:
-            if name not in known:
-                raise self.error((*within, name), f"no such field; {nearest(name, known)}")
 
-    def tiers(self, tiers: list[Any]) -> tuple[Tier, ...]:
-        """Return the tiers, each a whole number of the one below."""
-        found: list[Tier] = []
-        for number, values in enumerate(tiers):
-            at: Path_ = ("tiers", number)
-            if not isinstance(values, dict):
-                raise self.error(at, f"expected a tier such as {_TIER}")
-            self.only(at, values, _OF_TIER)
-            tier = self._tier(at, values)
-            below = found[-1].ranks if found else 1
-            if tier.ranks % below or (found and tier.ranks == below):
-                message = f"{tier.ranks} is no multiple of the {below} ranks of the tier below"
-                raise self.error((*at, "ranks"), message)
-            found.append(tier)
-        return tuple(found)
+@dataclass(frozen=True, kw_only=True)
+class TierEntry:
+    """A tier as its file has it; one without a link costs what was measured."""
 
-    def _tier(self, at: Path_, values: dict[str, Any]) -> Tier:
-        ranks, name = values.get("ranks"), values.get("name")
-        if not isinstance(name, str) or not name:
-            raise self.error((*at, "name"), "expected a name such as node")
-        if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-            raise self.error((*at, "ranks"), "expected how many ranks are in one such unit, such as 8")
-        times = values.get("oversubscription", 1)
-        if not isinstance(times, int | float) or isinstance(times, bool) or not 1 <= times < float("inf"):
-            raise self.error((*at, "oversubscription"), "expected a number of at least 1")
-        link = None
-        if "latency" in values or "bandwidth" in values:
-            link = Link(
-                latency_s=self._quantity(at, values, "latency", _latency_s),
-                bytes_per_s=self._quantity(at, values, "bandwidth", _rate),
-            )
-        elif "oversubscription" in values:
-            message = "needs latency and bandwidth; a tier without them costs what was measured"
-            raise self.error((*at, "oversubscription"), message)
-        return Tier(name=name, ranks=ranks, link=link, oversubscription=float(times))
+    name: NonEmpty
+    ranks: Annotated[int, Number(ge=1, computed=False)]  # in one such unit
+    latency: Annotated[Any, BeforeValidator(_latency_s)] = None
+    bandwidth: Annotated[Any, BeforeValidator(_rate)] = None
+    oversubscription: Annotated[float, Number(ge=1, computed=False)] | None = None
 
-    def _quantity(self, at: Path_, values: dict[str, Any], name: str, read: Any) -> float:
-        if name not in values:
-            raise self.error(at, f"'{name}' is missing; a tier has latency and bandwidth, or neither")
-        try:
-            return float(read(values[name]))
-        except ValueError as error:
-            raise self.error((*at, name), str(error)) from None
+    def check(self) -> None:
+        """Raise ValueError for half a link."""
+        lacking = [name for name in ("latency", "bandwidth") if getattr(self, name) is None]
+        if len(lacking) == 1:
+            raise ValueError(f"'{lacking[0]}' is missing; a tier has latency and bandwidth, or neither")
+        if lacking and self.oversubscription is not None:
+            raise ValueError("oversubscription needs latency and bandwidth, without which nothing is shared")
 
-    def algorithms(self) -> dict[str, Algorithm]:
-        """Return the algorithms by verb."""
-        given = self._document.values.get("algorithms") or {}
-        if not isinstance(given, dict):
-            raise self.error(
-                ("algorithms",), "expected verbs with their algorithm, such as {all_reduce: ring}"
-            )
-        self.only(("algorithms",), given, tuple(OFFERED))
-        for verb, name in given.items():
-            if name not in OFFERED[verb]:
-                raise self.error(
-                    ("algorithms", verb), f"no such algorithm; {nearest(str(name), OFFERED[verb])}"
-                )
-        if "hierarchical" in given.values() and not self._document.values["tiers"][0].get("bandwidth"):
-            message = "hierarchical needs latency and bandwidth of every tier"
-            raise self.error(("algorithms",), message)
-        return dict(given)
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkFile:
+    """A network as its file has it."""
+
+    tiers: tuple[TierEntry, ...]
+    algorithms: Mapping[str, str] = field(default_factory=dict)

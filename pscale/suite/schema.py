@@ -17,6 +17,7 @@ import annotated_types
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     GetCoreSchemaHandler,
@@ -30,7 +31,7 @@ from pydantic import Field as PydanticField
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from pscale.config import Data, Figure, Model, Plan, Success, Workload
+from pscale.config import Data, Model, Plan, Workload
 from pscale.config.axes import DEGREES, PLAN_AXES
 from pscale.config.choices import AnyValue, Number, OneOf, Text
 from pscale.config.workload import Value
@@ -46,7 +47,7 @@ from pscale.suite.fields import (
     fields_of_any_kind,
     kinds_of,
 )
-from pscale.suite.file import Expect, File, Precision
+from pscale.suite.file import File, Precision
 from pscale.suite.quantities import DURATION, SHARE, SIZE, Formula, duration_s, quoted, share, size_bytes
 
 # The kind of data that fits a kind of model, where a suite does not say.
@@ -87,6 +88,8 @@ def model_of(group: type, kind: str = "") -> type[Group]:
     }
     name = f"{group.__name__}{kind.capitalize()}"
     rules = _RULES.get(group, {})
+    if hasattr(group, "check"):
+        rules = rules | {"check": model_validator(mode="after")(_checked(group))}
     with warnings.catch_warnings():  # `json` is an old method of every model, which nobody calls
         warnings.filterwarnings("ignore", 'Field name "json"')
         return create_model(
@@ -135,6 +138,8 @@ def _marked(hint: Any, marks: tuple[Any, ...]) -> Any:
     for mark in marks:
         if isinstance(mark, AnyValue):
             return Annotated[Any, AfterValidator(_single), WithJsonSchema(_ANY_VALUE)]
+        if isinstance(mark, BeforeValidator):
+            validators.append(mark)
         if isinstance(mark, OneOf):
             validators += [AfterValidator(_Known(mark)), WithJsonSchema(_one_of(mark.words, _ANY_NAME))]
         if isinstance(mark, Text):
@@ -292,10 +297,6 @@ def _no_workload() -> Any:
 _RULES: dict[type, dict[str, Any]] = {
     Plan: {"rest": model_validator(mode="after")(_rest_of_the_ranks)},
     Precision: {"number": model_validator(mode="before")(_no_number)},
-    **{
-        group: {"check": model_validator(mode="after")(_checked(group))}
-        for group in (Expect, Figure, Success, Workload)
-    },
     File: {"defaults": model_validator(mode="after")(_defaults_that_fit)},
 }
 
