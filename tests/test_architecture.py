@@ -22,7 +22,7 @@ EVERYONE = {
     "dtypes",
     "ranges",
     "run_shape",
-    "secret_names",
+    "stored_variables",
     "import_guard",
     "step_counter",
 }
@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "dtypes": set(),
     "ranges": set(),
     "run_shape": {"config", "errors"},
-    "secret_names": set(),
+    "stored_variables": set(),
     "import_guard": set(),
     "step_counter": set(),
     "blas": set(),

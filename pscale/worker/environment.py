@@ -21,12 +21,8 @@ from pscale.nn import kernels
 from pscale.nn.kernels import fused
 from pscale.nn.kernels.sixteen_bit import HalfFusedKernels, HalfKernels
 from pscale.ranges import as_ranges
-from pscale.secret_names import is_secret
+from pscale.stored_variables import stored
 
-_PREFIXES = (
-    *("OMP_", "OPENBLAS_", "MKL_", "BLIS_", "KMP_", "GOMP_"),
-    *("MPICH_", "OMPI_", "I_MPI_", "UCX_", "FI_", "MPIR_"),
-)
 _PACKAGES = ("numpy", "mpi4py", "pyarrow", "threadpoolctl", "pscale")
 _OPENMP = ("openmp", "intel", "gnu")  # MKL calls its layer after the OpenMP runtime that it loads
 _MKL_KERNELS, _LOADED = re.compile(r"/libmkl_(avx\w*|def|mc\d?)\.so"), Path("/proc/self/maps")
@@ -125,11 +121,7 @@ def software() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "packages": {name: sys.modules[name].__version__ for name in _PACKAGES if name in sys.modules},
-        "environment": {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if name.startswith(_PREFIXES) and not is_secret(name)
-        },
+        "environment": stored(os.environ),
     }
 
 
