@@ -15,7 +15,8 @@ the intervals leave open is no failure (exit code 6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -72,3 +73,12 @@ class ResultsError(PscaleError):
     """Stored results that are missing, damaged or of another program."""
 
     exit_code = 5
+
+
+@contextmanager
+def writing(what: object, kind: type[PscaleError] = ResultsError, advice: str = "") -> Iterator[None]:
+    """Turn what the file system says against writing inside the block into a message."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"cannot write {what}: {error.strerror or error}{advice}") from error

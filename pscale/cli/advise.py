@@ -20,7 +20,7 @@ from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
 from pscale.cli.run import RunOptions, measure
 from pscale.config import Case
-from pscale.errors import LaunchError, PlanError, ResultsError, UsageError
+from pscale.errors import LaunchError, PlanError, UsageError, writing
 from pscale.launch.machine import Machine, place
 from pscale.predict.advice import advised, agreement
 from pscale.predict.engine import Prediction
@@ -157,13 +157,11 @@ def _written(
     file, title = folder / "suite.yaml", f"The best plans for {suite.title or suite.name}"
     cases = [each.case for each in found]
     machine = {"cores": math.inf, "memory_gib": 0.0, "nodes": 1.0, "cores_per_node": math.inf}
-    try:
+    with writing(f"in {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         atomic_files.write(file, derived(suite, name, title, cases))
         labels = [case.label for case in expand(read_suite(file), machine).cases]
         atomic_files.write(file, derived(suite, name, title, cases[: options.measure or None]))
-    except OSError as error:
-        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
     return file, [
         replace(each, case=replace(each.case, label=label)) for each, label in zip(found, labels, strict=True)
     ]

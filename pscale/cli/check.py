@@ -16,7 +16,7 @@ from pscale.analysis.summary import Summary, summarise
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
-from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
+from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
 from pscale.report.drawn import is_special, write_file
@@ -125,13 +125,11 @@ def _show(summary: Summary) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    try:
+    with writing(path, UsageError):
         if is_special(path):
             path.write_text(content, encoding="utf-8")
         else:
             write_file(path, content)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

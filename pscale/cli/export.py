@@ -9,7 +9,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.timeline import kept_steps, launch_events, traced
 from pscale.cli import tell
 from pscale.cli.trace import chosen
-from pscale.errors import ResultsError, UsageError
+from pscale.errors import UsageError, writing
 from pscale.export.activities import Launch, launch_of
 from pscale.export.chakra import write_chakra
 from pscale.export.extrap import write_extrap
@@ -53,7 +53,7 @@ def export(
             raise UsageError(
                 "--format extrap is of all launches; give it without --case, --launch and --steps"
             )
-        _told(as_format, _into(folder, lambda: write_extrap(run, folder)))
+        _written(as_format, folder, lambda: write_extrap(run, folder))
         return
     launch = chosen(run, traced(run), case, number or 1)
     if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
@@ -63,20 +63,14 @@ def export(
     title = f"{launch.label}, launch {launch.repeat + 1}"
     found = launch_of(launch_events(run, launch, steps=steps), title)
     name = f"{launch.case}-{launch.repeat + 1}"
-    _told(as_format, _into(folder, lambda: _WRITERS[as_format](found, folder, name)))
+    _written(as_format, folder, lambda: _WRITERS[as_format](found, folder, name))
 
 
-def _into(folder: Path, write: Callable[[], list[Path]]) -> list[Path]:
-    """Write into a folder, in place of what an earlier call left there."""
-    try:
+def _written(as_format: str, folder: Path, write: Callable[[], Sequence[Path]]) -> None:
+    """Write into a folder, in place of what is there; print the files and what reads them."""
+    with writing(f"in {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-        return write()
-    except OSError as error:
-        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
-
-
-def _told(as_format: str, written: Sequence[Path]) -> None:
-    """Print the files and what reads them."""
+        written = write()
     for path in written:
         tell(str(path))
     first = written[0]

@@ -13,7 +13,7 @@ from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, suite_his
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
-from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError
+from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report.history import FORMAT, data, headline, render_terminal, tables
 from pscale.results import history as files
 from pscale.run_folders import newest
@@ -173,7 +173,5 @@ def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:
 
     for each in found:
         path = files.path_of(place.history, each.suite).with_suffix(".html")
-        try:
+        with writing(path):
             tell(str(write_file(path, render_history(each))))
-        except OSError as error:
-            raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error

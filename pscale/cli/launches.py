@@ -8,8 +8,7 @@ from typing import Any
 
 from pscale.cli.workload_tables import program_columns
 from pscale.config import Case, from_dict
-from pscale.errors import LaunchError
-from pscale.launch.journal import Journal
+from pscale.launch.journal import Journal, writing_in
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch, plan_launches
 from pscale.results.documents import launch_row
@@ -43,12 +42,10 @@ def write_row(
         "launch_index": launch.index,
     }
     row = {**predicted, **launch_row(launch.case, journal.case_folder(launch.key), ended)}
-    try:
+    with writing_in(journal.data):
         if launch.case.workload.command:
             row |= program_columns(journal, launch, outcome)
         write_part(journal.data, "cases", *launch.key, [row])
-    except OSError as error:
-        raise LaunchError(f"cannot write in {journal.data}: {error.strerror or error}") from error
     return row
 
 

@@ -13,7 +13,7 @@ from pscale.analysis.summary import Summary, summarise
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer
-from pscale.errors import ResultsError, UsageError
+from pscale.errors import UsageError, writing
 from pscale.report.answer import FULL, Answer, print_answers
 from pscale.report.drawn import Sources
 from pscale.report.exports import render_json, write_csv
@@ -169,12 +169,10 @@ def _written(summary: Summary, folder: Path, pictures: Pictures, drawer: Drawer 
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Turn what the system says against writing into a user's error."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)  # that of several runs is new
+    """Make a folder to write into, unless it is there: that of several runs is new."""
+    with writing(f"in {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
         yield
-    except OSError as error:
-        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
 
 
 def _tell(written: Sequence[Path]) -> None:

@@ -20,7 +20,7 @@ from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import FAILED, UsageError
 from pscale.launch import local
 from pscale.launch.command import command
-from pscale.launch.journal import Journal, writing
+from pscale.launch.journal import Journal, writing_in
 from pscale.launch.outcome import Outcome
 from pscale.launch.provenance import provenance
 from pscale.launch.selection import select
@@ -171,7 +171,7 @@ def write(job: Watch, recorded: Recorded, outcome: Outcome) -> list[str]:
     found = watched(recorded)
     warnings = [*filter(None, [_ending(outcome)]), *found.warnings]
     document = {**job.journal.document, "warnings": warnings, "notes": list(found.notes)}
-    with writing(job.journal.folder):
+    with writing_in(job.journal.folder):
         atomic_files.write(job.journal.folder / "run.json", json.dumps(document, indent=1))
         for name, columns in found.tables.items():
             write_columns(job.journal.data, name, job.key, 0, columns)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pscale import atomic_files
-from pscale.launch.journal import Journal, Key, writing
+from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.machine import Machine, Placement, place
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.scheduler.base import JobHandle, JobRequest, JobSize
@@ -145,7 +145,7 @@ def owners(jobs: Iterable[SubmittedJob]) -> dict[Key, int]:
 
 def write(path: Path, text: str) -> None:
     """Write a file of a job, on disk when this returns."""
-    with writing(path.parent):
+    with writing_in(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_files.write(path, text)
 

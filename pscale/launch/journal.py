@@ -8,13 +8,13 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pscale import atomic_files
-from pscale.errors import LaunchError, ResultsError, UsageError
+from pscale.errors import LaunchError, ResultsError, UsageError, writing
 from pscale.launch import lock
 from pscale.run_folders import check
 from pscale.run_shape import check_document, check_records
@@ -57,7 +57,7 @@ class Journal:
         name = f"{datetime.now():%Y-%m-%dT%H%M%S}-{secrets.token_hex(2)}"
         folder = root.absolute() / suite / name
         document = {**run_document, "format": _FORMAT, "run": name}
-        with writing(folder, "; --reports FOLDER keeps runs elsewhere"):
+        with writing_in(folder, "; --reports FOLDER keeps runs elsewhere"):
             (folder / "cases").mkdir(parents=True)
             (folder / "data").mkdir()
             atomic_files.write(folder / _DOCUMENT, json.dumps(document, indent=1))  # last: now it is a run
@@ -108,7 +108,7 @@ class Journal:
     def note(self, event: str, **facts: Any) -> None:
         """Note anything that happened to the run."""
         record = {"event": event, **facts, "unix_s": time.time()}
-        with writing(self._own):
+        with writing_in(self._own):
             atomic_files.append(self._own / _RECORDS, json.dumps(record).encode())
 
     def records(self) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class Journal:
         The lock goes with its process, however that ends. Raises LaunchError if another one has it.
         """
         with ExitStack() as stack:
-            with writing(self._own):
+            with writing_in(self._own):
                 try:
                     works = stack.enter_context(lock.held(self._own))
                 except lock.TakenError as other:
@@ -242,10 +242,6 @@ def fingerprint(run_document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@contextmanager
-def writing(folder: Path, advice: str = "") -> Iterator[None]:
-    """Turn an error of the file system into a message that names the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise LaunchError(f"cannot write in {folder}: {error.strerror or error}{advice}") from error
+def writing_in(folder: Path, advice: str = "") -> AbstractContextManager[None]:
+    """Turn what the file system says against writing in a folder into a message."""
+    return writing(f"in {folder}", LaunchError, advice)

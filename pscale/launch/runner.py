@@ -20,7 +20,7 @@ from typing import Literal, NoReturn
 from pscale.config import Case, to_dict
 from pscale.launch import local, workload
 from pscale.launch.command import Command, command
-from pscale.launch.journal import Journal, Key, writing
+from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.launcher import Launcher
 from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
@@ -158,7 +158,7 @@ class _Starter:
         self._prepare(folder, journal, launch)
         if reason := workload.changed(case):
             return replace(skipped(reason), status="failed")
-        with writing(folder):
+        with writing_in(folder):
             inside = workload.prepare(case, folder)
         is_stuck = None
         if self.watching and case.workload.watch:
@@ -184,7 +184,7 @@ class _Starter:
             "launched_unix_s": time.time(),
             "counter": str(self.counter.path) if self.counter else "",
         }
-        with writing(folder):
+        with writing_in(folder):
             if folder.exists():  # of a launch that was interrupted
                 shutil.rmtree(folder)
             folder.mkdir(parents=True)

@@ -14,7 +14,7 @@ from typing import Any
 from pscale import atomic_files, workload_command
 from pscale.config import Case
 from pscale.config.workload import Figure, compiled, number
-from pscale.launch.journal import writing
+from pscale.launch.journal import writing_in
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import RESULT, STDERR, STDOUT, Status, cause, last_words
 
@@ -82,7 +82,7 @@ def judge(case: Case, folder: Path, exit_code: int) -> tuple[Status, str]:
     document = {"status": "ok", "reason": "", "figures": figures, "columns": {}}
     if not folder.is_dir() or (folder / RESULT).is_dir():
         return "failed", f"the program left no place for {folder / RESULT}"
-    with writing(folder):
+    with writing_in(folder):
         atomic_files.write(folder / RESULT, json.dumps(document, indent=1))
     return "ok", ""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pscale import atomic_files
-from pscale.errors import ResultsError, UsageError
+from pscale.errors import ResultsError, UsageError, writing
 from pscale.run_shape import mismatch
 
 FORMAT = 1
@@ -205,7 +205,7 @@ def append(folder: Path, suite: str, added: Iterable[Entry | Acceptance]) -> Pat
     """Add lines to the history of a suite in one go; a line that was torn before them stays alone."""
     path = path_of(folder, suite)
     text = "".join(_line(each) for each in added).encode()
-    try:
+    with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         attributes = folder / ".gitattributes"
         if not attributes.exists():
@@ -217,8 +217,6 @@ def append(folder: Path, suite: str, added: Iterable[Entry | Acceptance]) -> Pat
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
-        raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error
     return path
 
 
