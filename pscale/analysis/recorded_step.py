@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pscale.analysis.frames import Run
-from pscale.analysis.timeline import Traced, launch_events, shown, stages, traced, typical_step
+from pscale.analysis.timeline import Traced, launch_events, shown, since_start, stages, traced, typical_step
 from pscale.analysis.what_if import Launch, launch_of
 from pscale.errors import ResultsError
 from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
@@ -62,12 +62,10 @@ def recorded_steps(run: Run, most_events: int) -> Iterator[RecordedStep]:
 def _recorded(run: Run, launch: Traced, most_events: int) -> RecordedStep:
     step = typical_step(run, launch)
     table = launch_events(run, launch, steps=range(step, step + 1))
-    own = table[table["kind"] == "step"]
-    began, length_ns = int(own["enter"].min()), int(own["leave"].max() - own["enter"].min())
+    moved, length_ns = since_start(table)
     every = -(-len(table) // most_events)
     ranks = tuple(range(0, launch.ranks, every))
-    table = table[table["rank"].isin(ranks)] if every > 1 else table
-    moved = table.assign(enter=table["enter"] - began, leave=table["leave"] - began)
+    moved = moved[moved["rank"].isin(ranks)] if every > 1 else moved
     moved = moved.assign(**{f"{name}_s": moved[name] * 1e-9 for name in _TIMES})
     by_rank = [rows for _, rows in moved.groupby("rank")]
     return RecordedStep(

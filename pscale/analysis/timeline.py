@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
 
 _ACTION = re.compile(r"(\S+) ([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 PARTS = ("data", "forward", "backward", "input", "weight", "sync", "update")
-INSIDE = ("wait", "exchange", "injected")
+INSIDE = ("wait", "exchange", "copy", "offload", "injected")
 MOST_CASES, MOST_RANKS = 4, 32
 _VISIBLE = 1 / 2000  # of the step: what is shorter and lies inside a part cannot be seen
 
@@ -37,6 +36,16 @@ class Span:
     kind: str
     micro: int | None
     part: int
+    start_s: float
+    stop_s: float
+
+
+class Flight(NamedTuple):
+    """A call from its start to its completion, or a read or write of a file, in seconds as a Span."""
+
+    rank: int
+    kind: str  # exchange or offload
+    name: str
     start_s: float
     stop_s: float
 
@@ -97,19 +106,57 @@ def _timeline(run: Run, launch: Traced) -> Timeline:
     step = typical_step(run, launch)
     ranks = tuple(range(0, launch.ranks, -(-launch.ranks // MOST_RANKS)))
     table = launch_events(run, launch, ranks=ranks, steps=range(step, step + 1))
+    return timeline_of(run, launch, *since_start(table))
+
+
+def since_start(table: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Return the events of a step, in ns since the first rank began it, and how long it took."""
     own = table[table["kind"] == "step"]
-    began, length = int(own["enter"].min()), int(own["leave"].max() - own["enter"].min())
-    table = table.assign(enter=table["enter"] - began, leave=table["leave"] - began)
+    began = int(own["enter"].min())
+    moved = table.assign(**{name: table[name] - began for name in ("enter", "leave")})
+    return moved, int(own["leave"].max()) - began
+
+
+def shortest_step(run: Run, launch: Traced, steps: range | None) -> tuple[pd.DataFrame, int]:
+    """Return what `since_start` does of the first of `steps`, else of the step that is disturbed least."""
+    events = launch_events(run, launch, steps=steps and steps[:1])
+    both = events[events["kind"] == "step"].groupby("step").agg({"enter": "min", "leave": "max"})
+    return since_start(events[events["step"] == (both["leave"] - both["enter"]).idxmin()])
+
+
+def timeline_of(
+    run: Run, launch: Traced, moved: pd.DataFrame, length: int, *, whole: bool = False
+) -> Timeline:
+    """Return what ranks did in a step, of which these are `since_start`; copies and stalls too if `whole`.
+
+    Unless it is `whole`, what is too short to be seen in a report is left out.
+    """
     return Timeline(
         case=launch.case,
         repeat=launch.repeat,
-        step=step,
-        ranks=ranks,
+        step=int(moved["step"].iloc[0]),
+        ranks=tuple(sorted(map(int, moved["rank"].unique()))),
         of_ranks=launch.ranks,
         stages=stages(run, launch.case),
         length_s=length * 1e-9,
-        spans=tuple(_spans(table, length * _VISIBLE)),
+        spans=tuple(_spans(moved, 0.0, _ALONE) if whole else _spans(moved, length * _VISIBLE, _DELAYS)),
     )
+
+
+def kinds_of(drawn: Sequence[Timeline]) -> Sequence[str]:
+    """Return all kinds of spans in the order in which they are drawn; a program has phases of its own."""
+    own = sorted({span.kind for each in drawn for span in each.spans} - {*PARTS, *INSIDE})
+    return (*PARTS, *own, *INSIDE)
+
+
+def flights(moved: pd.DataFrame) -> Iterator[Flight]:
+    """Yield the calls of a step from start to completion, and what is read from and written to files."""
+    for _, rows in moved.groupby("rank"):
+        inside = rows[rows["kind"].isin(("call", "root", "io_done"))]
+        for event in (*rows_of_events(under_way(rows)), *rows_of_events(inside)):
+            kind = "offload" if event.kind == "io_done" else "exchange"
+            name = f"{event.verb} {event.axis}".strip()
+            yield Flight(int(rows["rank"].iloc[0]), kind, name, event.enter * 1e-9, event.leave * 1e-9)
 
 
 def kept_steps(run: Run, launch: Traced) -> int:
@@ -125,15 +172,19 @@ def typical_step(run: Run, launch: Traced) -> int:
     return int((lengths - lengths.median()).abs().to_numpy().argmin())
 
 
-def _spans(table: pd.DataFrame, visible: float) -> Iterator[Span]:
+_DELAYS = {"injected": "injected"}  # kinds of events that are pieces of their own, and those of the pieces
+_ALONE = {**_DELAYS, "copied": "copy", "io_waited": "offload"}
+
+
+def _spans(table: pd.DataFrame, visible: float, alone: Mapping[str, str]) -> Iterator[Span]:
     """Yield what is long enough to be seen, rank by rank; a part that lies in another rank's too."""
     for rank, rows in table.groupby("rank"):
         assert isinstance(rank, int)
         for event in rows_of_events(rows):
             if event.kind == "phase":
                 yield _part(rank, event)
-            elif event.kind == "injected":
-                yield _inside(rank, "injected", event.enter, event.leave)
+            elif event.kind in alone:
+                yield _inside(rank, alone[event.kind], event.enter, event.leave)
             elif event.kind in ("call", "root", "completed"):
                 over = event.enter + event.wait
                 if event.wait > visible:
@@ -181,34 +232,6 @@ class Traced:
     repeat: int
     label: str
     ranks: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of a launch: its rows of `launch_events`, with a title."""
-
-    title: str
-    events: pd.DataFrame
-
-    @cached_property
-    def began(self) -> int:
-        """When the first rank began it."""
-        return int(self._ends["enter"].min())
-
-    @property
-    def length(self) -> int:
-        """Until the last rank had ended it."""
-        return int(self._ends["leave"].max()) - self.began
-
-    @property
-    def _ends(self) -> pd.DataFrame:
-        return self.events[self.events["kind"] == "step"]
-
-    @cached_property
-    def ranks(self) -> Mapping[int, pd.DataFrame]:
-        """The events of every rank, from the beginning of the step on."""
-        moved = self.events.assign(**{name: self.events[name] - self.began for name in ("enter", "leave")})
-        return {int(rows["rank"].iloc[0]): rows for _, rows in moved.groupby("rank")}
 
 
 class Event(NamedTuple):

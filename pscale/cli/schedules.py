@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pscale.config import Case
 from pscale.errors import UsageError
@@ -31,37 +32,41 @@ def _title(case: Case, drawn: Timetable) -> str:
     return f"{named}, bubble {bubble(time_slots(drawn)):.1%} of the work if all parts cost the same"
 
 
-def figure_format(path: Path) -> str:
-    """Return the format of a figure that has this name; raises UsageError where there is none."""
-    kind = path.suffix.removeprefix(".")
-    if kind not in FORMATS:
+def check_figure(path: Path) -> None:
+    """Raise UsageError for the name of a figure that says no format."""
+    if path.suffix.removeprefix(".") not in FORMATS:
         raise UsageError(f"--figure '{path}': expected a name that ends in .{', .'.join(FORMATS)}")
-    return kind
 
 
 def draw(cases: Sequence[Case], path: Path, title: str) -> None:
     """Draw every different pipeline into one figure; its format is that of the file's name."""
-    kind = figure_format(path)
+    check_figure(path)
     found = different(cases)
     if not found:
         raise UsageError(f"--figure '{path}': there is nothing to draw. {NONE}")
+    from pscale.analysis.timeline import Span, Timeline
     from pscale.report import drawing
-    from pscale.report.schedules import Bar, Pipeline, schedules
+    from pscale.report.step_figure import draw_steps
 
-    def bar(slot: Slot, drawn: Timetable) -> Bar:  # a stage's work is the same in however many chunks
-        kind = "backward" if slot.action.kind == "input" else slot.action.kind
-        chunk = slot.action.part // drawn.stages
-        return Bar(kind, slot.action.micro, chunk, slot.start / drawn.chunks, slot.stop / drawn.chunks)
-
-    pipelines = [
-        Pipeline(
-            title=named,
-            chunks=drawn.chunks,
-            stages=[[bar(slot, drawn) for slot in stage] for stage in time_slots(drawn)],
+    def span(stage: int, slot: Slot, drawn: Timetable) -> Span:  # its work is the same in however many chunks
+        action, chunks = slot.action, drawn.chunks
+        return Span(
+            rank=stage,
+            kind="backward" if action.kind == "input" else action.kind,
+            micro=action.micro,
+            part=action.part,
+            start_s=slot.start / chunks,
+            stop_s=slot.stop / chunks,
         )
-        for named, drawn in found
-    ]
+
+    def timeline(drawn: Timetable) -> Timeline:
+        slots = enumerate(time_slots(drawn))
+        spans = tuple(span(stage, slot, drawn) for stage, of_stage in slots for slot in of_stage)
+        stages, wall = drawn.stages, max(each.stop_s for each in spans)
+        named: Any = {"case": "", "repeat": 0, "step": 0, "ranks": tuple(range(stages)), "of_ranks": stages}
+        return Timeline(**named, stages=stages, length_s=wall, spans=spans)
+
+    looks: Any = {"row": "stage", "across": "time, in forwards of a stage", "write": "{:g}".format}
     with drawing.styled():
-        figure = schedules(pipelines, title)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.place(figure).save(path.parent, path.stem, [kind])
+        steps = [timeline(drawn) for _, drawn in found]
+        drawing.save(draw_steps(steps, [named for named, _ in found], title, **looks), path)

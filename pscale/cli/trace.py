@@ -9,10 +9,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pscale.analysis.frames import Run, load, records
-from pscale.analysis.timeline import HOW, Step, Traced, kept_steps, launch_events, traced
+from pscale.analysis.timeline import (
+    HOW,
+    Traced,
+    flights,
+    kept_steps,
+    launch_events,
+    shortest_step,
+    timeline_of,
+    traced,
+)
 from pscale.cli import tell
-from pscale.cli.schedules import figure_format
-from pscale.errors import ResultsError, UsageError
+from pscale.cli.schedules import check_figure
+from pscale.errors import UsageError, writing
 from pscale.report.drawn import is_special
 from pscale.report.trace import trace_lines
 from pscale.run_folders import newest
@@ -34,7 +43,7 @@ def trace(
             f"--steps: events of {launch.label} were kept for its measured steps 0 to {kept - 1}"
         )
     table = launch_events(run, launch, steps=steps)
-    about = {"run": str(run.document.get("run", "")), "case": launch.case, "label": launch.label}
+    about = {"run": run.name, "case": launch.case, "label": launch.label}
     lines = trace_lines(table, _places(run, launch), {**about, "launch": number})
     if output == Path("-"):
         sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -49,26 +58,22 @@ def draw(
     path: Path | None, reports: Path, case: str | None, number: int, steps: range | None, target: Path
 ) -> None:
     """Draw a step of launch `number` of a case, or of all: the first of `steps`, else the shortest."""
-    kind = figure_format(target)
+    check_figure(target)
     run = load(path or newest(reports))
     launches = traced(run)
     every = [each for each in launches if each.repeat == number - 1 and case is None]
-    drawn = [_step(run, launch, steps) for launch in every or [chosen(run, launches, case, number)]]
-    from pscale.report import drawing
-    from pscale.report.step_figure import figure
+    from pscale.report import drawing, text
+    from pscale.report.step_figure import draw_steps, shares
 
+    shown = every or [chosen(run, launches, case, number)]
+    events = [shortest_step(run, launch, steps) for launch in shown]
+    drawn = [timeline_of(run, launch, *step, whole=True) for launch, step in zip(shown, events, strict=True)]
+    titles = [f"{launch.label}: {shares(each)}" for launch, each in zip(shown, drawn, strict=True)]
+    calls = [list(flights(moved)) for moved, _ in events]
     suite = run.document["suite"]
-    title = suite.get("title") or suite["name"]
     with drawing.styled():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        drawing.place(figure(drawn, title)).save(target.parent, target.stem, [kind])
-
-
-def _step(run: Run, launch: Traced, steps: range | None) -> Step:
-    events = launch_events(run, launch, steps=steps and steps[:1])
-    both = events[events["kind"] == "step"].groupby("step").agg({"enter": "min", "leave": "max"})
-    step = (both["leave"] - both["enter"]).idxmin()  # other work has disturbed it least
-    return Step(launch.label, events[events["step"] == step])
+        figure = draw_steps(drawn, titles, text.clean(suite.get("title") or suite["name"]), flights=calls)
+        drawing.save(figure, target)
 
 
 def window(text: str | None) -> range | None:
@@ -127,7 +132,7 @@ def _places(run: Run, launch: Traced) -> dict[int, str]:
 def _write(path: Path, lines: Iterable[str]) -> None:
     """Write a file, packed if its name says so, under a temporary name first."""
     temporary = path if is_special(path) else path.with_name(f".{path.name}.tmp")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             gzip.open(temporary, "wt", 6, "utf-8")
@@ -137,8 +142,6 @@ def _write(path: Path, lines: Iterable[str]) -> None:
             file.writelines(f"{line}\n" for line in lines)
         if temporary != path:
             temporary.replace(path)
-    except OSError as error:
-        raise ResultsError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _tell_others(launches: Sequence[Traced], launch: Traced) -> None:

@@ -93,6 +93,7 @@ _LONG = 0.09  # of a bar: what shorter parts are labelled with would not fit
 _LIGHT = 1.5  # of red, green and blue together: a colour to write on in ink
 _DARKNESS = {"update": 0.3, "forward": 0.15, "backward": -0.2, "data": -0.5}  # of a kind, by phase
 _LIGHTEST = 0.55  # share of white in the last chunk's colour
+_LINE, _BESIDE = 115, 6  # characters of a legend, of which a colour with its gaps takes some
 _W_PAD, _H_PAD = 0.11, 0.08  # inches that the layout keeps free around all
 _MARGIN = 0.02  # inches that are left of it on a page
 _TEXT = re.compile(r"<text\b.*?</text>", re.DOTALL)
@@ -128,7 +129,8 @@ def below(figure: Figure, named: Mapping[str, Colour | str], *others: tuple[Any,
     """Put the legend under a figure, in as many lines as it needs; `others` are handles with names."""
     handles = [Patch(color=colour) for colour in named.values()] + [handle for handle, _ in others]
     names = [*named, *(name for _, name in others)]
-    columns = min(len(names), 4) if narrow() else len(names)
+    lines = -(-(sum(map(len, names)) + _BESIDE * len(names)) // _LINE)
+    columns = min(len(names), 4) if narrow() else -(-len(names) // lines)
     spacing = {"columnspacing": 1.0, "handlelength": 1.2} if narrow() else {}
     figure.legend(handles, names, loc="outside lower center", ncols=columns, **spacing)
 
@@ -295,6 +297,12 @@ def place(figure: Figure) -> Placed:
         axes.patch.set_gid(f"{PAPER}-{number}")
     figure.patch.set_gid(PAPER)
     return Placed(figure)
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a figure into a file, in the format of its name."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    place(figure).save(file.parent, file.stem, [file.suffix.removeprefix(".")])
 
 
 @contextmanager

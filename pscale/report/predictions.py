@@ -20,7 +20,6 @@ from pscale.report.figure_style import INK, KINDS, wrapped
 from pscale.report.page import Head, render, vectors
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, Table, Written, listed
-from pscale.report.topics.pipeline import draw_steps
 from pscale.report.vector import Vector
 
 if TYPE_CHECKING:
@@ -265,6 +264,7 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
 def _figures(outlook: Outlook) -> dict[str, str]:
     """Return the figures as SVG by name."""
     from pscale.report import drawing
+    from pscale.report.step_figure import draw_steps
 
     with drawing.styled():
         shown = max(outlook.rows, key=lambda row: (row.case.plan.pp, row.case.ranks))

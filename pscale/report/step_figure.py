@@ -1,182 +1,215 @@
-"""Traced steps as a picture: of each rank what it does, and below it the communication that is under way."""
+"""Steps as pictures: a row a rank, time to the right: what each did when, and where it was idle.
+
+If asked for, what is under way meanwhile is below what a rank does.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from pscale.analysis.timeline import Event, Step, action, rows_of_events, under_way
+from pscale.analysis.timeline import INSIDE, PARTS, Flight, Span, Timeline, kinds_of
 from pscale.report import drawing, text
-from pscale.report.figure_style import DELAY, INK, KINDS, PHASES, QUIET, sized
+from pscale.report.figure_style import DELAY, INK, KINDS, QUIET, Colour, narrow, sized, wrapped
 
-_ROW, _HEAD, _AXIS, _LEGEND = 0.4, 0.5, 0.42, 0.3  # inches
-_WIDTH, _INCHES = 9.2, 8.1  # of the figure, and of its axis
-_DOING, _UNDER_WAY = (-0.42, 0.52), (0.14, 0.2)  # of a row: from where, and how high
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ROW, _ROW_OF_TWO, _HEAD, _AXIS, _LEGEND = 0.25, 0.4, 0.42, 0.42, 0.3  # inches
+_LEAST_ROW = 0.11
+_ROOM = 16  # rows of ordinary height; more are drawn narrower
+_INCHES = 8.1  # of the axis, for the width of labels
 _PER_LETTER, _PER_DIGIT = 0.058, 0.085  # inches
-_VISIBLE = 1 / 500  # of the longest step: what is shorter is not in the legend
-_IN_CALLS = ("call", "root", "completed")
-_COLOURS = PHASES | KINDS | {"injected": DELAY}
-_PARTS = {*PHASES, "compute"}  # which follow one another; all others lie in them
-_ORDER = (
-    "compute",
-    "data",
-    "forward",
-    "backward",
-    "weight",
-    "sync",
-    "update",
-    "transfer",
-    "wait",
-    "copy",
-    "offload",
-    "injected",
-)
+_WHOLE, _DOING, _UNDER_WAY = (-0.42, 0.84), (-0.42, 0.52), (0.14, 0.2)  # of a row: from where, how high
+_LINE = 0.16  # of a row
+_NAMED = 0.002  # of a step: what takes less of a rank, as a mean, is not in the legend
+_TOLD = 0.005  # of the time of all ranks: less is not in a title
+_VECTORS = 6000  # pieces; more become a picture inside the drawing
+_INSIDE = {
+    "wait": KINDS["wait"],
+    "exchange": KINDS["transfer"],
+    "copy": KINDS["copy"],
+    "offload": KINDS["offload"],
+    "injected": DELAY,
+}
 _WORDS = {
+    "input": "backward",
     "weight": "weight gradients, deferred",
-    "transfer": "transfer; below: under way",
+    "exchange": "in a call (transfer)",
     "injected": "injected delay",
 }
 
 
-class Piece(NamedTuple):
-    """What a rank does, or what is under way, in ns since the step began."""
+def draw_steps(
+    drawn: Sequence[Timeline],
+    titles: Sequence[str],
+    heading: str,
+    *,
+    flights: Sequence[Sequence[Flight]] = (),
+    row: str = "rank",
+    across: str = "time since the step began",
+    write: Callable[[float], str] = text.duration_3,
+) -> Figure:
+    """Draw steps below each other, a `row` a rank; `across` is what goes to the right, `write` how much.
 
-    kind: str
-    start: int
-    stop: int
-    name: str = ""
-
-
-def figure(steps: Sequence[Step], title: str) -> Figure:
-    """Draw steps below each other, on one scale of time."""
-    heights = [_HEAD + _ROW * len(step.ranks) for step in steps]
-    figure = drawing.canvas(_WIDTH, sum(heights) + _AXIS + _LEGEND, title)
-    panels = figure.subplots(len(steps), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    longest, seen = max(step.length for step in steps), set[str]()
-    for axes, step in zip(panels, steps, strict=True):
-        seen |= _draw(axes, step, longest)
-    panels[-1].set_xlim(0, longest)
-    panels[-1].set_xlabel("time since the step began")
-    panels[-1].xaxis.set_major_formatter(lambda value, _: text.duration_3(value * 1e-9))
-    drawing.below(figure, {_WORDS.get(kind, kind): _COLOURS[kind] for kind in _ORDER if kind in seen})
+    `flights` are those of each step, if they are to be shown.
+    """
+    heights = [_HEAD + _row_height(each, two=bool(flights)) * len(each.ranks) for each in drawn]
+    figure = drawing.canvas(9.2, sum(heights) + _AXIS + _LEGEND, heading)
+    panels = figure.subplots(len(drawn), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    longest_s = max(each.length_s for each in drawn)
+    for place, (axes, each, title) in enumerate(zip(panels, drawn, titles, strict=True)):
+        _draw(axes, each, longest_s, row, flights[place] if flights else None)
+        axes.set_title(
+            wrapped(text.clean(title), 120, most=2 if narrow() else 1),
+            fontsize=sized(9),
+            pad=sized(13) if flights else None,
+        )
+    panels[-1].set_xlim(0, longest_s)
+    panels[-1].set_xlabel(across)
+    panels[-1].locator_params(axis="x", nbins=8)
+    panels[-1].xaxis.set_major_formatter(lambda value, _: write(value))
+    _legend(figure, drawn, {**_WORDS, "exchange": "transfer; below: under way"} if flights else _WORDS)
     return figure
 
 
-def _draw(axes: Axes, step: Step, longest: int) -> set[str]:
-    """Draw a step; returns what kinds of pieces it has."""
-    doing = {rank: list(_doing(rows)) for rank, rows in step.ranks.items()}
-    all_ = [piece for pieces in doing.values() for piece in pieces]
-    for row, (rank, rows) in enumerate(step.ranks.items()):
-        _bars(axes, row, _DOING, doing[rank])
-        _number(axes, row, doing[rank], longest)
-        calls = list(_calls(rows))
-        all_ += calls
-        _bars(axes, row, _UNDER_WAY, calls)
-        if row == 0:
-            _name(axes, calls, longest)
-    axes.set_title(f"{text.clean(step.title)}: {_shares(step, doing)}", fontsize=sized(9), pad=sized(13))
-    middle = _DOING[0] + _DOING[1] / 2
-    axes.set_yticks([row + middle for row in range(len(doing))], [f"rank {rank}" for rank in doing])
-    axes.set_ylim(len(doing) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
-    return {piece.kind for piece in all_ if piece.stop - piece.start > _VISIBLE * longest}
+def shares(each: Timeline) -> str:
+    """Say how long a step took, and what share of it ranks spent on what beside computing, as a mean."""
+    spent_s: defaultdict[str, float] = defaultdict(float)
+    for span in each.spans:
+        if span.kind in INSIDE:
+            spent_s["transfer" if span.kind == "exchange" else span.kind] += span.stop_s - span.start_s
+    found = {kind: time_s / each.length_s / len(each.ranks) for kind, time_s in spent_s.items()}
+    lost = [f"{kind} {text.percent(share)}" for kind, share in found.items() if share >= _TOLD]
+    return ", ".join([text.duration_3(each.length_s), *lost])
 
 
-def _doing(rows: pd.DataFrame) -> Iterator[Piece]:
-    """Yield what the rank does: phases, then what lies in them."""
-    found = [piece for event in rows_of_events(rows) for piece in _pieces(event)]
-    yield from sorted(found, key=lambda piece: piece.kind not in _PARTS)
+def _row_height(each: Timeline, *, two: bool) -> float:
+    full = _ROW_OF_TWO if two else _ROW
+    return max(_LEAST_ROW, min(full, full * _ROOM / len(each.ranks)))
 
 
-def _pieces(event: Event) -> Iterator[Piece]:
-    over = event.enter + event.wait
-    if event.kind == "phase":
-        kind, micro, _ = action(event.label)
-        if event.phase not in PHASES:  # of a program of its own
-            yield Piece("compute", event.enter, event.leave)
-            return
-        kind = kind if kind in _ORDER else event.phase
-        yield Piece(kind, event.enter, event.leave, "" if micro is None else str(micro))
-    elif event.kind in _IN_CALLS:
-        yield Piece("transfer", over, event.leave)
-        yield Piece("wait", event.enter, over)
-    elif event.kind in ("copied", "io_waited", "injected"):
-        kind = {"copied": "copy", "io_waited": "offload"}.get(event.kind, event.kind)
-        yield Piece(kind, event.enter, event.leave)
-
-
-def _calls(rows: pd.DataFrame) -> Iterator[Piece]:
-    """Yield the calls of a rank from start to completion, and what is read from and written to files."""
-    for event in rows_of_events(under_way(rows)):
-        yield Piece("transfer", event.enter, event.leave, f"{event.verb} {event.axis}")
-    for event in rows_of_events(rows[rows["kind"].isin(("call", "root", "io_done"))]):
-        kind = "offload" if event.kind == "io_done" else "transfer"
-        yield Piece(kind, event.enter, event.leave, f"{event.verb} {event.axis}".strip())
-
-
-def _bars(axes: Axes, row: int, place: tuple[float, float], pieces: Sequence[Piece]) -> None:
-    low, height = place
-    for inside in (False, True):
-        shown = [piece for piece in pieces if (piece.kind not in _PARTS) == inside]
+def _draw(axes: Axes, each: Timeline, longest_s: float, name: str, flights: Sequence[Flight] | None) -> None:
+    rows = {rank: row for row, rank in enumerate(each.ranks)}
+    low, height = _WHOLE if flights is None else _DOING
+    pieces: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
+    for span in each.spans:
+        pieces[span.kind, span.rank].append(span)
+    for kind in kinds_of([each]):
+        for rank, row in rows.items():
+            _bars(axes, row + low, height, pieces[kind, rank], each)
+    if len({span.micro for span in each.spans} - {None}) > 1 and len(each.ranks) <= _ROOM:
+        _number(axes, rows, low + height / 2, each, longest_s)
+    for rank, row in rows.items() if flights else ():
+        mine = [flight for flight in flights or () if flight.rank == rank]
         axes.broken_barh(
-            [(piece.start, piece.stop - piece.start) for piece in shown],
-            (row + low, height),
-            facecolors=[_COLOURS[piece.kind] for piece in shown],
-            edgecolor="white",
-            linewidth=0.0 if inside else 0.4,
+            [(flight.start_s, flight.stop_s - flight.start_s) for flight in mine],
+            (row + _UNDER_WAY[0], _UNDER_WAY[1]),
+            facecolors=[_INSIDE[flight.kind] for flight in mine],
+            linewidth=0.0,
         )
+        if row == 0:
+            _name(axes, mine, longest_s)
+    every = -(-len(each.ranks) // _ROOM)
+    places = [row + low + height / 2 for row in rows.values()]
+    axes.set_yticks(places[::every], [f"{name} {rank}" for rank in each.ranks[::every]])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
 
 
-def _number(axes: Axes, row: int, pieces: Sequence[Piece], longest: int) -> None:
-    """Write micro-batches on their parts, behind waits, if there are several."""
-    numbered = [piece for piece in pieces if piece.name and piece.kind != "data"]
-    if len({piece.name for piece in numbered}) < 2:
+def _bars(axes: Axes, low: float, height: float, spans: Sequence[Span], each: Timeline) -> None:
+    """Draw pieces of one kind; calls hide the part that they lie in, a delay underlines it."""
+    if not spans:
         return
-    over = [piece.stop for piece in pieces if piece.kind == "wait"]
-    for piece in numbered:
-        start = max([piece.start, *(end for end in over if piece.start < end < piece.stop)])
-        if (piece.stop - start) / longest * _INCHES > _PER_DIGIT * len(piece.name):
-            place = (start + piece.stop) / 2, row + _DOING[0] + _DOING[1] / 2
-            ink = "white" if piece.kind == "forward" else INK
-            axes.text(*place, piece.name, ha="center", va="center", fontsize=sized(7), color=ink)
+    inside = spans[0].kind in INSIDE
+    underlines = spans[0].kind == "injected"
+    axes.broken_barh(
+        [(span.start_s, span.stop_s - span.start_s) for span in spans],
+        (low + height - _LINE, _LINE) if underlines else (low, height),
+        facecolors=[_colour(span, each) for span in spans],
+        edgecolor="white",
+        linewidth=0.0 if inside else 0.4,
+        rasterized=len(each.spans) > _VECTORS,
+    )
 
 
-def _name(axes: Axes, calls: Sequence[Piece], longest: int) -> None:
-    """Write above the first rank what its calls are, once for neighbours that are the same."""
-    per_inch, free = longest / _INCHES, 0.0
-    for name, start, stop in _groups(sorted(calls, key=lambda call: call.start), per_inch):
-        room = len(name) * _PER_LETTER * per_inch
-        left = max(0, min((start + stop - room) / 2, longest - room))
-        if left >= free:
-            axes.text(left, -0.5, name, va="bottom", fontsize=sized(7), color=QUIET)
-            free = left + room + 0.1 * per_inch
+def _colour(span: Span, each: Timeline) -> Colour | str:
+    if span.kind in INSIDE:
+        return _INSIDE[span.kind]
+    if span.kind not in PARTS:
+        return _of_part(span.kind, [each])
+    return drawing.shade("compute", span.kind, span.part // each.stages, each.chunks)
 
 
-def _groups(calls: Sequence[Piece], per_inch: float) -> Iterator[tuple[str, int, int]]:
+def _of_part(kind: str, drawn: Sequence[Timeline]) -> Colour:
+    """Return the colour of a part; phases of a program have colours of their own."""
+    if kind in PARTS:
+        return drawing.shade("compute", kind)
+    own = [each for each in kinds_of(drawn) if each not in (*PARTS, *INSIDE)]
+    return drawing.distinct(len(own))[own.index(kind)]
+
+
+def _number(axes: Axes, rows: Mapping[int, int], middle: float, each: Timeline, longest_s: float) -> None:
+    """Write the micro-batch on what is left of its part after the first wait."""
+    waits: defaultdict[int, list[Span]] = defaultdict(list)
+    for span in each.spans:
+        if span.kind == "wait":
+            waits[span.rank].append(span)
+    for span in each.spans:
+        if span.micro is None or span.kind == "data":
+            continue
+        start_s, stop_s = _longest_busy(span, waits[span.rank])
+        if (stop_s - start_s) / longest_s * _INCHES > _PER_DIGIT * len(str(span.micro)):
+            place = (start_s + stop_s) / 2, rows[span.rank] + middle
+            ink = "white" if span.part < each.stages and span.kind == "forward" else INK
+            axes.text(*place, str(span.micro), ha="center", va="center", fontsize=sized(7), color=ink)
+
+
+def _longest_busy(span: Span, waits: Iterable[Span]) -> tuple[float, float]:
+    """Return the longest stretch of a part in which its rank does not wait."""
+    best, since = (span.start_s,) * 2, span.start_s
+    within = [wait for wait in waits if span.start_s <= wait.start_s < span.stop_s]
+    for begins, ends in [*((wait.start_s, wait.stop_s) for wait in within), (span.stop_s, span.stop_s)]:
+        best = max(best, (since, begins), key=lambda found: found[1] - found[0])
+        since = ends
+    return best
+
+
+def _name(axes: Axes, flights: Sequence[Flight], longest_s: float) -> None:
+    """Write above the first row what its calls are, once for neighbours that are the same."""
+    per_inch_s, free_s = longest_s / _INCHES, 0.0
+    for name, start_s, stop_s in _runs(sorted(flights, key=lambda each: each.start_s), per_inch_s):
+        room_s = len(name) * _PER_LETTER * per_inch_s
+        left_s = max(0.0, min((start_s + stop_s - room_s) / 2, longest_s - room_s))
+        if left_s >= free_s:
+            axes.text(left_s, -0.5, name, va="bottom", fontsize=sized(7), color=QUIET)
+            free_s = left_s + room_s + 0.1 * per_inch_s
+
+
+def _runs(flights: Sequence[Flight], per_inch_s: float) -> Iterator[tuple[str, float, float]]:
     """Yield the name, start and end of runs of calls of one name with little between them."""
-    runs: list[list[Piece]] = []
-    for call in calls:
-        if runs and runs[-1][-1].name == call.name and call.start - runs[-1][-1].stop < per_inch:
-            runs[-1].append(call)
+    runs: list[list[Flight]] = []
+    for each in flights:
+        if runs and runs[-1][-1].name == each.name and each.start_s - runs[-1][-1].stop_s < per_inch_s:
+            runs[-1].append(each)
         else:
-            runs.append([call])
+            runs.append([each])
     for run in runs:
         times = f"{len(run)} × " if len(run) > 1 else ""
-        yield times + run[0].name.replace("_", "-"), run[0].start, max(call.stop for call in run)
+        yield times + run[0].name.replace("_", "-"), run[0].start_s, max(each.stop_s for each in run)
 
 
-def _shares(step: Step, doing: Mapping[int, Sequence[Piece]]) -> str:
-    """Say how long the step took, and what share of it ranks spent on what, as a mean."""
-    spent: defaultdict[str, int] = defaultdict(int)
-    for pieces in doing.values():
-        for piece in pieces:
-            if piece.kind not in _PARTS:
-                spent[piece.kind] += piece.stop - piece.start
-    whole = step.length * len(doing)
-    lost = [f"{kind} {text.percent(time / whole)}" for kind, time in spent.items() if time / whole >= 0.005]
-    return ", ".join([text.duration_3(step.length * 1e-9), *lost])
+def _legend(figure: Figure, drawn: Sequence[Timeline], words: Mapping[str, str]) -> None:
+    """Name what can be seen, in the order in which a step does it."""
+    spent: defaultdict[str, float] = defaultdict(float)
+    for each in drawn:
+        for span in each.spans:
+            spent[span.kind] += (span.stop_s - span.start_s) / each.length_s / len(each.ranks) / len(drawn)
+    named = {
+        text.clean(words.get(kind, kind)): _INSIDE[kind] if kind in INSIDE else _of_part(kind, drawn)
+        for kind in kinds_of(drawn)
+        if spent[kind] > _NAMED
+    }
+    drawing.below(figure, named)

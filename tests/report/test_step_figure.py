@@ -1,16 +1,17 @@
 """A step as a picture: waits and transfers of its ranks, and what is under way behind their work."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from report.test_trace import call, note
 
-from pscale.analysis.timeline import Step
+from pscale.analysis.timeline import Traced, flights, since_start, timeline_of
 from pscale.cli.trace import draw
 from pscale.errors import UsageError
 from pscale.report import drawing
-from pscale.report.step_figure import figure
+from pscale.report.step_figure import draw_steps, shares
 
 TRACED = Path(__file__).parents[1] / "results" / "schema_1"
 CALLS = [
@@ -34,8 +35,11 @@ PHASES = [
 @pytest.fixture
 def axes():
     table = pd.DataFrame(CALLS + PHASES).sort_values("rank", kind="stable", ignore_index=True)
+    moved, length = since_start(table)
+    launch, run = Traced(case="id", repeat=0, label="two ranks", ranks=2), SimpleNamespace(planned={"id": {}})
+    step = timeline_of(run, launch, moved, length, whole=True)
     with drawing.styled():
-        return figure([Step("two ranks", table)], "").axes[0]
+        return draw_steps([step], [f"two ranks: {shares(step)}"], "", flights=[list(flights(moved))]).axes[0]
 
 
 def test_a_title_says_what_share_of_the_step_is_lost_as_a_mean_over_ranks(axes):
@@ -50,7 +54,8 @@ def test_what_is_under_way_lies_below_the_work_that_hides_it(axes):
     def bars(row, low):
         paths = [path for bar in axes.collections for path in bar.get_paths()]
         boxes = [path.get_extents() for path in paths]
-        return sorted((box.x0, box.x1) for box in boxes if low < box.y0 - row < low + 0.1 and box.width)
+        inside = [box for box in boxes if low < box.y0 - row < low + 0.1 and box.width]
+        return sorted((round(box.x0 * 1e9), round(box.x1 * 1e9)) for box in inside)
 
     assert bars(0, 0.1) == [(300, 900), (500, 600), (910, 920), (930, 940)]
     assert bars(1, -0.5) == [(0, 500), (200, 500), (500, 600), (500, 1000), (910, 920), (930, 940)]
