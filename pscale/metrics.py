@@ -1,4 +1,4 @@
-"""The figures of a case of which something can be expected: their names, units and meaning."""
+"""The figures of a case of which something can be expected: names, units, meaning; and kinds of memory."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ METRICS: dict[str, Metric] = {
     "comp": Metric(_SHARE, "POP: computation efficiency"),
     "ge": Metric(_SHARE, "POP: global efficiency"),
 }
+
+# What a rank holds, each a column of results.
+MEMORY_KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 
 
 def units(metric: str) -> Mapping[str, float]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import Run, shared_work
 from pscale.analysis.ranking import Answer, standing
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate, Sample, ratio
 from pscale.analysis.threads import ThreadTime, lost
 from pscale.analysis.wording import duration, number, percent
-
-# Fields in which splits of the same cores differ:
-_OF_A_SPLIT = ("id", "label", "series", "base", "ranks", "threads", "plan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +36,14 @@ def splits(
     threads: Sequence[ThreadTime],
 ) -> Iterator[Split]:
     """Yield the cases that do the same work on as many cores, split differently: fastest first."""
-    groups: dict[str, list[Point]] = {}
+    groups: dict[tuple[int, str], list[Point]] = {}
     ranks: dict[int, set[int]] = {}
     for point in points:
         ranks.setdefault(point.cores, set()).add(point.ranks)
     for point in points:
         if len(ranks[point.cores]) > 1 and point.case in times and point.case in planned:
-            same = {name: value for name, value in planned[point.case].items() if name not in _OF_A_SPLIT}
-            groups.setdefault(json.dumps([point.cores, same], sort_keys=True), []).append(point)
+            work = shared_work(planned[point.case], "ranks", "threads", "plan")
+            groups.setdefault((point.cores, work), []).append(point)
     of_case = {time.case: time for time in threads}
     for group, members in enumerate(groups.values()):
         if len({point.ranks for point in members}) > 1:
@@ -106,7 +102,6 @@ def _named(split: Split) -> str:
 
 
 NOT_OF_THIS_MACHINE = "These are not figures of this machine"
-_UNLIKE = ("id", "label", "series", "base", "inject", "jitter")
 
 
 def injection_warning(point: Point) -> str:
@@ -133,10 +128,11 @@ def delay_costs(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) 
     found = {point.case: point for point in points if point.case in times}
     if not any(point.injected for point in found.values()):
         return
-    healthy = {_work(run.planned[case]): case for case, point in found.items() if not point.injected}
+    works = {case: shared_work(run.planned[case], "inject", "jitter") for case in found}
+    healthy = {works[case]: case for case, point in found.items() if not point.injected}
     injected_s = _injected_s(run)
     for case, point in found.items():
-        twin = healthy.get(_work(run.planned[case])) if point.injected else None
+        twin = healthy.get(works[case]) if point.injected else None
         if twin is not None:
             every = int(run.planned[case].get("inject", {}).get("every", 1))
             yield _cost(point, times[case], times[twin], injected_s.get(case), often=every == 1)
@@ -173,11 +169,6 @@ def delay_cost(cost: DelayCost) -> str:
         f"With {cost.injected}, a mean step takes {duration(cost.step_s, 4)} "
         f"instead of {duration(cost.healthy_s, 4)} ({change}){shown}."
     )
-
-
-def _work(planned: Mapping[str, Any]) -> str:
-    """Return what a case has in common with the same case without delays."""
-    return json.dumps({name: planned[name] for name in planned if name not in _UNLIKE}, sort_keys=True)
 
 
 def _injected_s(run: Run) -> dict[str, float]:

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from pscale import atomic_files
-from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.stats import Estimate, Sample, ratio, work_ratio
 from pscale.errors import ResultsError
 from pscale.results.documents import write_json
 from pscale.run_folders import check, run_folders
@@ -222,8 +222,6 @@ def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case
         base = min(named or members, key=lambda case: case.cores)
         for case in members:
             if case is not base:
-                work = 1.0
-                if case.scaling != "strong":
-                    work = case.flops / base.flops if case.flops and base.flops else case.cores / base.cores
+                work = work_ratio(case.scaling, (case.cores, base.cores), (case.flops, base.flops))
                 factor = work * base.cores / case.cores
                 yield case.cores, ratio(base.times, case.times, factor), case

@@ -272,8 +272,7 @@ def labels_of(run: Run) -> dict[str, str]:
 def name_of(run: Run) -> str:
     """Return suite and name of a run."""
     suite = run.suite.get("name")
-    name = str(run.document.get("run") or run.path.name)
-    return f"{suite}/{name}" if suite else name
+    return f"{suite}/{run.name}" if suite else run.name
 
 
 Size = tuple[int, int]  # ranks and threads

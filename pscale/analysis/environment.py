@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import NAMING, Run
 
 _PASSING = ("load_average", "steal_s")  # of the moment
 _BLAS = ("blas", "blas_version", "blas_architecture", "blas_threading", "blas_library")  # of a rank
-_UNTIMED = ("id", "suite", "label", "series", "base")  # what a case is called, not what it does
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One circumstance that differs; empty where a run does not know it."""
+    """One thing that differs; empty where a run does not know it."""
 
     name: str
     a: str
@@ -35,7 +34,7 @@ def _of_cases(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Chan
         sides = [_flat(run.planned[case]) for run, case in ((a, first), (b, second)) if case in run.planned]
         if len(sides) == len((a, b)):
             for change in _between(*sides):
-                if change.name not in _UNTIMED:
+                if change.name not in (*NAMING, "suite"):
                     values = found.setdefault(change.name, ([], []))
                     values[0].append(change.a)
                     values[1].append(change.b)
@@ -91,7 +90,7 @@ def machine(run: Run) -> tuple[tuple[str, str], ...]:
     kernels = ranks[["kernels", "kernel_threads"]]
     found = {
         "Hosts": sorted(set(ranks["host"].dropna().astype(str))),
-        "CPU": [_processor(run.document.get("provenance", {}).get("machine", {}))],
+        "CPU": [_processor(run.machine)],
         "BLAS": sorted({_blas(*row) for row in blas.drop_duplicates().to_numpy()}),
         "Kernels": sorted({_kernels(*row) for row in kernels.dropna().to_numpy()}),
         "MPI": sorted({_mpi(text) for text in run.cases["provenance"].dropna().unique()}),

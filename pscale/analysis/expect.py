@@ -290,7 +290,7 @@ def with_cases(run: Run, entries: Sequence[Mapping[str, Any]], places: Sequence[
 
 def _names(run: Run, planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a condition may name: the machine, fields, and `width` for `model.width` where clear."""
-    machine = run.document.get("provenance", {}).get("machine", {})
+    machine = run.machine
     groups = [
         group for name, group in planned.items() if isinstance(group, Mapping) and name not in _FULL_ONLY
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +66,17 @@ class Run:
     gaps: tuple[str, ...]  # what is lost of the run, in sentences
     origins: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # folder and id of cases of others
 
+    @property
+    def name(self) -> str:
+        """The run's name, which is that of its folder unless that was moved."""
+        return str(self.document.get("run") or self.path.name)
+
+    @property
+    def machine(self) -> Mapping[str, Any]:
+        """What is known of the machine that it was started on."""
+        machine: Mapping[str, Any] = self.document.get("provenance", {}).get("machine", {})
+        return machine
+
     @cached_property
     def planned(self) -> Mapping[str, Mapping[str, Any]]:
         """The configuration of every case of the suite, by case id, in the suite's order."""
@@ -98,6 +110,18 @@ class Run:
         """The suite's name, title, scaling and text."""
         suite: Mapping[str, Any] = self.document.get("suite", {})
         return suite
+
+
+NAMING = ("id", "label", "series", "base")  # what a case is called, not what it does
+
+
+def shared_work(planned: Mapping[str, Any], *fields: str, **members: Collection[str]) -> str:
+    """Return what a case shares with those that differ in some fields, or members of groups, alone."""
+    same = {name: value for name, value in planned.items() if name not in (*NAMING, *fields)}
+    for group, names in members.items():
+        held = same.get(group) or {}
+        same[group] = {name: value for name, value in held.items() if name not in names}
+    return json.dumps(same, sort_keys=True)
 
 
 def load(path: Path) -> Run:

@@ -15,9 +15,10 @@ from pscale.analysis.compare import labels_of, work_of
 from pscale.analysis.environment import environment, machine
 from pscale.analysis.frames import KINDS, Run
 from pscale.analysis.stats import Sample
+from pscale.metrics import MEMORY_KINDS
 from pscale.results.history import Entry
 
-_MEMORY = ("parameters", "gradients", "optimizer", "activations", "exchange", "offloaded", "buffers")
+_MEMORY = (*MEMORY_KINDS, "offloaded", "buffers")
 _FIELDS = {  # of a fingerprint, by what the machine or the run calls it
     "MPI": "MPI",
     "BLAS": "BLAS",
@@ -56,7 +57,7 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
     begun = run.cases["started_unix_s"].min()  # of the run: its cases stay in the order of the suite
     work = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in work_of(run, case))
     return Entry(
-        run=str(run.document.get("run") or run.path.name),
+        run=run.name,
         begun_unix_s=0.0 if pd.isna(begun) else float(begun),
         case=case,
         label=label,

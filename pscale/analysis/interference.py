@@ -186,11 +186,11 @@ def interference(seen: Mapping[str, Any], cores: int, *, bound: bool = False) ->
             yield kind, text.format(**known)
 
 
-def cpus_in(affinity: object) -> set[int]:
+def cpus_in(affinity: object) -> frozenset[int]:
     """Return the numbers in a list of CPUs such as "0-3,8"; none where it is unknown, or no such list."""
     if not isinstance(affinity, str) or len(affinity) > _LONGEST or not _LIST.fullmatch(affinity):
-        return set()
-    return set(numbers_in(affinity))
+        return frozenset()
+    return numbers_in(affinity)
 
 
 def _distinct(ranks: pd.DataFrame, cases: pd.Series[str], columns: list[str]) -> dict[str, list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pscale.analysis.frames import Run, records
-from pscale.analysis.phases import ORDER
+from pscale.results.events import PHASES
 
 _AMOUNTS = ["calls", "flops", "bytes", "time_s"]
 _ROOFS = {"gemm_peak_gflops": "peak_gflops", "stream_gb_s": "stream_gb_s"}
@@ -39,5 +39,5 @@ def kernel_times(run: Run) -> tuple[KernelTime, ...]:
     roofs = of_launches.groupby("case", observed=True).max().rename(columns=_ROOFS)
     table = table.astype({"case": str, "phase": str, "kernel": str}).join(roofs.rename(index=str), on="case")
     found = [KernelTime(**row) for row in records(table)]
-    places = {phase: place for place, phase in enumerate(ORDER)}
+    places = {phase: place for place, phase in enumerate(PHASES)}
     return tuple(sorted(found, key=lambda time: (time.case, places.get(time.phase, len(places)))))

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from pscale.analysis.frames import Run, records
+from pscale.metrics import MEMORY_KINDS as KINDS
 
-KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 Kinds = Mapping[str, int]
 
 

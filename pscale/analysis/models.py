@@ -14,9 +14,9 @@ from pscale.analysis.fits import FEWEST_SIZES, Choice, Space
 from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
 from pscale.analysis.frames import KINDS
 from pscale.analysis.laws import CONSTANT, laws
-from pscale.analysis.phases import ORDER
 from pscale.analysis.scaling import Point, by_series
 from pscale.analysis.stats import Estimate, Sample
+from pscale.results.events import PHASES
 from pscale.results.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
@@ -224,7 +224,7 @@ class _Place:
 
 
 def _in_order(phases: Mapping[str, Observed]) -> dict[str, Observed]:
-    places = {name: place for place, name in enumerate(ORDER)}
+    places = {name: place for place, name in enumerate(PHASES)}
     return dict(sorted(phases.items(), key=lambda item: (places.get(item[0], len(places)), item[0])))
 
 

@@ -50,7 +50,7 @@ def overlay(runs: Sequence[Run], path: Path) -> Run:
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """Return what to call each run: its name, or the path where names are the same."""
-    names = [str(run.document.get("run") or run.path.name) for run in runs]
+    names = [run.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
@@ -109,7 +109,7 @@ def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def _machine(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the machine of all; names joined where they differ, numbers left out."""
-    found = [run.document.get("provenance", {}).get("machine", {}) for run in runs]
+    found = [run.machine for run in runs]
     models = list(dict.fromkeys(str(machine["cpu_model"]) for machine in found if machine.get("cpu_model")))
     cores = {machine.get("cores") for machine in found}
     return {"cpu_model": " / ".join(models), **({"cores": cores.pop()} if len(cores) == 1 else {})}

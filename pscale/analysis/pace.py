@@ -160,7 +160,7 @@ def unlike(a: Run, case: str, b: Run, other: str) -> tuple[str, ...]:
 
 
 def _differences(a: Run, case: str, b: Run, other: str) -> Iterator[str]:
-    if _processor(a) != _processor(b):
+    if a.machine.get("cpu_model") != b.machine.get("cpu_model"):
         yield "processor"
     left, right = (run.ranks[run.ranks["case"] == name] for run, name in ((a, case), (b, other)))
     if set(left["rank"]) != set(right["rank"]):
@@ -176,7 +176,3 @@ def _differences(a: Run, case: str, b: Run, other: str) -> Iterator[str]:
 
 def _values(column: Any) -> set[str]:
     return set(column.dropna().astype(str))
-
-
-def _processor(run: Run) -> Any:
-    return run.document.get("provenance", {}).get("machine", {}).get("cpu_model")

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pscale.analysis.frames import KINDS, Run, records, steps
 from pscale.analysis.scaling import Point
+from pscale.results.events import PHASES
 
-ORDER = ("data", "forward", "backward", "sync", "update")
 _TIMES = (*KINDS, "ideal_wait_s")
 _AMOUNTS, _BESIDE = ("count", "bytes"), ("hidden_s", "exposed_s", "ideal_wait_s")
-_PLACES = {phase: place for place, phase in enumerate(ORDER)}
+_PLACES = {phase: place for place, phase in enumerate(PHASES)}
 _FEW_STEPS = 20_000  # of all ranks and launches of a case: their rows are read at once
 SLOWEST = 3  # ranks told of per case
 

@@ -141,5 +141,4 @@ def score_in(reports: Path, machine: tuple[str, str]) -> Score | None:
 
 def machine_of(run: Run) -> tuple[str, str]:
     """Return host and processor of the machine that a run was started on."""
-    known = run.document.get("provenance", {}).get("machine", {})
-    return str(known.get("host", "")), str(known.get("cpu_model", ""))
+    return str(run.machine.get("host", "")), str(run.machine.get("cpu_model", ""))

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from pscale.analysis.deciding import in_words, more_rounds
-from pscale.analysis.frames import by_case, grouped
+from pscale.analysis.frames import by_case, grouped, shared_work
 from pscale.analysis.phases import CallTime, PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate, Sample, ratio
@@ -23,8 +23,6 @@ from pscale.config import JOINT
 EQUAL = 0.05  # of a step time: where the interval is within, the order does not matter
 _SAME = 1.005  # times the fastest: that is not slower, however certain
 _SMALL = 0.01  # of the step: a smaller loss is not worth a name
-# Fields in which cases of the same work differ:
-_OF_A_NAME = ("id", "label", "series", "base", "scaling", "plan")
 
 LOSSES = {
     "exchange": "exchange",
@@ -136,7 +134,8 @@ def ranking(
     """Rank every group of two or more plans that were measured on the same work, fastest first."""
     measured = (point for point in points if point.step_s and point.case in spent.by_case)
     trained = (point for point in measured if _trains(planned.get(point.case)))
-    groups = grouped(trained, lambda point: _work(planned[point.case]))
+    of_a_plan: dict[str, Collection[str]] = {"train": ("micro_batches",)}
+    groups = grouped(trained, lambda point: shared_work(planned[point.case], "scaling", "plan", **of_a_plan))
     found: list[Place] = []
     for members in sorted(groups.values(), key=lambda members: members[0].ranks):
         plans = {json.dumps(planned[point.case].get("plan"), sort_keys=True) for point in members}
@@ -157,13 +156,6 @@ def waits_for_stages(calls: Sequence[CallTime]) -> dict[str, float]:
         if call.axis == "pp":
             waits[call.case] = waits.get(call.case, 0.0) + call.wait_s
     return waits
-
-
-def _work(planned: Mapping[str, Any]) -> str:
-    """Return what two cases share that differ in their plans alone: micro-batches are part of a plan."""
-    same = {name: value for name, value in planned.items() if name not in _OF_A_NAME}
-    train = {name: value for name, value in planned.get("train", {}).items() if name != "micro_batches"}
-    return json.dumps(same | {"train": train}, sort_keys=True)
 
 
 def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent) -> list[Place]:

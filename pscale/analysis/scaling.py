@@ -10,7 +10,7 @@ import pandas as pd
 
 from pscale.analysis.frames import Run, grouped, records
 from pscale.analysis.merits import workloads
-from pscale.analysis.stats import Estimate, Sample, ratio, samples
+from pscale.analysis.stats import Estimate, Sample, ratio, samples, work_ratio
 from pscale.config.injection import stored_words
 from pscale.config.workload import WATCH
 
@@ -226,7 +226,8 @@ def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> P
     """Set a point against the base of its series; without one, or without times, it stays alone."""
     if base is None or point.case not in times or base.case not in times:
         return replace(point, base=base is not None and point.case == base.case)
-    work, pair = _work(point, base), (times[base.case], times[point.case])
+    flops, pair = (point.model_flops, base.model_flops), (times[base.case], times[point.case])
+    work = work_ratio(point.scaling, (point.cores, base.cores), flops)
     return replace(
         point,
         base=point.case == base.case,
@@ -244,15 +245,6 @@ def _base(members: Sequence[Point], times: Mapping[str, Sample]) -> Point | None
     named = [point for point in compared if point.base]
     candidates = named or [point for point in compared if point.case in times]
     return min(candidates, key=lambda point: (point.cores, point.ranks), default=None)
-
-
-def _work(point: Point, base: Point) -> float:
-    """Return the work of a step over that of the base: FLOPs, or the size where those are not known."""
-    if point.scaling == "strong":
-        return 1.0
-    if point.model_flops and base.model_flops:
-        return point.model_flops / base.model_flops
-    return point.cores / base.cores
 
 
 def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pscale.analysis.frames import Run
+from pscale.analysis.frames import NAMING, Run
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 
 DEGREES = {
     **{f"plan.{axis}": axis for axis in PLAN_AXES},
     **{f"plan.matrix.{axis}": axis for axis in GRID_AXES},
 }  # names of columns by those of settings
-NAMES = frozenset({"id", "label", "series", "base", "suite", "run"})  # of a case: no settings
+NAMES = frozenset({*NAMING, "suite", "run"})  # of a case: no settings
 
 
 def settings(planned: Mapping[str, Any]) -> dict[str, Any]:

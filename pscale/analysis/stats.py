@@ -213,6 +213,17 @@ def ratio(above: Sample, below: Sample, factor: float = 1.0) -> Estimate:
     return level(above.logs).over(level(below.logs)).estimate(factor)
 
 
+def work_ratio(scaling: str, cores: tuple[int, int], flops: tuple[float | None, float | None]) -> float:
+    """Return the work of a case's step over that of its base: FLOPs, or the size where those are not known.
+
+    Times this and the cores of the base over its own, the ratio of their step times is its efficiency.
+    """
+    if scaling == "strong":
+        return 1.0
+    own, base = flops
+    return own / base if own and base else cores[0] / cores[1]
+
+
 def pair_logs(above: Sample, below: Sample) -> Vector | None:
     """Return the logarithms of the ratios of launches of the same rounds, in order.
 

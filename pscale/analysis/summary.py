@@ -319,7 +319,7 @@ def _of_document(run: Run, points: Sequence[Point]) -> dict[str, Any]:
     suite = run.suite
     title = str(suite.get("title") or suite.get("name", ""))
     return {
-        "run": str(run.document.get("run") or run.path.name),
+        "run": run.name,
         "path": str(run.path),
         "suite": str(suite.get("name", "")),
         "title": f"{title} (with injected delays)" if any(point.injected for point in points) else title,

@@ -17,7 +17,7 @@ from pscale.cli.console import new_console
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
 from pscale.config import Case
-from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
+from pscale.errors import PlanError, ResultsError, SuiteError, UsageError, writing
 from pscale.launch.machine import Machine
 from pscale.predict.engine import Prediction
 from pscale.predict.engine import predict as predict_case
@@ -148,7 +148,7 @@ def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suit
 
 def check_machine(run: Run, here: Machine) -> None:
     """Raise ResultsError where a run is of another machine."""
-    known = run.document.get("provenance", {}).get("machine", {})
+    known = run.machine
     if known and known.get("cpu_model") != here.cpu_model:
         raise ResultsError(
             f"{run.path / 'run.json'}: provenance.machine.cpu_model: it was measured on "
@@ -182,10 +182,8 @@ def recorded_in(
 ) -> Path:
     """Add predictions to the record of a suite's folder, to which later runs of it are held."""
     hashed = hash_of(network.read_text(encoding="utf-8")) if network else ""
-    try:
+    with writing(f"in {folder}"):
         return records.add(folder, [recorded(each, profile.hash, hashed) for each in found])
-    except OSError as error:
-        raise ResultsError(f"cannot write in {folder}: {error.strerror or error}") from error
 
 
 def beside_laws(run: Run, models: Sequence[Model]) -> tuple[Model, ...]:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.stats import Estimate, Sample, ratio, work_ratio
 from pscale.analysis.wording import duration, rough
 from pscale.cli.rounds import Rounds
 from pscale.config import Case
@@ -59,16 +59,10 @@ class Known:
             same = [other for other in by_size if other.series == case.series]
             base = next((other for other in same if other.base), same[0])
             if base is not case:
-                cores = (base.ranks * base.threads) / (case.ranks * case.threads)
-                work = self._work(case, base, cores)
-                return case, ratio(self._sample(base), self._sample(case), factor=work * cores)
+                own, least = (each.ranks * each.threads for each in (case, base))
+                work = work_ratio(case.scaling, (own, least), (self.flops[case.id], self.flops[base.id]))
+                return case, ratio(self._sample(base), self._sample(case), factor=work * least / own)
         return None
-
-    def _work(self, case: Case, base: Case, cores: float) -> float:
-        if case.scaling == "strong":
-            return 1.0
-        flops = self.flops[case.id], self.flops[base.id]
-        return flops[0] / flops[1] if all(flops) else 1 / cores
 
     def _sample(self, case: Case) -> Sample:
         found = self.steps_s[case.id]

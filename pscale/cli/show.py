@@ -26,9 +26,9 @@ from pscale.config import JOINT, Case, to_dict, to_document
 from pscale.errors import UsageError
 from pscale.launch.machine import place
 from pscale.launch.target import Target
+from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report.text import clean, plural, size_of
 from pscale.suite import Suite, expand
-from pscale.training.prediction import KINDS
 from pscale.workload_command import arguments
 
 _LEAST_LABEL = 20  # characters of a line

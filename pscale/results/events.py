@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import get_args
+
+from pscale.config.choices import Phase
 
 ACTIONS = ("forward", "backward", "input", "weight")  # of a pipeline's schedule
-PHASES = ("data", "forward", "backward", "sync", "update")
+PHASES: tuple[str, ...] = get_args(Phase)
 
 # Calls by whom they depend on; see docs/measurement.md.
 AMONG_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pscale.config.axes import DEGREES
+from pscale.metrics import MEMORY_KINDS
 
 VERSION = 2
 
@@ -18,7 +19,6 @@ Table = Literal["cases", "steps", "calls", "ranks", "kernels", "figures", "event
 Type = Literal["text", "int", "float", "bool", "texts", "ints", "floats"]  # a plural: a list in each row
 
 _UNITS = {"_s": "s", "bytes": "bytes", "flops": "FLOP", "gflops": "GFLOP/s", "_gb_s": "GB/s", "_mhz": "MHz"}
-_MEMORY = ("parameters", "gradients", "optimizer", "activations", "exchange")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ _CASES = (
     Column("weights", "floats", "`linear` only: what was learned"),
     Column("predicted_bubble", "float", "of a pipeline: idle share of the step, by FLOPs"),
     Column("peak_memory_rank", "int", "predicted to hold most; the next columns are of it"),
-    *_each("int", *(f"predicted_{kind}_bytes" for kind in (*_MEMORY, "offloaded"))),
+    *_each("int", *(f"predicted_{kind}_bytes" for kind in (*MEMORY_KINDS, "offloaded"))),
     Column("provenance", "text", "JSON: what the job found: MPI, BLAS, packages, variables"),
 )
 
@@ -166,7 +166,7 @@ _RANKS = (
     Column("peak_rss_bytes", "int"),
     Column("peak_rss_of_steps", "bool", "the peak is of the measured steps; else of the process's life"),
     Column("baseline_rss_bytes", "int", "with data and libraries, before the model"),
-    *_each("int", *(f"{kind}_bytes" for kind in _MEMORY), doc="counted"),
+    *_each("int", *(f"{kind}_bytes" for kind in MEMORY_KINDS), doc="counted"),
     Column("offloaded_bytes", "int", "room in the file; not in memory"),
     Column("buffers_bytes", "int", "of the pool: activations, and what of exchanges lies there"),
     Column("clock_bound_s", "float", "error bound of this rank's times against rank 0's clock"),

@@ -13,8 +13,6 @@ from pscale.parallel import recompute, strategies
 from pscale.parallel.recompute import executed_flops
 from pscale.parallel.replicas import Call
 
-KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Offloaded:

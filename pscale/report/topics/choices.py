@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pscale.analysis.frames import records
+from pscale.analysis.frames import records, shared_work
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import text
@@ -18,7 +17,6 @@ ON_TIME = (
     "NumPy has no products of 16 bits: operands are widened to float32 and results rounded, which takes "
     "time. Time is not what 16 bits would save on hardware that has them; bytes and memory are."
 )
-_OF_A_NAME = ("id", "label", "series", "base")
 _OF_OPTIMIZERS = (  # what is chosen with an optimizer, as each of them needs other numbers
     *("optimizer", "lr", "lr_scaling", "lr_batch", "lr_schedule", "lr_warmup", "lr_final"),
     *("momentum", "beta1", "beta2", "epsilon", "weight_decay", "clip"),
@@ -175,10 +173,7 @@ def matched(
     for point in points:
         case = planned.get(point.case, {})
         if point.step_s and differ.keys() <= case.keys():
-            same = {name: value for name, value in case.items() if name not in _OF_A_NAME}
-            for group, members in differ.items():
-                same[group] = {name: value for name, value in case[group].items() if name not in members}
-            groups.setdefault(json.dumps(same, sort_keys=True), []).append(point)
+            groups.setdefault(shared_work(case, **differ), []).append(point)
     return list(groups.values())
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pscale.analysis.memory import KINDS, Memory
+from pscale.analysis.memory import Memory
 from pscale.analysis.summary import Summary
+from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, MEMORY, QUIET
 from pscale.report.table import Column, Table, Value, Written, listed
