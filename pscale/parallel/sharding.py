@@ -13,13 +13,13 @@ from functools import cache, cached_property, lru_cache, partial
 from pscale.config import Case, Model, Plan
 from pscale.config.axes import SETS, TOKEN_AXES
 from pscale.dtypes import BYTES, COMPUTE_BYTES
-from pscale.mesh.grid import place, spanned
+from pscale.mesh.grid import coordinates, place, spanned
 from pscale.nn import counts
 from pscale.nn.param import share
 from pscale.nn.routing import has_experts
 from pscale.parallel import pipeline
 from pscale.parallel.context.form import form_of
-from pscale.parallel.matrix.grid import blocks, count, scheme_of
+from pscale.parallel.matrix.grid import Partition, Scheme, count, scheme_of, share_of
 from pscale.parallel.replicas import Call
 
 
@@ -92,8 +92,7 @@ def activation_bytes(case: Case) -> int:
 
 def head_parts(plan: Plan) -> int:
     """Return what heads have to divide by: tensor ranks or a grid cut them, Ulysses deals them out."""
-    of_grid = count(scheme_of(plan).inside.columns, plan.sizes)
-    return plan.tp * of_grid * form_of(plan.context).head_parts(plan)
+    return count(_scheme(plan).inside.columns, plan.sizes) * form_of(plan.context).head_parts(plan)
 
 
 def units(case: Case, rank: int) -> list[str]:
@@ -116,7 +115,8 @@ def per_step(case: Case, calls: Iterable[Call]) -> list[Call]:
 
 def vocabulary(case: Case, rank: int) -> int:
     """Return the tokens of the vocabulary that `rank` has."""
-    return _share(case.model.vocabulary, case, rank)
+    mine = share(case.model.vocabulary, case.plan.tp, place(case.plan.sizes, rank, "tp"))
+    return mine.stop - mine.start
 
 
 def tensor_groups(case: Case, rank: int) -> Sequence[TensorGroup]:
@@ -142,68 +142,74 @@ def parameters(case: Case, rank: int) -> int:
     return sum(part.parameters for part in tensor_groups(case, rank))
 
 
-def tensors(name: str, case: Case, rank: int) -> list[Tensor]:
-    """Return the tensors of the unit `name`, in the order of its layers: of a block 12 h^2 + 7 h are cut."""
-    if case.plan.matrix.ranks > 1:
-        return [
-            Tensor(
-                whole=block.whole,
-                shape=block.shape,
-                sync=(*TOKEN_AXES, *block.seen),
-                cut=block.cut,
-                matrices=block.matrices,
-            )
-            for block in blocks(name, case)
-        ]
-    return _of_layers(name, case, rank)
+def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
+    """Yield the tensors of the unit `name`, in the order of its layers: of a block 12 h^2 + 7 h are cut."""
+    model, h, sizes, scheme = case.model, case.model.width, case.plan.sizes, _scheme(case.plan)
+    outside, inside = Partition(columns=scheme.outside.columns), Partition(columns=scheme.inside.columns)
+    at = coordinates(sizes, rank)
 
+    def tensor(partition: Partition, layer: Partition, *whole: int, matrices: int = 0) -> Tensor:
+        over = (partition.rows, partition.columns)[-len(whole) :]
+        mine = (share_of(total, axes, sizes, at) for total, axes in zip(whole, over, strict=True))
+        seen = (axis for axis in layer.rows if axis not in partition.axes)  # split its sequences, and not it
+        return Tensor(
+            whole=whole,
+            shape=tuple(part.stop - part.start for part in mine),
+            sync=(*TOKEN_AXES, *seen),
+            cut=partition.axes,
+            matrices=matrices,
+        )
 
-def _of_layers(name: str, case: Case, rank: int) -> list[Tensor]:
-    model, h, c = case.model, case.model.width, _share(case.model.width, case, rank)
-    seen = (*TOKEN_AXES, "tp") if case.plan.sp else TOKEN_AXES  # whole ones see a slice of the tokens
-
-    def alike(*shapes: tuple[int, ...]) -> list[Tensor]:
-        return [Tensor(whole=shape, shape=shape, sync=seen, cut=()) for shape in shapes]
-
-    def cut(whole: tuple[int, ...], *shape: int, matrices: int = 0) -> Tensor:
-        return Tensor(whole=whole, shape=shape, sync=TOKEN_AXES, cut=("tp",), matrices=matrices)
+    def vectors(count: int) -> Iterator[Tensor]:
+        return (tensor(outside, scheme.outside, h) for _ in range(count))
 
     match name.partition(".")[0]:
         case "linear":
-            return alike((h, 1))
-        case "collectives":
-            return []
+            yield tensor(Partition(), scheme.outside, h, 1)
         case "embedding":
-            by_rows = case.plan.embedding == "row"
-            held = (vocabulary(case, rank), h) if by_rows else (model.vocabulary, c)
-            return [cut((model.vocabulary, h), *held), *alike((model.sequence, h))]
+            yield tensor(scheme.table, scheme.outside, model.vocabulary, h)
+            yield tensor(scheme.positions, scheme.outside, model.sequence, h)
         case "block":
-            qkv, projection = cut((h, 3 * h), h, 3 * c, matrices=3), cut((h, h), c, h, matrices=1)
-            attention = [qkv, cut((3 * h,), 3 * c), projection]
-            found = [*alike((h,), (h,)), *attention, *alike((h,), (h,), (h,))]
+            yield from vectors(2)
+            yield tensor(scheme.into, scheme.outside, h, 3 * h, matrices=3)
+            yield tensor(inside, scheme.inside, 3 * h)
+            yield tensor(scheme.out_of, scheme.inside, h, h, matrices=1)
+            yield from vectors(3)
             if with_experts(case, name):
-                router = (replace(tensor, matrices=1) for tensor in alike((h, model.experts)))
-                return [*found, *router, *_of_experts(case, seen)]
-            up = [cut((h, 4 * h), h, 4 * c, matrices=1), cut((4 * h,), 4 * c)]
-            return [*found, *up, cut((4 * h, h), 4 * c, h, matrices=1), *alike((h,))]
+                yield tensor(Partition(), scheme.outside, h, model.experts, matrices=1)
+                yield from _of_experts(case, scheme.outside)
+                return
+            yield tensor(scheme.into, scheme.outside, h, 4 * h, matrices=1)
+            yield tensor(inside, scheme.inside, 4 * h)
+            yield tensor(scheme.out_of, scheme.inside, 4 * h, h, matrices=1)
+            yield from vectors(1)
         case "head":
-            return [*alike((h,), (h,)), cut((h, model.vocabulary), h, vocabulary(case, rank))]
-    raise AssertionError(f"no unit is called {name}")
+            yield from vectors(2)
+            yield tensor(scheme.into, scheme.outside, h, model.vocabulary)
 
 
-def _of_experts(case: Case, seen: tuple[str, ...]) -> Iterator[Tensor]:
+def _scheme(plan: Plan) -> Scheme:
+    """Return where everything lies: on a grid, or on tensor ranks, which are one of a single axis."""
+    if plan.matrix.ranks > 1:
+        return scheme_of(plan)
+    rows, columns = Partition(rows=("tp",)), Partition(columns=("tp",))
+    return Scheme(
+        outside=rows if plan.sp else Partition(),
+        inside=columns,
+        into=columns,
+        out_of=rows,
+        table=rows if plan.embedding == "row" else columns,
+    )
+
+
+def _of_experts(case: Case, layer: Partition) -> Iterator[Tensor]:
     """Yield the tensors of all experts of a block, of which ranks of the expert axis have a share."""
     h, experts = case.model.width, case.model.experts
     for shape in ((h, 4 * h), (4 * h,), (4 * h, h), (h,)):
         yield Tensor(
             whole=(experts, *shape),
             shape=(experts // case.plan.ep, *shape),
-            sync=tuple(axis for axis in seen if axis != "ep"),
+            sync=tuple(axis for axis in (*TOKEN_AXES, *layer.rows) if axis != "ep"),
             cut=("ep",),
             matrices=int(len(shape) > 1),
         )
-
-
-def _share(total: int, case: Case, rank: int) -> int:
-    mine = share(total, case.plan.tp, place(case.plan.sizes, rank, "tp"))
-    return len(range(total)[mine])
