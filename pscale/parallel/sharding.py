@@ -116,7 +116,7 @@ def per_step(case: Case, calls: Iterable[Call]) -> list[Call]:
 def vocabulary(case: Case, rank: int) -> int:
     """Return the tokens of the vocabulary that `rank` has."""
     mine = share(case.model.vocabulary, case.plan.tp, place(case.plan.sizes, rank, "tp"))
-    return mine.stop - mine.start
+    return len(range(case.model.vocabulary)[mine])
 
 
 def tensor_groups(case: Case, rank: int) -> Sequence[TensorGroup]:
