@@ -129,7 +129,7 @@ def below(figure: Figure, named: Mapping[str, Colour | str], *others: tuple[Any,
     """Put the legend under a figure, in as many lines as it needs; `others` are handles with names."""
     handles = [Patch(color=colour) for colour in named.values()] + [handle for handle, _ in others]
     names = [*named, *(name for _, name in others)]
-    lines = -(-(sum(map(len, names)) + _BESIDE * len(names)) // _LINE)
+    lines = 1 + (sum(map(len, names)) + _BESIDE * len(names)) // _LINE
     columns = min(len(names), 4) if narrow() else -(-len(names) // lines)
     spacing = {"columnspacing": 1.0, "handlelength": 1.2} if narrow() else {}
     figure.legend(handles, names, loc="outside lower center", ncols=columns, **spacing)
