@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ONE = ("--set", "sweep={ranks: [1]}", "--set", "repeat=4", "--set", "train.steps=8")
-LARGER = ("--set", "train.batch=64")  # of the same label
+LARGER = ("--set", "train.batch=64", "--set", "repeat=1")  # of the same label
 SLEEP_S = "SLEEP_S"  # environment variable: for each sample
 # Computing is sleep for the most part, so that cores that others use too change little.
 SLEEPING = f"""
