@@ -17,9 +17,9 @@ SUITES ?= suites/weak.yaml suites/strong.yaml
 RUN ?=
 OPENBLAS ?= $(firstword $(wildcard /usr/lib/*/openblas-openmp))
 PYTEST ?= -q
-AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope  # not for tests/mpi, whose ranks need the cores
-WITH_MPICH = $(BIN)/python -m pytest $(PYTEST)
-WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST)
+AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope
+WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
+WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
 OF_MPI := blas clock endings equality plans steady_steps watch workload  # tests of what an MPI library can change
 BENCH ?=
 QUICK ?=
@@ -59,13 +59,13 @@ test: test-package test-ranks
 test-all: test test-slow-package test-slow-ranks test-openmpi
 
 test-package: .venv/installed-test
-	$(WITH_MPICH) $(AT_ONCE) -m "not slow" --ignore=tests/mpi
+	$(WITH_MPICH) -m "not slow" --ignore=tests/mpi
 
 test-ranks: .venv/installed-test
 	$(WITH_MPICH) -m "not slow" tests/mpi
 
 test-slow-package: .venv/installed-test
-	$(WITH_MPICH) $(AT_ONCE) -m slow --ignore=tests/mpi
+	$(WITH_MPICH) -m slow --ignore=tests/mpi
 
 test-slow-ranks: .venv/installed-test
 	$(WITH_MPICH) -m slow tests/mpi
