@@ -9,8 +9,8 @@ is the share of intervals that hold the truth, so the rest call equal cases diff
 which a case that is 5 % slower is called different.
 
 With --machine the suites run so often here, each within the budget, then once for `--truth` times as long.
-Three more cases answer whether two equal programs, and one that is 5 % slower, are told apart. Nothing else
-should run meanwhile; 30 runs of two suites take three hours.
+Three more cases answer whether two equal programs, and one that is 5 % slower, are distinguished. Nothing
+else should run meanwhile; 30 runs of two suites take three hours.
 """
 
 from __future__ import annotations

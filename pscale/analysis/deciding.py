@@ -12,7 +12,7 @@ _MOST_ROUNDS = 200  # that are worth advising
 
 
 def more_rounds(half_width: float, apart: float, rounds: int) -> int | None:
-    """Return how many rounds more should tell apart two values, where `rounds` give an interval so wide.
+    """Return how many rounds more should distinguish two values, where `rounds` give an interval so wide.
 
     None where no number of them that is worth advising does.
     """

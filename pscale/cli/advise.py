@@ -183,7 +183,7 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
     lines = [
         f"{found.plans} plans can run; {found.predicted} were predicted, the others are ruled out by a "
         f"lower bound{too_large if found.too_large else ''}",
-        "Plans that share a place cannot be told apart by prediction",
+        "Plans that share a place cannot be distinguished by prediction",
         *joined(dict.fromkeys(note for each in labelled for note in each.notes)),
     ]
     print_list("Notes", lines[: 2 + _MOST_NOTES], console)

@@ -95,7 +95,8 @@ def _environment() -> Environment:
 
 def _prose(said: str) -> Markup:
     """Return a sentence whose words in backticks are set as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(_printable(said)))))
+    found = str(escape(_printable(said))).replace(" ± ", "\xa0±\xa0")  # no line breaks within an interval
+    return Markup(_CODE.sub(r"<code>\1</code>", found))
 
 
 def _printable(value: Any) -> Any:

@@ -48,7 +48,7 @@ def poll_s(case: Case) -> float:
 class Pacer:
     """Sleeps until deadlines, each counted from the last: an awakening that is late shortens the next sleep.
 
-    How late a call began because of that is taken off its end too, so lateness does not add up.
+    How late a call began because of that is taken off its end too, so delays do not add up.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Pacer:
         self._at = self._now() - self._late
 
     def sleep(self, duration_ns: int) -> None:
-        """Sleep for a duration, less the lateness of before."""
+        """Sleep for a duration, less the delay of before."""
         self._at += duration_ns
         if (left_ns := self._at - self._now()) > 0:
             self._sleep(left_ns * 1e-9)
         self._late = max(0, self._now() - self._at)
 
     def sleep_until(self, at_ns: int) -> int:
-        """Sleep until a time, less the lateness of before; return the time then."""
+        """Sleep until a time, less the delay of before; return the time then."""
         self.sleep(at_ns - self._now())
         return self._now()
 

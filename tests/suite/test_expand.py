@@ -133,7 +133,7 @@ def test_every_choice_of_a_plan_reaches_the_job(cases):
             ["dp 4 · zero 1", "tx 2 · ty 2 · cannon", "dp 2 · tz 2 · axonn", "dp 2 · ty 2 · agarwal"],
         ),
         ("cases: [{tp: 2}, {zero: 2, shard: 2}]", ["dp 2 · tp 2", "dp 4 · zero 2 · shard 2"]),
-        # An option that an axis of one rank ignores, where nothing else tells two cases apart:
+        # An option that an axis of one rank ignores, where nothing else distinguishes two cases:
         ("tp: [1, 4], sp: [false, true]", ["dp 4 · tp 1 · no sp", "dp 4 · tp 1 · sp", "tp 4", "tp 4 · sp"]),
         (
             "ranks: [2, 4], tp: [1, 2]",

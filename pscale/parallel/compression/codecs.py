@@ -160,7 +160,7 @@ def _largest(x: Array, scales: Array, work: Array, steps: int = 1) -> None:
 
 _RUN = 4096  # numbers that are looked at together
 _INDEX = np.dtype(np.int32)
-MOST = np.iinfo(_INDEX).max  # numbers that indices can tell apart
+MOST = np.iinfo(_INDEX).max  # numbers that indices can distinguish
 
 
 class Largest:

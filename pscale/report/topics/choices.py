@@ -14,7 +14,7 @@ from pscale.report.table import Column, Row, Table
 from pscale.report.topics.topic import Topic
 
 ON_TIME = (
-    "NumPy has no products of 16 bits: operands are widened to float32 and results rounded, which takes "
+    "NumPy has no products of 16 bits: operands are upcast to float32 and results rounded, which takes "
     "time. Time is not what 16 bits would save on hardware that has them; bytes and memory are."
 )
 _OF_OPTIMIZERS = (  # what is chosen with an optimizer, as each of them needs other numbers
