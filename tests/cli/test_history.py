@@ -131,7 +131,7 @@ def test_mistakes_are_named(pscale, tmp_path):
     (outside / "run.json").write_text(json.dumps(document))
     failed = write(tmp_path / "other", 1, points=[replace(POINTS[0], status="failed", reason="died")])
     for arguments, code, said in (
-        (("history", "add", outside), 2, "'../outside' is no name of a suite"),
+        (("history", "add", outside), 5, 'suite.name: expected a name, got "../outside"'),
         (("history", "../outside"), 2, "'../outside' is no name of a suite"),
         (("history", "suites/weak.yaml"), 2, "name one such as weak"),
         (("history",), 5, "no histories here; begin one with 'pscale history add RUN'"),
