@@ -35,17 +35,24 @@ _NANOSECONDS = 1_000_000_000  # ticks of the clock in a second
 def write_otf2(launch: Launch, folder: Path, name: str) -> list[Path]:
     """Write the archive of a launch into a folder of its own; return its anchor file.
 
-    An archive of an earlier call is replaced; raises UsageError where the package is not installed.
+    An archive of an earlier call is replaced; raises UsageError where the package is not installed, OSError
+    where the archive cannot be written.
     """
     try:
-        otf2 = import_module("otf2")
+        otf2, refused = import_module("otf2"), import_module("_otf2.ErrorCodes").Error
     except ImportError as error:
         raise UsageError(f"--format otf2 needs the package otf2 ({error}): pip install otf2") from None
     anchor = folder / name / f"{name}.otf2"
     if anchor.exists():
         rmtree(anchor.parent)
-    with otf2.writer.open(str(anchor.parent), archive_name=name, timer_resolution=_NANOSECONDS) as trace:
-        _Archive(otf2, trace, launch).write()
+    trace = None
+    try:
+        with otf2.writer.open(str(anchor.parent), archive_name=name, timer_resolution=_NANOSECONDS) as trace:
+            _Archive(otf2, trace, launch).write()
+    except refused as error:
+        if trace is not None:
+            trace._handle = None  # else it would try again when it is freed
+        raise OSError(str(error)) from error
     return [anchor]
 
 

@@ -219,21 +219,22 @@ def _exported(path, folder):
     return True
 
 
-def test_tables_that_would_fill_memory_are_refused_and_many_columns_are_not_read(whole, tmp_path):
+def test_tables_that_would_fill_memory_are_refused(whole, tmp_path):
     run = shutil.copytree(whole, tmp_path / "run")
-    wide, long = (part_path(run / "data", table, POINTS[1].case.id, 1) for table in ("steps", "calls"))
+    wide = part_path(run / "data", "steps", POINTS[1].case.id, 1)
+    long = part_path(run / "data", "calls", POINTS[1].case.id, 0)
     table = pq.read_table(wide)
     many = {f"column {number}": table.column("rank") for number in range(20_000)}
     columns = pa.table(many | {name: table.column(name) for name in table.column_names})
     pq.write_table(columns.replace_schema_metadata(table.schema.metadata), wide)
     schema = pq.read_schema(long)
-    empty = [pa.nulls(30_000_000, field.type) for field in schema]
+    empty = [pa.nulls(8_000_000, field.type) for field in schema]
     pq.write_table(pa.Table.from_arrays(empty, schema=schema), long, compression="zstd")
-    assert long.stat().st_size < 1 << 20
     begun = time.process_time()
     reasons = [failure.reason for failure in summarise(load(run)).failures]
     assert time.process_time() - begun < 5
-    assert any("says that it has 30000000 rows, too many for its size" in reason for reason in reasons)
+    for said in ("not a readable Parquet file", "says that it has 8000000 rows, too many for its size"):
+        assert any(said in reason for reason in reasons), said
 
 
 @pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "data", "figures", "report.html", "data/x"])

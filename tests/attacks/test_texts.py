@@ -179,13 +179,14 @@ def look(folder, command, out, err):
         json.loads(out)
 
 
+YAML = json.dumps(EVIL.replace("\0", ""))  # which it does not allow
 SUITE = f"""
 name: evil
-title: {json.dumps(EVIL, ensure_ascii=True)}
+title: {YAML}
 scaling: throughput
 data: {{kind: synthetic}}
-launch: {{oversubscribe: true, env: {{A: {json.dumps(EVIL)}}}, scheduler: none}}
-sweep: {{launch.env.B: [{json.dumps(EVIL)}, b]}}
+launch: {{oversubscribe: true, env: {{A: {YAML}}}, scheduler: none}}
+sweep: {{launch.env.B: [{YAML}, b]}}
 """
 
 
