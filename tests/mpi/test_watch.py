@@ -220,7 +220,9 @@ def waiting(rows, rank, chosen):
 def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypatch):
     (cli.folder / "sitecustomize.py").write_text(UNDER_WATCH)
     monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=":")
-    monkeypatch.setenv("LD_PRELOAD", str(recorder(beside(Path(sys.executable)))))
+    shared = recorder(beside(Path(sys.executable)))
+    monkeypatch.setenv("LD_PRELOAD", shared.name)  # a path may have spaces
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(shared.parent), prepend=":")
     settings = [word for setting in SHORT for word in ("--set", setting)]
     results = cli.run(STRATEGIES, *settings)
     monkeypatch.delenv("LD_PRELOAD")
