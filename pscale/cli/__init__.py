@@ -4,12 +4,17 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
+import threading
 from contextlib import suppress
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from pscale import __version__
 from pscale.errors import FAILED, INTERRUPTED, clean
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _OBJECTS = 200_000  # that are new between two collections: of those of imports, none is garbage
 
@@ -78,9 +83,19 @@ def tell(text: str, file: TextIO | None = None) -> None:
     print("\n".join(map(clean, text.split("\n"))), file=file, flush=True)
 
 
+def raise_again(lost: "UnraisableHookArgs") -> None:
+    """Interrupt the program again where Ctrl-C came in a callback of Python's, which drops exceptions."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        again = (threading.get_ident(), signal.SIGINT)
+        threading.Timer(0.01, signal.pthread_kill, again).start()  # at once it would be dropped too
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def main() -> NoReturn:
     """Run the command line; Ctrl-C ends it without a traceback also while it is being loaded."""
     outputs = guard_outputs()
+    sys.unraisablehook = raise_again
     gc.set_threshold(_OBJECTS)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some takes 40 ms
     try:

@@ -95,7 +95,7 @@ def _environment() -> Environment:
 
 def _prose(said: str) -> Markup:
     """Return a sentence whose words in backticks are set as code."""
-    found = str(escape(_printable(said))).replace(" ± ", "\xa0±\xa0")  # no line breaks within an interval
+    found = str(escape(_printable(said))).replace(" ± ", "&nbsp;±&nbsp;")  # no line breaks within an interval
     return Markup(_CODE.sub(r"<code>\1</code>", found))
 
 

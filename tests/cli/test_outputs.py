@@ -73,3 +73,23 @@ def test_a_run_whose_reader_is_gone_runs_to_its_end(pscale, tmp_path):
 
 def test_a_mistake_keeps_its_exit_code_when_its_message_is_lost(pscale):
     assert pscale("show none.yaml", "2>/dev/full")[0] == 2
+
+
+LOST = """
+import sys, time, weakref
+from pscale import cli
+def interrupted(_):
+    raise KeyboardInterrupt
+def run():
+    note = weakref.ref(held := type("Held", (), {})(), interrupted)
+    del held
+    time.sleep(60)
+    return 0
+cli._run = lambda _: run()
+cli.main()
+"""
+
+
+def test_an_interrupt_that_python_drops_in_a_callback_ends_the_command_line_all_the_same():
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
