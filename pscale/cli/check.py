@@ -19,7 +19,7 @@ from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
-from pscale.report.drawn import is_special, write_file
+from pscale.report.drawn import write_file
 from pscale.report.exports import finite
 from pscale.report.printing import print_table
 from pscale.report.topics.problems import expectations, failures
@@ -126,10 +126,7 @@ def _show(summary: Summary) -> None:
 
 def _write(path: Path, content: str) -> None:
     with writing(path, UsageError):
-        if is_special(path):
-            path.write_text(content, encoding="utf-8")
-        else:
-            write_file(path, content)
+        write_file(path, content)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,6 +186,10 @@ def tensors(name: str, case: Case, rank: int) -> Iterator[Tensor]:
         case "head":
             yield from vectors(2)
             yield tensor(scheme.into, scheme.outside, h, model.vocabulary)
+        case "collectives":
+            return
+        case _:
+            raise AssertionError(f"no unit is called {name}")
 
 
 def _scheme(plan: Plan) -> Scheme:

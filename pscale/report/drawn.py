@@ -97,8 +97,14 @@ def is_special(path: Path) -> bool:
 
 
 def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file, unless it is so already, under another name first: no reader sees half of it."""
+    """Write a file, unless it is so already, under another name first: no reader sees half of it.
+
+    A device or a pipe is written to.
+    """
     data = content.encode() if isinstance(content, str) else content
+    if is_special(path):
+        path.write_bytes(data)
+        return path
     if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
         return path
     temporary = path.with_name(f".{path.name}.tmp")
