@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from login_node import LoginNode, virtual_cluster
 from noop_runs import make_launcher
 from patience import wait_for
+from whole_runs import lives
 
 from pscale.launch.journal import Journal
 
@@ -130,10 +132,10 @@ def login(cluster, tmp_path):  # noqa: ARG001
 
 def test_a_controller_that_is_restarted_in_the_middle_loses_no_job(cluster, login):
     running = login.begin()
-    pid = int((cluster / "slurmctld.pid").read_text())
-    os.kill(pid, 15)
-    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))  # noqa: PTH110
+    controller = psutil.Process(int((cluster / "slurmctld.pid").read_text()))
+    controller.terminate()
     try:
+        wait_for(lambda: not lives(controller))  # where no init reaps it, it stays as a zombie
         login.sees(lambda: "asking again" in login.said())
         login.held.unlink()
     finally:
