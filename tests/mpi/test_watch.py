@@ -227,7 +227,7 @@ def test_every_strategy_under_watch_is_what_its_own_recorder_says(cli, monkeypat
     results = cli.run(STRATEGIES, *settings)
     monkeypatch.delenv("LD_PRELOAD")
     near = [each for case in results.rows("cases") for each in assert_same(results, case)]
-    assert np.mean(near) > 0.5
+    assert np.mean(near) > 0.99  # all, but where a rank was off its core between the readings of both
 
 
 def assert_same(results: Results, case):
