@@ -43,7 +43,8 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
     """Return the wait of every row in ns; collective. `axes` are in the order of the rows' axis numbers.
 
     all-to-all-type: until the last rank has entered. From a root: until the root has. To a root: the root
-    alone waits, for the last. Started calls: the same, inside the completing call only.
+    alone waits, for the last. Started calls: the same, inside the completing call only; a send that is over
+    before its receiver has come was buffered and waits for nobody.
     """
     wait = np.zeros_like(rows["enter"])
     latest = np.zeros(rows["request"].max(initial=-1) + 1, np.int64)  # last arrival at each started call
@@ -57,7 +58,9 @@ def waits(rows: Rows, axes: Sequence[Axis]) -> Column:
         dependent = arrives & ~posted & _depends(rows)
         completed = mine & (rows["kind"] == Kind.COMPLETED)
         wait[dependent] = last[dependent[arrives]] - rows["enter"][dependent]
-        wait[completed] = latest[rows["request"][completed]] - rows["enter"][completed]
+        until = latest[rows["request"][completed]]
+        buffered = (rows["verb"][completed] == _SEND) & (until > rows["leave"][completed])
+        wait[completed] = np.where(buffered, 0, until - rows["enter"][completed])
     return np.clip(wait, 0, rows["leave"] - rows["enter"])
 
 

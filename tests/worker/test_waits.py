@@ -109,6 +109,10 @@ def test_a_receiver_waits_for_a_late_sender_and_a_sender_for_a_late_receiver():
     assert waits_of(message("send", 1, 10, 11, 90), message("receive", 0, 70, 75, 80)) == [[0, 59], [0, 0]]
 
 
+def test_a_send_that_is_over_before_its_receiver_has_come_waits_for_nobody():
+    assert waits_of(message("send", 1, 10, 11, 69), message("receive", 0, 70, 75, 80)) == [[0, 0], [0, 0]]
+
+
 def test_messages_of_a_pair_are_matched_in_their_order_in_each_direction():
     def both(partner, send, receive):
         def events(record):
