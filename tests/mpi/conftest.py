@@ -41,7 +41,9 @@ def compilers(tmp_path_factory):
     """The folder of the MPI library's compilers: that of MPICH works in a path without spaces only."""
     link = tmp_path_factory.mktemp("compilers") / "environment"
     link.symlink_to(Path(sys.prefix))
-    return link / "bin"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("I_MPI_ROOT", str(link))  # where those of Intel MPI look
+        yield link / "bin"
 
 
 @pytest.fixture(scope="session")
