@@ -25,6 +25,11 @@ _KERNELS = {
     b" avx512f ": _AVX512,
     b" avx2 ": (*_AVX512, "haswell", "zen"),
 }  # of OpenBLAS that use what a CPU has
+_SETTERS = (
+    *("{}openblas_set_num_threads{}", "bli_thread_set_num_threads", "MKL_Set_Num_Threads"),
+    "flexiblas_set_num_threads",
+    "omp_set_num_threads",  # of a library that has none of its own
+)
 _BUILT = Path(__file__).with_name("_forward.so")
 _CPUINFO, _CPUINFO_BYTES = Path("/proc/cpuinfo"), 4096  # of the first CPU
 
@@ -38,9 +43,14 @@ def library() -> Path | None:
 
 
 def computes(loaded: Path) -> bool:
-    """Tell whether a BLAS that is loaded in this process can be the one that computes for NumPy."""
+    """Tell whether a BLAS that is loaded in this process can be the one that computes for NumPy.
+
+    That may be a library which the chosen one only calls, as Debian's libblas.so.3 calls OpenBLAS.
+    """
     found = loaded.resolve()
-    return found == _used[0].resolve() if _used else found not in map(Path.resolve, _declined)
+    if not _used:
+        return found not in map(Path.resolve, _declined)
+    return found == _used[0].resolve() or _own_setter(found) in {_own_setter(_used[0])} - {None}
 
 
 def use(choice: str) -> None:
@@ -155,6 +165,27 @@ def affixes(opened: ctypes.CDLL) -> tuple[str, str]:
     """Return what a library writes before and after the names of CBLAS."""
     known = (each for each in _AFFIXES if hasattr(opened, "cblas_sgemm".join(each)))
     return next(known, ("", ""))
+
+
+def thread_setter(loaded: Path) -> str | None:
+    """Return the function that sets the threads of a loaded library; None: it has none that is known."""
+    return next(_setters(_loaded(loaded)), None)
+
+
+def _own_setter(loaded: Path) -> int | None:
+    """Return where the function is that sets the threads of a library, or of the one that it calls."""
+    opened = _loaded(loaded)
+    name = next(_setters(opened), _SETTERS[-1])
+    return None if name == _SETTERS[-1] else ctypes.cast(opened[name], ctypes.c_void_p).value
+
+
+def _setters(opened: ctypes.CDLL) -> Iterator[str]:
+    named = (name.format(*affixes(opened)) for name in _SETTERS)
+    return (name for name in named if hasattr(opened, name))
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path), mode=getattr(os, "RTLD_NOLOAD", 0))
 
 
 def has_64_bits(opened: ctypes.CDLL, suffix: str) -> bool:

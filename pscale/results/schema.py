@@ -160,6 +160,7 @@ _RANKS = (
     Column("kernel_threads", "int"),
     *_each("text", "blas", "blas_version", "blas_architecture", "blas_threading"),
     Column("blas_library", "text", "that is lent to NumPy; null: its own"),
+    Column("blas_thread_setter", "text", "function that sets its threads; null: none that is known"),
     Column("gemm_peak_gflops", "float"),
     Column("stream_gb_s", "float", "memory bandwidth: STREAM Add, two reads and a write"),
     Column("gemm_cores", "float", "kept busy meanwhile: CPU time of all threads over wall time"),

@@ -52,16 +52,18 @@ def tasks() -> list[Path]:
 
 
 def blas() -> dict[str, Any]:
-    """Return library, version, kernel architecture, threading layer and threads of the BLAS in use."""
+    """Return library, version, kernels, threading layer, threads and their setter of the BLAS in use."""
     loaded = [info for info in threadpool_info() if info["user_api"] == "blas"]
     found = [info for info in loaded if forwarding.computes(Path(info["filepath"]))]
     info, used = (found[0] if found else {}), forwarding.library()
+    loaded_from = info.get("filepath") or used
     return {
         "blas": info.get("internal_api") or (used and used.name),
         "blas_library": used and str(used),
         "blas_version": info.get("version"),
         "blas_architecture": info.get("architecture") or _mkl_kernels(),
         "blas_threading": info.get("threading_layer"),
+        "blas_thread_setter": loaded_from and forwarding.thread_setter(Path(loaded_from)),
         "threads": info.get("num_threads"),
     }
 

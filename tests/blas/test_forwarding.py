@@ -19,6 +19,18 @@ SAYS_WHICH = """
 from pscale.worker.environment import blas
 print(blas())
 """
+SETS_THREADS = """
+import ctypes, sys
+from pscale.worker.environment import blas
+found = blas()
+ctypes.CDLL(sys.argv[1])[found["blas_thread_setter"]](2)
+print((found["blas_thread_setter"], found["threads"], blas()["threads"]))
+"""
+SETTERS = {
+    "openblas": "openblas_set_num_threads",
+    "blis": "bli_thread_set_num_threads",
+    "mkl": "MKL_Set_Num_Threads",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +82,28 @@ def test_what_computes_is_named_with_its_library_version_kernels_and_threads(lib
     assert said["blas_version"]
     own = ast.literal_eval(run("numpy", program).stdout)
     assert own["blas_library"] is None
+    assert own["blas_thread_setter"]
+
+
+@pytest.mark.parametrize("path", LIBRARIES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_function_that_is_said_to_set_the_threads_of_a_library_does(path, tmp_path):
+    program = tmp_path / "sets threads.py"
+    program.write_text(SETS_THREADS)
+    setter, before, after = ast.literal_eval(run(str(path), program, path).stdout)
+    assert any(own in setter and kind in str(path) for kind, own in SETTERS.items())
+    assert (before, after) == (1, 2)
+
+
+def test_a_library_that_calls_another_for_its_products_is_known_as_that_one(tmp_path):
+    program = tmp_path / "says which.py"
+    program.write_text(SAYS_WHICH)
+    callers = [path.with_name("libblas.so.3") for path in LIBRARIES if "openblas" in path.name]
+    caller = next((path for path in callers if path.is_file()), None)
+    if caller is None:
+        pytest.skip("no libblas.so.3 of Debian's lies beside an OpenBLAS")
+    said = ast.literal_eval(run(str(caller), program).stdout)
+    assert (said["blas"], said["blas_library"], said["threads"]) == ("openblas", str(caller), 1)
+    assert said["blas_version"]
 
 
 def test_a_published_numpy_gets_an_openblas_with_openmp_threads_by_itself_and_another_keeps_its_own(tmp_path):

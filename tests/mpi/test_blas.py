@@ -24,6 +24,10 @@ LIBRARIES = [library.path for kind in KINDS for library in installed(kind, os.en
 needs_forwarding = pytest.mark.skipif(
     forwarding.built() is None or not LIBRARIES, reason="no other BLAS than NumPy's own can be used"
 )
+OTHERS = {library.kind: library.path for kind in KINDS for library in installed(kind, os.environ)[:1]}
+needs_two_kinds = pytest.mark.skipif(
+    forwarding.built() is None or len(OTHERS) < 2, reason="no two kinds of BLAS are installed"
+)
 needs_openblas = pytest.mark.skipif(
     FOUND["blas"] != "openblas", reason="NumPy here is not linked to OpenBLAS"
 )
@@ -37,6 +41,13 @@ if {"PMI_RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys():
     import pscale.worker.environment as environment
     found = environment.blas
     environment.blas = lambda: {**found(), "blas_threading": "tbb"}
+"""
+
+# The nodes of a cluster may have other software than where pscale is started.
+OTHER_ROOT_IN_RANKS = """
+import os
+if {{"PMI_RANK", "OMPI_COMM_WORLD_RANK"}} & os.environ.keys():
+    os.environ["BLAS_ROOT"] = {root!r}
 """
 
 
@@ -123,6 +134,26 @@ def test_a_swept_blas_is_named_by_its_ranks_and_one_that_is_not_here_is_skipped(
     labels = {row["case"]: row["label"] for row in results.rows("cases")}
     used = {labels[row["case"]].removeprefix("blas "): row["blas_library"] for row in results.rows("ranks")}
     assert used == {"numpy": None, str(library): str(library)}
+
+
+@needs_two_kinds
+def test_ranks_that_compute_with_another_library_than_the_one_asked_for_make_the_launch_invalid(
+    cli, monkeypatch
+):
+    (asked, right), (other, wrong) = list(OTHERS.items())[:2]
+    for folder, path in (("here", right), ("nodes", wrong)):
+        (cli.folder / folder).mkdir()
+        (cli.folder / folder / f"lib{asked}.so").symlink_to(path)
+    monkeypatch.setenv("BLAS_ROOT", str(cli.folder / "here"))
+    (cli.folder / "sitecustomize.py").write_text(OTHER_ROOT_IN_RANKS.format(root=str(cli.folder / "nodes")))
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder))
+    suite = cli.suite(TWO_RANKS.replace("launch: {", f"launch: {{blas: {asked}, "))
+    results = cli.run(suite, code=1)
+    (row,) = results.cases.values()
+    assert row["status"] == "invalid"
+    assert f"rank 0: the suite asks for launch.blas: {asked}" in row["reason"]
+    assert f"NumPy here multiplies with {other}" in row["reason"]
+    assert {rank["blas"] for rank in results.rows("ranks")} == {other}
 
 
 @needs_forwarding
