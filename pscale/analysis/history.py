@@ -101,11 +101,14 @@ class SuiteHistory:
     runs: int
     launches: int
     cases: tuple[CaseHistory, ...]
+    damaged: str  # which lines could not be read
     notes: tuple[str, ...]
 
     @property
     def answer(self) -> Answer:
-        """The worst of all cases."""
+        """The worst of all cases; undecided without any."""
+        if not self.cases:
+            return "undecided"
         answers = {case.answer for case in self.cases}
         order: tuple[Answer, ...] = ("worse", "undecided", "better")
         return next((answer for answer in order if answer in answers), "same")
@@ -124,14 +127,19 @@ def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
         cases=tuple(
             case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()
         ),
+        damaged=_damaged(history.damaged),
         notes=tuple(_notes(history)),
     )
 
 
+def _damaged(numbers: Sequence[int]) -> str:
+    lines = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
+    return f"Damaged lines, of which nothing or only a part could be read: {lines}." if lines else ""
+
+
 def _notes(history: History) -> Iterator[str]:
-    if history.damaged:
-        lines = ", ".join(map(str, history.damaged[:8])) + (" …" if len(history.damaged) > 8 else "")
-        yield f"Damaged lines, of which nothing or only a part could be read: {lines}."
+    if damaged := _damaged(history.damaged):
+        yield damaged
     for each in history.acceptances:
         yield f"{each.label}: the level of {each.accepted} was accepted: {each.reason}"
 

@@ -165,6 +165,8 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
             if case.answer in ("worse", "undecided"):
                 since = f", since {case.since}: {case.cause}" if case.since and case.answer == "worse" else ""
                 tell(f"  {case.label}: {case.text}{since}")
+        if each.damaged:
+            tell(f"  {each.damaged}")
 
 
 def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:

@@ -124,6 +124,18 @@ def test_a_counter_that_grew_fails_a_check_after_two_runs(pscale, tmp_path):
     assert "dp 2 ranks: worse, certainly: executed FLOPs 5,000,000,000 → 9,600,000,000" in out
 
 
+def test_a_check_says_which_lines_are_damaged_and_is_undecided_where_all_are(pscale, tmp_path):
+    write(tmp_path / "reports" / "synthetic", 0)
+    pscale("history", "add")
+    path = tmp_path / "history" / "synthetic.jsonl"
+    path.write_text(path.read_text() + '{"format":1,"run":"torn')
+    for text, runs in ((path.read_text(), "1 run: 2 undecided"), ('{"format":1,', "0 runs: no cases")):
+        path.write_text(text)
+        code, out, _ = pscale("history", "--check")
+        assert (code, f"synthetic, {runs}." in out) == (6, True)
+        assert f"could be read: {len(text.splitlines())}." in out
+
+
 def test_mistakes_are_named(pscale, tmp_path):
     outside = write(tmp_path / "reports" / "synthetic", 0)
     document = json.loads((outside / "run.json").read_text())
