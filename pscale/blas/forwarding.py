@@ -102,7 +102,7 @@ def _automatic() -> Path | None:
     A NumPy that was built for a BLAS of its system keeps it, and so does one whose wheel knows this CPU
     better.
     """
-    if built() is None or not _is_wheel():
+    if built() is None or not is_wheel():
         return None
     path = next((each.path for each in installed("openblas", os.environ) if each.openmp), None)
     try:
@@ -114,7 +114,7 @@ def _automatic() -> Path | None:
     return None
 
 
-def _is_wheel() -> bool:
+def is_wheel() -> bool:
     """Tell whether NumPy is the published wheel, which brings its BLAS."""
     spec = importlib.util.find_spec("numpy")
     folders = spec.submodule_search_locations if spec else None

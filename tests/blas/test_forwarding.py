@@ -112,7 +112,7 @@ def test_a_published_numpy_gets_an_openblas_with_openmp_threads_by_itself_and_an
     openmp = [library.path for library in installed("openblas", os.environ) if library.openmp]
     chosen = {**os.environ, "OPENBLAS_CORETYPE": "Haswell"}  # also where the library does not know the CPU
     said = ast.literal_eval(run("auto", program, environ=chosen).stdout)
-    expected = str(openmp[0]) if openmp and forwarding._is_wheel() else None
+    expected = str(openmp[0]) if openmp and forwarding.is_wheel() else None
     assert said["blas_library"] == expected
     assert expected is None or (said["blas_threading"], said["blas_architecture"]) == ("openmp", "Haswell")
 

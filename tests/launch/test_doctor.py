@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from noop_runs import make_launcher
 
+from pscale.blas import forwarding
 from pscale.blas.installed import Library
 from pscale.errors import LaunchError
 from pscale.launch import launcher, machine
@@ -107,15 +108,23 @@ def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(mo
     assert (found.level, found.advice.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
 
 
-def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monkeypatch):
+def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monkeypatch, tmp_path):
     here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "blas_library": None}
     monkeypatch.setattr(blas, "installed", lambda *_: [])
     found = blas.library(here)
     assert (found.level, "threads by pthreads" in found.text) == ("ok", True)
     assert "apt install libopenblas0-openmp" in found.advice
-    old = Library(kind="openblas", path=Path("/opt/libopenblas.so"), openmp=True)
-    monkeypatch.setattr(blas, "installed", lambda *_: [old])
-    assert "takes old kernels on this CPU" in blas.library(here).advice
+    known = Library(kind="openblas", path=tmp_path / "libopenblas.so", openmp=True)
+    known.path.touch()
+    monkeypatch.setattr(blas, "installed", lambda *_: [known])
+    for built, wheel, said in (
+        (None, True, "was not built: install a C compiler"),
+        ("_forward.so", True, "takes old kernels on this CPU"),
+        ("_forward.so", False, "launch.blas=openblas uses it"),
+    ):
+        monkeypatch.setattr(forwarding, "built", lambda built=built: built)
+        monkeypatch.setattr(blas, "is_wheel", lambda wheel=wheel: wheel)
+        assert said in blas.library(here).advice
     lent = blas.library({**here, "openmp": True, "blas_library": "/opt/libopenblas.so"})
     assert (lent.advice, "/opt/libopenblas.so, lent to NumPy" in lent.text) == ("", True)
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pscale.blas.installed import KINDS, installed
+from pscale.blas.forwarding import is_wheel, path_of
+from pscale.blas.installed import KINDS, BlasError, installed
 from pscale.launch.blas import probe
 from pscale.launch.doctor import Finding, fail, ok, warn
 from pscale.launch.machine import Machine
@@ -63,6 +64,12 @@ def _openmp_advice() -> str:
     known = next((each for each in installed("openblas", os.environ) if each.openmp), None)
     if known is None:
         return "for OpenMP threads, which can be bound: apt install libopenblas0-openmp, or docs/blas.md"
+    try:
+        path_of(str(known.path), os.environ)
+    except BlasError as error:
+        return f"{known.path} has OpenMP threads, but {error}"
+    if not is_wheel():
+        return f"{known.path} has OpenMP threads: launch.blas=openblas uses it (docs/blas.md)"
     return (
         f"{known.path} has OpenMP threads, but takes old kernels on this CPU: update it, or choose them by "
         "OPENBLAS_CORETYPE (docs/blas.md)"
