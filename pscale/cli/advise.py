@@ -135,8 +135,9 @@ def _refuse_none(found: Search, work: Case, memory: _Memory) -> None:
         fits = [memory.of(case) for case in found.too_large]
         least = min(fits, key=lambda fit: fit.needed_bytes)
         raise PlanError(
-            f"none of {found.plans} plans fits: the leanest, {least.case.plan.product}, {least.refusal}; "
-            "raise --memory, or use more ranks"
+            f"none of {found.plans} plans fits in {text.size_of(least.limit_bytes)}: the leanest, "
+            f"{least.case.plan.product}, needs {text.size_of(least.needed_bytes)} on "
+            f"{text.plural(least.ranks, 'rank')} of a node; raise --memory, or use more ranks"
         )
     near = [
         next((n for n in sizes if any(plans(replace(work, ranks=n)))), None)

@@ -104,7 +104,7 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
         Column("time", str, get=hours),
         *([] if price is None else [Column("cost", str, get=cost)]),
     )
-    asked = f"Training on {text.rate(goal)} tokens" if goal else ""
+    asked = f"Training on {text.rate(goal).replace('G', 'B')} tokens" if goal else ""
     caption = ("" if price is None else f"at {price:g} per rank and hour") + _mark(outlook)
     yield from listed(asked, outlook.rows, columns, caption=caption)
 

@@ -62,7 +62,7 @@ def test_it_ends_with_the_plan_to_paste_and_keeps_the_suite_and_the_predictions(
             "--ranks 7 --measure 0 --any-machine",
             "no plan divides batch 2, 2 layers and 2 heads by it; --ranks",
         ),
-        ("--ranks 2 --measure 0 --any-machine --memory 1KiB", "fits: the leanest, "),
+        ("--ranks 2 --measure 0 --any-machine --memory 1KiB", "fits in 1 KiB: the leanest, "),
         ("--ranks 2 --measure 0 --any-machine --memory 1KiB", "; raise --memory, or use more ranks"),
         ("--ranks 2 --measure 0 --any-machine --memory lots", "--memory: expected a size such as"),
         ("--ranks 2 --measure 1 --any-machine --memory 99999999GiB", "more than the"),

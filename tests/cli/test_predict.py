@@ -48,7 +48,7 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
         "Predicted steps",
         "8*",
         "unchecked beyond 2 ranks",
-        "Training on 1 G tokens",
+        "Training on 1 B tokens",
         "at 2 per rank",
     ):
         assert words in said
