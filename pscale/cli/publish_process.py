@@ -18,7 +18,7 @@ from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.cli.report import Pictures, page_of, write
 from pscale.errors import FAILED, INTERRUPTED, PscaleError
 from pscale.launch import isolated_process
-from pscale.launch.journal import Journal
+from pscale.launch.journal import Journal, writing_in
 from pscale.report.answer import Answer
 from pscale.report.drawn import Sources
 from pscale.report.publish import FORMATS
@@ -42,7 +42,8 @@ def publish(folder: Path) -> bool:
 
     Expectations are for `check`.
     """
-    with Journal.open(folder).locked():  # two that join one table's parts would lose some
+    # Two that join one table's parts would lose some.
+    with Journal.open(folder).locked(), writing_in(folder):
         compact(folder / "data")
     sources = Sources.of(folder, ())
     with Drawer() if is_worthwhile() else nullcontext() as drawer:

@@ -36,6 +36,7 @@ _WORTH_THREADS = 100_000  # rows
 _MOST_OF_A_KEY = (1 << 31) - 1
 _ROWS, _ROWS_PER_BYTE = 1_000_000, 20  # beyond these, rows are equal: made to fill memory, not measured
 _LONGEST_LIST = 10_000  # of columns or groups of rows: a file that lists more was made to fill memory
+_WRITTEN_AT_ONCE = 1 << 20  # bytes
 BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
 _DAMAGED: tuple[type[Exception], ...] = (  # what files raise that are none of ours
     *(pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
@@ -106,10 +107,18 @@ def write_columns(
         for field in schema
     ]
     path = part_path(data, table, case, repeat)
-    temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
-    atomic_files.rename(temporary, path)
+    with _made_whole(path) as file:
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd")
     return path
+
+
+@contextmanager
+def _made_whole(path: Path) -> Iterator[pa.NativeFile]:
+    """Open a file that gets its name at its end; Arrow's writes of some ten bytes reach the disk as few."""
+    temporary = path.with_suffix(".tmp")
+    with pa.output_stream(temporary, compression=None, buffer_size=_WRITTEN_AT_ONCE) as file:
+        yield file
+    atomic_files.rename(temporary, path)
 
 
 def unfit(table: Table, columns: Mapping[str, Any]) -> str:
@@ -140,15 +149,16 @@ def _join(data: Path, table: Table) -> None:
     path, parts = _joined_path(data, table), part_paths(data, table)
     before = _joined_parts(path)
     damaged: list[Damaged] = []
-    temporary = path.with_suffix(".tmp")
-    with pq.ParquetWriter(temporary, schema_of(table), compression="zstd") as writer:
+    with (
+        _made_whole(path) as file,
+        pq.ParquetWriter(file, schema_of(table), compression="zstd") as writer,
+    ):
         for rows in batches(data, table, damaged=damaged):
             writer.write_table(rows, row_group_size=max(len(rows), BATCH_ROWS))
         lost = {part.path for part in damaged}
         joined = [part for part in parts if part not in lost]
         names = sorted(before.union(part.name for part in joined))
         writer.add_key_value_metadata({_JOINED.decode(): json.dumps(names)})
-    atomic_files.rename(temporary, path)
     for part in joined:
         part.unlink()
 

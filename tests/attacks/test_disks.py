@@ -1,4 +1,4 @@
-"""Disks that fail at any write of a run, once or from then on: what was whole stays, and the run resumes."""
+"""Disks on which each write of a run fails in turn, or that fill: what was whole stays, the run resumes."""
 
 import json
 import shutil
@@ -15,8 +15,7 @@ from pscale.analysis.frames import load
 from pscale.launch.journal import Journal
 from pscale.results.store import read_table
 
-# Counts what changes a folder; the n-th such act of an armed process fails, and with `full` all that follow.
-# The n-th leaves half of what it should write then, as on a disk that fills.
+# Counts what changes a folder: one such act of an armed process fails, or all once there is no more room.
 DISK = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,122 +29,132 @@ DISK = r"""
 #include <sys/types.h>
 #include <unistd.h>
 
-static char folder[4096], last[4096];
-static long fatal = -1, acts, firsts[4096], changes;
-static int full;
+enum { MOST = 4096 };
+static char folder[4096];
+static long acts, sizes[MOST], fatal, room;
 
-void arm(const char *path, long n, int stays) { strcpy(folder, path); acts = 0; full = stays; fatal = n; }
+void arm(const char *path, long act, long bytes) {
+    strcpy(folder, path), fatal = act, room = bytes, acts = 0;
+}
 long count(void) { return acts; }
-long first(long index) { return index < changes ? firsts[index] : 0; }  /* of each file, in turn */
+long size(long act) { return sizes[act]; }  /* bytes of a write, 0 of other acts */
 
-/* Ranks are armed by their environment, and say at their end how often they have changed the folder. */
+/* Ranks are armed by their environment, and say at their end what they have done. */
 __attribute__((constructor)) static void begin(void) {
-    const char *armed = getenv("FATAL");
-    if (armed) arm(getenv("FATAL_IN"), atol(armed), atol(getenv("FATAL_STAYS")));
+    const char *path = getenv("DISK");
+    if (path) arm(path, atol(getenv("FATAL")), atol(getenv("ROOM")));
 }
 
 __attribute__((destructor)) static void end(void) {
-    const char *path = getenv("FATAL_COUNT");
-    fatal = -1;
-    FILE *file = path ? fopen(path, "a") : 0;
-    if (file) fprintf(file, "%ld\n", acts), fclose(file);
+    const char *path = getenv("DISK");
+    char name[4096];
+    *folder = 0;
+    if (!path || !acts) return;
+    snprintf(name, sizeof name, "%s.acts", path);
+    FILE *file = fopen(name, "w");
+    for (long act = 0; act < acts; act++) fprintf(file, "%ld\n", sizes[act]);
+    fclose(file);
 }
 
-/* 0: goes well, 1: fails, 2: the first failure of a disk that is full from now on */
-static int fate(const char *path) {
-    if (fatal < 0 || strncmp(path, folder, strlen(folder))) return 0;
+/* Of so many bytes return how many are written; -1 is an act that fails. */
+static long granted(const char *path, long bytes) {
+    if (!*folder || strncmp(path, folder, strlen(folder))) return bytes;
     long act = __sync_add_and_fetch(&acts, 1);
-    if (strcmp(path, last) && changes < 4096) { strcpy(last, path); firsts[changes++] = act; }
-    if (act == fatal) return full ? 2 : 1;
-    return full && act > fatal;
+    if (act > MOST) abort();
+    sizes[act - 1] = bytes;
+    if (act == fatal || room <= 0) return errno = ENOSPC, -1;
+    if (bytes > room) bytes = room;
+    __sync_sub_and_fetch(&room, bytes);
+    return bytes;
 }
 
-static int fate_of(int file) {
+static long granted_to(int file, long bytes) {
     char link[64], path[4096];
+    if (!*folder) return bytes;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length < 0) return 0;
+    if (length < 0) return bytes;
     path[length] = 0;
-    return fate(path);
+    return granted(path, bytes);
 }
 
-static ssize_t no_space(void) { errno = ENOSPC; return -1; }
+#define REAL(name, ...) int (*real)(__VA_ARGS__) = dlsym(RTLD_NEXT, #name)
 
 ssize_t write(int file, const void *bytes, size_t size) {
     ssize_t (*real)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
-    int saved = errno, fails = fatal < 0 ? 0 : fate_of(file);
-    errno = saved;
-    if (fails == 2 && size > 1) return real(file, bytes, size / 2);
-    return fails ? no_space() : real(file, bytes, size);
+    long most = granted_to(file, size);
+    return most < 0 ? most : real(file, bytes, most);
 }
 
 #define OPEN(name) \
     int name(const char *path, int flags, ...) { \
-        int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, #name); \
+        REAL(name, const char *, int, ...); \
         va_list list; va_start(list, flags); mode_t mode = va_arg(list, mode_t); va_end(list); \
-        return flags & O_CREAT && fate(path) ? (int)no_space() : real(path, flags, mode); \
+        return flags & O_CREAT && granted(path, 0) ? -1 : real(path, flags, mode); \
     }
 OPEN(open)
 OPEN(open64)
 
 int mkdir(const char *path, mode_t mode) {
-    int (*real)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
-    return fate(path) ? (int)no_space() : real(path, mode);
+    REAL(mkdir, const char *, mode_t);
+    return granted(path, 0) ? -1 : real(path, mode);
+}
+
+int rename(const char *from, const char *to) {
+    REAL(rename, const char *, const char *);
+    return granted(to, 0) ? -1 : real(from, to);
+}
+
+int fsync(int file) {
+    REAL(fsync, int);
+    return granted_to(file, 0) ? -1 : real(file);
 }
 """
-# What a copy does: it changes the disk, or its ranks do, and says at its end how often.
+AMPLE = 1 << 40  # bytes
+# What a copy does: it changes the disk, and says at its end what it has done.
 ATTACK = """
-import itertools
 disk = ctypes.CDLL(None)
-disk.count.restype = disk.first.restype = ctypes.c_long
-inside = os.path.join(folder, "reports")
-if {ranks}:
-    os.environ |= {{"FATAL": "{fatal}", "FATAL_IN": inside, "FATAL_STAYS": "{full:d}"}}
-    os.environ["FATAL_COUNT"] = os.path.join(folder, "counts")
-else:
-    disk.arm(inside.encode(), ctypes.c_long({fatal}), {full})
+disk.count.restype = disk.size.restype = ctypes.c_long
+disk.arm(os.path.join(folder, "reports").encode(), ctypes.c_long({fatal}), ctypes.c_long({room}))
 try:
     {code}
 finally:
     sys.stdout.flush(), sys.stderr.flush()
     with open("acts", "w") as file:
-        numbers = itertools.count()
-        firsts = iter(lambda: disk.first(ctypes.c_long(next(numbers))), 0)
-        json.dump([disk.count(), [*firsts]], file)
+        json.dump([disk.size(ctypes.c_long(act)) for act in range(disk.count())], file)
 """
 RUN = "pscale('run', 'noop.yaml', '--no-report', *{options})"
 REPORT = """publish_process.is_worthwhile = lambda: False  # it draws here
+    from pscale.results import store
+    store.LEAST, store.JOINED_TABLES = 2, ["cases"]  # else of 16 launches, and all
     sys.exit(publish_process.main(Path({options}[0])))"""
+KINDS = pytest.mark.parametrize("kind", ["each act fails once", "it is full from a byte of each write"])
 
 
 class Disk:
     """Runs a suite in folders whose disk fails."""
 
     def __init__(self, folder):
-        self.folder, library = folder, folder / "disk.so"
+        self.folder, self.library = folder, folder / "disk.so"
         (folder / "disk.c").write_text(DISK)
-        build = ["cc", "-shared", "-fPIC", "-O1", "-o", library, folder / "disk.c", "-ldl"]
+        build = ["cc", "-shared", "-fPIC", "-O1", "-o", self.library, folder / "disk.c", "-ldl"]
         subprocess.run(build, check=True)
-        self._copies = Copies(LD_PRELOAD=str(library))
+        self._copies = Copies(LD_PRELOAD=str(self.library))
         self.close = self._copies.close
 
-    def run(self, folder, *options, who="driver", fatal=1 << 40, full=False):
-        """Run the suite in `folder`; return exit code, what was said, and what changed the disk.
-
-        That is the number of acts, and those that are the first of a file. The disk fails `who` writes.
-        """
-        code = (REPORT if who == "reporter" else RUN).format(options=[*map(str, options)])
-        copy = self._copies.start(
-            folder, ATTACK.format(ranks=who == "ranks", fatal=fatal, full=full, code=code)
-        )
+    def run(self, folder, *options, does=RUN, fatal=0, room=AMPLE):
+        """Run the suite in `folder`; return exit code, what was said, and the bytes of each act."""
+        code = does.format(options=[*map(str, options)])
+        copy = self._copies.start(folder, ATTACK.format(fatal=fatal, room=room, code=code))
         return copy.wait(), copy.said, json.loads((folder / "acts").read_text())
 
-    def fresh(self):
+    def fresh(self, launches=2):
         """Return an empty folder with the suite."""
         folder = self.folder / "run"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         make_suite(folder)
+        (folder / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", str([*range(launches)])))
         return folder
 
 
@@ -158,60 +167,80 @@ def disk(tmp_path):
     disk.close()
 
 
+def failures(acts, kind, draw):
+    """Return every way in which a disk fails that has to do these acts: which of them, or when it is full."""
+    if kind == "each act fails once":
+        return [{"fatal": number} for number in range(1, len(acts) + 1)]
+    starts = [sum(acts[:number]) for number in range(len(acts))]
+    return [{"room": start + draw.randrange(size)} for start, size in zip(starts, acts, strict=True) if size]
+
+
+# The seed of a launch says what fails in it.
 WORKER = """for folder; do :; done
+seed=$(sed 's/.*"seed": \\([0-9]*\\).*/\\1/' "$folder/case.json")
+. "$0.$seed"
+export DISK FATAL ROOM
 exec "{python}" -P -m pscale.worker "$folder"
 """
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["one write fails", "the disk is full"])
-def test_whichever_write_of_a_rank_fails_the_launch_has_a_reason_and_the_run_goes_on(disk, attack, full):
-    def fresh():
-        folder = disk.fresh()
+@KINDS
+def test_whichever_write_of_a_rank_fails_the_launch_has_a_reason_and_the_run_goes_on(disk, attack, kind):
+    def ran(*failing):
+        folder = disk.fresh(len(failing))
         make_launcher(folder / "mpiexec", WORKER.format(python=sys.executable))
-        (folder / "noop.yaml").write_text(SUITE.replace("[1, 2, 3]", "[1]"))
-        return folder
+        for seed, how in enumerate(failing):
+            whole = {"fatal": 0, "room": AMPLE} | how
+            text = "DISK={}/reports FATAL={fatal} ROOM={room}".format(folder, **whole)
+            (folder / f"mpiexec.{seed}").write_text(text)
+        code, said, _ = disk.run(folder)
+        assert "Traceback" not in said, said
+        return folder, code, said
 
-    folder = fresh()
-    code, said, _ = disk.run(folder, who="ranks")
+    folder, code, said = ran({})
     assert code == 0, said
-    acts = max(map(int, (folder / "counts").read_text().split()))
-    assert acts > 10
-    for fatal in sorted(attack.draw.sample(range(1, acts + 1), min(acts, attack.times(3)))):
-        folder = fresh()
-        code, said, _ = disk.run(folder, who="ranks", fatal=fatal, full=full)
-        told = f"write {fatal} of {acts}: exit code {code}\n{said}"
-        assert code in {0, 1}, told
-        assert "Traceback" not in said, told
-        journal = opened(folder)
-        assert journal.is_finished(), told
-        (row,) = read_table(journal.data, "cases").to_pylist()
-        assert (row["status"] == "ok") == (code == 0), told
-        assert row["status"] == "ok" or row["reason"], told
-        assert load(journal.folder).cases["status"].tolist() == [row["status"]], told
+    acts = [*map(int, (folder / "reports.acts").read_text().split())]
+    assert len(acts) > 10
+    failing = failures(acts, kind, attack.draw)
+    folder, code, said = ran(*failing, {})
+    assert code == 1, said
+    journal = opened(folder)
+    assert journal.is_finished()
+    seeds = {case["id"]: case["train"]["seed"] for case in journal.document["cases"]}
+    rows = {seeds[row["case"]]: row for row in read_table(journal.data, "cases").to_pylist()}
+    assert [*sorted(rows)] == [*range(len(failing) + 1)]
+    assert rows[len(failing)]["status"] == "ok"
+    for seed, how in enumerate(failing):
+        assert rows[seed]["status"] in {"ok", "failed"}, how
+        assert (rows[seed]["status"] == "ok") == (not rows[seed]["reason"]), how
+    assert len(load(journal.folder).cases) == len(rows)
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["one write fails", "the disk is full"])
-def test_whichever_write_of_a_report_fails_no_launch_is_lost_and_files_are_whole(disk, attack, full):
+@KINDS
+def test_whichever_write_of_a_report_fails_no_launch_is_lost_and_files_are_whole(disk, attack, kind):
     def fresh():
         folder = disk.fresh()
-        run = write_run(folder / "reports" / "noop" / "run", [Point(ranks=1), Point(ranks=2)], steps=4)
+        run = write_run(folder / "reports" / "noop" / "run", [Point(ranks=1)], steps=4)
         return folder, run
 
     folder, run = fresh()
-    code, said, (acts, _) = disk.run(folder, run, who="reporter")
-    assert (code, acts > 10) == (0, True), said
-    for fatal in sorted(attack.draw.sample(range(1, acts + 1), min(acts, attack.times(4)))):
+    code, said, acts = disk.run(folder, run, does=REPORT)
+    assert (code, len(acts) > 10) == (0, True), said
+    for how in failures(acts, kind, attack.draw):
         folder, run = fresh()
-        code, said, _ = disk.run(folder, run, who="reporter", fatal=fatal, full=full)
-        told = f"write {fatal} of {acts}: exit code {code}\n{said}"
+        code, said, _ = disk.run(folder, run, does=REPORT, **how)
+        told = f"{how} of {acts}: exit code {code}\n{said}"
         assert "Traceback" not in said, told
         assert code in {0, 4, 5}, told
         assert code == 0 or "No space left on device" in said, told
-        assert len(load(run).cases) == 6, told
+        assert len(load(run).cases) == 3, told
         pages = [page for page in (run / "report.html", *run.glob("figures/*.svg")) if page.exists()]
         assert {page.read_text().rstrip()[-6:] for page in pages} <= {"</svg>", "/html>"}, told
-        code, said, _ = disk.run(folder, run, who="reporter")
+        if code == 0:
+            continue
+        code, said, _ = disk.run(folder, run, does=REPORT)
         assert code == 0, f"{told}\nthen exit code {code}\n{said}"
+        assert len(load(run).cases) == 3, told
 
 
 def opened(folder):
@@ -221,17 +250,14 @@ def opened(folder):
     return found[0] if found else None
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["one write fails", "the disk is full"])
-def test_whichever_write_of_a_run_fails_what_was_whole_stays_and_the_run_resumes(disk, attack, full):
-    code, said, (acts, firsts) = disk.run(disk.fresh())
-    assert (code, len(firsts) > 20) == (0, True), said
-    some = attack.draw.choices(firsts, k=attack.times(10)) + attack.draw.choices(
-        range(1, acts + 1), k=attack.times(5)
-    )
-    for fatal in sorted(some):
+@KINDS
+def test_whichever_write_of_a_run_fails_what_was_whole_stays_and_the_run_resumes(disk, attack, kind):
+    code, said, acts = disk.run(disk.fresh())
+    assert (code, len(acts) > 50) == (0, True), said
+    for how in failures(acts, kind, attack.draw):
         folder = disk.fresh()
-        code, said, _ = disk.run(folder, fatal=fatal, full=full)
-        told = f"write {fatal} of {acts}: exit code {code}\n{said}"
+        code, said, _ = disk.run(folder, **how)
+        told = f"{how} of {acts}: exit code {code}\n{said}"
         assert "Traceback" not in said, told
         assert code in {0, 4}, told
         assert code == 0 or "No space left on device" in said, told
