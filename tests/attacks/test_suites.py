@@ -2,7 +2,6 @@
 
 import json
 import re
-import tempfile
 import time
 from contextlib import contextmanager
 from cProfile import Profile
@@ -21,8 +20,7 @@ from pscale.suite.file import File
 from pscale.suite.load import load_references
 from pscale.training.prediction import predict
 
-MOST = 300  # times what a good suite takes in an answer: 2 s where that takes 7 ms, as on an idle core
-LOOKED_AT_S = 0.5  # less is soon on any machine
+SOON_S = 2.0  # of CPU time
 MACHINE = {"cores": 4.0, "cores_per_node": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 FIELDS = [
     *LEAVES,
@@ -83,26 +81,10 @@ def attempted(act):
     return found, time.process_time() - began_s
 
 
-def is_soon(act, spent_s):
-    """Tell whether an answer takes no longer than promised; other work makes a good suite's as slow."""
-    for _ in range(3):
-        if spent_s < MOST * min(_good_s() for _ in range(3)):
-            return True
-        spent_s = attempted(act)[1]
-    return False
-
-
-def _good_s():
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "suite.yaml"
-        path.write_text(SUITE)
-        return attempted(lambda: attempt(path))[1]
-
-
 def answer(act, place):
     """Return what an attempt ends with, and check that it is the message of a mistake, and there soon."""
     found, spent_s = attempted(act)
-    assert spent_s < LOOKED_AT_S or is_soon(act, spent_s), f"{spent_s:.1f} s of CPU time for: {found}"
+    assert spent_s < SOON_S, f"{spent_s:.1f} s of CPU time for: {found}"
     if found is not None:
         assert found.exit_code in {2, 3, 4}
         lines = str(found).splitlines() if isinstance(found, SuiteError) else [str(found)]
@@ -160,8 +142,10 @@ def test_whatever_a_shipped_suite_is_made_to_say_showing_it_answers_with_its_pla
         )
         path.write_bytes(raw)
         try:
+            began_s = time.process_time()
             code, _, err = pscale("show", path)
             assert code in {0, 2, 3}
+            assert code == 0 or time.process_time() - began_s < SOON_S
             lines = err.removeprefix("pscale: ").splitlines()[: 1 if code == 3 else None]  # then advice
             assert code == 0 or unplaced(lines, path) == []
         except BaseException as error:
