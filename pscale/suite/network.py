@@ -9,14 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BeforeValidator
 
 from pscale.config.axes import DEGREES, HALVES
 from pscale.config.choices import NonEmpty, Number
-from pscale.errors import UsageError
+from pscale.errors import SuiteError, UsageError
 from pscale.simulator.network import ALL, IDEAL, OFFERED, Link, Network, Tier, Tiers
-from pscale.suite.document import LONGEST_TEXT, read_document
+from pscale.suite.document import LONGEST_TEXT, read_document, read_value
 from pscale.suite.problems import Problem, nearest, suite_error, validated
 from pscale.suite.quantities import measured
 
@@ -40,14 +39,13 @@ def read_network(text: str) -> Network:
     try:
         if len(text) > LONGEST_TEXT:
             raise ValueError(f"a text of {len(text)} characters; at most {LONGEST_TEXT} are allowed")
-        document = yaml.safe_load(text)
+        document = read_value(text, "the network")
         if not isinstance(document, dict) or not document:
             raise ValueError("not a network")
         return Network(links={_axis(name): _link(value) for name, value in document.items()})
-    except (yaml.YAMLError, ValueError) as error:
-        why = "it is not YAML" if isinstance(error, yaml.YAMLError) else str(error)
+    except (SuiteError, ValueError) as error:
         expected = f"a file of tiers, network.yaml, or axes with their links, {_EXAMPLE}"
-        raise UsageError(f"--what-if '{text}': {why}; expected {expected}") from error
+        raise UsageError(f"--what-if '{text}': {error}; expected {expected}") from error
 
 
 def _axis(name: Any) -> str:

@@ -18,6 +18,7 @@ from pscale.suite import expand, find_site, load_suite
 from pscale.suite.fields import LEAVES, fields_of
 from pscale.suite.file import File
 from pscale.suite.load import load_references
+from pscale.suite.network import read_network
 from pscale.training.prediction import predict
 
 SOON_S = 2.0  # of CPU time
@@ -69,6 +70,13 @@ REFERENCES = """
 suite: attacked
 expect: [{metric: step_s, case: 1 rank, value: 0.1, upper: 0.2, unit: s}, {metric: efficiency, at_least: 0.5}]
 """
+NETWORK = """
+tiers:
+- {name: node, ranks: 8, latency: 2us, bandwidth: 10GB/s}
+- {name: leaf, ranks: 64, latency: 5us, bandwidth: 100Gbit/s, oversubscription: 2}
+algorithms: {all_reduce: ring}
+"""
+LINKS = "{dp: {latency: 5us, bandwidth: 10GB/s}, tp+cp: ideal}"
 
 
 def attempted(act):
@@ -94,7 +102,7 @@ def answer(act, place):
 
 def unplaced(lines, place):
     """Return the lines of a message that name neither a line of the file nor an option."""
-    placed = re.compile(rf"{re.escape(str(place))}:[1-9][0-9]*: |--(set|only|site)\b|and \d+ more$")
+    placed = re.compile(rf"{re.escape(str(place))}:[1-9][0-9]*: |--(set|only|site|what-if)\b|and \d+ more$")
     return [line for line in lines if not placed.match(line)]
 
 
@@ -189,6 +197,18 @@ def test_whatever_an_option_says_the_answer_names_it(tmp_path, attack):
         condition = attack.draw.choice(["ranks == 1", "ranks <= 2 and width in [64]"]).encode()
         only = mutated_bytes(condition, attack.draw).decode(errors="replace")
         _tried(lambda: attempt(path, (), only), path, only)  # noqa: B023 - called at once
+
+
+def test_whatever_a_network_says_the_answer_is_its_place(tmp_path, attack):
+    path, count = tmp_path / "network.yaml", attack.times(150)
+    for raw in attacks(NETWORK, ["tiers.name", "algorithms.all_reduce", "kind"], attack.draw, count):
+        path.write_bytes(raw)
+        _tried(lambda: read_network(str(path)), path, raw)
+    lines = [
+        raw.decode(errors="replace") for raw in attacks(LINKS, ["tp.latency", "all"], attack.draw, count)
+    ]
+    for line in ["[" * 5_000, "all: &a {b: *a}", *lines]:
+        _tried(lambda: read_network(line), path, line)  # noqa: B023 - called at once
 
 
 TOP = "name: large\nscaling: weak\n"
