@@ -124,7 +124,7 @@ class Lab:
         )
         if done.returncode:
             raise PscaleError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        return load(next(reports.glob("*/*")))
+        return load(max(reports.glob("*/*")))  # the newest, in a folder that was kept
 
     def freeze(self, name: str, predictions: Mapping[str, Prediction]) -> str:
         """Write predictions down before anything of it is measured; returns the hash of the file."""
