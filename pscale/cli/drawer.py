@@ -5,6 +5,7 @@ It imports its libraries while the one that reports reads and counts, and draws 
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -62,6 +63,7 @@ def is_worthwhile() -> bool:
 def main() -> None:
     """Draw what is asked for on standard input, and answer on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that has started it ends it
+    gc.disable()  # of what it makes in its second, little is garbage
     from pscale.report.publish import draw_all, figures
 
     figures()  # takes its time
