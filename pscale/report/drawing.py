@@ -191,7 +191,7 @@ def name_ends(
 
 
 def distinct(count: int) -> list[Colour]:
-    """Return colours for things without order, up to eight; none of them is that of a kind of time."""
+    """Return colours for things without order, up to nine; none of them is that of a kind of time."""
     return [to_rgb(SERIES[place % len(SERIES)]) for place in range(count)]
 
 

@@ -26,4 +26,4 @@ def test_long_labels_take_two_lines_and_then_end_in_an_ellipsis():
 
 
 def test_colours_of_series_differ():
-    assert len(set(distinct(8))) == 8
+    assert len(set(distinct(9))) == 9

@@ -697,13 +697,27 @@
     });
   }
 
-  // On a narrow screen tables begin without the columns for wide ones.
+  // A table begins without the last of its less important columns where its screen has no room for them.
   for (const table of document.querySelectorAll("table")) {
-    if (!table.tHead.querySelector(".x")) continue;
-    table.classList.add("brief");
-    const all = element("button", { type: "button", className: "wider", textContent: "All columns" });
-    all.addEventListener("click", () => { table.classList.remove("brief"); all.remove(); });
-    table.parentElement.before(all);
+    const spare = [...table.tHead.querySelectorAll(".x")].map((cell) => cell.cellIndex).reverse();
+    if (!spare.length) continue;
+    const box = table.parentElement, all = element("button", { type: "button", className: "wider", textContent: "All columns" });
+    const cut = (columns) => {
+      for (const row of table.rows) for (const place of spare) row.cells[place].classList.toggle("cut", columns.has(place));
+      all.hidden = !columns.size;
+    };
+    const fit = new ResizeObserver(() => {
+      if (fit.width === box.clientWidth) return;
+      fit.width = box.clientWidth;
+      cut(new Set());
+      let beyond = table.offsetWidth - box.clientWidth;
+      const columns = new Set();
+      for (const place of spare) if (beyond > 0) columns.add(place), beyond -= table.tHead.rows[0].cells[place].offsetWidth;
+      cut(columns);
+    });
+    all.addEventListener("click", () => { fit.disconnect(); cut(new Set()); });
+    box.before(all);
+    fit.observe(box);
   }
 
   // The filter of cases, for all tables, figures and choosers.

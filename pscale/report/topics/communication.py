@@ -147,7 +147,7 @@ def _panel(
     first = 0
     for label, calls in groups if len(groups) > 1 else ():
         if title == "bytes" or narrow():
-            name = wrapped(label, 88 if narrow() else 44, most=1)
+            name = wrapped(label, 88 if narrow() else 56, most=1)
             axes.text(0, first, name, fontweight="bold", va="center")
         first += 1 + len(calls)
 

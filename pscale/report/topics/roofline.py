@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-_CLASSES = ("product", "attention", "activation", "norm", "elementwise", "reduction", "loss", "optimizer")
+_CLASSES = ("product", "attention", "activation", "norm", "elementwise")
+_CLASSES += ("reduction", "loss", "optimizer", "embedding")
 _MARKERS = {"forward": "o", "backward": "s", "sync": "^", "update": "D"}
 _OUTSIDE = "other"  # what is computed outside kernels: neither FLOPs nor bytes are counted
 _LISTED = 0.001  # of the time: what takes less is for programs alone
@@ -217,9 +218,9 @@ def _roof(axes: Axes, found: Sequence[KernelRoof]) -> None:
         "rotation_mode": "anchor",
         "transform_rotates_text": True,
     }
-    at = left * 1.15
+    at = ridge / 4  # below it most points are on the roof
     words = f"memory {text.number_3(stream)} GB/s"
-    axes.text(at, at * stream * 1.12, words, va="bottom", **turned, **style)
+    axes.text(at / 1.05, at * stream * 1.1, words, ha="right", va="bottom", **turned, **style)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
 
@@ -254,7 +255,7 @@ def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
                 fontsize=sized(8),
                 zorder=6,
             )
-            extent = words.get_window_extent()
+            extent = words.get_window_extent().padded(sized(3), 0)
             inside = axes.bbox.x0 <= extent.x0 and extent.x1 <= axes.bbox.x1
             if inside and not any(extent.overlaps(other) for other in taken):
                 taken.append(extent)
