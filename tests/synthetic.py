@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import Summary, summarise
-from pscale.config import Case, Model, Plan, Train, to_dict
+from pscale.config import Case, Model, Plan, Train, Workload, to_dict
 from pscale.results.store import part_path, schema_of, write_part
 
 SHARES = {"data": 0.02, "forward": 0.30, "backward": 0.60, "update": 0.08}
@@ -48,6 +48,7 @@ class Point:
     label: str = ""
     hosts: Sequence[str] = ("node",)
     plan: Plan | None = None  # else dp ranks
+    workload: Workload = field(default_factory=Workload)
     dtype: str = "float32"
     train: Mapping[str, Any] = field(default_factory=dict)  # fields to set otherwise
     axis: str = "dp"  # of the all-reduce
@@ -77,6 +78,7 @@ class Point:
             model=Model(layers=2, width=len(self.series) * 64, dtype=self.dtype),  # type: ignore[arg-type]
             train=Train(**{"batch": 4 * self.ranks if weak else 64, "steps": 20, **self.train}),
             plan=self.plan or Plan(dp=self.ranks),
+            workload=self.workload,
         )
 
 

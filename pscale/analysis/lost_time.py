@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from pscale.analysis.deciding import more_rounds
 from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import records
 from pscale.analysis.stats import Estimate, student_quantile
@@ -63,6 +64,13 @@ class LostTime:
             return False
         own, spread = getattr(self, name), self.spread[name]
         return bool(own > spread and own - share >= math.hypot(spread, self.spread[other]))
+
+    def rounds_to_exceed(self, name: str, other: str, share: float, rounds: int) -> int | None:
+        """Return how many more rounds should tell that, after so many; None where none worth advising do."""
+        own, spread = getattr(self, name), self.spread[name]
+        above_zero = more_rounds(spread, own, rounds)
+        above_other = more_rounds(math.hypot(spread, self.spread[other]), own - share, rounds)
+        return None if above_zero is None or above_other is None else max(above_zero, above_other)
 
 
 def lost_time(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from pscale.analysis import deciding
 from pscale.analysis.advice import Planned, advice
 from pscale.analysis.answers import NOT_OF_THIS_MACHINE, injection_warning
 from pscale.analysis.efficiency_tree import AxisTree, Tree
@@ -55,6 +56,7 @@ class Verdict:
     loss: str = ""
     cause: str = ""  # one of the shares of `LostTime`, or empty
     firm: bool = True  # whether intervals tell the cause from other losses
+    cause_to_decide: str = ""  # what would, where they do not and a number of rounds does
     advice: str = ""  # what to do about it
     compares_sizes: bool = True
 
@@ -89,11 +91,17 @@ def verdicts(
     def costs(case: str) -> Costs:
         return Costs(**{name: own.get(case, ()) for name, own in of_case.items()})
 
-    return tuple(verdict(name, own, costs, planned) for name, own in by_series(points).items())
+    series = by_series(points)
+    round_s = sum(point.wall_s or 0.0 for own in series.values() for point in own)
+    return tuple(verdict(name, own, costs, planned, round_s) for name, own in series.items())
 
 
 def verdict(
-    series: str, points: Sequence[Point], costs: Callable[[str], Costs], planned: Mapping[str, Planned]
+    series: str,
+    points: Sequence[Point],
+    costs: Callable[[str], Costs],
+    planned: Mapping[str, Planned],
+    round_s: float = 0.0,
 ) -> Verdict:
     """Return the verdict on the points of one series, given the costs and the settings of its cases."""
     good = [point for point in points if point.step_s]
@@ -115,12 +123,21 @@ def verdict(
     taken = max(
         (*own.interference, *costs(base.case).interference), key=lambda each: each.share, default=None
     )
-    cause, loss, share, firm = _largest_loss(own, of_program=is_program(planned.get(largest.case, {})))
-    if taken and taken.explains(share) and not largest.injected:
+    main = _largest_loss(own, largest.launches, round_s, of_program=is_program(planned.get(largest.case, {})))
+    cause, firm = main.cause, main.firm
+    if taken and taken.explains(main.share) and not largest.injected:
         return replace(found, efficiency=said, interference=instead(taken), loss=_inside(own.trees))
     axis = _costliest(own.axes, cause).axis if own.axes and cause in _OF_AXES else ""
     known = "" if largest.injected or not firm else advice(cause, axis, planned.get(largest.case, {}))
-    found = replace(found, efficiency=said, loss=loss, cause=cause, firm=firm, advice=known)
+    found = replace(
+        found,
+        efficiency=said,
+        loss=main.text,
+        cause=cause,
+        firm=firm,
+        cause_to_decide=main.to_decide,
+        advice=known,
+    )
     return _with_injection(found, largest) if largest.injected else found
 
 
@@ -226,9 +243,10 @@ class _Loss(NamedTuple):
     text: str
     share: float
     firm: bool = True
+    to_decide: str = ""
 
 
-def _largest_loss(costs: Costs, *, of_program: bool) -> _Loss:
+def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bool) -> _Loss:
     """Return what is lost most, and whether its interval tells it from other losses."""
     if not costs.lost_time:
         advised = " Advice: record its MPI calls, by workload.watch: true." if of_program else ""
@@ -252,12 +270,16 @@ def _largest_loss(costs: Costs, *, of_program: bool) -> _Loss:
         return _Loss(cause, f"The main loss is {looks}{explanation}.", shares[cause])
     if not lost_time.spread:
         text = f"Undecided, from one launch: the main loss looks to be {looks}{explanation}."
-    elif getattr(lost_time, second) < _SMALL:
-        text = f"Undecided: the main loss looks to be {looks}; more launches would decide."
-    else:
-        other = f"{LOSSES[second]}, {lost_time.text(second)}"
-        text = f"Undecided: the main loss looks to be {looks}, beside {other}; more launches would decide."
-    return _Loss(cause, text, shares[cause], firm=False)
+        return _Loss(cause, text, shares[cause], firm=False)
+    if getattr(lost_time, second) >= _SMALL:
+        looks += f", beside {LOSSES[second]}, {lost_time.text(second)}"
+    rounds = lost_time.rounds_to_exceed(cause, second, beyond[second], launches)
+    need = deciding.in_words(rounds, round_s) if rounds else ""
+    ending = (
+        f"To decide: {need}." if need else "They are too close for a reasonable number of rounds to decide."
+    )
+    text = f"Undecided: the main loss looks to be {looks}. {ending}"
+    return _Loss(cause, text, shares[cause], firm=False, to_decide=need)
 
 
 def _of_typical_ranks(lost: LostTime, ranks: Sequence[RankTime]) -> float:

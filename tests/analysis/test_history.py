@@ -1,11 +1,13 @@
 """What is said of a case's history: its pace, its levels, what changed at them, and whether it is worse."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pscale.analysis.history import CaseHistory, accepting, case_history, suite_history
+from pscale.analysis.history import CaseHistory, SuiteHistory, accepting, case_history, suite_history
+from pscale.report.history import tables
 from pscale.results.history import Acceptance, Entry, History
 
 FINGERPRINT = {
@@ -183,3 +185,26 @@ def test_the_worst_case_decides_for_the_suite():
     assert answer(known) == "same"
     assert answer(known, other) == "worse"
     assert answer(known, [replace(each, label="few") for each in known[:3]]) == "undecided"
+
+
+def test_by_how_much_a_case_is_worse_or_better_is_a_cell_of_the_tables():
+    random, said = np.random.default_rng(7), set()
+    for seed in range(40):
+        scatter, share = (
+            float(random.choice([0.001, 0.01, 0.05])),
+            float(random.choice([0.0, 0.05, 0.2, -0.1])),
+        )
+        case = judged(slower(entries(scatter=scatter, seed=seed), 20, share))
+        found = SuiteHistory(suite="any", runs=30, launches=150, cases=(case,), notes=())
+        cells = [
+            cell
+            for table in tables(found)
+            for _, cells in table.texts()
+            for column, cell in zip(table.columns, cells, strict=True)
+            if column.name != "answer"
+        ]
+        said.add(case.answer)
+        if case.answer in ("worse", "better"):
+            (number,) = re.findall(r"[\d.]+%", case.text)
+            assert any(number in cell for cell in cells), (case.text, cells)
+    assert {"worse", "better", "same", "undecided"} <= said

@@ -63,8 +63,8 @@ def test_a_report_has_both_and_the_score(run):
     found = score(summary.predictions)
     said = render_markdown(summary)
     assert "Predicted beside measured" in said
-    assert f"error {found.mean_error:.1%} on average" in said
-    assert f"{found.inside} of {found.launches} launches" in said
+    score_row = f"| {found.cases} | {found.mean_error:.1%} | {found.largest_error:.1%} |"
+    assert f"{score_row} {found.inside} of {found.launches} |" in said
 
 
 def test_the_score_counts_runs_of_the_same_machine_alone(run, tmp_path):

@@ -41,6 +41,15 @@ def test_one_launch_and_launches_far_apart_decide_neither_what_is_expected_nor_w
     assert (verdict.answer, verdict.firm, verdict.advice) == ("undecided", False, "")
     assert verdict.efficiency.startswith("Undecided: at 2 ranks")
     assert verdict.loss.startswith("Undecided")
+    assert verdict.loss.endswith(f" {verdict.cause_to_decide}.") or repeats == 1
+
+
+def test_losses_that_no_number_of_rounds_worth_advising_tells_apart_are_called_close(tmp_path):
+    slow = {"transfer_s": 0.01, "late_s": {1: 0.0199}}
+    points = [Point(ranks=ranks, launch_noise=0.03, **slow if ranks > 1 else {}) for ranks in (1, 2)]
+    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    assert (verdict.firm, verdict.cause_to_decide) == (False, "")
+    assert verdict.loss.endswith("too close for a reasonable number of rounds to decide.")
 
 
 def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(tmp_path):

@@ -10,8 +10,9 @@ from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
-from pscale.config import Plan
+from pscale.config import Plan, Workload
 from pscale.report.topics import TOPICS
+from pscale.results import predictions
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 # What is no finding: the level of all intervals, thresholds, and counts of what is listed.
@@ -60,8 +61,33 @@ def splits():
     return [Point(ranks=4, scaling="strong", noise=0.01, rank_row={"thread_cpu_s": [2.0]}), one]
 
 
+def predict(run):
+    """Write down, as before the run, what each case would take."""
+    first_s, made = float(run.cases["started_unix_s"].min()), []
+    for case, row in run.cases.groupby("case", observed=True).first().iterrows():
+        step_s = 1.1 * float(row["step_s"])
+        made.append(
+            predictions.Predicted(
+                case=str(case),
+                label="any",
+                ranks=int(row["ranks"]),
+                made_unix_s=first_s - 10,
+                step_s=step_s,
+                low_s=step_s / 1.12,
+                high_s=step_s * 1.1,
+                losses_s={"compute": 0.8 * step_s, "jitter": 0.2 * step_s},
+                quantiles_s=[step_s],
+                checked_ranks=1,
+                notes=[],
+                inputs={},
+            )
+        )
+    predictions.add(run.path.parent, made)
+    return run
+
+
 def every_kind(folder):
-    """Write runs whose sentences are of all kinds: sizes, plans, crossings, splits."""
+    """Write runs whose sentences are of all kinds: sizes, plans, crossings, splits, programs, predicted."""
     weak = [
         *sizes("dp", noise=0.01, launch_noise=0.03, transfer_s=0.01, late_s={1: 0.02}),
         *sizes("noisy", noise=0.05, launch_noise=0.2, rank_row={"t_ideal_s": 2.2, "unaccounted_s": 0.05}),
@@ -73,9 +99,13 @@ def every_kind(folder):
     expect = [{"metric": "efficiency", "at_least": 0.85}]
     document = {"sizes": weak, "plans": plans(1, noise=0.02, launch_noise=0.03)}
     document["swept"] = [*plans(1, noise=0.01), *plans(2, noise=0.01)]
+    watched = {"noise": 0.02, "launch_noise": 0.03, "workload": Workload(command="./a.out", watch=True)}
+    document["programs"] = [*sizes("even", **watched), *sizes("late", late_s={1: 0.02}, **watched)]
     document["splits"] = splits()
+    document["predicted"] = [*sizes("dp", noise=0.02, launch_noise=0.03), *sizes("late", late_s={1: 0.03})]
     for name, points in document.items():
-        yield load(write_run(folder / name, points, steps=8, expect=expect))
+        run = load(write_run(folder / name / "run", points, steps=8, expect=expect))
+        yield predict(run) if name == "predicted" else run
 
 
 def drawn(run, random):

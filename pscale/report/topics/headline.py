@@ -86,18 +86,21 @@ def lost_time(summary: Summary) -> Iterator[Table]:
     if summary.side_by_side and summary.ranking:
         return
     found = {losses.case: losses for losses in summary.lost_time}
+    needs = {each.case: each.cause_to_decide or None for each in summary.verdicts}
     points = [point for point in summary.points if point.case in found]
     kept = [name for name in COLOURS if any(getattr(each, name) >= _VISIBLE for each in found.values())]
     columns = (
         Column("case", fold=True, get="label") if len(summary.series) > 1 else size_column(summary),
         *(Column(_NAMES[name], text.percent_1, get=_share(found, name)) for name in kept),
+        Column("to decide", fold=True, wide=True, get=lambda point: needs.get(point.case)),
     )
     compared = any(tree.computation for tree in summary.trees)
     caption = (
         "shares of the step, which add up to 100%, ± half of their 95% intervals; "
         f"useful: compute{' that the base case needs as well' * compared}"
+        f"{'; to decide: which loss is the main one' * any(needs.values())}"
     )
-    yield from listed("Lost time", points, columns, caption=caption, tone=size_tone)
+    yield from listed("Lost time", points, columns, caption=caption, tone=size_tone, filled=True)
 
 
 def _share(found: Mapping[str, LostTime], name: str) -> Callable[[Point], Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from pscale.analysis.predicted import Held, KindTime, score
+from pscale.analysis.predicted import Held, KindTime, Score, score
 from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.table import Column, Table, Written, listed
@@ -14,17 +14,31 @@ from pscale.report.topics.topic import Topic, case_column
 def tables(summary: Summary) -> Iterator[Table]:
     """Yield the step and every kind of time, predicted and measured."""
     kinds = list(dict.fromkeys(time.kind for held in summary.predictions for time in held.kinds))
+    inside = Column("inside", str, get=_inside)
     columns = (
         case_column(summary),
         Column("predicted", text.duration_3, get="predicted_s"),
         Column("90% of launches", str, get=_bounds),
         Column("measured", text.duration_3, get="measured_s"),
         Column("error", text.change, get="error"),
-        Column("inside", str, get=lambda held: Written(held.inside, f"{held.inside} of {held.launches}")),
+        inside,
         *(Column(kind, str, wide=True, get=_both(kind)) for kind in kinds),
     )
-    caption = f"{_score(summary)} By kind: predicted → measured, per step of the mean rank."
+    caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
     yield from listed("Predicted beside measured", summary.predictions, columns, caption=caption)
+    found = score(summary.predictions)
+    scored = (
+        Column("cases", str, get="cases"),
+        Column("mean error", text.percent_1, get="mean_error"),
+        Column("largest error", text.percent_1, get="largest_error"),
+        inside,
+    )
+    caption = "inside: launches in the interval that should hold nine in ten of them"
+    yield from listed("Score of the predictions", [found] if found else [], scored, caption=caption)
+
+
+def _inside(found: Held | Score) -> Written:
+    return Written(found.inside, f"{found.inside} of {found.launches}")
 
 
 def _bounds(held: Held) -> Written:
@@ -43,18 +57,6 @@ def _both(kind: str) -> Callable[[Held], Written | None]:
         return Written(found.predicted_s, words) if found and words else None
 
     return both
-
-
-def _score(summary: Summary) -> str:
-    """Say how well the predictions held."""
-    found = score(summary.predictions)
-    if found is None:
-        return ""
-    return (
-        f"Score: {text.plural(found.cases, 'case')}, error {text.percent_1(found.mean_error)} on average, "
-        f"at most {text.percent_1(found.largest_error)}; {found.inside} of {found.launches} launches lie in "
-        "the interval that holds nine in ten."
-    )
 
 
 def data(summary: Summary) -> Mapping[str, Table]:

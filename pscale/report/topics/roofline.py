@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-_CLASSES = ("product", "attention", "activation", "norm", "elementwise")
-_CLASSES += ("reduction", "loss", "optimizer", "embedding")
+_CLASSES = (
+    *("product", "attention", "activation", "norm", "elementwise"),
+    *("reduction", "loss", "optimizer", "embedding"),
+)
 _MARKERS = {"forward": "o", "backward": "s", "sync": "^", "update": "D"}
 _OUTSIDE = "other"  # what is computed outside kernels: neither FLOPs nor bytes are counted
 _LISTED = 0.001  # of the time: what takes less is for programs alone
