@@ -83,6 +83,19 @@ def tell(text: str, file: TextIO | None = None) -> None:
     print("\n".join(map(clean, text.split("\n"))), file=file, flush=True)
 
 
+def fail(text: str) -> None:
+    """Say on standard error why pscale ends; a terminal would break lines inside words."""
+    lines = f"pscale: {text}".split("\n")
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = shutil.get_terminal_size().columns
+        whole = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        lines = ["\n".join(whole.wrap(line)) for line in lines]
+    tell("\n".join(lines), sys.stderr)
+
+
 def raise_again(lost: "UnraisableHookArgs") -> None:
     """Interrupt the program again where Ctrl-C came in a callback of Python's, which drops exceptions."""
     if isinstance(lost.exc_value, KeyboardInterrupt):

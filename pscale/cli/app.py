@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import typer
 
 from pscale import __version__
+from pscale.cli import fail
 from pscale.cli import options as o
-from pscale.cli import tell
 from pscale.cli.examples import epilog
 from pscale.errors import LaunchError, PscaleError, UsageError
 from pscale.import_guard import hollow
@@ -474,13 +474,13 @@ def main() -> int:
     except PscaleError as error:
         if "--debug" in sys.argv[1:]:
             raise
-        tell(f"pscale: {error}", sys.stderr)
+        fail(str(error))
         return error.exit_code
     except OSError as error:  # of a disk that is full, or a path that cannot be
         if "--debug" in sys.argv[1:]:
             raise
         what = f"{error.filename}: " if error.filename else ""
-        tell(f"pscale: {what}{error.strerror or error}", sys.stderr)
+        fail(f"{what}{error.strerror or error}")
         return LaunchError.exit_code if error.errno in _OF_DISKS else UsageError.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pscale import atomic_files
-from pscale.cli import tell
+from pscale.cli import fail, tell
 from pscale.cli.launches import outcome_of, planned, write_row
 from pscale.cli.memory_fit import memory_fits
 from pscale.cli.rounds import Rounds
@@ -34,7 +34,7 @@ def main(folder: Path) -> int:
         journal = Journal.open(Path(work_order["run"])).branch(jobs.branch(work_order["job"]))
         _launch(journal, work_order)
     except PscaleError as error:
-        tell(f"pscale: {error}", sys.stderr)
+        fail(str(error))
         with contextlib.suppress(LaunchError):  # the disk may be what is full
             jobs.write(folder / jobs.FAILURE, str(error))
         return error.exit_code

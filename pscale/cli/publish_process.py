@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
-from pscale.cli import exit_code, guard_outputs, tell
+from pscale.cli import exit_code, fail, guard_outputs
 from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.cli.report import Pictures, page_of, write
 from pscale.errors import FAILED, INTERRUPTED, PscaleError
@@ -31,7 +31,7 @@ def main(folder: Path) -> int:
     try:
         return 0 if publish(folder) else FAILED
     except PscaleError as error:
-        tell(f"pscale: {error}", sys.stderr)
+        fail(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

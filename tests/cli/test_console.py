@@ -82,3 +82,14 @@ def test_what_changes_is_shown_below_where_nothing_can_be_replaced(capsys):
         show("one of two")
         show("two of two")
     assert capsys.readouterr().out == "one of two\ntwo of two\n"
+
+
+def test_an_error_breaks_inside_no_word_on_a_terminal_and_nowhere_in_a_pipe():
+    wrong = ("show", SUITE, "--set", "plan.zero=7", "--set", "model.widht=3")
+    shown = on_terminal(*wrong, COLUMNS="60").split("\r\n")
+    piped = subprocess.run(
+        [sys.executable, "-m", "pscale", *map(str, wrong)], capture_output=True, text=True, check=False
+    ).stderr
+    assert " ".join(shown).split() == piped.split()
+    assert max(map(len, piped.splitlines())) > 60
+    assert all(len(line) <= 60 or " " not in line for line in shown)
