@@ -698,26 +698,31 @@
   }
 
   // A table begins without the last of its less important columns where its screen has no room for them.
+  const fitted = new Map();
+  const leave = ({ table, spare, all }, columns) => {
+    for (const row of table.rows) for (const place of spare) row.cells[place].classList.toggle("cut", columns.has(place));
+    all.hidden = !columns.size;
+  };
+  const excess = ({ table, spare, box }) => {
+    let missing = table.offsetWidth - box.clientWidth;
+    const wanted = (place) => missing > 0 && (missing -= table.tHead.rows[0].cells[place].offsetWidth, true);
+    return new Set(spare.filter(wanted));
+  };
+  const fits = new ResizeObserver((entries) => {
+    const changed = entries.map(({ target }) => fitted.get(target)).filter((each) => each.width !== each.box.clientWidth);
+    for (const each of changed) each.width = each.box.clientWidth, leave(each, new Set());
+    const columns = changed.map(excess); // all are measured at once: each change of a table lays the page out anew
+    changed.forEach((each, place) => leave(each, columns[place]));
+  });
   for (const table of document.querySelectorAll("table")) {
     const spare = [...table.tHead.querySelectorAll(".x")].map((cell) => cell.cellIndex).reverse();
     if (!spare.length) continue;
-    const box = table.parentElement, all = element("button", { type: "button", className: "wider", textContent: "All columns" });
-    const cut = (columns) => {
-      for (const row of table.rows) for (const place of spare) row.cells[place].classList.toggle("cut", columns.has(place));
-      all.hidden = !columns.size;
-    };
-    const fit = new ResizeObserver(() => {
-      if (fit.width === box.clientWidth) return;
-      fit.width = box.clientWidth;
-      cut(new Set());
-      let beyond = table.offsetWidth - box.clientWidth;
-      const columns = new Set();
-      for (const place of spare) if (beyond > 0) columns.add(place), beyond -= table.tHead.rows[0].cells[place].offsetWidth;
-      cut(columns);
-    });
-    all.addEventListener("click", () => { fit.disconnect(); cut(new Set()); });
+    const box = table.parentElement, all = element("button", { type: "button", className: "wider", textContent: "All columns", hidden: true });
+    const each = { table, spare, box, all };
+    all.addEventListener("click", () => { fits.unobserve(box); leave(each, new Set()); });
     box.before(all);
-    fit.observe(box);
+    fitted.set(box, each);
+    fits.observe(box);
   }
 
   // The filter of cases, for all tables, figures and choosers.

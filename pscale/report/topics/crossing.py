@@ -23,6 +23,7 @@ _MOST = 4  # panels
 _LINE = 3  # values from which on a curve is drawn
 _FIRST = 2  # colour of a curve: a light band of it is not grey
 _ROOM = 1.6  # times the largest ratio, or the smallest: an interval that reaches further ends at the edge
+_ENDLESS = 1e3  # a ratio beyond every edge
 _DOUBLINGS = 4.0  # largest over smallest value from which on the axis is logarithmic
 
 _One = tuple[Crossing, Beside]
@@ -125,6 +126,8 @@ def figure(summary: Summary) -> Figure | None:
         for crossing, colour in zip(members, colours, strict=True):
             _curve(axes, crossing, colour)
         _axes(axes, members)
+        for crossing, colour in zip(members, colours, strict=True):
+            _arrows(axes, crossing, colour)
         for turn in members[0].turns if len(members) == 1 else ():
             axes.axvspan(*turn, color=QUIET, alpha=0.12, linewidth=0, zorder=1)
         if len(members) > 1:
@@ -141,9 +144,7 @@ def figure(summary: Summary) -> Figure | None:
 
 def _curve(axes: Axes, crossing: Crossing, colour: Colour) -> None:
     """Draw one variant with its intervals; filled points are decided."""
-    known = [beside for beside in crossing.values if beside.ratio.stated]
-    bounds = [beside.ratio.stated or (0.0, 0.0) for beside in known]
-    at, lows, highs = [beside.value for beside in known], [b[0] for b in bounds], [b[1] for b in bounds]
+    at, lows, highs = _intervals(crossing)
     if len(crossing.values) >= _LINE:
         axes.fill_between(at, lows, highs, color=colour, alpha=0.18, linewidth=0, zorder=2)
         axes.plot([b.value for b in crossing.values], [b.ratio.value for b in crossing.values], color=colour)
@@ -153,6 +154,23 @@ def _curve(axes: Axes, crossing: Crossing, colour: Colour) -> None:
         look: dict[str, Any] = {"color": colour, "markerfacecolor": filled, "zorder": 5}
         (dot,) = axes.plot([beside.value], [beside.ratio.value], "o", **look)
         marks.mark(dot, _said(crossing, beside), beside.case)
+
+
+def _intervals(crossing: Crossing) -> tuple[list[float], list[float], list[float]]:
+    """Return values with their bounds; one that is too wide to state is without end."""
+    known = [beside for beside in crossing.values if beside.ratio.low is not None]
+    bounds = [beside.ratio.stated or (0.0, _ENDLESS) for beside in known]
+    return [each.value for each in known], [low for low, _ in bounds], [high for _, high in bounds]
+
+
+def _arrows(axes: Axes, crossing: Crossing, colour: Colour) -> None:
+    """Mark the intervals that go on beyond the edges of the picture."""
+    low, high = axes.get_ylim()
+    at, lows, highs = _intervals(crossing)
+    below = [value for value, bound in zip(at, lows, strict=True) if bound < low]
+    above = [value for value, bound in zip(at, highs, strict=True) if bound > high]
+    for edge, values, arrow in ((low, below, "v"), (high, above, "^")):
+        axes.plot(values, [edge] * len(values), arrow, color=colour, markersize=sized(5), clip_on=False)
 
 
 def _said(crossing: Crossing, beside: Beside) -> str:
