@@ -53,7 +53,8 @@ MARKS = "<!-- validation -->", "<!-- end of validation -->"
 DOCUMENT = Path(__file__).parents[1] / "docs" / "prediction.md"
 KEPT = COMMITTED / "validation"
 MEASURED, PREDICTED = (100, 400), (200, 800)  # Mbit/s
-FRAMES = {"mtu": 9000, "burst": "20kb"}
+BURST = 20_480  # bytes that pass a link at once, whatever its rate
+FRAMES = {"mtu": 9000, "burst": f"{BURST}b"}
 MBIT_BYTES = 1e6 / 8
 GFLOPS = 20.0  # of ghosts on a link: they compute about as long as they send
 NODE = Tier(name="node", ranks=2, link=PricedLink(latency_s=5e-6, bytes_per_s=2e9))
@@ -222,6 +223,7 @@ def _fitted(profiles: Mapping[int, Profile]) -> tuple[float, float, float]:
         for key, call in profile.calls.items():
             if key.mode == "call":
                 moved = moved_bytes(key.verb, key.size, key.bytes)
+                moved = moved if moved > BURST else 0
                 rows.append([rounds(key.verb, key.size), moved / (rate * MBIT_BYTES), moved])
                 times_s.append(float(np.median(call.after_last.values)))  # few are far off
     taken = np.array(times_s)
