@@ -23,6 +23,7 @@ _SHAPES = "these array shapes were not measured; times come from the nearest tha
 _SIZES = "these sizes were not measured; times come from the nearest, by latency and bytes"
 _FREE = "no rank of the run did so, and it counts as free"
 _TRIED = 256  # segments that are taken from the others, to see how well that goes
+_HIDDEN_S = 1e-6  # what takes less was over before it was waited for, and tells nothing of how long it takes
 _LEAST_BYTES = 64  # below it the size of a message makes no difference
 
 
@@ -199,12 +200,11 @@ class _Calls:
         """Return the nearest one, and by how much longer a call takes by latency and bytes."""
 
         def far(other: CallKey) -> float:
-            more = (key.bytes + _LEAST_BYTES) / (other.bytes + _LEAST_BYTES)
+            more = (_parts(key)[1] + _LEAST_BYTES) / (_parts(other)[1] + _LEAST_BYTES)
             return abs(math.log(more)) + abs(math.log(key.size / other.size))
 
         nearest = min(self.known, key=far)
-        latency_s, s_per_byte = self._line
-        expected, base = (_rounds(each) * latency_s + _moved(each) * s_per_byte for each in (key, nearest))
+        expected, base = (float(_parts(each) @ self._line) for each in (key, nearest))
         return self.known[nearest], expected / base if base > 0 else 1.0
 
     @cached_property
@@ -220,20 +220,22 @@ class _Calls:
         return float(np.mean(missed)) if missed else 1.0
 
     @cached_property
-    def _line(self) -> tuple[float, float]:
-        """Latency and time per byte, neither below 0, by their relative errors."""
-        times = np.array([max(each.after_last.mean, _LEAST_S) for each in self.known.values()])
-        columns = np.array([[_rounds(key), _moved(key)] for key in self.known])
-        latency_s, s_per_byte = _fit(columns, times, 1 / times)
-        return float(latency_s), float(s_per_byte)
+    def _line(self) -> Vector:
+        """What each of the parts of a call takes, none below 0, by their relative errors."""
+        taken = {key: each.after_last.mean for key, each in self.known.items()}
+        taken = {key: mean for key, mean in taken.items() if mean > _HIDDEN_S} or dict.fromkeys(taken, 1.0)
+        columns, times = np.array([_parts(key) for key in taken]), np.array([*taken.values()])
+        if len({key.size for key in taken}) == 1:  # cannot tell how bytes grow with ranks
+            columns[:, 2] = 0.0
+        return _fit(columns, times, 1 / times)
 
 
-def _rounds(key: CallKey) -> float:
-    return rounds(key.verb, max(key.size, 2))
-
-
-def _moved(key: CallKey) -> float:
-    return moved_bytes("send" if key.verb == "receive" else key.verb, max(key.size, 2), key.bytes)
+def _parts(key: CallKey) -> Vector:
+    """Return the rounds that a call needs, and the bytes it moves: at least, and in a tree, in each round."""
+    verb, size = "send" if key.verb == "receive" else key.verb, max(key.size, 2)
+    return np.array(
+        [rounds(verb, size), moved_bytes(verb, size, key.bytes), moved_bytes(verb, size, key.bytes, "tree")]
+    )
 
 
 def _fit(columns: Vector, times: Vector, weights: Vector) -> Vector:
