@@ -1,5 +1,6 @@
 """A prediction of what was measured is what was measured; profiles are what they say."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 
 from pscale.analysis.frames import load
 from pscale.errors import UsageError
+from pscale.predict.costs import _Calls
 from pscale.predict.engine import predict
-from pscale.predict.profile import Distribution, Profile, _pooled, _Sample, case_of
+from pscale.predict.profile import CallKey, CallTimes, Distribution, Profile, _pooled, _Sample, case_of
 from pscale.results.step_time import step_time, step_times
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -57,3 +59,30 @@ def test_a_distribution_keeps_the_mean_and_the_order():
         found = Distribution.of(sample[:count])
         assert found.mean == pytest.approx(sample[:count].mean())
         assert (np.diff(found.values) >= -1e-12).all()
+
+
+def taken(known, key):
+    """Return how long a call takes, by others: `known` is how long by verb, mode, ranks and bytes."""
+    measured = {
+        CallKey(*one): CallTimes(last=Distribution.of(np.array([time_s])), late=None, together=0.0)
+        for one, time_s in known.items()
+    }
+    nearest, factor = _Calls(measured).nearest(CallKey(*key))
+    return nearest.after_last.mean * factor
+
+
+@pytest.mark.parametrize("times", [lambda size: 2 * (size - 1) / size, lambda size: 2 * math.log2(size)])
+def test_bytes_of_a_call_on_more_ranks_grow_as_they_did_on_those_measured(times):
+    def takes_s(size, count):
+        return 1e-3 * math.log2(size) + 1e-7 * times(size) * count
+
+    known = {
+        ("all_reduce", "call", size, each): takes_s(size, each) for size in (4, 8) for each in (8, 65536)
+    }
+    assert taken(known, ("all_reduce", "call", 32, 65536)) == pytest.approx(takes_s(32, 65536))
+
+
+def test_a_call_is_taken_from_one_that_moves_as_many_bytes_and_from_none_that_was_over_before_its_wait():
+    parts = {("all_gather", "wait", size, 81920 // size): 2e-3 * math.log2(size) for size in (2, 4, 8)}
+    hidden = {("all_gather", "wait", size, 36864 // size): 0.0 for size in (2, 4, 8)}
+    assert taken(parts | hidden, ("all_gather", "wait", 16, 81920 // 16)) == pytest.approx(8e-3)
