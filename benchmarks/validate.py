@@ -255,7 +255,7 @@ def sizes(lab: Lab) -> dict[str, Any]:
 
 def injected(lab: Lab) -> dict[str, Any]:
     """Predict where ranks wait for one late rank, and under jitter, from a healthy run."""
-    count = 12 if lab.quick else 30
+    count = 12 if lab.quick else 20
     profile = Profile.of_run(lab.run(late(count)))
     frozen: dict[str, str] = {}
     found: list[Scored] = []
