@@ -163,6 +163,12 @@ def _identity(
     )
 
 
+def round_s(run: Run) -> float:
+    """Return how long a round takes: a launch of every case, each by the median of its good ones, in s."""
+    good = run.cases[run.cases["status"] == "ok"]
+    return float(good.groupby("case")["wall_s"].median().sum())
+
+
 _MEDIANS = (
     *("model_flops", "executed_flops", "gemm_peak_gflops", "batch", "tokens", "startup_s", "wall_s"),
     *("dropped_share", "expert_imbalance", "recomputed_flops"),

@@ -260,14 +260,14 @@ def summarise(
     shown, found = timelines(run), merits(run)
     expected = expect.expectations(run, points, basis.trees, found)
     sharing = headline.sharing(basis.warnings)
-    of_phases = efficiency_tree.phases(run)
+    of_phases, round_s = efficiency_tree.phases(run), scaling.round_s(whole)
 
     def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         return _ordered(points, findings)
 
     return Summary(
         **_of_document(whole, points),
-        verdicts=verdicts(points, run.planned, {**basis.costs(), "expectations": expected}),
+        verdicts=verdicts(points, run.planned, basis.costs() | {"expectations": expected}, round_s),
         points=points,
         launch_steps_s=_launch_steps_s(run),
         trees=ordered(basis.trees.values()),

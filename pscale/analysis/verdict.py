@@ -83,7 +83,10 @@ class Costs:
 
 
 def verdicts(
-    points: Iterable[Point], planned: Mapping[str, Planned], findings: Mapping[str, Iterable[OfACase]]
+    points: Iterable[Point],
+    planned: Mapping[str, Planned],
+    findings: Mapping[str, Iterable[OfACase]],
+    round_s: float,
 ) -> tuple[Verdict, ...]:
     """Return the verdict on every series; `findings` are those of `Costs` on all cases, by name."""
     of_case: dict[str, Mapping[str, Sequence[Any]]] = {name: by_case(all_) for name, all_ in findings.items()}
@@ -91,9 +94,8 @@ def verdicts(
     def costs(case: str) -> Costs:
         return Costs(**{name: own.get(case, ()) for name, own in of_case.items()})
 
-    series = by_series(points)
-    round_s = sum(point.wall_s or 0.0 for own in series.values() for point in own)
-    return tuple(verdict(name, own, costs, planned, round_s) for name, own in series.items())
+    series = by_series(points).items()
+    return tuple(verdict(name, own, costs, planned, round_s) for name, own in series)
 
 
 def verdict(

@@ -195,7 +195,7 @@ def test_by_how_much_a_case_is_worse_or_better_is_a_cell_of_the_tables():
             float(random.choice([0.0, 0.05, 0.2, -0.1])),
         )
         case = judged(slower(entries(scatter=scatter, seed=seed), 20, share))
-        found = SuiteHistory(suite="any", runs=30, launches=150, cases=(case,), notes=())
+        found = SuiteHistory(suite="any", runs=30, launches=150, cases=(case,), notes=(), damaged="")
         cells = [
             cell
             for table in tables(found)

@@ -89,6 +89,7 @@ def test_what_links_cost_is_told_apart_from_what_the_host_does_with_bytes():
 
     def took(key, rate):
         moved = moved_bytes(key.verb, key.size, key.bytes)
+        moved = moved if moved > validate.BURST else 0  # less passes at once
         wire_s = moved * on_wire / (rate * validate.MBIT_BYTES)
         return Distribution.of(
             np.array([rounds(key.verb, key.size) * latency_s + wire_s + moved * host_s_per_byte])
