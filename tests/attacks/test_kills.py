@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 import psutil
@@ -236,6 +237,15 @@ def cli(tmp_path):
     return Cli(tmp_path)
 
 
+def shared_memory(ranks):
+    """Return the files that ranks share, which MPICH leaves when they are killed; containers have little room."""
+    found = set()
+    for rank in ranks:
+        with suppress(psutil.Error):
+            found |= {Path(each.path) for each in rank.memory_maps() if each.path.startswith("/dev/shm/")}
+    return found
+
+
 def kill_in(driver, folder, draw, *, of_rank):
     """End a rank of a launch, or else its launcher, at a random instant.
 
@@ -246,7 +256,8 @@ def kill_in(driver, folder, draw, *, of_rank):
     if draw.random() < 0.8:  # at work; else while it begins
         wait_for((folder / "born").exists)
         signals.append(signal.SIGINT)
-    victim = draw.choice(wait_for(lambda: workers(driver)))
+    ranks = wait_for(lambda: workers(driver) or driver.poll() is not None)
+    victim, shared = draw.choice(ranks), shared_memory(ranks)
     if not of_rank:
         victim = next(each for each in victim.parents() if each.ppid() == driver.pid)
     how = draw.choice(signals)
@@ -255,6 +266,9 @@ def kill_in(driver, folder, draw, *, of_rank):
     while lives(victim):
         victim.send_signal(how)
         psutil.wait_procs([victim], 0.5)
+    wait_for(lambda: not any(map(lives, ranks)))
+    for segment in shared:
+        segment.unlink(missing_ok=True)
 
 
 def test_real_ranks_and_launchers_that_are_killed_are_rows_and_the_run_goes_on(cli, attack):
