@@ -238,7 +238,7 @@ def cli(tmp_path):
 
 
 def shared_memory(ranks):
-    """Return the files that ranks share, which MPICH leaves when they are killed; containers have little room."""
+    """Return the files that ranks share. MPICH leaves those of killed ranks; containers have little room."""
     found = set()
     for rank in ranks:
         with suppress(psutil.Error):
