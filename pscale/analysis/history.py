@@ -127,8 +127,8 @@ def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
         cases=tuple(
             case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()
         ),
-        damaged=_damaged(history.damaged),
-        notes=tuple(_notes(history)),
+        damaged=(damaged := _damaged(history.damaged)),
+        notes=tuple(_notes(history, damaged)),
     )
 
 
@@ -137,8 +137,8 @@ def _damaged(numbers: Sequence[int]) -> str:
     return f"Damaged lines, of which nothing or only a part could be read: {lines}." if lines else ""
 
 
-def _notes(history: History) -> Iterator[str]:
-    if damaged := _damaged(history.damaged):
+def _notes(history: History, damaged: str) -> Iterator[str]:
+    if damaged:
         yield damaged
     for each in history.acceptances:
         yield f"{each.label}: the level of {each.accepted} was accepted: {each.reason}"

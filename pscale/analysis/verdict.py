@@ -103,7 +103,7 @@ def verdict(
     points: Sequence[Point],
     costs: Callable[[str], Costs],
     planned: Mapping[str, Planned],
-    round_s: float = 0.0,
+    round_s: float,
 ) -> Verdict:
     """Return the verdict on the points of one series, given the costs and the settings of its cases."""
     good = [point for point in points if point.step_s]

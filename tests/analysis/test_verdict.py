@@ -76,7 +76,7 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
     for share, named in ((0.1, True), (0.01, False)):
         delayed = replace(costs, stragglers=[replace(late, step_share=share)])
         known = {largest: delayed, summary.points[0].case: replace(costs, lost_time=[])}
-        said = verdict("", summary.points, known.__getitem__, {})
+        said = verdict("", summary.points, known.__getitem__, {}, round_s=1.0)
         assert "transfer in sync, 23.1% ± 0.0% of the step" in said.loss
         assert ("The others wait for rank 3" in said.loss) is named
 
