@@ -693,7 +693,7 @@
       filterCases(data.labels);
       if (data.maps.length && figure("wait")) map(figure("wait"), data);
       if (data.steps.length && figure("timeline")) window.pscale = timeline(figure("timeline"), data);
-      document.documentElement.dataset.ready = "";
+      requestAnimationFrame(() => { document.documentElement.dataset.ready = ""; });  // after the first drawing
     });
   }
 
