@@ -44,7 +44,7 @@ class MpiMesh:
         poll_s: float = 0.0,
     ):
         def waiting(part: MPI.Intracomm) -> Any:
-            return AsleepComm(part, poll_s) if poll_s else part
+            return AsleepComm(part, poll_s, self._outstanding) if poll_s else part
 
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes

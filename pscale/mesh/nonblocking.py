@@ -20,6 +20,9 @@ from pscale.mesh.axis import Recorder
 _BUSY = 2
 _LEAST_NS = 1_000  # where a clock is too coarse to tell
 _MOST_QUESTIONS = 100
+_ASKED_AWAKE = (
+    4  # times that a look asks until nothing moves: an answer takes microseconds, to sleep a thousand
+)
 
 
 class Request(Protocol):
@@ -39,6 +42,17 @@ class Outstanding(dict["NonblockingCall", None]):
 
     busy_ns = 10_000  # CPU time above which a question has moved data, until one has been cheaper
 
+    def ask(self, request: Request) -> bool:
+        """Give the library chances to make progress while it makes some; true once the result is there."""
+        asked = thread_time_ns()
+        for _ in range(_MOST_QUESTIONS):
+            complete = request.Test()
+            answered = thread_time_ns()
+            if complete or not self.has_moved(answered - asked):
+                return complete
+            asked = answered
+        return False
+
     def has_moved(self, took_ns: int) -> bool:
         """Tell whether a question that took `took_ns` of CPU time has moved data."""
         self.busy_ns = min(self.busy_ns, _BUSY * max(took_ns, _LEAST_NS))
@@ -56,15 +70,10 @@ class NonblockingCall:
         outstanding[self] = None
 
     def poll(self) -> bool:
-        """Give the library chances to make progress while it makes some; true once the result is there."""
+        """Let the call make progress; true once the result is there."""
         if not self.complete:
-            enter, asked = self._recorder.now(), thread_time_ns()
-            for _ in range(_MOST_QUESTIONS):
-                self.complete = self._request.Test()
-                answered = thread_time_ns()
-                if self.complete or not self._outstanding.has_moved(answered - asked):
-                    break
-                asked = answered
+            enter = self._recorder.now()
+            self.complete = self._outstanding.ask(self._request)
             note = self._recorder.polled_complete if self.complete else self._recorder.polled
             note(self.number, enter, self._recorder.now())
             if self.complete:
@@ -100,22 +109,26 @@ _STARTING = ("Iallreduce", "Iallgather", "Ireduce_scatter_block", "Isend", "Irec
 
 
 class AsleepRequest:
-    """A started call whose wait is asleep, but for a look every `poll_s` seconds."""
+    """A started call whose wait is asleep, but for a look every `poll_s` seconds.
 
-    def __init__(self, request: Request, poll_s: float):
-        self.Test, self._poll_s = request.Test, poll_s
+    A look takes all that has come: a library may move one message each time it is asked, and a call of many
+    messages would last as many looks.
+    """
+
+    def __init__(self, request: Request, poll_s: float, outstanding: Outstanding):
+        self.Test, self._poll_s, self._outstanding = request.Test, poll_s, outstanding
 
     def Wait(self) -> None:  # noqa: N802 - as mpi4py calls it
         """Return when the result is there."""
-        while not self.Test():
+        while not any(self._outstanding.ask(self) for _ in range(_ASKED_AWAKE)):
             time.sleep(self._poll_s)
 
 
 class AsleepComm:
     """A communicator of mpi4py whose calls of whole arrays wait asleep."""
 
-    def __init__(self, comm: Any, poll_s: float):
-        self._comm, self._poll_s = comm, poll_s
+    def __init__(self, comm: Any, poll_s: float, outstanding: Outstanding):
+        self._comm, self._poll_s, self._outstanding = comm, poll_s, outstanding
         for name in _BLOCKING:
             setattr(self, name, partial(self._wait, getattr(comm, f"I{name.lower()}")))
         for name in _STARTING:
@@ -125,7 +138,7 @@ class AsleepComm:
         return getattr(self._comm, name)
 
     def _start(self, start: Callable[..., Request], *given: Any) -> AsleepRequest:
-        return AsleepRequest(start(*given), self._poll_s)
+        return AsleepRequest(start(*given), self._poll_s, self._outstanding)
 
     def _wait(self, start: Callable[..., Request], *given: Any) -> None:
         self._start(start, *given).Wait()

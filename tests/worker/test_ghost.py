@@ -13,7 +13,7 @@ from training.test_offload import GPT, MOE
 
 from pscale.config import Case, Ghost, Inject, Matrix, Model, Plan, Train
 from pscale.mesh import grid
-from pscale.mesh.nonblocking import AsleepComm
+from pscale.mesh.nonblocking import AsleepComm, Outstanding
 from pscale.parallel.ranks import GROUPS
 from pscale.training.dry_run import rank_program
 from pscale.training.meta_arrays import Compute
@@ -111,9 +111,12 @@ def test_late_awakenings_do_not_add_up():
     assert 0 <= clock[0] - 1000 * 6_000_000 < 1_000_000
 
 
-def test_a_blocking_call_becomes_one_that_is_asked_for():
+def test_a_blocking_call_becomes_one_that_is_asked_for_and_a_look_takes_several_messages(monkeypatch):
+    sleeps = []
+    monkeypatch.setattr("time.sleep", sleeps.append)
+
     class Request:
-        left = 3
+        left = 9  # messages, of which a question takes one
 
         def Test(self):  # noqa: N802
             self.left -= 1
@@ -130,6 +133,7 @@ def test_a_blocking_call_becomes_one_that_is_asked_for():
             return print  # what is not called
 
     comm = Comm()
-    asleep = AsleepComm(comm, 1e-6)
+    asleep = AsleepComm(comm, 1e-6, Outstanding())
     asleep.Allreduce("mine", "all", "sum")
     assert (comm.given, comm.request.left, asleep.size) == (("mine", "all", "sum"), 0, 4)
+    assert len(sleeps) <= 2
