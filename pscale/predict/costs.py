@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -198,14 +197,14 @@ class _Calls:
 
     def nearest(self, key: CallKey) -> tuple[CallTimes, float]:
         """Return the nearest one, and by how much longer a call takes by latency and bytes."""
-
-        def far(other: CallKey) -> float:
-            more = (_parts(key)[1] + _LEAST_BYTES) / (_parts(other)[1] + _LEAST_BYTES)
-            return abs(math.log(more)) + abs(math.log(key.size / other.size))
-
-        nearest = min(self.known, key=far)
+        keys, known = self._logs
+        nearest = keys[int(np.abs(known - _log(key)).sum(axis=1).argmin())]
         expected, base = (float(_parts(each) @ self._line) for each in (key, nearest))
         return self.known[nearest], expected / base if base > 0 else 1.0
+
+    @cached_property
+    def _logs(self) -> tuple[list[CallKey], Vector]:
+        return [*self.known], np.array([_log(key) for key in self.known])
 
     @cached_property
     def error(self) -> float:
@@ -236,6 +235,11 @@ def _parts(key: CallKey) -> Vector:
     return np.array(
         [rounds(verb, size), moved_bytes(verb, size, key.bytes), moved_bytes(verb, size, key.bytes, "tree")]
     )
+
+
+def _log(key: CallKey) -> Vector:
+    """Return the logarithms of the bytes that a call moves and of its ranks: what makes calls near."""
+    return np.log([_parts(key)[1] + _LEAST_BYTES, key.size])
 
 
 def _fit(columns: Vector, times: Vector, weights: Vector) -> Vector:
