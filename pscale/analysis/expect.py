@@ -62,13 +62,19 @@ class Expectation:
 
 
 def expectations(
-    run: Run, points: Sequence[Point], trees: Mapping[str, Tree], merits: Sequence[Merit] = ()
+    run: Run,
+    points: Sequence[Point],
+    trees: Mapping[str, Tree],
+    round_s: float,
+    merits: Sequence[Merit] = (),
 ) -> tuple[Expectation, ...]:
-    """Return the verdict on everything that is expected of the run, for every case that it is about."""
+    """Return the verdict on everything that is expected of the run, for every case that it is about.
+
+    Another round of launches takes `round_s`.
+    """
     figures = frozenset(figure_names(run))
     by_case = {(merit.case, merit.figure): merit for merit in merits}
     launches = {point.case: point.launches for point in points}
-    round_s = sum(point.wall_s or 0.0 for point in points)
     return tuple(
         replace(verdict, to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s))
         for entry in run.document.get("expect") or []

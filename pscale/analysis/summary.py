@@ -258,9 +258,9 @@ def summarise(
     basis = _Basis.of(run)
     points, times, spent = basis.points, basis.times, basis.phases
     shown, found = timelines(run), merits(run)
-    expected = expect.expectations(run, points, basis.trees, found)
-    sharing = headline.sharing(basis.warnings)
     of_phases, round_s = efficiency_tree.phases(run), scaling.round_s(whole)
+    expected = expect.expectations(run, points, basis.trees, round_s, found)
+    sharing = headline.sharing(basis.warnings)
 
     def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         return _ordered(points, findings)

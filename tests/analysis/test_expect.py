@@ -5,6 +5,7 @@ from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.expect import expectations
 from pscale.analysis.frames import load
+from pscale.analysis.scaling import round_s
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
 
@@ -32,7 +33,7 @@ def ids(run, *labels):
 def verdicts(run, summary, **entry):
     trees = {tree.case: tree for tree in summary.trees}
     asked = replace(run, document={**run.document, "expect": [entry]})
-    return expectations(asked, summary.points, trees)
+    return expectations(asked, summary.points, trees, round_s(run))
 
 
 def test_an_expectation_is_judged_for_every_case_that_it_is_about(run, summary):
@@ -110,7 +111,7 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
     efficiency = Estimate(value=sum(interval) / len(interval), **(known if len(interval) > 1 else {}))
     points = [replace(point, efficiency=efficiency) for point in summary.points[1:2]]
     asked = replace(run, document={**run.document, "expect": [{"metric": "efficiency", **bounds}]})
-    (found,) = expectations(asked, points, {})
+    (found,) = expectations(asked, points, {}, round_s=1.0)
     assert found.answer == answer
     assert found.text.startswith(answer)
     assert bool(found.to_decide) is (answer == "undecided")
@@ -126,11 +127,11 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
 )
 def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound, said):
     bounds = {} if bound is None else {"low": 0.80, "high": 0.90}
-    point = replace(
-        summary.points[1], efficiency=Estimate(value=0.85, **bounds), launches=5, wall_s=5.0, base=False
-    )
+    point = replace(summary.points[1], efficiency=Estimate(value=0.85, **bounds), launches=5, base=False)
     entry = {"metric": "efficiency", "at_least": bound or 0.8}
-    (found,) = expectations(replace(run, document={**run.document, "expect": [entry]}), [point], {})
+    (found,) = expectations(
+        replace(run, document={**run.document, "expect": [entry]}), [point], {}, round_s=5.0
+    )
     assert found.to_decide == said
 
 
