@@ -109,6 +109,9 @@ sweep:
 {STRATEGIES}"""
 
 
+ADVISED = (
+    "{kind: gpt, layers: 4, width: 64, heads: 8, sequence: 64, vocabulary: 256}"  # of suites/strategies.yaml
+)
 SMALL = "{kind: gpt, layers: 4, width: 128, heads: 4, sequence: 128}"
 SENT = "{kind: gpt, layers: 2, width: 256, heads: 4, sequence: 256}"  # its messages are of 0.5 to 6 MB
 

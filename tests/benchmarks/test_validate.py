@@ -79,6 +79,19 @@ def test_the_table_names_the_largest_miss_and_counts_held_out_cases(tmp_path):
     assert "| networks | not measured |" in table
 
 
+def test_the_order_of_plans_says_what_the_first_choice_and_the_best_of_five_cost():
+    names, predicted, measured = "abcdef", (1, 2, 3, 4, 5, 6), (1.1, 1.5, 1.4, 1.05, 2.0, 1.0)
+    rows = [
+        {"case": name, "predicted_s": one, "measured_s": two}
+        for name, one, two in zip(names, predicted, measured, strict=True)
+    ]
+    (said,) = validate._also({"cases": rows, "plans": 7})
+    assert said == (
+        "6 of 7 plans run; regret of the first choice 10.0% (goal 3%), of the best of 5 5.0% (goal 0%); "
+        "Spearman -0.26 (goal 0.95)"
+    )
+
+
 def test_the_page_has_the_kept_figures():
     text = validate.DOCUMENT.read_text(encoding="utf-8")
     assert validate.in_document(text, validate.KEPT) == text, "write it again: make validate"
