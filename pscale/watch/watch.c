@@ -431,6 +431,7 @@ static void finish(const Made *m, Note *note) {
       Comm *old = comm_of(comm_at(m, c->comm)), *at = place_of(made);
       *at = (Comm){made, ++comms_made, old->rank, old->size, old->targets};
     } else {
+      forget(made); /* of one that was freed within another call, which left no note */
       define(made, c->name + 4, note->comm);
     }
   }

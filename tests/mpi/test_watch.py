@@ -157,6 +157,24 @@ def test_pickled_objects_from_anybody_are_settled_and_a_file_is_named_as_not_spl
     assert any("MPI, not split" in note for note in results.document["notes"])
 
 
+def test_a_communicator_is_told_from_one_that_was_freed_within_a_call_and_had_its_handle(watch):
+    # mpi4py sums objects over a communicator of its own, which MPI frees with the one that it is for.
+    program = """
+from mpi4py import MPI
+world, made = MPI.COMM_WORLD, []
+for _ in range(4):
+    part = world.Split_type(MPI.COMM_TYPE_SHARED)
+    part.allreduce(1)
+    part.Free()
+    for _ in range(2):
+        made.append(world.Create_cart([world.size]))
+        made[-1].Barrier()
+"""
+    results = watch(2, sys.executable, "-c", program)
+    names = ["cart", *(f"cart {number}" for number in range(2, 9))]
+    assert [counts(results, rank)[name, "barrier"] for rank in range(2) for name in names] == [1] * 16
+
+
 def test_calls_of_several_threads_and_one_sided_ones_are_counted_and_said_to_be_so(watch):
     results = watch(3, sys.executable, PROGRAMS / "several.py")
     assert counts(results, 1) == {
