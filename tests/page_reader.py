@@ -32,8 +32,12 @@ class Element:
     @property
     def words(self) -> str:
         """All text below, with single spaces."""
-        texts = [part if isinstance(part, str) else part.words for part in self.parts]
-        return " ".join(" ".join(texts).split())
+        texts = [part if isinstance(part, str) else part._apart for part in self.parts]
+        return " ".join("".join(texts).split())
+
+    @property
+    def _apart(self) -> str:
+        return self.words if self.attributes.get("class") == "value" else f" {self.words} "
 
 
 class _Reader(HTMLParser):

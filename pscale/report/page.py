@@ -24,6 +24,7 @@ from pscale.report.topics.headline import COLOURS
 from pscale.report.vector import Vector, vector
 
 _CODE = re.compile(r"`([^`]+)`")
+_VALUE = re.compile(r"\b[a-z]+_\w+ \d[\w.]*|[-+±≥≤]?\d[\d.]*(?: of \d+)? [a-zµ][\w/]*|\d+ of \d+")
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -94,8 +95,9 @@ def _environment() -> Environment:
 
 
 def _prose(said: str) -> Markup:
-    """Return a sentence whose words in backticks are set as code."""
-    found = str(escape(_printable(said))).replace(" ± ", "&nbsp;±&nbsp;")  # no line breaks within an interval
+    """Return a sentence with what is in backticks as code, and no line break within a value."""
+    found = str(escape(_printable(said))).replace(" ± ", "&nbsp;±&nbsp;")
+    found = _VALUE.sub(r'<span class="value">\g<0></span>', found)
     return Markup(_CODE.sub(r"<code>\1</code>", found))
 
 
