@@ -360,8 +360,8 @@ TOPIC = Topic(
     name="scaling",
     title=lambda summary: "Efficiency and speed-up" if _compares(summary) else "Cases",
     lead=lambda summary: (
-        "Bars are 95% intervals, from the scatter of launches; the dashed line is "
-        "ideal scaling from the base case."
+        "Bars are 95% intervals, small dots single launches; the dashed line is ideal scaling from the "
+        "base case."
         if _compares(summary)
         else ""
     ),

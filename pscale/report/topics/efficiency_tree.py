@@ -179,8 +179,7 @@ def _data(summary: Summary) -> Mapping[str, Table]:
 TOPIC = Topic(
     name="efficiency",
     title="Efficiency",
-    lead="Each factor is the share of the time that is not lost to its cause; the factors below multiply "
-    "to the one above.",
+    lead="Each factor is the share of the time that is not lost to its cause.",
     tables=tables,
     data=_data,
     blocks=_blocks,

@@ -45,7 +45,9 @@ def _times(summary: Summary) -> Iterator[Table]:
         Column("of step", text.percent_1, bar=True, get=_of_step),
         *(Column(text.KINDS.get(kind, kind), text.duration_3, get=f"{kind}_s") for kind in kinds),
     )
-    hidden = "hidden: communication under way during compute; beside the others, not added"
+    hidden = (
+        "hidden: communication under way outside MPI calls, added up where calls overlap; no part of the step"
+    )
     return listed(
         "Time by phase and kind (per step, mean over ranks)",
         summary.phases,

@@ -42,7 +42,7 @@ def _interference(summary: Summary) -> Iterator[Table]:
     """Yield the cases from whose cores others took so much that it is worth a word."""
     names = {"other processes": "others", "hypervisor": "steal", "limit": "limit", "off core": "off_core"}
     columns = (case_column(summary), *(Column(name, text.percent_1, get=get) for name, get in names.items()))
-    caption = "of the time of a case's cores; off core: ranks had none, or their threads shared one"
+    caption = "shares of the time of a case's cores; off core: ranks had no core, or their threads shared one"
     noticed = [each for each in summary.interference if each.share >= NOTICED]
     yield from listed("Interference", noticed, columns, caption=caption)
 
@@ -193,7 +193,7 @@ def _data(summary: Summary) -> Mapping[str, Table]:
 TOPIC = Topic(
     name="problems",
     title="What to distrust",
-    lead="Failed and invalid launches with their reasons; none is averaged in.",
+    lead="What to weigh before trusting these results. No failed or invalid launch is averaged in.",
     tables=tables,
     data=_data,
     blocks=_blocks,
