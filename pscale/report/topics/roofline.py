@@ -143,7 +143,7 @@ def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
     if outside > times[most]:
         yield "Most time is outside kernels."
     parts = [each for each in found if each.kernel == most and each.time_share >= _LISTED]
-    yield f"Of all kernels, {most} takes most time: {', and '.join(map(_reached, parts))}."
+    yield f"Of all kernels, {most} takes the most time: {', and '.join(map(_reached, parts))}."
     if all(each.roof_share is None for each in parts):
         yield "Its roof is not known: peak or memory bandwidth were not measured."
         return
@@ -221,8 +221,13 @@ def _roof(axes: Axes, found: Sequence[KernelRoof]) -> None:
         "transform_rotates_text": True,
     }
     at = ridge / 4  # below it most points are on the roof
+    heights = [y / (x * stream) for x, y in map(_place, found) if at / 3 < x < at]
+    where = (at / 1.05, at * stream * 1.1, "bottom")
+    if any(1 < height < 2 for height in heights) and not any(0.5 < height <= 1 for height in heights):
+        where = (at * 1.05, at * stream / 1.1, "top")
+    *corner, side = where
     words = f"memory {text.number_3(stream)} GB/s"
-    axes.text(at / 1.05, at * stream * 1.1, words, ha="right", va="bottom", **turned, **style)
+    axes.text(*corner, words, ha="right", va=side, **turned, **style)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
 
@@ -257,7 +262,7 @@ def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
                 fontsize=sized(8),
                 zorder=6,
             )
-            extent = words.get_window_extent().padded(sized(3), 0)
+            extent = words.get_window_extent().padded(sized(3), sized(2))
             inside = axes.bbox.x0 <= extent.x0 and extent.x1 <= axes.bbox.x1
             if inside and not any(extent.overlaps(other) for other in taken):
                 taken.append(extent)

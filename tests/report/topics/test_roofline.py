@@ -82,7 +82,7 @@ def test_the_table_is_of_the_largest_case_and_says_what_follows_from_it(timed):
         ("backward", "norm", "10.0%"),
     ], "most time first, without what takes next to none"
     assert table.caption.startswith(
-        "Of all kernels, product takes most time: 40.0% in forward, at 80% of its roof (compute bound), "
+        "Of all kernels, product takes the most time: 40.0% in forward, at 80% of its roof (compute bound), "
         "and 20.0% in backward, at 50% of its roof (compute bound). "
         "Above the memory roof, because operands are still in cache: norm in backward. dp 2 ranks: one step"
     )
@@ -104,7 +104,7 @@ def test_time_outside_kernels_is_said_first_where_it_is_most(tmp_path):
         summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
     )
     assert table.caption.startswith(
-        "Most time is outside kernels. Of all kernels, norm takes most time: 40.0%"
+        "Most time is outside kernels. Of all kernels, norm takes the most time: 40.0%"
     )
 
 
@@ -129,7 +129,7 @@ def test_every_format_has_it(timed):
     page = render_page(timed, inline_figures(draw_figures(timed)))
     assert 'id="roofline"' in page
     assert TOPIC.figure.description in page
-    assert "product takes most time: 40.0%" in page.rpartition('id="roofline"')[2].partition("<svg")[0]
+    assert "product takes the most time: 40.0%" in page.rpartition('id="roofline"')[2].partition("<svg")[0]
     for rendered in (page, render_markdown(timed), render_latex(timed)):
         assert "Roofline of the largest case" in rendered
     rows = list(csv.DictReader(io.StringIO(csv_tables(timed)["roofline"])))
