@@ -264,12 +264,12 @@ def _cell(column: Column, value: Value) -> Cell:
     order = "" if number is None else f"{number:.6g}"
     level = band(number) if column.band else ""
     left = "" if column.right else "w" if column.fold and len(words) > _LONG else "l"
-    bounds = value if column.bounded and isinstance(value, Estimate) and value.low != value.high else None
+    bounds = text.percent_interval(value) if column.bounded and isinstance(value, Estimate) else ""
     return Cell(
         text=words,
         order="" if order == words else order,
         classes=" ".join(filter(None, (left, f"b-{level}" if level else "", "x" * column.wide))),
-        note=text.percent_interval(bounds) if bounds else "",
+        note="" if bounds == f"{words[:-1]}–{words}" else bounds,
         bar=min(number, 1.0) if column.bar and number is not None else None,
         prose=column.fold and not column.right,
     )
