@@ -100,12 +100,13 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
         )
 
     columns = (
-        Column("case", fold=True, get=lambda row: row.case.label),
+        Column("case", fold=True, get=lambda row: f"{row.case.label}{'*' * row.unchecked}"),
         Column("time", str, get=hours),
         *([] if price is None else [Column("cost", str, get=cost)]),
     )
     asked = f"Training on {text.rate(goal).replace('G', 'B')} tokens" if goal else ""
     caption = ("" if price is None else f"at {price:g} per rank and hour") + _mark(outlook)
+    caption = caption.removeprefix("; ")
     yield from listed(asked, outlook.rows, columns, caption=caption)
 
 
@@ -160,8 +161,8 @@ def _some(labels: Sequence[str]) -> str:
 def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float | None) -> Path:
     """Write the outlook as a page into a folder that is there; returns the file."""
     figures = _figures(outlook)
-    facts = [("predicted from", outlook.origin), ("machine", outlook.machine)]
-    facts += [("network", outlook.network)] if outlook.network else []
+    facts = [("Predicted from", outlook.origin), ("Machine", outlook.machine)]
+    facts += [("Network", outlook.network)] if outlook.network else []
     head = Head(
         of="prediction",
         title=outlook.title,
@@ -188,7 +189,7 @@ def _sections(
     )
     yield Section(
         name="summary",
-        title="In brief",
+        title="In short",
         lead="",
         blocks=[_tiles(outlook), Words(title="", lines=tuple(_firsts(outlook)))],
     )
@@ -213,7 +214,7 @@ def _sections(
         "that do the same.",
         vector=drawn["timeline"],
     )
-    yield Section(name="timeline", title="Timeline", lead="One step as it was drawn.", blocks=[timeline])
+    yield Section(name="timeline", title="Timeline", lead="One step, drawn at random.", blocks=[timeline])
     for table in others:
         yield Section(name="training", title="Time to train", lead="", blocks=[_listing("training", table)])
     blocks: list[Block] = [Words(title="", lines=outlook.trust)]
@@ -231,13 +232,13 @@ def _tiles(outlook: Outlook) -> Tiles:
     row = max(outlook.rows, key=lambda each: each.case.ranks)
     step_s = row.prediction.step_s
     value, _, unit = text.duration_3(step_s.value).partition(" ")
-    items = [Tile(name=f"step of {row.case.label}", value=value, unit=unit, note=str(_bounds(step_s).text))]
+    items = [Tile(name=f"Step of {row.case.label}", value=value, unit=unit, note=str(_bounds(step_s).text))]
     if row.efficiency:
         share = row.efficiency.value
-        note = f"{_percents(row.efficiency).text}, of {outlook.base}"
-        items.append(Tile(name="efficiency", value=f"{share:.0%}", note=note, band=band(share)))
+        note = f"{_percents(row.efficiency).text}; {outlook.base} is 100%"
+        items.append(Tile(name="Efficiency", value=f"{share:.0%}", note=note, band=band(share)))
     checked = f"{row.prediction.checked_ranks:,}"
-    items.append(Tile(name="checked on up to", value=checked, unit="ranks", note=_mark(outlook)[2:]))
+    items.append(Tile(name="Checked on up to", value=checked, unit="ranks", note=_mark(outlook)[2:]))
     return Tiles(items=tuple(items))
 
 
@@ -311,7 +312,7 @@ def _fan(outlook: Outlook) -> Figure:
         axes.plot([place] * len(measured), measured, "x", color=INK, markersize=4)
     axes.set_ylabel("step")
     axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
-    named = {"predicted, 90 % of launches": blue} | (
+    named = {"predicted, 90% of launches": blue} | (
         {"launches measured (×)": INK} if outlook.measured else {}
     )
     drawing.below(figure, named)
