@@ -150,10 +150,11 @@ def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:
             "Look at the heat map for the rank that was late.",
         )
     if sample.unsteady > sample.launches / 2:
+        where = "the launch" if sample.launches == 1 else f"{sample.unsteady} of {sample.launches} launches"
         yield (
             "unsteady",
-            f"Steps were still getting faster or slower in the second half of {sample.unsteady} of "
-            f"{sample.launches} launches. Raise `train.warmup`, or take more `train.steps`.",
+            f"Steps were still getting faster or slower in the second half of {where}. "
+            "Raise `train.warmup`, or take more `train.steps`.",
         )
 
 
