@@ -264,7 +264,9 @@ def _cell(column: Column, value: Value) -> Cell:
     order = "" if number is None else f"{number:.6g}"
     level = band(number) if column.band else ""
     left = "" if column.right else "w" if column.fold and len(words) > _LONG else "l"
-    bounds = text.percent_interval(value) if column.bounded and isinstance(value, Estimate) else ""
+    bounds = ""
+    if column.bounded and isinstance(value, Estimate) and value.low is not None:
+        bounds = text.percent_interval(value)
     return Cell(
         text=words,
         order="" if order == words else order,
