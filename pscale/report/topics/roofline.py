@@ -222,12 +222,10 @@ def _roof(axes: Axes, found: Sequence[KernelRoof]) -> None:
     }
     at = ridge / 4  # below it most points are on the roof
     heights = [y / (x * stream) for x, y in map(_place, found) if at / 3 < x < at]
-    where = (at / 1.05, at * stream * 1.1, "bottom")
-    if any(1 < height < 2 for height in heights) and not any(0.5 < height <= 1 for height in heights):
-        where = (at * 1.05, at * stream / 1.1, "top")
-    *corner, side = where
+    below = any(1 < each < 2 for each in heights) and not any(0.5 < each <= 1 for each in heights)
+    off, side = (1 / 1.1, "top") if below else (1.1, "bottom")
     words = f"memory {text.number_3(stream)} GB/s"
-    axes.text(*corner, words, ha="right", va=side, **turned, **style)
+    axes.text(at / off**0.5, at * stream * off, words, ha="right", va=side, **turned, **style)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
 
