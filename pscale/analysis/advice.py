@@ -33,13 +33,13 @@ _ADVICE = {  # against a loss, the easiest first
 def advice(cause: str, axis: str, planned: Planned) -> str:
     """Say what to do about a loss, most of which is on `axis`; nothing where nothing is known to help."""
     done = {_BIND} if bound(planned) else set()
-    if _is_program(planned):
+    if no_training(planned):
         done |= _OF_TRAINING
     known = [words for words in _ADVICE.get(_narrowed(cause, axis, planned), ()) if words not in done]
     return f"Advice: {', or '.join(filter(None, (', '.join(known[:-1]), known[-1])))}." if known else ""
 
 
-def _is_program(planned: Planned) -> bool:
+def no_training(planned: Planned) -> bool:
     """Tell whether the case is no training, but the program of somebody else."""
     return bool(planned.get("model", {}).get("kind") == "program" or is_program(planned))
 
@@ -57,7 +57,7 @@ def _narrowed(cause: str, axis: str, planned: Planned) -> str:
             return "bubble"
         case "transfer" if axis == "dp" and reduction != "bucketed":
             return "at once"
-        case "unaccounted" if planned.get("timing", {}).get("trace", False) is not False or _is_program(
+        case "unaccounted" if planned.get("timing", {}).get("trace", False) is not False or no_training(
             planned
         ):
             return "traced"

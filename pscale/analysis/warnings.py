@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.advice import bound
+from pscale.analysis.advice import bound, no_training
 from pscale.analysis.answers import injection_warning
 from pscale.analysis.frames import Run, by_case
 from pscale.analysis.interference import BUSY, interference
@@ -65,7 +65,7 @@ def case_warnings(
         said = [
             *_of_purpose(point, run.planned.get(case, {})),
             *_of_stragglers(stragglers_of.get(case, []), point),
-            *_of_times(times.get(case)),
+            *_of_times(times.get(case), no_training(run.planned.get(case, {}))),
         ]
         said += _of_launches(launched[case]) if case in launched else []
         said += _of_skipped(without_update[case]) if case in without_update else []
@@ -132,7 +132,7 @@ def _of_stragglers(stragglers: Iterable[Straggler], point: Point) -> Iterator[tu
         yield "straggler", f"{sentence(rank)}. {'That was injected.' if point.injected else hint(rank)}"
 
 
-def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:
+def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, str]]:
     if sample is None or not sample.steps or not sample.mean > 0:
         return
     if sample.deviation >= DEVIATION * sample.mean:
@@ -151,10 +151,12 @@ def _of_times(sample: Sample | None) -> Iterator[tuple[str, str]]:
         )
     if sample.unsteady > sample.launches / 2:
         where = "the launch" if sample.launches == 1 else f"{sample.unsteady} of {sample.launches} launches"
+        longer = "Let it warm up longer" if of_program else "Raise `train.warmup`"
+        more = "steps" if of_program else "`train.steps`"
         yield (
             "unsteady",
             f"Steps were still getting faster or slower in the second half of {where}. "
-            "Raise `train.warmup`, or take more `train.steps`.",
+            f"{longer}, or take more {more}.",
         )
 
 

@@ -17,7 +17,7 @@ from pscale.analysis.phases import RankMap, by_waiting, rank_maps
 from pscale.analysis.recorded_step import CODES, RecordedStep, recorded_steps
 from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, PHASES
+from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, of_phases
 
 MOST_EVENTS, MOST_CELLS = 60_000, 200_000  # on a page; one step has at most a half of them
 _MOST_STEPS, _MOST_MAPS = 24, 60
@@ -39,10 +39,11 @@ def embedded(summary: Summary) -> str:
     maps = list(_maps(run, several))
     if not steps and not maps and len(summary.points) <= _FEW:
         return ""
+    phases = of_phases(time.phase for time in summary.phases)
     document = {
         "labels": {point.case: text.clean(point.label) for point in summary.points},
         **CODES,
-        "colours": {**KINDS, "injected": DELAY, "phases": PHASES, "map": MAP},
+        "colours": {**KINDS, "injected": DELAY, "phases": phases, "map": MAP},
         "clipped": CLIPPED,
         "steps": steps,
         "maps": maps,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,6 +61,14 @@ MAP = ("#faebdd", "#f6bb97", "#f4865e", "#ec4a3e", "#ca1a50", "#951c5b", "#601f5
 CLIPPED = 98  # percentile at which the colours of a map end
 MEMORY = ("#4b3b2a", "#8c6d46", "#c9a66b", "#5f8a8b", "#a9c5c5")
 SERIES = ("#222222", "#c44536", "#00818f", "#8a6d3b", "#7d8a2e", "#5a4fa2", "#8c8c8c", "#d98fa0", "#3f9a5f")
+
+
+def of_phases(names: Iterable[str]) -> dict[str, str]:
+    """Return the colours of compute in phases; those with names of a program's own take theirs in order."""
+    own = sorted({*names} - {*PHASES})
+    return PHASES | dict(zip(own, cycle((KINDS["compute"], *SERIES[1:])), strict=False))
+
+
 INK, QUIET, GRID, BAD = "#222222", "#767676", "#e6e6e6", "#a11d33"
 FAINT = (0.8, 0.8, 0.8)
 Colour = tuple[float, float, float]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pscale.analysis.timeline import INSIDE, PARTS, Flight, Span, Timeline, kinds_of
 from pscale.report import drawing, text
-from pscale.report.figure_style import DELAY, INK, KINDS, QUIET, Colour, narrow, sized, wrapped
+from pscale.report.figure_style import DELAY, INK, KINDS, QUIET, Colour, narrow, of_phases, sized, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,12 +143,11 @@ def _colour(span: Span, each: Timeline) -> Colour | str:
     return drawing.shade("compute", span.kind, span.part // each.stages, each.chunks)
 
 
-def _of_part(kind: str, drawn: Sequence[Timeline]) -> Colour:
+def _of_part(kind: str, drawn: Sequence[Timeline]) -> Colour | str:
     """Return the colour of a part; phases of a program have colours of their own."""
     if kind in PARTS:
         return drawing.shade("compute", kind)
-    own = [each for each in kinds_of(drawn) if each not in (*PARTS, *INSIDE)]
-    return drawing.distinct(len(own))[own.index(kind)]
+    return of_phases(each for each in kinds_of(drawn) if each not in (*PARTS, *INSIDE))[kind]
 
 
 def _number(axes: Axes, rows: Mapping[int, int], middle: float, each: Timeline, longest_s: float) -> None:

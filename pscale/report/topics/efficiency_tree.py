@@ -159,11 +159,12 @@ def _tree(context: Context, series: str, points: Sequence[Point]) -> Listing:
             values = [text.percent_1(value) for value in values]
         rows.append(("base" if name == "overall" else "", (_NAMES[name][1], *values)))
     sizes = (Column(text.size(point), text.percent_1, band=True, bounded=True) for point in points)
+    intervals = any(getattr(value, "low", None) is not None for _, row in rows for value in row)
     table = Table(
         title=text.titled("Efficiency tree", series, context.summary),
         columns=(Column(f"factor, at … {unit}"), *sizes),
         rows=tuple(rows),
-        caption=f"{_product(factors)}. Small: 95% intervals.",
+        caption=f"{_product(factors)}.{' Small: 95% intervals.' * intervals}",
     )
     name = f"tree-{len(series)}-{points[0].case}"
     return Listing(name=name, table=table, files=context.files("efficiency"), ordered=False)

@@ -10,7 +10,7 @@ from pscale.analysis.phases import PhaseTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.figure_style import QUIET, Colour, narrow, sized, wrapped
+from pscale.report.figure_style import QUIET, Colour, narrow, of_phases, sized, wrapped
 from pscale.report.table import Column, Table, listed, table_of
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
@@ -94,20 +94,27 @@ def _groups(summary: Summary) -> Groups:
     return groups
 
 
-def _colours(phases: Sequence[PhaseTime]) -> dict[Part, Colour]:
+def _colours(phases: Sequence[PhaseTime]) -> dict[Part, Colour | str]:
     """Return a colour for every part that is visible in some bar: a hue by kind, a shade by phase."""
     from pscale.report import drawing
 
-    found: dict[Part, Colour] = {}
+    found: dict[Part, Colour | str] = {}
+    compute = of_phases(time.phase for time in phases)
     for kind in _DRAWN:
         seen = {time.phase for time in phases if getattr(time, f"{kind}_s") > _VISIBLE * time.step_s}
         order = [phase for phase in dict.fromkeys(time.phase for time in phases) if phase in seen]
-        found |= {(kind, phase): drawing.shade(kind, phase) for phase in order}
+        found |= {
+            (kind, phase): compute[phase] if kind == "compute" else drawing.shade(kind, phase)
+            for phase in order
+        }
     return found
 
 
 def _bars(
-    axes: Axes, groups: Groups, colours: Mapping[Part, Colour], times: Mapping[tuple[str, str], PhaseTime]
+    axes: Axes,
+    groups: Groups,
+    colours: Mapping[Part, Colour | str],
+    times: Mapping[tuple[str, str], PhaseTime],
 ) -> None:
     from pscale.report import drawing
 
@@ -140,7 +147,7 @@ def _bars(
 
 
 def _lengths(
-    point: Point, colours: Mapping[Part, Colour], times: Mapping[tuple[str, str], PhaseTime]
+    point: Point, colours: Mapping[Part, Colour | str], times: Mapping[tuple[str, str], PhaseTime]
 ) -> list[drawing.Part]:
     from pscale.report import drawing
 
@@ -155,7 +162,7 @@ def _lengths(
     return found
 
 
-def _legend(axes: Axes, colours: Mapping[Part, Colour]) -> None:
+def _legend(axes: Axes, colours: Mapping[Part, Colour | str]) -> None:
     """Put the kinds side by side, each with its phases in the order of the bars."""
     from matplotlib.legend import Legend
     from matplotlib.patches import Patch
