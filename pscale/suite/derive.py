@@ -51,9 +51,12 @@ def resized(resolved: Mapping[str, Any], measured: Collection[int], ranks: int) 
 
     Raises SuiteError, PlanError or UsageError where it has none.
     """
+    asked = {**resolved}
+    if not asked.get("workload", {}).get("command"):  # all its defaults are none that a file may have
+        asked.pop("workload", None)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "suite.yaml"
-        file.write_text(json.dumps(resolved), encoding="utf-8")
+        file.write_text(json.dumps(asked), encoding="utf-8")
         suite = load_suite(file, [f"sweep.ranks={sorted({*measured, ranks})}"])
         return expand(suite, unlimited(ranks), f"ranks == {ranks}").cases
 

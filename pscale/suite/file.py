@@ -178,7 +178,7 @@ class File:
     """`repeat: auto`: target half-width of the 95 % interval, relative to the value."""
     max_repeats: Annotated[int, Number(ge=1, le=MOST_REPEATS, computed=False)] = 30
     """`repeat: auto`: maximum launches per case; the minimum is 6, or these if fewer."""
-    budget: Annotated[float | None, Number(gt=0, unit="s", computed=False)] = None
+    budget: Annotated[float, Number(gt=0, unit="s", computed=False)] | None = None
     """`repeat: auto`: time that launches may take; each case is launched once all the same."""
     expect: tuple[Expect, ...] = ()
     """Thresholds for `pscale check`."""

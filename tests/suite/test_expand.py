@@ -1,11 +1,13 @@
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from mistakes import mistakes
 
 from pscale.errors import PlanError, SuiteError, UsageError
 from pscale.suite import expand, load_suite
+from pscale.suite.derive import resized
 
 MACHINE = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 RANKS = "  ranks: [1, 2, 4]"
@@ -485,3 +487,9 @@ def test_what_openmp_is_told_can_vary_and_what_is_required_is_no_part_of_the_wor
     required = cases(("repeat: 2", "require: {blas: openblas, blas_threading: openmp}"))
     assert (required[0].require.blas, required[0].require.blas_threading) == ("openblas", "openmp")
     assert required[0].id == cases()[0].id
+
+
+@pytest.mark.parametrize("name", ["weak", "strong"])
+def test_a_suite_as_a_run_keeps_it_has_its_cases_on_other_ranks_too(name):
+    suite = load_suite(Path(__file__).parents[2] / "suites" / f"{name}.yaml", ["budget=null"])
+    assert {case.ranks for case in resized(suite.resolved, [2], 4)} == {4}
