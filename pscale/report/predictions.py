@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "prediction.html"
+_SHORT = {"load balance": "balance", "serialisation": "serial."}  # names of factors for columns
 _NAMED = 3  # labels in a sentence
 _GROWS = 0.01  # of the step: less is not worth a sentence
 _BAND = 0.2  # opacity
@@ -78,7 +79,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         Column("ranks", str, get=_ranks),
         Column("efficiency", text.percent_1, band=True, get=lambda row: row.efficiency.value),
         Column("90% of launches", str, wide=True, get=lambda row: _percents(row.efficiency)),
-        *(Column(name, text.percent_1, band=True, get=_factor(name)) for name in names),
+        *(Column(_SHORT.get(name, name), text.percent_1, band=True, get=_factor(name)) for name in names),
     )
     caption = (
         f"work per core and second, relative to {outlook.base}; overall, the product of the factors, is the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
 
 from rich import box
@@ -29,7 +30,7 @@ def print_table(table: Table, console: Console) -> None:
     for column, cells in columns:
         longest = max(map(cell_len, cells))
         drawn.add_column(
-            Text(column.name),
+            Text(column.name if fits else _broken(column.name, longest)),
             justify="right" if column.right else "left",
             overflow="fold" if column.fold else "ellipsis",
             width=_width(column, cells) if fits else None,  # which rich would work out again and again
@@ -48,7 +49,8 @@ def print_table(table: Table, console: Console) -> None:
 def _explained(table: Table, shown: Collection[str]) -> str:
     """Return the caption without what it says of columns that are not shown."""
     left_out = {column.name for column in table.columns}.difference(shown)
-    return "; ".join(part for part in table.caption.split("; ") if part.partition(":")[0] not in left_out)
+    parts = table.caption.split("; ")
+    return "; ".join(part for part in parts if not left_out.issuperset(part.partition(":")[0].split(", ")))
 
 
 def print_list(title: str, lines: Sequence[str], console: Console) -> None:
@@ -65,6 +67,11 @@ def print_list(title: str, lines: Sequence[str], console: Console) -> None:
 def _width(column: Column, cells: Sequence[str]) -> int:
     """Return the cells of a terminal that the longest text of a column takes."""
     return max(map(cell_len, (column.name, *cells)))
+
+
+def _broken(name: str, longest: int) -> str:
+    """Return a heading in lines that end between words, not much wider than the `longest` text below it."""
+    return textwrap.fill(name, max(longest, _LEAST), break_long_words=False, break_on_hyphens=False)
 
 
 def _fits(columns: Sequence[tuple[Column, Sequence[str]]], console: Console) -> bool:

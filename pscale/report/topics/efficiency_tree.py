@@ -57,7 +57,7 @@ def _by_case(summary: Summary) -> Iterator[Table]:
     )
     for series, measured in _groups(summary):
         title = text.titled("Efficiency", series, summary)
-        caption = f"{_product(factors)}; interval: of parallel"
+        caption = f"{_product(factors)}; 95% interval: of parallel"
         yield from listed(title, measured, columns, caption=caption, tone=size_tone)
 
 

@@ -91,12 +91,16 @@ def lost_time(summary: Summary) -> Iterator[Table]:
     kept = [name for name in COLOURS if any(getattr(each, name) >= _VISIBLE for each in found.values())]
     columns = (
         Column("case", fold=True, get="label") if len(summary.series) > 1 else size_column(summary),
-        *(Column(_NAMES[name], text.percent_1, get=_share(found, name)) for name in kept),
+        *(
+            Column(_NAMES[name], text.percent_1, wide=name == "unaccounted", get=_share(found, name))
+            for name in kept
+        ),
         Column("to decide", fold=True, wide=True, get=lambda point: needs.get(point.case)),
     )
     compared = any(tree.computation for tree in summary.trees)
     caption = (
-        "shares of the step, which add up to 100%, ± half of their 95% intervals; "
+        f"shares of the step, which add up to 100%{' with the unaccounted' * ('unaccounted' in kept)}, "
+        "± half of their 95% intervals; "
         f"useful: compute{' that the base case needs as well' * compared}"
         f"{'; to decide: which loss is the main one' * any(needs.values())}"
     )
