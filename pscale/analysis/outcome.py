@@ -37,13 +37,7 @@ class Outcome:
             if self.samples_per_s is not None:
                 return f"{rate(self.samples_per_s.value)} samples/s"
             return f"{duration(self.step_s.value, 4)} a step" if self.step_s else "not measured"
-        known = percent(self.efficiency.value)
-        low, high = self.efficiency.low, self.efficiency.high
-        if low is None or high is None:
-            return known
-        return (
-            f"{known} ± {percent((high - low) / 2)}" if self.efficiency.stated else f"{known}, too uncertain"
-        )
+        return known(self.efficiency)
 
     @property
     def judged(self) -> str:
@@ -54,6 +48,16 @@ class Outcome:
     def causes(self) -> str:
         """Interference, else the losses in words, such as "transfer 2.0% ± 0.3%"."""
         return self.interference or ", ".join(f"{name} {share}" for name, share in self.lost)
+
+
+def known(efficiency: Estimate) -> str:
+    """Return an efficiency with half of its interval, or that it is too uncertain."""
+    value = percent(efficiency.value)
+    if efficiency.low is None or efficiency.high is None:
+        return value
+    if efficiency.stated is None:
+        return f"{value}, too uncertain"
+    return f"{value} ± {percent((efficiency.high - efficiency.low) / 2)}"
 
 
 def outcomes(

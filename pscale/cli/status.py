@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from pscale.analysis.wording import percent, rate
+from pscale.analysis.wording import rate
 from pscale.cli import tell
 from pscale.cli.console import changing, new_console
 from pscale.errors import FAILED, LaunchError, ResultsError
@@ -249,9 +249,12 @@ def _values(card: Card) -> tuple[Value, ...]:
 def _figure(card: Card) -> str:
     match card.metric:
         case "efficiency":
-            half = f" ± {percent((card.high - card.low) / 2)}" if card.high and card.low else ""
+            from pscale.analysis.outcome import known
+            from pscale.analysis.stats import Estimate
+
             answer = f", {card.answer}" if card.answer else ""
-            return f"{percent(card.value or 0.0)}{half} efficient at {card.at}{answer}"
+            value = Estimate(value=card.value or 0.0, low=card.low, high=card.high)
+            return f"{known(value)} efficient at {card.at}{answer}"
         case "samples_per_s":
             unsure = ", undecided whether the fastest" * (card.answer == "undecided")
             return f"{rate(card.value or 0.0)} samples/s at {card.at}{unsure}"
