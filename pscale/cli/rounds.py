@@ -198,7 +198,9 @@ class Rounds:
     def known(self, case: str) -> str:
         """Say how precisely the figure of a case was known before this round; empty where it is not."""
         widths = [self.half_width(goal) for goal in self.goals() if goal.case == case]
-        return "" if not widths or widths[0] is None else f"interval ±{widths[0]:.1%} before"
+        if not widths or widths[0] is None:
+            return ""
+        return f"interval ±{widths[0]:.1%} before" if widths[0] < 1 else "interval too wide before"
 
     @property
     def budget_left_s(self) -> float:

@@ -74,6 +74,7 @@ def draw(
     with drawing.styled():
         figure = draw_steps(drawn, titles, text.clean(suite.get("title") or suite["name"]), flights=calls)
         drawing.save(figure, target)
+    tell(f"{target}")
 
 
 def window(text: str | None) -> range | None:
