@@ -159,12 +159,8 @@ def delay_cost(cost: DelayCost) -> str:
     change = f"{cost.change.value:+.1%}"
     if cost.change.low is not None and cost.change.high is not None:
         change += f", 95% interval {cost.change.low:+.1%} to {cost.change.high:+.1%}"
-    shown = (
-        f", which is {percent(cost.passed_on)} of the delay of {duration(cost.injected_s, 4)} "
-        "per step of the slowest rank"
-        if cost.injected_s and cost.passed_on is not None
-        else ""
-    )
+    passed_on = cost.passed_on
+    shown = f": {percent(passed_on)} of the slowest rank's delay" if passed_on is not None else ""
     return (
         f"With {cost.injected}, a mean step takes {duration(cost.step_s, 4)} "
         f"instead of {duration(cost.healthy_s, 4)} ({change}){shown}."

@@ -22,6 +22,7 @@ from pscale.report.check import render_junit, render_references
 from pscale.report.drawn import write_file
 from pscale.report.exports import finite
 from pscale.report.printing import print_table
+from pscale.report.text import plural
 from pscale.report.topics.problems import expectations, failures
 from pscale.run_folders import newest
 
@@ -119,7 +120,8 @@ def _show(summary: Summary) -> None:
     verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
     pending = sum(point.status == "pending" for point in summary.points)
     said = [verdict] if summary.expectations else []
-    said += [f"{len(summary.failures)} failed or invalid"] if summary.failures else []
+    failed = sum(len(failure.repeats) for failure in summary.failures)
+    said += [f"{plural(failed, 'launch')} without a valid result"] if failed else []
     said += [f"{pending} cases not measured yet"] if pending else []
     tell(f"\n{_outcome(summary)}: {summary.run}" + "".join(f" · {part}" for part in said))
 
