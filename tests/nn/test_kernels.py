@@ -273,11 +273,19 @@ def test_heads_of_every_width_are_right_on_every_generation_of_vector_units(dtyp
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("make", [Kernels, lambda: fused_kernels(2)], ids=["numpy", "fused"])
-def test_attention_lets_exchanges_go_on_in_both_directions(make, kept):
+@pytest.mark.parametrize(("tokens", "width", "parts"), [(70, 8, 4), (400, 64, 12)])
+def test_attention_lets_exchanges_go_on_in_both_directions(make, kept, tokens, width, parts):
     polls: list[int] = []
-    expected = meet_twice(make(), "float64", tokens=70, width=8, kept=kept)
-    found = meet_twice(make(), "float64", tokens=70, width=8, kept=kept, progress=lambda: polls.append(1))
-    assert len(polls) >= 4
+    shape = {"tokens": tokens, "width": width, "kept": kept}
+    expected = meet_twice(make(), "float64", **shape)
+    found = meet_twice(make(), "float64", **shape, progress=lambda: polls.append(1))
+    assert len(polls) >= parts
     np.testing.assert_array_equal(
         np.concatenate([x.ravel() for x in found]), np.concatenate([x.ravel() for x in expected])
     )
+
+
+def test_small_heads_are_computed_by_one_call_though_exchanges_are_under_way():
+    polls: list[int] = []
+    meet_twice(fused_kernels(2), "float32", tokens=70, width=8, kept=True, progress=lambda: polls.append(1))
+    assert len(polls) == 4  # two blocks, forward and backward

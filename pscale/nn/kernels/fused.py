@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from pscale.nn.buffers import Array, address
-from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands, Progress
+from pscale.nn.kernels.attention_block import AttentionGradients, AttentionOperands
 from pscale.nn.kernels.fused_arguments import block_argument, view
 from pscale.nn.kernels.reference import CUBIC, LINEAR, Kernels
 from pscale.nn.kernels.tiles import scratch, upcast_pieces
 from pscale.nn.kernels.updates import Updates
 
 _TYPES = ("float32", "float64")  # that the library has
+_PART = 1 << 21  # scores x width; less would take no longer than its call and asking for progress
 
 
 class FusedUpdates(Updates):
@@ -217,7 +219,7 @@ class FusedKernels(FusedUpdates, Kernels):
         whole = block_argument(of.block, like, first=of.first, kept=kept)
         numbers = self.function("attention_room", like)(ctypes.byref(whole), ctypes.c_int(kept))
         work = scratch().take((self.threads, numbers), like.dtype)
-        for part in self._parts(views, of.progress):
+        for part in self._parts(of, views):
             assert part[0] is not None
             self.function(name, like)(
                 ctypes.byref(block_argument(of.block, part[0], first=of.first, kept=kept)),
@@ -228,15 +230,17 @@ class FusedKernels(FusedUpdates, Kernels):
         scratch().give(work)
 
     def _parts(
-        self, views: Sequence[Array | None], progress: Progress | None
+        self, of: AttentionOperands, views: Sequence[Array | None]
     ) -> Iterator[Sequence[Array | None]]:
-        """Cut sequences and heads into parts, between which exchanges under way may go on."""
-        if progress is None:
+        """Cut sequences and heads into parts that are worth a call, between which exchanges may go on."""
+        if of.progress is None:
             yield views
             return
-        assert views[0] is not None
-        B, heads = views[0].shape[:2]
-        for b in range(B):
-            for h in range(0, heads, self.threads):
-                yield [None if x is None else x[b : b + 1, h : h + self.threads] for x in views]
-                progress()
+        B, heads, _, width = of.inputs[0].shape
+        of_head = of.block.scores(kept=of.keeps_scores) * width
+        enough = math.ceil(_PART / of_head / self.threads) * self.threads  # heads
+        sequences, some = max(enough // heads, 1), min(enough, heads)
+        for b in range(0, B, sequences):
+            for h in range(0, heads, some):
+                yield [None if x is None else x[b : b + sequences, h : h + some] for x in views]
+                of.progress()
