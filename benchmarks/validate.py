@@ -34,7 +34,19 @@ from figures import COMMITTED, machine
 from link import Link, link, missing
 from scipy.optimize import nnls
 from scipy.stats import ks_2samp, spearmanr
-from validate_suites import ADVISED, INJECTIONS, PLANS, SENT, SHARED, SMALL, late, shared, steady, strategies
+from validate_suites import (
+    ADVISED,
+    BARE,
+    INJECTIONS,
+    PLANS,
+    SENT,
+    SHARED,
+    SMALL,
+    late,
+    shared,
+    steady,
+    strategies,
+)
 
 from pscale.analysis.frames import Run, load
 from pscale.config import Case
@@ -334,10 +346,10 @@ def contention(lab: Lab) -> dict[str, Any]:
 
 
 def advice(lab: Lab) -> dict[str, Any]:
-    """Predict every plan of a model on two ranks from five of them, then measure them all."""
+    """Predict every plan of a model on two ranks from five and bare collectives, then measure them all."""
     steps, repeats = (10, 1) if lab.quick else (40, 5)
     text = strategies(ADVISED, steps=steps, repeats=repeats)
-    profile = Profile.of_run(lab.run(text))
+    profile = Profile.of_run(lab.run(text), lab.run(BARE))
     suite = load_suite(lab.written(text))
     work = replace(work_of(suite, 2, inspect().names(), None), scaling="throughput", base=False)
     every = derived(suite, "plans", "Every plan on two ranks", list(plans(work)))

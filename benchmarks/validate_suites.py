@@ -112,6 +112,18 @@ sweep:
 ADVISED = (
     "{kind: gpt, layers: 4, width: 64, heads: 8, sequence: 64, vocabulary: 256}"  # of suites/strategies.yaml
 )
+BARE = """
+name: bare
+scaling: throughput
+ranks: 2
+model: {kind: collectives, calls: 10}
+train: {batch: 2, clip: null, steps: 20, warmup: 3}
+plan: {dp: 2}
+timing: {gemm_peak: false, overhead_steps: 0}
+sweep: {model.message: [256B, 1KiB, 4KiB, 16KiB, 64KiB, 256KiB, 1MiB]}
+repeat: 2
+launch: {oversubscribe: true}
+"""
 SMALL = "{kind: gpt, layers: 4, width: 128, heads: 4, sequence: 128}"
 SENT = "{kind: gpt, layers: 2, width: 256, heads: 4, sequence: 256}"  # its messages are of 0.5 to 6 MB
 

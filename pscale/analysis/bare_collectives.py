@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pscale.analysis.bandwidth import bare_calls
-from pscale.analysis.frames import Run, records
+from pscale.analysis.frames import Run
 from pscale.analysis.phases import CallTime
 from pscale.analysis.read import of_unclear
 from pscale.config import Plan, from_dict
@@ -56,10 +56,7 @@ def beside_bare(
     That on the axis of the same name is preferred, since ranks lie alike there. Raises UsageError if `bare`
     is no run of bare collectives.
     """
-    curves = _curves(bare)
-    if not curves:
-        raise UsageError(f"--bare: {bare.path} has no bare collectives; `pscale run collectives`")
-    return tuple(_found(calls, planned, curves))
+    return tuple(_found(calls, planned, _curves(bare)))
 
 
 def where(bare: Run, elsewhere: Sequence[str]) -> str:
@@ -102,15 +99,26 @@ def _ranks(planned: Mapping[str, Any], axis: str) -> int:
     return prod(sizes.get(dim, 1) for dim in axis.split("+"))
 
 
-def _curves(bare: Run) -> dict[tuple[str, str, int], _Curve]:
-    """Return what a call takes over its size, by axis, verb and ranks of the axis."""
+def calls_alone(bare: Run) -> pd.DataFrame:
+    """Return the blocking calls of bare collectives by rank, step and verb.
+
+    `seconds` are those of `count` calls, `ranks` those of the axis. Raises UsageError for a run without any.
+    """
     rows = bare_calls(bare)
     if rows.empty:
-        return {}
+        raise UsageError(f"--bare: {bare.path} has no bare collectives; `pscale run collectives`")
     rows = rows[(rows["phase"] == "forward") & ~rows["verb"].isin(_ONE_TO_ONE)]
-    rows["seconds"] = rows["transfer_s"] + rows["wait_s"].where(of_unclear(rows, bare.unclear), 0.0)
-    sums = rows.groupby(["case", "axis", "verb"])[["seconds", "bytes", "count"]].sum().reset_index()
-    sums["ranks"] = [_ranks(bare.planned[row["case"]], row["axis"]) for row in records(sums)]
+    seconds = rows["transfer_s"] + rows["wait_s"].where(of_unclear(rows, bare.unclear), 0.0)
+    axes = rows[["case", "axis"]].drop_duplicates()
+    sizes = {(case, axis): _ranks(bare.planned[case], axis) for case, axis in axes.itertuples(index=False)}
+    ranks = [sizes[at] for at in zip(rows["case"], rows["axis"], strict=True)]
+    return rows.assign(seconds=seconds, ranks=ranks)
+
+
+def _curves(bare: Run) -> dict[tuple[str, str, int], _Curve]:
+    """Return what a call takes over its size, by axis, verb and ranks of the axis."""
+    by = ["case", "axis", "verb", "ranks"]
+    sums = calls_alone(bare).groupby(by)[["seconds", "bytes", "count"]].sum().reset_index()
     sums = sums[sums["seconds"] > 0]
     sums["size"], sums["seconds"] = sums["bytes"] / sums["count"], sums["seconds"] / sums["count"]
     curves = {}

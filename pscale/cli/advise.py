@@ -15,7 +15,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
 from pscale.cli.console import new_console, say
 from pscale.cli.memory_fit import MemoryFit
-from pscale.cli.predict import check_machine, recorded_in
+from pscale.cli.predict import profile_of, recorded_in
 from pscale.cli.prepare import SuiteOptions
 from pscale.cli.prepare import load as load_suite
 from pscale.cli.run import RunOptions, measure
@@ -26,7 +26,6 @@ from pscale.predict.advice import advised, agreement
 from pscale.predict.engine import Prediction
 from pscale.predict.outlook import joined
 from pscale.predict.plans import plans
-from pscale.predict.profile import Profile
 from pscale.predict.search import Search, search
 from pscale.report import text
 from pscale.report.printing import print_list, print_table
@@ -56,6 +55,7 @@ class AdviseOptions:
     """What is asked besides the suite."""
 
     profiled: Path  # the run to predict from
+    bare: Path | None  # a run of bare collectives
     ranks: int
     memory: str | None  # of a node; None: the suite's limit, else what there is
     measure: int  # plans
@@ -71,13 +71,11 @@ def advise(path: Path, chosen: SuiteOptions, options: AdviseOptions) -> None:
     work = work_of(suite, options.ranks, here.names(), chosen.only)
     work = replace(work, suite=name, scaling="throughput", ranks=options.ranks, base=False)
     limit_bytes = _limit(options, work, here)
-    if not options.anywhere:
-        check_machine(run, here)
-    elif options.measure:
+    if options.anywhere and options.measure:
         raise UsageError("--any-machine predicts for another machine; give it with --measure 0")
     if options.measure:
         place(work, here)  # refuses more ranks than there are cores, unless they may share them
-    profile = Profile.of_run(run)
+    profile = profile_of(run, options.bare, here, anywhere=options.anywhere)
     console = new_console(highlight=False)
     memory = _Memory(here, limit_bytes)
     with new_console(stderr=True).status(f"predicting the plans of {options.ranks} ranks …"):

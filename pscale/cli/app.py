@@ -165,6 +165,7 @@ def list_runs(
 def predict(
     suite: o.SuitePath,
     profiled: o.ProfiledRun,
+    bare: o.BareCalls = None,
     network: o.NetworkFile = None,
     engine: o.WithEngine = o.Engine.vector,
     ranks: o.OnRanks = None,
@@ -186,6 +187,7 @@ def predict(
 
     options = command.PredictOptions(
         profiled=profiled,
+        bare=bare,
         network=network,
         engine=engine,
         ranks=ranks,
@@ -203,6 +205,7 @@ def advise(
     suite: o.SuitePath,
     profiled: o.ProfiledRun,
     ranks: o.PlanRanks,
+    bare: o.BareCalls = None,
     memory: o.NodeMemory = None,
     measure: o.MeasurePlans = 5,
     overrides: o.Overrides = None,
@@ -219,6 +222,7 @@ def advise(
 
     options = command.AdviseOptions(
         profiled=profiled,
+        bare=bare,
         ranks=ranks,
         memory=memory,
         measure=measure,

@@ -284,6 +284,15 @@ ProfiledRun = Annotated[
         autocompletion=complete.runs,
     ),
 ]
+BareCalls = Annotated[
+    Path | None,
+    typer.Option(
+        "--bare",
+        metavar="RUN",
+        help="Take calls that it did not make from this run of bare collectives.",
+        autocompletion=complete.runs,
+    ),
+]
 NetworkFile = Annotated[
     Path | None,
     typer.Option(

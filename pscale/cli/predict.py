@@ -45,6 +45,7 @@ class PredictOptions:
     """What is asked besides the suite."""
 
     profiled: Path  # the run to predict from
+    bare: Path | None  # a run of bare collectives
     network: Path | None
     engine: str
     ranks: str | None
@@ -65,9 +66,7 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
     suite, cases, here = _cases(path, chosen, options.ranks)
     if any(case.workload.command for case in cases):
         raise UsageError(f"{path} has a workload: only the steps of pscale's own trainer can be predicted")
-    if not options.anywhere:
-        check_machine(run, here)
-    profile = Profile.of_run(run)
+    profile = profile_of(run, options.bare, here, anywhere=options.anywhere)
     with new_console(stderr=True).status(f"predicting {len(cases)} cases …"):
         replayed = replays(run, profile)
         score = score_in(reports, (profile.machine.host, profile.machine.cpu_model))
@@ -146,7 +145,15 @@ def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suit
     raise failed
 
 
-def check_machine(run: Run, here: Machine) -> None:
+def profile_of(run: Run, bare: Path | None, here: Machine, *, anywhere: bool) -> Profile:
+    """Return the profile of a run and one of bare collectives, both of this machine or from `anywhere`."""
+    runs = run, load(bare) if bare else None
+    for each in filter(None, () if anywhere else runs):
+        _check_machine(each, here)
+    return Profile.of_run(*runs)
+
+
+def _check_machine(run: Run, here: Machine) -> None:
     """Raise ResultsError where a run is of another machine."""
     known = run.machine
     if known and known.get("cpu_model") != here.cpu_model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ _LEAST_S = 1e-9
 _SHAPES = "these array shapes were not measured; times come from the nearest that were"
 _SIZES = "these sizes were not measured; times come from the nearest, by latency and bytes"
 _FREE = "no rank of the run did so, and it counts as free"
+_FADING = 3  # how fast; by trial on plans that were predicted from others
 _TRIED = 256  # segments that are taken from the others, to see how well that goes
 _HIDDEN_S = 1e-6  # what takes less was over before it was waited for, and tells nothing of how long it takes
 _LEAST_BYTES = 64  # below it the size of a message makes no difference
@@ -175,25 +177,34 @@ class Costs:
         return same.nearest(key) if same.known else (None, 1.0)
 
     def _comparable(self, key: CallKey) -> _Calls:
-        """Return the calls that tell most of one: of the same kind, of the same verb, else of any."""
+        """Return the calls that tell most of one: of its kind, of its verb, blocking ones, else any."""
         kind = key.verb, key.mode
         if kind not in self._kinds:
             known, starts = self._profile.calls, key.mode == "start"
             alike = {each: times for each, times in known.items() if (each.mode == "start") == starts}
             same_verb = {each: times for each, times in alike.items() if each.verb == key.verb}
             same = {each: times for each, times in same_verb.items() if each.mode == key.mode}
-            self._kinds[kind] = _Calls(same or same_verb or alike)
+            # A wait for what was started is mostly overlap: of other verbs and sizes, calls tell more.
+            calls = {each: times for each, times in alike.items() if each.mode == "call"}
+            of_sizes = {each: times for each, times in calls.items() if each.verb == key.verb}
+            found = same or same_verb or calls or alike
+            self._kinds[kind] = _Calls(found, found if _sizes(found) > 1 else of_sizes or found)
         return self._kinds[kind]
 
     def _note(self, which: str, said: str) -> None:
         self._notes[f"{which}: {said}"] = None
 
 
-class _Calls:
-    """Measured calls from which others are taken."""
+def _sizes(calls: Mapping[CallKey, CallTimes]) -> int:
+    """Return how many sizes of messages there are."""
+    return len({key.bytes for key in calls})
 
-    def __init__(self, known: Mapping[CallKey, CallTimes]):
-        self.known = known
+
+class _Calls:
+    """Measured calls from which others are taken; how times grow is that of `growth`."""
+
+    def __init__(self, known: Mapping[CallKey, CallTimes], growth: Mapping[CallKey, CallTimes] | None = None):
+        self.known, self._growth = known, growth or known
 
     def nearest(self, key: CallKey) -> tuple[CallTimes, float]:
         """Return the nearest one, and by how much longer a call takes by latency and bytes."""
@@ -221,7 +232,7 @@ class _Calls:
     @cached_property
     def _line(self) -> Vector:
         """What each of the parts of a call takes, none below 0, by their relative errors."""
-        taken = {key: each.after_last.mean for key, each in self.known.items()}
+        taken = {key: each.after_last.mean for key, each in self._growth.items()}
         taken = {key: mean for key, mean in taken.items() if mean > _HIDDEN_S} or dict.fromkeys(taken, 1.0)
         columns, times = np.array([_parts(key) for key in taken]), np.array([*taken.values()])
         if len({key.size for key in taken}) == 1:  # cannot tell how bytes grow with ranks
@@ -287,7 +298,10 @@ class _Rates:
         if without is not None:
             far[without] = np.inf
         place = int(far.argmin())
-        return self._segments[place], float(max(row @ self._rates, _LEAST_S) / self._fitted[place])
+        growth = float(max(row @ self._rates, _LEAST_S) / self._fitted[place])
+        # By how much the nearest misses its fit tells the less, the more its work differs.
+        kept = 1 / (1 + _FADING * abs(math.log(growth)))
+        return self._segments[place], growth * float(self._times[place] / self._fitted[place]) ** (kept - 1)
 
     @cached_property
     def error(self) -> float:

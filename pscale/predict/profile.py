@@ -10,13 +10,14 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.analysis.bare_collectives import calls_alone
 from pscale.analysis.frames import Run, records
 from pscale.analysis.timeline import HOW, Traced, traced
 from pscale.config import Case, from_dict
@@ -25,7 +26,7 @@ from pscale.mesh.dry import AxisCall
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.predict.observed import LaunchTimes, RankTimes, Seconds, numbers_of_calls, observe
 from pscale.predict.step_program import Segment, StepProgram, step_program
-from pscale.results.events import BETWEEN_TWO
+from pscale.results.events import AMONG_ALL, BETWEEN_TWO, TO_ROOT
 from pscale.results.step_time import Vector, steady, step_times
 
 FORMAT = 1
@@ -158,12 +159,19 @@ class Profile:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of_run(cls, run: Run) -> Profile:
+    def of_run(cls, run: Run, bare: Run | None = None) -> Profile:
         """Measure the parts of the steps in all traced launches of a run.
 
-        Raises UsageError for a run without events, ResultsError where none of them fits its plan.
+        Calls that it did not make are those of `bare`, a run of bare collectives. Raises UsageError for a run
+        without events or bare collectives, ResultsError where no launch fits its plan.
         """
-        return _profile(run)
+        profile = _profile(run)
+        return profile._beside(bare) if bare else profile
+
+    def _beside(self, bare: Run) -> Profile:
+        """Return the profile with the bare collectives of another run."""
+        note = f"calls that were not traced take the times of bare collectives, in run {bare.name}"
+        return replace(self, calls={**_bare_calls(bare), **self.calls}, notes=(*self.notes, note))
 
     @cached_property
     def hash(self) -> str:
@@ -331,9 +339,9 @@ class _Sample(NamedTuple):
 
 
 def call_key(point: AxisCall, size: int) -> CallKey:
-    """Return what is known of a call by its kind."""
+    """Return what is known of a call by its kind; who sends nothing is known by what arrives."""
     mode = "root" if point.root else point.event
-    return CallKey(point.verb, mode, size, point.bytes)
+    return CallKey(point.verb, mode, size, point.bytes or point.arriving)
 
 
 def _observations(times: RankTimes) -> Iterator[tuple[Segment, int | None, Seconds]]:
@@ -445,6 +453,24 @@ def _calls(launches: Sequence[LaunchTimes], paces: Sequence[Paces]) -> dict[Call
         )
         for key in last
     }
+
+
+def _bare_calls(bare: Run) -> dict[CallKey, CallTimes]:
+    """Return the times of blocking calls by themselves."""
+    rows = calls_alone(bare)
+    rows["each_s"], rows["each_bytes"] = rows["seconds"] / rows["count"], rows["bytes"] // rows["count"]
+    found = {}
+    by = ["case", "verb", "ranks", "each_bytes"]
+    for _, same in rows.groupby(by):
+        case, verb, size, sent = same[by].iloc[0]
+        message = int(bare.planned[case]["model"]["message_bytes"])
+        arriving = message if verb == "broadcast" else message // size
+        receives = verb in AMONG_ALL or not sent
+        times = Distribution.of(same["each_s"].to_numpy(np.float64))
+        for mode in ("call", "root") if verb in TO_ROOT else ("call" if receives else "root",):
+            key = CallKey(verb, mode, int(size), int(sent) or arriving)
+            found[key] = CallTimes(last=times, late=times, together=0.0)
+    return found
 
 
 def _pooled(parts: Sequence[_Sample]) -> Distribution | None:

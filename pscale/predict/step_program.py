@@ -55,14 +55,15 @@ class Segment:
 
     @cached_property
     def amounts(self) -> dict[str, float]:
-        """How much of each kind of work it is: FLOPs and bytes by class of kernels, and how many of these."""
+        """How much of each kind of work it is: kernels, FLOPs and bytes by class, and what is copied."""
         found = Counter[str]({"segments": 1})
         for each in self.operations:
             if isinstance(each, Compute):
-                found["kernels"] += 1
+                found[f"{each.kernel} kernels"] += 1
                 found[f"{each.kernel} flops"] += each.flops
                 found[f"{each.kernel} bytes"] += each.bytes
             elif isinstance(each, AxisCall):
+                found["copies"] += 1
                 found["copied bytes"] += each.bytes
             elif each.event == "start":
                 found[f"file {each.verb} bytes"] += each.bytes

@@ -27,7 +27,15 @@ train: {batch: "=8 * ranks", micro_batches: 4, steps: 5}
 plan: {pp: 2, dp: rest}
 launch: {oversubscribe: true}
 """
-ASKED = {"network": None, "engine": "vector", "ranks": None, "draws": 20, "tokens": None, "price": None}
+ASKED = {
+    "bare": None,
+    "network": None,
+    "engine": "vector",
+    "ranks": None,
+    "draws": 20,
+    "tokens": None,
+    "price": None,
+}
 
 
 def asked(**given):

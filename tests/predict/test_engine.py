@@ -5,12 +5,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bare_runs import write_bare
 
 from pscale.analysis.frames import load
 from pscale.errors import UsageError
-from pscale.predict.costs import _Calls
+from pscale.mesh.dry import AxisCall
+from pscale.predict.costs import Costs, _Calls, _Rates
 from pscale.predict.engine import predict
-from pscale.predict.profile import CallKey, CallTimes, Distribution, Profile, _pooled, _Sample, case_of
+from pscale.predict.profile import (
+    CallKey,
+    CallTimes,
+    Distribution,
+    Profile,
+    SegmentTimes,
+    _pooled,
+    _Sample,
+    case_of,
+)
 from pscale.results.step_time import step_time, step_times
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -86,3 +97,68 @@ def test_a_call_is_taken_from_one_that_moves_as_many_bytes_and_from_none_that_wa
     parts = {("all_gather", "wait", size, 81920 // size): 2e-3 * math.log2(size) for size in (2, 4, 8)}
     hidden = {("all_gather", "wait", size, 36864 // size): 0.0 for size in (2, 4, 8)}
     assert taken(parts | hidden, ("all_gather", "wait", 16, 81920 // 16)) == pytest.approx(8e-3)
+
+
+def segment(flops, time_s):
+    """Return a segment of ten products that was measured."""
+    return SegmentTimes(
+        work=f"{flops}",
+        phase="forward",
+        overlapped=False,
+        amounts={"segments": 1.0, "product kernels": 10.0, "product flops": flops},
+        times=Distribution.of(np.array([time_s])),
+        polled=0.0,
+        copied=0.0,
+        stalled=0.0,
+    )
+
+
+def test_work_is_taken_from_the_nearest_and_its_misfit_counts_the_less_the_more_they_differ():
+    known = [segment(flops, 1e-4 + 1e-10 * flops) for flops in (1e6, 4e6, 4e7, 1e8)]
+    odd = segment(8e6, 2 * (1e-4 + 1e-10 * 8e6))
+    rates = _Rates([*known, odd])
+
+    def above(flops):
+        found, factor = rates.nearest(segment(flops, 1.0))
+        assert found is odd
+        return found.times.mean * factor / (1e-4 + 1e-10 * flops)
+
+    assert above(8e6) == pytest.approx(2)
+    assert above(8e6) > above(1.2e7) > above(1.6e7) > 1
+
+
+def bare_rows(verb, transfer_s, sends):
+    """Return ten calls of each rank, which wait as well; `sends` are the bytes that each sends by a call."""
+    what = {"axis": "dp", "verb": verb, "count": 10, "wait_s": 1.0, "hidden_s": 0.0, "exposed_s": 0.0}
+    return [
+        what | {"rank": rank, "phase": phase, "bytes": 10 * sent, "transfer_s": 10 * factor * transfer_s}
+        for rank, sent in enumerate(sends)
+        for phase, factor in (("forward", 1), ("backward", 9))  # backward: beside computing
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "sends", "root"),
+    [
+        ("all_to_all", (512, 512, 512), False),
+        ("broadcast", (512, 0, 0), True),
+        ("broadcast", (512, 0, 0), False),
+        ("reduce", (512, 512, 512), True),
+        ("reduce", (512, 512, 512), False),
+    ],
+)
+def test_a_blocking_call_that_was_not_traced_takes_the_time_of_the_bare_one(run, tmp_path, verb, sends, root):
+    bare = load(write_bare(tmp_path / "bare", 3, {512: bare_rows(verb, 3e-3, sends)}))
+    traced, profile = Profile.of_run(run), Profile.of_run(run, bare)
+    costs = Costs(profile, None)
+    call = AxisCall("call", "dp", verb, sends[0 if root else -1], root=root, arriving=512)
+    assert costs.call(call, 3).last_s == pytest.approx(3e-3)
+    assert not [*costs.notes()]
+    assert "in run bare" in profile.notes[-1]
+    for key, each in traced.calls.items():
+        assert profile.calls[key].after_last.mean == each.after_last.mean
+
+
+def test_bare_collectives_of_a_run_without_any_are_refused(run):
+    with pytest.raises(UsageError, match="has no bare collectives"):
+        Profile.of_run(run, run)
