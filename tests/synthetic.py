@@ -230,7 +230,7 @@ def _case_row(point: Point) -> dict[str, Any]:
         "micro_batches": case.train.micro_batches,
         "batch": case.train.batch,
         "dtype": case.model.dtype,
-        "provenance": json.dumps({"mpi": {"library": "MPICH 4.3"}}),
+        "provenance": json.dumps({"mpi": {"library": "MPICH Version:      4.3"}}),
     }
 
 

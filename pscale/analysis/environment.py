@@ -133,4 +133,4 @@ def _mpi(provenance: str) -> str:
         name = f"{found['vendor']} {found['version']}" if "vendor" in found else str(found["library"])
     except (ValueError, KeyError, TypeError):
         return ""
-    return " ".join(name.split())[:60]
+    return " ".join(name.replace(" Version:", "").split())[:60]

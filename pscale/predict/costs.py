@@ -163,7 +163,7 @@ class Costs:
             return CallCost(last=_NOTHING, late=_NOTHING)
         unsure_s = 0.0
         if key not in self._profile.calls and key.mode != "start":
-            unsure_s = self._comparable(key).error * float(last.mean()) * factor
+            unsure_s = self._comparable(key).error(key) * float(last.mean()) * factor
             verb = key.verb.replace("_", "-")
             self._note(f"{verb} over {point.axis}", _SIZES)
         return CallCost(last=last * factor, late=late * factor, together=found.together, unsure_s=unsure_s)
@@ -188,16 +188,11 @@ class Costs:
             calls = {each: times for each, times in alike.items() if each.mode == "call"}
             of_sizes = {each: times for each, times in calls.items() if each.verb == key.verb}
             found = same or same_verb or calls or alike
-            self._kinds[kind] = _Calls(found, found if _sizes(found) > 1 else of_sizes or found)
+            self._kinds[kind] = _Calls(found, found if len(found) > 1 else of_sizes or found)
         return self._kinds[kind]
 
     def _note(self, which: str, said: str) -> None:
         self._notes[f"{which}: {said}"] = None
-
-
-def _sizes(calls: Mapping[CallKey, CallTimes]) -> int:
-    """Return how many sizes of messages there are."""
-    return len({key.bytes for key in calls})
 
 
 class _Calls:
@@ -217,16 +212,33 @@ class _Calls:
     def _logs(self) -> tuple[list[CallKey], Vector]:
         return [*self.known], np.array([_log(key) for key in self.known])
 
+    def error(self, key: CallKey) -> float:
+        """Return the relative error of a call: of each from the others, and of more ranks from fewer."""
+        most = max(each.size for each in self.known)
+        doublings = max(math.log2(key.size / most), 0.0)
+        return max(self._each_from_others, self._of_a_doubling * doublings)
+
     @cached_property
-    def error(self) -> float:
-        """The relative error, each from the others."""
+    def _each_from_others(self) -> float:
+        return self._missed({each: [each] for each in self.known})
+
+    @cached_property
+    def _of_a_doubling(self) -> float:
+        """The relative error of calls on the most ranks, taken from those on fewer, for each time as many."""
+        sizes = sorted({each.size for each in self.known})
+        if len(sizes) == 1:
+            return 0.0
+        most = [each for each in self.known if each.size == sizes[-1]]
+        return self._missed(dict.fromkeys(most, most)) / math.log2(sizes[-1] / sizes[-2])
+
+    def _missed(self, without: Mapping[CallKey, Sequence[CallKey]]) -> float:
+        """Return the mean relative error of calls, each taken from all but some."""
         missed = []
-        for each, times in self.known.items() if len(self.known) > 1 else ():
-            others = _Calls({other: at for other, at in self.known.items() if other != each})
+        for each, left_out in without.items() if len(self.known) > 1 else ():
+            others = _Calls({key: at for key, at in self.known.items() if key not in left_out})
             found, factor = others.nearest(each)
-            missed.append(
-                min(abs(found.after_last.mean * factor / max(times.after_last.mean, _LEAST_S) - 1), 1.0)
-            )
+            mean_s = max(self.known[each].after_last.mean, _LEAST_S)
+            missed.append(min(abs(found.after_last.mean * factor / mean_s - 1), 1.0))
         return float(np.mean(missed)) if missed else 1.0
 
     @cached_property

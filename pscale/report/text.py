@@ -125,7 +125,7 @@ def heading(summary: Summary) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun."""
     ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{count} {noun}{ending}"
+    return f"{count:,} {noun}{ending}"
 
 
 def titled(title: str, series: str, summary: Summary) -> str:
