@@ -8,7 +8,7 @@
     injected  one late rank, and jitter: the map of waits
     steps     the distribution of steps: the Kolmogorov-Smirnov distance
     contention  exchanges that meet on one link: SimGrid holds, the vector engine says where it cannot (root)
-    advice    every plan of a model on two ranks, predicted from five: their order, and the first choice
+    advice    every plan of a model on two ranks, from five and bare collectives: their order, the first choice
 
 Predictions of what was not measured yet are in a file before it is measured; the figures have its hash.
 """
