@@ -8,7 +8,7 @@
     injected  one late rank, and jitter: the map of waits
     steps     the distribution of steps: the Kolmogorov-Smirnov distance
     contention  exchanges that meet on one link: SimGrid holds, the vector engine says where it cannot (root)
-    advice    every plan of a model on two ranks, from five and bare collectives: their order, the first choice
+    advice    every plan of a model on two ranks, from five and bare collectives: order, and the first choice
 
 Predictions of what was not measured yet are in a file before it is measured; the figures have its hash.
 """
@@ -256,15 +256,15 @@ def _fitted(profiles: Mapping[int, Profile]) -> tuple[float, float, float]:
 def sizes(lab: Lab) -> dict[str, Any]:
     """Predict ghosts on many ranks from ghosts on few: every plan, healthy and with jitter."""
     large = (8,) if lab.quick else (16, 32)
-    size = {"steps": 5, "repeats": 1 if lab.quick else 2}
+    few, many = ({"steps": 5, "repeats": repeats} for repeats in (1 if lab.quick else 2, 1))
     frozen: dict[str, str] = {}
     found: list[Scored] = []
     for plan in PLANS[:: 3 if lab.quick else 1]:
         for jitter_s in (0.0,) if lab.quick else (0.0, 0.01):
             name = f"{plan.name}{' with jitter' if jitter_s else ''}"
             known = (2, 4) if lab.quick else plan.known
-            profile = Profile.of_run(lab.run(plan.suite(known, jitter_s=jitter_s, **size)))
-            text = plan.suite(large, jitter_s=jitter_s, **size)
+            profile = Profile.of_run(lab.run(plan.suite(known, jitter_s=jitter_s, **few)))
+            text = plan.suite(large, jitter_s=jitter_s, **many)
             predictions = {case.label: predict(case, profile) for case in lab.cases(text)}
             frozen[name] = lab.freeze(f"sizes-{name.replace(' ', '-')}", predictions)
             run = lab.run(text)

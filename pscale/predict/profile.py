@@ -462,13 +462,14 @@ def _bare_calls(bare: Run) -> dict[CallKey, CallTimes]:
     found = {}
     by = ["case", "verb", "ranks", "each_bytes"]
     for _, same in rows.groupby(by):
-        case, verb, size, sent = same[by].iloc[0]
+        case, verb, *counts = same[by].iloc[0]
+        size, sent = map(int, counts)
         message = int(bare.planned[case]["model"]["message_bytes"])
         arriving = message if verb == "broadcast" else message // size
         receives = verb in AMONG_ALL or not sent
         times = Distribution.of(same["each_s"].to_numpy(np.float64))
         for mode in ("call", "root") if verb in TO_ROOT else ("call" if receives else "root",):
-            key = CallKey(verb, mode, int(size), int(sent) or arriving)
+            key = CallKey(verb, mode, size, sent or arriving)
             found[key] = CallTimes(last=times, late=times, together=0.0)
     return found
 

@@ -143,6 +143,7 @@ def bare_rows(verb, transfer_s, sends):
         ("all_to_all", (512, 512, 512), False),
         ("broadcast", (512, 0, 0), True),
         ("broadcast", (512, 0, 0), False),
+        ("scatter", (512, 0, 0), False),
         ("reduce", (512, 512, 512), True),
         ("reduce", (512, 512, 512), False),
     ],
@@ -151,10 +152,12 @@ def test_a_blocking_call_that_was_not_traced_takes_the_time_of_the_bare_one(run,
     bare = load(write_bare(tmp_path / "bare", 3, {512: bare_rows(verb, 3e-3, sends)}))
     traced, profile = Profile.of_run(run), Profile.of_run(run, bare)
     costs = Costs(profile, None)
-    call = AxisCall("call", "dp", verb, sends[0 if root else -1], root=root, arriving=512)
+    arriving = 512 // 3 if verb == "scatter" else 512
+    call = AxisCall("call", "dp", verb, sends[0 if root else -1], root=root, arriving=arriving)
     assert costs.call(call, 3).last_s == pytest.approx(3e-3)
     assert not [*costs.notes()]
     assert "in run bare" in profile.notes[-1]
+    assert Profile.from_dict(profile.to_dict()).hash == profile.hash != traced.hash
     for key, each in traced.calls.items():
         assert profile.calls[key].after_last.mean == each.after_last.mean
 
