@@ -15,7 +15,7 @@ from pscale.predict.network import Fabric
 from pscale.predict.profile import CallKey, CallTimes, Profile, SegmentTimes, call_key
 from pscale.predict.step_program import Segment
 from pscale.results.step_time import Vector
-from pscale.simulator.network import moved_bytes, rounds
+from pscale.simulator.network import Algorithm, moved_bytes, rounds
 
 _NOTHING = np.zeros(1)
 _LEAST_S = 1e-9
@@ -253,11 +253,15 @@ class _Calls:
 
 
 def _parts(key: CallKey) -> Vector:
-    """Return the rounds that a call needs, and the bytes it moves: at least, and in a tree, in each round."""
+    """Return the rounds that a call needs, and the bytes it moves: at least, and in a tree, in each round.
+
+    Libraries send all but the smallest blocks of an all-to-all from each rank to each (Thakur, Rabenseifner
+    and Gropp, Optimization of collective communication operations in MPICH, 2005).
+    """
     verb, size = "send" if key.verb == "receive" else key.verb, max(key.size, 2)
-    return np.array(
-        [rounds(verb, size), moved_bytes(verb, size, key.bytes), moved_bytes(verb, size, key.bytes, "tree")]
-    )
+    least = moved_bytes(verb, size, key.bytes)
+    algorithm: Algorithm = "pairwise" if verb == "all_to_all" else "best"
+    return np.array([rounds(verb, size, algorithm), least, moved_bytes(verb, size, key.bytes, "tree")])
 
 
 def _log(key: CallKey) -> Vector:
