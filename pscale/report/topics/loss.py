@@ -24,6 +24,7 @@ _WIDTHS = {1: 7.0, 2: 9.6, 3: 11.4}  # inches, by panels across
 _BELOW = 0.08  # of the height of the curves
 _TOGETHER = 8  # curves of single cases that share a panel, in colours that can be distinguished
 _MOST_VALUES = 400  # of a curve, under the pointer
+_NAME = 0.4  # of the width of a panel: that of the name of a line, in the narrowest
 _SAME = 1e-3  # relative; curves closer than this all along are drawn as one
 
 Curve = tuple[list[Point], tuple[float, ...]]
@@ -112,6 +113,18 @@ def _same(first: Sequence[float], second: Sequence[float]) -> bool:
     return len(first) == len(second) and all(abs(a - b) <= _SAME * abs(a) for a, b in pairs)
 
 
+def _free(curves: Sequence[Curve], guess: float) -> float:
+    """Return where along the axis curves leave most room for a name below a line, the first such place."""
+
+    def lowest(start: float) -> float:
+        cut = [
+            losses[int(start * len(losses)) : int((start + _NAME) * len(losses)) + 2] for _, losses in curves
+        ]
+        return min((value for losses in cut for value in losses if isfinite(value)), default=guess)
+
+    return 0.012 + max((0.0, 0.25, 0.5), key=lambda start: min(lowest(start), guess))
+
+
 def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, colours: Sequence[Colour]) -> None:
     for (points, losses), colour in zip(curves, colours, strict=True):
         (line,) = axes.plot(range(len(losses)), losses, color=colour, linewidth=1.6)
@@ -123,7 +136,7 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, colours: Se
         axes.axhline(guess, color=QUIET, linestyle="--", linewidth=1.1, zorder=1)
         axes.annotate(
             "guessing by frequency",
-            (0.012, guess),  # curves come from above and leave the corner below the line free
+            (_free(curves, guess), guess),
             xycoords=axes.get_yaxis_transform(),
             xytext=(0, -3),
             textcoords="offset points",
