@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from pscale import atomic_files
 
 FILE = "lock"
@@ -60,6 +58,8 @@ def is_left(folder: Path) -> bool:
         _, process, _, host = atomic_files.read(folder / FILE).decode().split()
     except (OSError, ValueError):
         return False
+    import psutil  # noqa: PLC0415 - takes its time, and who only reads a journal asks for no lock
+
     return host == socket.gethostname() and not psutil.pid_exists(int(process))
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from synthetic import Point, write_run
 
 SUITE = Path(__file__).parents[2] / "suites" / "weak.yaml"
 ANY_COMMAND = {"pandas", "pyarrow", "matplotlib", "seaborn", "scipy", "mpi4py", "jinja2", "psutil"}
@@ -21,7 +22,8 @@ HELP = {"numpy", "yaml", "markdown_it", "pygments"}
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
-def test_a_short_command_imports_nothing_heavy(arguments, unwanted):
+def test_a_short_command_imports_nothing_heavy(arguments, unwanted, tmp_path):
+    write_run(tmp_path / "reports" / "weak" / "earlier", [Point(ranks=1)])
     code = (
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
@@ -29,7 +31,11 @@ def test_a_short_command_imports_nothing_heavy(arguments, unwanted):
         "main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
     )
     assert done.stdout
     assert {name.partition(".")[0] for name in done.stderr.split()} & unwanted == set()
