@@ -102,7 +102,7 @@ def _compiled(node: ast.expr, depth: int) -> _Computation:
         case ast.Compare(left=left, ops=chain, comparators=others) if {*map(type, chain)} <= {*_OPERATORS}:
             combine, inner = _of_values(_chain([_OPERATORS[type(each)] for each in chain])), [left, *others]
         case ast.Call(func=ast.Name(id=called), args=inner, keywords=[]) if called in _FUNCTIONS:
-            combine = _of_values(_FUNCTIONS[called])
+            combine = _of_values(_called(called, len(inner)))
         case _:
             raise UsageError(f"{_shortened(ast.unparse(node))} is not allowed: {_advice(node)}")
     parts = [_compiled(each, depth + 1) for each in inner]
@@ -129,6 +129,22 @@ def _decided(wanted: bool, parts: list[_Computation], names: _Names) -> Any:
 def _chain(used: list[Callable[..., Any]]) -> Callable[..., bool]:
     """Compare neighbours, as in 1 < ranks < 4."""
     return lambda *values: all(compare(*pair) for compare, pair in zip(used, pairwise(values), strict=True))
+
+
+def _called(name: str, count: int) -> Callable[..., Any]:
+    """Return a function that is called with so many values."""
+    function, least, most = _FUNCTIONS[name]
+    if not least <= count <= most:
+        raise UsageError(f"{name} takes {_COUNTS[least, most]}, not {count or 'none'}")
+    numbers = _of_numbers(function)
+
+    def call(*values: Any) -> Any:
+        try:
+            return numbers(*values)
+        except (ValueError, TypeError):
+            raise UsageError(f"{name}({', '.join(map(str, values))}) has no value") from None
+
+    return call
 
 
 def _advice(node: ast.expr) -> str:
@@ -260,14 +276,23 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.In: _contains,
     ast.NotIn: lambda item, items: not _contains(item, items),
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sqrt": _of_numbers(math.sqrt),
-    "log2": _of_numbers(math.log2),
-    "min": _of_numbers(min),
-    "max": _of_numbers(max),
-    "round": _of_numbers(_round),
-    "ceil": _of_numbers(math.ceil),
-    "floor": _of_numbers(math.floor),
-    "int": _of_numbers(int),
-    "abs": _of_numbers(abs),
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], int, float]] = {  # with the fewest and the most values
+    "sqrt": (math.sqrt, 1, 1),
+    "cbrt": (math.cbrt, 1, 1),
+    "isqrt": (math.isqrt, 1, 1),
+    "log2": (math.log2, 1, 1),
+    "min": (lambda *values: min(values), 1, math.inf),
+    "max": (lambda *values: max(values), 1, math.inf),
+    "round": (_round, 1, 2),
+    "ceil": (math.ceil, 1, 1),
+    "ceil_div": (lambda value, divisor: -(-value // divisor), 2, 2),
+    "floor": (math.floor, 1, 1),
+    "int": (int, 1, 1),
+    "abs": (abs, 1, 1),
+}
+_COUNTS = {
+    (1, 1): "one value",
+    (2, 2): "two values",
+    (1, 2): "one or two",
+    (1, math.inf): "at least one value",
 }

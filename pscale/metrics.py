@@ -1,27 +1,70 @@
-"""The figures of a case of which something can be expected: names, units, meaning; and kinds of memory."""
+"""The figures of a case of which something can be expected: names, units, meaning; and kinds of memory.
+
+Units are compared by what they measure: GB/s and MB/s, µs (in either of its two spellings) and s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import unicodedata
 from dataclasses import dataclass
+
+_DECIMAL = {"": 1.0, **{prefix: 1e3**power for power, prefix in enumerate("kMGTPE", start=1)}}
+_BINARY = {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
+_SMALL = {"m": 1e-3, "u": 1e-6, "n": 1e-9}
+# Units by name: what they measure, and their worth in its base unit.
+_UNITS: dict[str, tuple[str, float]] = {
+    **{
+        name: ("s", worth) for name, worth in {"min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0}.items()
+    },
+    **{f"{prefix}s": ("s", worth) for prefix, worth in {"": 1.0, **_SMALL}.items()},
+    **{f"{prefix}B": ("B", worth) for prefix, worth in {**_DECIMAL, **_BINARY, "K": 1e3}.items()},
+    **{f"{prefix}bit": ("B", worth / 8) for prefix, worth in {**_DECIMAL, **_BINARY}.items()},
+    **{
+        f"{prefix}{name}": (name, worth)
+        for name in ("FLOP", "Hz", "W", "J")
+        for prefix, worth in {**_DECIMAL, **({} if name == "FLOP" else _SMALL)}.items()
+    },
+    **{prefix: ("", worth) for prefix, worth in {**_DECIMAL, "1": 1.0, "%": 0.01}.items()},
+}
+_FLOPS_TEXT = re.compile(r"([kMGTPE]?)flops?(/s(?:ec)?)?", re.IGNORECASE)
+
+
+def conversion(unit: str, other: str) -> float | None:
+    """Return the factor from values in `unit` to those in `other`; None where they measure other things."""
+    (measures, worth), (others, divisor) = _meaning(unit), _meaning(other)
+    return worth / divisor if measures == others else None
+
+
+def _meaning(unit: str) -> tuple[str, float]:
+    """Return what a unit measures, in base units, and its worth in those; of an unknown one its own name."""
+    text = unicodedata.normalize("NFKC", unit).replace("μ", "u").strip()
+    if flops := _FLOPS_TEXT.fullmatch(text):
+        per_s = bool(flops[2]) or text.casefold().endswith("flops")
+        text = f"{flops[1].upper().replace('K', 'k')}FLOP{'/s' * per_s}"
+    whole, slash, part = text.rpartition("/")
+    if not slash:
+        return _UNITS.get(text, (text, 1.0))
+    (above, worth), (below, divisor) = _meaning(whole), _meaning(part)
+    return f"{above}/{below}", worth / divisor
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Units and what each is worth, the one that the metric is measured in first; and what it says."""
+    """The usual units, the one that the metric is measured in first, and what it says."""
 
-    units: Mapping[str, float]
+    units: tuple[str, ...]
     meaning: str
 
 
-_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_RATE = {"1/s": 1.0, "k/s": 1e3, "M/s": 1e6}
-_FLOPS = {"GFLOP/s": 1.0, "TFLOP/s": 1e3}
-_LOSS = {"nats": 1.0}
-_SHARE = {"1": 1.0, "%": 0.01}
+_TIME = ("s", "ms", "us")
+_RATE = ("1/s", "k/s", "M/s")
+_FLOPS = ("GFLOP/s", "TFLOP/s")
+_LOSS = ("nats",)
+_SHARE = ("1", "%")
 METRICS: dict[str, Metric] = {
     "step_s": Metric(_TIME, "median step time"),
-    "speedup": Metric({"1": 1.0}, "speed-up relative to the base of the series"),
+    "speedup": Metric(("1",), "speed-up relative to the base of the series"),
     "efficiency": Metric(_SHARE, "efficiency relative to the base of the series"),
     "samples_per_s": Metric(_RATE, "throughput of all ranks in samples"),
     "tokens_per_s": Metric(_RATE, "throughput of all ranks in tokens"),
@@ -44,6 +87,6 @@ METRICS: dict[str, Metric] = {
 MEMORY_KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 
 
-def units(metric: str) -> Mapping[str, float]:
-    """Return the units of a metric and what each is worth, its own first; an unknown one is a share."""
-    return METRICS[metric].units if metric in METRICS else _SHARE
+def unit_of(metric: str) -> str:
+    """Return the unit in which a metric is measured; an unknown one is a share."""
+    return METRICS[metric].units[0] if metric in METRICS else _SHARE[0]

@@ -27,10 +27,10 @@ from typing import (
 )
 
 from pscale.config import Case
+from pscale.config.workload import LARGEST_WHOLE
 from pscale.errors import ResultsError, clean
 
 MOST_REPEATS = 10_000
-_MOST = 1 << 53  # of a whole number: what JSON programs agree on
 _NAME = re.compile(r"[\w-][\w.+-]{0,99}")  # of a case or a suite, in names of files
 _LONGEST = 60  # characters of a value in a message
 Key = tuple[str, int]
@@ -212,7 +212,7 @@ def _in_fields(value: Mapping[str, Any], at: str, types: Mapping[str, Any] | Any
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
 
 
 def _is_float(value: Any) -> bool:

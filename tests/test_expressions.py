@@ -28,6 +28,7 @@ NAMES = {
         ("min(ranks, cores) + max(1, 2, 3)", 5),
         ("round(2.567, 1) + ceil(0.1) + floor(0.9) + int(2.9) + abs(-1) + log2(8)", 9.6),
         ("ranks if threads == 1 else 0", 4),
+        ("cbrt(64) + isqrt(17) + ceil_div(9, ranks) + max(ranks)", 4 + 4 + 3 + 4),
     ],
 )
 def test_arithmetic_over_plain_nested_and_dotted_names(text, value):
@@ -125,11 +126,28 @@ def test_numbers_texts_and_depth_are_bounded(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["1 / 0", "sqrt(-1)", "(-8) ** 0.5", "1e308 * 10", "log2(0)", "int(1e999)", "max(1)"]
+    "text", ["1 / 0", "sqrt(-1)", "(-8) ** 0.5", "1e308 * 10", "log2(0)", "int(1e999)", "isqrt(-1)"]
 )
 def test_a_value_that_is_no_finite_real_number_is_refused(text):
     with pytest.raises(UsageError):
         evaluate(text, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max()", "max takes at least one value, not none"),
+        ("ceil_div(3)", "ceil_div takes two values, not 1"),
+        ("sqrt(1, 2)", "sqrt takes one value, not 2"),
+        ("isqrt(2.5)", "isqrt(2.5) has no value"),
+        ("sqrt(-1)", "sqrt(-1) has no value"),
+        ("max('a')", "'a' is not a number"),
+    ],
+)
+def test_a_function_that_is_called_wrongly_says_what_it_takes(text, message):
+    with pytest.raises(UsageError) as error:
+        evaluate(text, NAMES)
+    assert str(error.value) == f"expression {text!r}: {message}"
 
 
 def test_a_comparison_of_a_number_with_a_text_is_refused_rather_than_false():

@@ -16,9 +16,10 @@ from pscale.analysis.merits import Merit, figure_names
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.wording import percent
+from pscale.config.workload import numeric
 from pscale.errors import UsageError
 from pscale.expressions import condition
-from pscale.metrics import METRICS, units
+from pscale.metrics import METRICS, conversion, unit_of
 
 _OF_TREE = {
     "pe": "parallel",
@@ -56,7 +57,7 @@ class Expectation:
     @property
     def bounds(self) -> str:
         """The bounds of a share in words, such as "≥ 85.0%"."""
-        factor = units(self.metric)[self.unit]
+        factor = conversion(self.unit, unit_of(self.metric)) or 1.0
         signs = (("≥", self.lower), ("≤", self.upper))
         return " and ".join(f"{sign} {percent(bound * factor)}" for sign, bound in signs if bound is not None)
 
@@ -110,7 +111,7 @@ def _verdicts(
         return
     if asked.metric in figures:
         units_ = {merit.unit for (_, figure), merit in merits.items() if figure == asked.metric}
-        if entry.get("unit") and units_ and entry["unit"] not in units_:
+        if entry.get("unit") and None in {conversion(unit, entry["unit"]) for unit in units_}:
             yield replace(asked, text=f"unknown: {asked.metric} is in {', '.join(units_)}")
             return
         asked = replace(asked, unit=entry.get("unit") or next(iter(units_), ""))
@@ -124,7 +125,10 @@ def _verdicts(
     for point in chosen:
         of_case = replace(asked, case=point.case, label=point.label)
         merit = merits.get((point.case, asked.metric))
-        value = merit.value if merit else measured(asked.metric, point, trees.get(point.case), asked.unit)
+        if merit:
+            value: Estimate | None = merit.value.times(conversion(merit.unit, asked.unit) or 1.0)
+        else:
+            value = measured(asked.metric, point, trees.get(point.case), asked.unit)
         if value is None:
             why = "not measured" if point.status == "ok" else f"the case is {point.status}"
             yield replace(of_case, text=f"unknown: {why}")
@@ -141,7 +145,7 @@ def _asked(entry: Mapping[str, Any]) -> Expectation:
 
     return Expectation(
         metric=metric,
-        unit=entry.get("unit") or next(iter(units(metric))),
+        unit=entry.get("unit") or unit_of(metric),
         demand=_demand(entry, bound("at_least", "lower"), bound("at_most", "upper")),
         case="",
         label="",
@@ -176,17 +180,14 @@ def measured(metric: str, point: Point, tree: Tree | None, unit: str) -> Estimat
     source: Any = tree if metric in _OF_TREE else point
     found = getattr(source, _OF_TREE.get(metric, metric), None)
     value = found if isinstance(found, Estimate) or found is None else Estimate(value=float(found))
-    if value is None or not math.isfinite(value.value):
-        return None
-    factor = units(metric)[unit]
-    low, high = (None if bound is None else bound / factor for bound in (value.low, value.high))
-    return Estimate(value=value.value / factor, low=low, high=high)
+    factor = conversion(unit_of(metric), unit)
+    return value.times(factor) if factor and value and math.isfinite(value.value) else None
 
 
 def judged(entry: Mapping[str, Any], value: Estimate) -> Answer:
     """Return what a demand says to a value in the metric's own unit."""
     asked = _asked(entry)
-    return _judged(asked, value.times(1 / units(asked.metric)[asked.unit])).answer
+    return _judged(asked, value.times(conversion(unit_of(asked.metric), asked.unit) or math.nan)).answer
 
 
 def _demand(entry: Mapping[str, Any], lower: float | None, upper: float | None) -> str:
@@ -239,7 +240,7 @@ def case_names(points: Sequence[Point]) -> dict[str, str]:
 
 def _of_case(point: Point, name: str, merits: Sequence[Merit]) -> Iterator[Reference]:
     for metric, worse in _KEPT.items():
-        unit = next(iter(units(metric)))
+        unit = unit_of(metric)
         known = measured(metric, point, None, unit)
         if known is not None and not (metric == "efficiency" and point.base):
             yield _bounded(name, metric, known, worse, unit)
@@ -308,7 +309,7 @@ def _names(run: Run, planned: Mapping[str, Any]) -> dict[str, Any]:
         "memory_gib": (machine.get("memory_bytes") or 0) / _GIB,
     }
     params = planned.get("workload", {}).get("params", {})
-    return {**here, **clear, **planned, **params}
+    return {**here, **clear, **planned, **{name: numeric(value) for name, value in params.items()}}
 
 
 def _rounded(value: float) -> float:

@@ -7,11 +7,13 @@ from typing import Any
 
 from pscale.analysis.frames import NAMING, Run
 from pscale.config.axes import GRID_AXES, PLAN_AXES
+from pscale.config.workload import numeric
 
 DEGREES = {
     **{f"plan.{axis}": axis for axis in PLAN_AXES},
     **{f"plan.matrix.{axis}": axis for axis in GRID_AXES},
 }  # names of columns by those of settings
+_PARAMS = "workload.params."
 NAMES = frozenset({*NAMING, "suite", "run"})  # of a case: no settings
 
 
@@ -25,7 +27,7 @@ def _leaves(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{above}{name}", numeric(value) if above == _PARAMS else value
 
 
 def varied(run: Run) -> list[str]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pscale.config import Case
-from pscale.config.workload import SECONDS, WALL, WATCH
+from pscale.config.workload import WALL, WATCH
 from pscale.errors import ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import RESULT, Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
+from pscale.metrics import conversion
 from pscale.results.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.workload_command import arguments
@@ -92,7 +94,7 @@ def _step_s(case: Case, figures: Mapping[str, float], wall_s: float, watched: Ma
     return (
         float(watched["step_s"])
         if times == WATCH
-        else figures[times] * SECONDS[case.workload.figures[times].unit]
+        else figures[times] * (conversion(case.workload.figures[times].unit, "s") or math.nan)
     )
 
 

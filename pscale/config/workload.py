@@ -6,15 +6,17 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
+from pscale.metrics import conversion
 
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
-SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 # What a command may name beside its parameters; expressions call two of these the machine's.
 FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?\s*", re.ASCII)
+_SUITE_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]{1,400}(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+LARGEST_WHOLE = 1 << 53  # that programs agree on which read JSON
 _QUOTED = 60  # characters of a text that is no number
 _TAKEN = frozenset({*FACTS, "cores_per_node", "memory_gib"})
 
@@ -121,8 +123,8 @@ class Workload:
             known = ", ".join([*self.figures, WALL, WATCH])
             raise ValueError(f"step_time: there is no figure '{self.times}'; expected one of {known}")
         unit = self.figures[self.times].unit
-        if unit not in SECONDS:
-            expected = f"expected a unit of time for the figure: {', '.join(SECONDS)}"
+        if conversion(unit, "s") is None:
+            expected = "expected a unit of time for the figure, such as s, ms, us, ns, min or h"
             raise ValueError(f"step_time: {self.times} is in {unit or 'no unit'}; {expected}")
 
 
@@ -150,9 +152,49 @@ def number(text: str) -> float:
     return value
 
 
-def plain(value: float | str) -> str:
-    """Return the value of a parameter as an argument."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+class WholeNumber(int):
+    """A whole number with its text in a suite, where Python writes it in another way: `007`."""
+
+    text: str
+
+
+class DecimalNumber(float):
+    """A number with its text in a suite, where Python writes it in another way: `1e6`, `3.10`."""
+
+    text: str
+
+
+def with_text(value: int | float, text: str) -> int | float:
+    """Return a number that keeps the text in which it was written."""
+    if str(value) == text:
+        return value
+    number: WholeNumber | DecimalNumber = (WholeNumber if isinstance(value, int) else DecimalNumber)(value)
+    number.text = text
+    return number
+
+
+def without_text(value: Any) -> Any:
+    """Return a number of `with_text` as a plain one; anything else as it is."""
+    return value.real if isinstance(value, WholeNumber | DecimalNumber) else value
+
+
+def plain(value: Value) -> str:
+    """Return the value of a parameter as an argument: a number as it was written."""
+    return getattr(value, "text", str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def stored(value: Value) -> Value:
+    """Return a parameter as results keep it: a number by its text where JSON would not give that back."""
+    exact = isinstance(value, bool | str) or (str(value) == plain(value) and abs(value) <= LARGEST_WHOLE)
+    return value if exact else plain(value)
+
+
+def numeric(value: Value) -> Value:
+    """Return the number that `stored` keeps by its text; any other value as it is."""
+    if not isinstance(value, str) or not _SUITE_NUMBER.fullmatch(value):
+        return value
+    number = int(value) if value.lstrip("+-").isdecimal() else float(value)
+    return number if stored(with_text(number, value)) == value and math.isfinite(number) else value
 
 
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")

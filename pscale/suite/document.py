@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from pscale.config.workload import with_text
 from pscale.errors import SuiteError
 
 Path_ = tuple[str | int, ...]
@@ -204,7 +205,8 @@ class _Values:
         if kind not in _READ:
             raise self._error(f"the tag {node.tag} is not allowed", node, path)
         try:
-            return _READ[kind](text)
+            value = _READ[kind](text)
+            return with_text(value, text) if kind in ("int", "float") else value
         except (ValueError, KeyError):  # an explicit tag that its text does not fit
             raise self._error(f"'{text}' is not of the kind {node.tag}", node, path) from None
 

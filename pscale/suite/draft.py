@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pscale.config import Case, Data, Figure, Workload, from_dict
+from pscale.config.workload import stored
 from pscale.errors import UsageError
 from pscale.expressions import evaluate, names_in
 from pscale.suite.document import Path_
@@ -307,6 +308,7 @@ def _program_case(fields: Mapping[str, Any], folder: Path) -> Case:
     values = {name: fields[name] for name in ("scaling", "ranks", "threads", "timing", "launch", "workload")}
     workload = _members(Workload, values.pop("workload"))
     figures = {name: _members(Figure, figure) for name, figure in workload["figures"].items()}
+    workload["params"] = {name: stored(value) for name, value in workload["params"].items()}
     known = _members(Case, {"suite": fields["name"], "label": "", **values})
     case = from_dict(Case, {**known, "workload": {**workload, "figures": figures}})
     return with_program(case, folder)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pscale.config import JOINT, Matrix, Plan
 from pscale.config.axes import GRID_AXES, PLAN_AXES
+from pscale.config.workload import plain
 from pscale.errors import UsageError
 from pscale.expressions import condition
 from pscale.suite.check import check
@@ -183,7 +184,7 @@ def _with_plans_in_order(names: Sequence[str]) -> list[str]:
 
 def _follows(name: str, size: str, cases: Sequence[Values]) -> bool:
     """Tell whether a number is decided by the size, as a width that grows with the ranks."""
-    if name == "threads" or any(type(values[name]) not in (int, float) for values in cases):
+    if name == "threads" or any(type(values[name]) in (bool, str, type(None)) for values in cases):
         return False
     pairs = {(values[size], values[name]) for values in cases}
     return len(pairs) == len({values[size] for values in cases})
@@ -234,9 +235,10 @@ def _part(name: str, value: Any) -> str:
         on, off = (last, f"no {last}") if name in _PLAN else (f"{last} on", f"{last} off")
         return on if value else off
     if isinstance(value, float):
-        return f"{last} {value:.10g}" if value.is_integer() else f"{last} {value:g}"
+        usual = f"{value:.10g}" if value.is_integer() else f"{value:g}"
+        return f"{last} {getattr(value, 'text', usual)}"
     if isinstance(value, str) and value != "none" and not named:
         return value  # such as a reduction or a loading mode: clear without the name of its field
     if value and field and field.unit == "bytes" and value % 1024 == 0:
         return f"{last} {value >> 10} KiB" if value % (1 << 20) else f"{last} {value >> 20} MiB"
-    return f"{last} {'none' if value is None else value}"
+    return f"{last} {'none' if value is None else plain(value)}"

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pscale import config
 from pscale.config import Data, Ghost, Inject, Jitter, Launch, Model, Plan, Require, Timing, Train, Workload
 from pscale.config.choices import MOST_RANKS, Dtype, NonEmpty, Number, OneOf, PositiveInt, Scaling, Text
-from pscale.metrics import METRICS, units
+from pscale.metrics import METRICS, conversion, unit_of
 
 MOST_REPEATS = 1000
 
@@ -102,9 +102,9 @@ class Expect:
         ordered = [bound for bound in known if bound is not None]
         if ordered != sorted(ordered):
             raise ValueError(f"nothing lies between {' and '.join(f'{bound:g}' for bound in ordered)}")
-        possible = units(self.metric)
-        if self.metric in METRICS and self.unit is not None and self.unit not in possible:
-            expected = f"expected one of {', '.join(possible)}"
+        own = unit_of(self.metric)
+        if self.metric in METRICS and conversion(self.unit or own, own) is None:
+            expected = f"expected one of {', '.join(METRICS[self.metric].units)}"
             raise ValueError(f"{self.metric} is not measured in '{self.unit}'; {expected}")
 
 

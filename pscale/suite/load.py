@@ -10,11 +10,12 @@ from typing import Any
 
 from pscale.config import Case
 from pscale.config.choices import Scaling
+from pscale.config.workload import stored, without_text
 from pscale.errors import SuiteError, UsageError
-from pscale.metrics import METRICS
+from pscale.metrics import METRICS, conversion
 from pscale.shipped import suite_file
 from pscale.suite.document import Document, Path_, Place, read_document
-from pscale.suite.fields import BY_MEMBER
+from pscale.suite.fields import BY_MEMBER, PARAMS, full_name, params_of
 from pscale.suite.file import Expect, References
 from pscale.suite.override import overridden
 from pscale.suite.problems import Problem, nearest, place_of, suite_error, validated
@@ -111,7 +112,7 @@ def load_suite(
     return Suite(
         **{name: fields[name] for name in ("name", "title", "scaling")},
         given=document.text,
-        resolved={name: value for name, value in fields.items() if name != "extends"},
+        resolved=_for_json({name: value for name, value in fields.items() if name != "extends"}),
         repeat=fields["repeat"] if auto is None else 1 if auto.budget_s else auto.least,
         auto=auto,
         file=path,
@@ -119,6 +120,23 @@ def load_suite(
         values=document.values,
         places=document.places,
     )
+
+
+def _for_json(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with parameters as results keep them, in the workload and in the sweep."""
+    workload = fields["workload"]
+    params = params_of(fields)
+    kept = {name: stored(value) for name, value in workload["params"].items()}
+
+    def swept(values: Any, name: str = "") -> Any:
+        if isinstance(values, dict):
+            return {inner: swept(value, inner) for inner, value in values.items()}
+        if isinstance(values, list):
+            return [swept(value, name) for value in values]
+        is_param = (full_name(name, params) or "").startswith(PARAMS)
+        return stored(values) if is_param else without_text(values)
+
+    return {**fields, "workload": {**workload, "params": kept}, "sweep": swept(fields["sweep"])}
 
 
 def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -129,7 +147,7 @@ def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
         if name not in METRICS and name not in figures:
             message = f"'{name}' is not possible; {nearest(name, [*METRICS, *figures])}"
             yield Problem(("expect", place, "metric"), message)
-        elif name in figures and unit not in (None, figures[name]["unit"]):
+        elif name in figures and unit and conversion(figures[name]["unit"], unit) is None:
             message = f"{name} is not measured in '{unit}'; expected '{figures[name]['unit']}', or no unit"
             yield Problem(("expect", place, "unit"), message)
     for name in figures:

@@ -19,12 +19,6 @@ from pscale.suite.document import LONGEST_TEXT, read_document, read_value
 from pscale.suite.problems import Problem, nearest, suite_error, validated
 from pscale.suite.quantities import measured
 
-_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_RATES = {
-    **{f"{prefix}B/s": 1e3**power for power, prefix in enumerate(("", "k", "M", "G", "T"))},
-    **{f"{prefix}iB/s": 2.0 ** (10 * power) for power, prefix in enumerate("KMG", start=1)},
-    **{f"{prefix}bit/s": 1e3**power / 8 for power, prefix in enumerate("MGT", start=2)},
-}
 _EXAMPLE = "such as 'dp: {latency: 5us, bandwidth: 10GB/s}' or 'all: ideal'"
 _TIER = "{name: node, ranks: 8, latency: 2us, bandwidth: 10GB/s}"
 
@@ -68,11 +62,11 @@ def _link(value: Any) -> Link:
 
 
 def _latency_s(value: Any) -> float:
-    return measured(value, _TIMES, "a latency such as 5us")
+    return measured(value, "s", "a latency such as 5us")
 
 
 def _rate(value: Any) -> float:
-    found = measured(value, _RATES, "a bandwidth such as 10GB/s or 100Gbit/s")
+    found = measured(value, "B/s", "a bandwidth such as 10GB/s or 100Gbit/s")
     if not found > 0:
         raise ValueError("a bandwidth has to be above 0")
     return found

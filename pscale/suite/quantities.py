@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any
 
+from pscale.metrics import conversion
+
 LONGEST = 60  # characters, so that no pattern and no conversion takes long
-SIZE = r"([0-9]+) ?(B|KiB|MiB|GiB|TiB)"
-DURATION = r"([0-9]+(\.[0-9]+)?(ms|[smhd]))+"
+SIZE = r"([0-9]+(?:\.[0-9]+)?) ?([kKMGT]?B|[KMGT]iB)"
+_PART = r"([0-9]+(?:\.[0-9]+)?) ?(min|[nuµμm]s|[smhd])"
+_CLOCK = r"([0-9]+):([0-5][0-9]):([0-5][0-9])"
+DURATION = rf"{_PART}( ?{_PART})*|{_CLOCK}"
 SHARE = r"[0-9]+(\.[0-9]+)?%"
-_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_MEASURED = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?) ?([a-zA-Zµ/]+)"
+_MEASURED = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?) ?([a-zA-Zµμ/]+)"
 
 
 class Formula(str):
@@ -21,19 +24,28 @@ class Formula(str):
 
 
 def size_bytes(text: str) -> int:
-    """Read a size such as 4MiB."""
-    found = _matched(SIZE, text)
-    if not found:
-        raise ValueError(f"expected a size such as 512KiB or 4MiB, or a number of bytes, got {quoted(text)}")
-    return int(found[1]) * _BYTES[found[2]]
+    """Read a size such as 4MiB, 1GB or 1.5GiB: whole bytes."""
+    size = _matched(SIZE, text)
+    if not size:
+        raise ValueError(
+            f"expected a size such as 512KiB, 4MiB or 1GB, or a number of bytes, got {quoted(text)}"
+        )
+    count = Fraction(size[1]) * int(conversion(size[2], "B") or 0)
+    if count.denominator != 1:
+        raise ValueError(f"{quoted(text)} is not a whole number of bytes")
+    return int(count)
 
 
 def duration_s(text: str) -> float:
-    """Read a time such as 90s or 1h30m."""
+    """Read a time such as 10us, 90s, 1h 30m or 01:30:00."""
+    if clock := _matched(_CLOCK, text):
+        hours, minutes, seconds = map(int, clock.groups())
+        return float(3600 * hours + 60 * minutes + seconds)
     if not _matched(DURATION, text):
-        expected = "a time such as 10ms, 90s or 1h30m, or a number of seconds"
+        expected = "a time such as 10us, 90s, 5 min, 1h 30m or 01:30:00, or a number of seconds"
         raise ValueError(f"expected {expected}, got {quoted(text)}")
-    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall("([0-9.]+)([a-z]+)", text))
+    parts = ((number, "min" if unit == "m" else unit) for number, unit in re.findall(_PART, text))
+    return sum(float(number) * (conversion(unit, "s") or 0.0) for number, unit in parts)
 
 
 def share(text: str) -> float:
@@ -52,11 +64,12 @@ def _matched(pattern: str, text: str) -> re.Match[str] | None:
     return re.fullmatch(pattern, text) if len(text) <= LONGEST else None
 
 
-def measured(value: Any, units: dict[str, float], expected: str) -> float:
-    """Read a number with a unit, such as 5us; raises ValueError with what was expected."""
+def measured(value: Any, unit: str, expected: str) -> float:
+    """Read a number with a unit, such as 5us, as one in `unit`; raises ValueError with what was expected."""
     if value == "inf":
         return float(value)
-    found = _matched(_MEASURED, value) if isinstance(value, str) else None
-    if not found or found[2] not in units:
+    parts = _matched(_MEASURED, value) if isinstance(value, str) else None
+    factor = conversion(parts[2], unit) if parts else None
+    if not parts or factor is None:
         raise ValueError(f"expected {expected}, got '{value}'")
-    return float(found[1]) * units[found[2]]
+    return float(parts[1]) * factor

@@ -34,7 +34,7 @@ from pydantic_core import CoreSchema, core_schema
 from pscale.config import Data, Model, Plan, Workload
 from pscale.config.axes import DEGREES, PLAN_AXES
 from pscale.config.choices import AnyValue, Number, OneOf, Text
-from pscale.config.workload import Value
+from pscale.config.workload import Value, without_text
 from pscale.suite.fields import (
     BY_MEMBER,
     LEAVES,
@@ -223,7 +223,7 @@ class _Written:
     def _read(self, value: Any, inner: Callable[[Any], Any]) -> Any:
         number, words = self.number, dict(self.number.words)
         if not isinstance(value, str):
-            return inner(value)
+            return inner(without_text(value))
         if number.computed and value.startswith("="):
             return Formula(value)
         if value in words:

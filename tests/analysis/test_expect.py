@@ -5,6 +5,7 @@ from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.expect import expectations
 from pscale.analysis.frames import load
+from pscale.analysis.merits import Merit
 from pscale.analysis.scaling import round_s
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
@@ -133,6 +134,27 @@ def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound
         replace(run, document={**run.document, "expect": [entry]}), [point], {}, round_s=5.0
     )
     assert found.to_decide == said
+
+
+@pytest.mark.parametrize(
+    ("unit", "bound", "answer"),
+    [("s", 0.5, "holds"), ("ms", 500.0, "holds"), ("s", 0.4, "falls short"), ("GB/s", 1.0, "unknown")],
+)
+def test_a_figure_is_compared_in_the_unit_of_its_expectation(run, summary, unit, bound, answer):
+    workload = {"command": "./a", "figures": {"cg": {"regex": "(.*)", "unit": "ms"}}}
+    case = summary.points[0].case
+    asked = replace(
+        run,
+        planned={case: {"workload": workload}},
+        document={
+            **run.document,
+            "expect": [{"metric": "cg", "at_most": bound, "unit": unit, "cases": [case]}],
+        },
+    )
+    value = Estimate(value=450.0, low=440.0, high=460.0)
+    merit = Merit(case=case, figure="cg", value=value, unit="ms", better="lower", launches=3)
+    (found,) = expectations(asked, summary.points, {}, round_s=1.0, merits=[merit])
+    assert found.answer == answer
 
 
 @pytest.mark.parametrize(("bound", "passed"), [(0.5, True), (0.9, False)])

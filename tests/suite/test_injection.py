@@ -62,7 +62,7 @@ def test_what_was_stored_is_read_in_the_same_words_and_old_cases_are_healthy():
         ("inject: {delay: 10ms, every: 11}", "inject.every: .*more than the 10 measured steps"),
         ("inject: {phase: forwards, delay: 1ms}", "did you mean 'forward'"),
         ("inject: {delay: -1}", "inject.delay: expected at least 0, got -1"),
-        ("inject: {delay: 10 ms}", "inject.delay: expected a time such as 10ms"),
+        ("inject: {delay: 10 ns s}", "inject.delay: expected a time such as 10us"),
         ("jitter: {mean: 1ms, ranks: [0, 9]}", "jitter.ranks: .*there is no rank 9"),
         ("jitter: {mean: 1ms, ranks: [-1]}", "jitter.ranks"),
         ("jitter: {mean: 1ms, distribution: gamma}", "'gamma' is not possible"),

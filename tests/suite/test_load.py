@@ -118,10 +118,10 @@ lr: 1.0e-3 => lr: 0
     train.lr: expected more than 0, got 0
 lr: 1.0e-3 => beta1: 1.0
     train.beta1: expected less than 1, got 1.0
-bucket: 4MiB => bucket: 4MB
-    weak.yaml:11: plan.bucket: expected a size such as 512KiB … got '4MB'
+bucket: 4MiB => bucket: 4mb
+    weak.yaml:11: plan.bucket: expected a size such as 512KiB … got '4mb'
 time_limit: 10m => time_limit: 10:00
-    launch.time_limit: expected a time such as 10ms, 90s … got '10:00'
+    launch.time_limit: expected a time such as 10us, 90s … got '10:00'
 dp: ranks => dp: all
     plan.dp: expected a whole number, an expression, ranks or rest, got 'all'
 dp: ranks => tp: 0

@@ -3,8 +3,10 @@ import math
 import pytest
 
 from pscale.errors import UsageError
+from pscale.metrics import conversion
 from pscale.simulator.network import IDEAL, Link
 from pscale.suite.network import read_network
+from pscale.suite.quantities import duration_s, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,59 @@ def test_what_is_no_network_is_answered_with_what_was_expected(text, said):
         read_network(text)
     assert said in str(error.value)
     assert "such as 'dp: {latency: 5us, bandwidth: 10GB/s}'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (duration_s, "10us", 1e-5),
+        (duration_s, "10\u00b5s", 1e-5),  # the micro sign
+        (duration_s, "10\u03bcs", 1e-5),  # the Greek letter
+        (duration_s, "5 min", 300),
+        (duration_s, "1h 30m", 5400),
+        (duration_s, "1h30m", 5400),
+        (duration_s, "01:30:00", 5400),
+        (size_bytes, "1GB", 10**9),
+        (size_bytes, "1.5GiB", 3 << 29),
+        (size_bytes, "512KiB", 1 << 19),
+    ],
+)
+def test_times_and_sizes_are_read_as_people_write_them(read, text, value):
+    assert read(text) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (duration_s, "1:30"),
+        (duration_s, "5 minutes"),
+        (duration_s, "1:99:00"),
+        (size_bytes, "1.5B"),
+        (size_bytes, "1Gb"),
+    ],
+)
+def test_a_time_or_size_that_can_be_read_in_two_ways_is_refused(read, text):
+    with pytest.raises(ValueError, match=text):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "other", "factor"),
+    [
+        ("ms", "s", 1e-3),
+        ("\u00b5s", "\u03bcs", 1.0),
+        ("GB/s", "MB/s", 1e3),
+        ("MiB", "GiB", 2**-10),
+        ("GFLOP/s", "TFLOP/s", 1e-3),
+        ("Mflops", "GFLOP/s", 1e-3),
+        ("Gbit/s", "GB/s", 0.125),
+        ("%", "1", 0.01),
+        ("ns/day", "ns/day", 1.0),
+        ("furlong", "furlong", 1.0),
+        ("s", "B", None),
+        ("GB", "GB/s", None),
+        ("", "s", None),
+    ],
+)
+def test_units_of_the_same_thing_convert_and_others_do_not(unit, other, factor):
+    assert conversion(unit, other) == (None if factor is None else pytest.approx(factor, rel=1e-12))

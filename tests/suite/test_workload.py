@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from pscale.config import Case, from_dict, to_document
+from pscale.config.workload import numeric
 from pscale.errors import PlanError, SuiteError
+from pscale.run_shape import trouble_of
 from pscale.suite import expand, load_suite
 from pscale.workload_command import arguments, digests, inputs
 
@@ -208,7 +210,7 @@ def test_what_cannot_work_is_refused_with_the_field_before_anything_starts(suite
             {"expect": [{"metric": "mflop", "at_least": 1}]},
             "expect[0].metric: 'mflop' is not possible; did you mean 'mflops'?",
         ),
-        ({"expect": [{"metric": "mflops", "at_least": 1, "unit": "GFLOP/s"}]}, "expected 'MFLOP/s'"),
+        ({"expect": [{"metric": "mflops", "at_least": 1, "unit": "GB/s"}]}, "expected 'MFLOP/s'"),
         ({"sweep": {"nn": [1]}}, "sweep.nn: is no field that can vary; did you mean 'n'?"),
         ({"sweep": {"ranks": [16]}}, "16 cores, this machine has 8"),
     ],
@@ -307,3 +309,37 @@ def test_the_suite_of_the_manual_is_a_scaling_study_of_a_program_beside_it(folde
     cases = expand(load_suite(folder / "mine.yaml", options), MACHINE).cases
     assert [arguments(case) for case in cases] == [(f"{folder}/mine", "1600")] * 4
     assert [case.workload.watch for case in cases] == [True] * 4
+
+
+AS_WRITTEN = ("1e6", "3.10", "007", "1e16", "9007199254740993", "-.5", "+3", "12", "0.25")
+
+
+@pytest.mark.parametrize("text", AS_WRITTEN)
+def test_a_number_reaches_the_command_as_it_was_written_and_computes_as_a_number(text, folder):
+    file = folder / "suite.yaml"
+    workload = {"command": "'./a program' {n} {twice}", "params": {"twice": "=2 * n"}}
+    head = f"name: w\nscaling: strong\nworkload: {json.dumps(workload)}\n"
+    file.write_text(f"{head}sweep: {{n: [{text}]}}\nexclude: [n == 77]\n")
+    suite_ = load_suite(file)
+    (case,) = expand(suite_, MACHINE).cases
+    _, written, twice = arguments(case)
+    assert written == text
+    assert float(twice) == 2 * float(text)
+    document = {"cases": [to_document(case)], "suite": {"resolved": suite_.resolved}}
+    again = json.loads(json.dumps(document))
+    assert not trouble_of(again)
+    assert str(float(numeric(again["cases"][0]["workload"]["params"]["n"]))) == str(float(text))
+    assert from_dict(Case, again["cases"][0]).id == case.id
+
+
+def test_other_text_of_the_same_number_is_other_work(suite):
+    ids = {
+        expand(suite({}, [f"sweep.n=[{text}]"]), MACHINE).cases[0].id for text in ("1e6", "1000000", "1.0e6")
+    }
+    assert len(ids) == 3
+
+
+def test_a_quoted_text_of_digits_stays_a_text_in_results():
+    assert numeric("12") == "12"  # a number 12 is kept as one
+    assert numeric("x1") == "x1"
+    assert numeric(12) == 12

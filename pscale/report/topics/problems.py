@@ -9,7 +9,7 @@ from pscale.analysis.interference import NOTICED, Interference
 from pscale.analysis.scaling import FINE, Failure
 from pscale.analysis.summary import Summary
 from pscale.analysis.warnings import CaseWarning
-from pscale.metrics import METRICS, units
+from pscale.metrics import METRICS, unit_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context, Words
 from pscale.report.table import Column, Table, Tone, listed, table_of
@@ -105,7 +105,7 @@ def _written(entry: Expectation, value: float) -> str:
     """Return a number as the other tables write it, or in the unit that a suite asks for."""
     if entry.metric not in METRICS:
         return f"{text.number(value)} {entry.unit}".rstrip()
-    if entry.unit == next(iter(units(entry.metric))):
+    if entry.unit == unit_of(entry.metric):
         share = text.percent_1 if entry.unit == "1" else text.number
         return _WRITTEN.get(entry.metric, share)(value)
     return text.percent_1(value / 100) if entry.unit == "%" else f"{text.number(value)} {entry.unit}"
