@@ -143,14 +143,8 @@ def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound
 def test_a_figure_is_compared_in_the_unit_of_its_expectation(run, summary, unit, bound, answer):
     workload = {"command": "./a", "figures": {"cg": {"regex": "(.*)", "unit": "ms"}}}
     case = summary.points[0].case
-    asked = replace(
-        run,
-        planned={case: {"workload": workload}},
-        document={
-            **run.document,
-            "expect": [{"metric": "cg", "at_most": bound, "unit": unit, "cases": [case]}],
-        },
-    )
+    entry = {"metric": "cg", "at_most": bound, "unit": unit, "cases": [case]}
+    asked = replace(run, document={"cases": [{"id": case, "workload": workload}], "expect": [entry]})
     value = Estimate(value=450.0, low=440.0, high=460.0)
     merit = Merit(case=case, figure="cg", value=value, unit="ms", better="lower", launches=3)
     (found,) = expectations(asked, summary.points, {}, round_s=1.0, merits=[merit])
