@@ -78,6 +78,8 @@ FLUX = {
     "out_of_memory": "INACTIVE|FAILED||",  # Flux does not tell
 }
 
+NAMING = ("#SBATCH --job-name=", "#PBS -N ", "#BSUB -J ", "# flux: --job-name=")
+
 
 def install(folder: Path, name: str) -> Path:
     """Make the commands of scheduler `name` in `folder`/bin; its jobs are kept in `folder`."""
@@ -115,7 +117,7 @@ class Jobs:
         path = self.folder / f"{number}.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "state": state}))
 
-    def submit(self, name: str, script: str, log: str) -> str:
+    def submit(self, name: str, script: str, log: str, file: str = "") -> str:
         limit = self.folder / "limit"
         live = [job for job in self.all() if job["state"] in {"queued", "running"}]
         if limit.exists() and len(live) >= int(limit.read_text()):
@@ -126,7 +128,7 @@ class Jobs:
         executes = (self.folder / "execute").exists()
         state = "executing" if executes else "queued"
         job = {"id": number, "name": named, "state": state, "script": script, "env": dict(os.environ)}
-        (self.folder / f"{number}.json").write_text(json.dumps(job))
+        (self.folder / f"{number}.json").write_text(json.dumps({**job, "file": file or log}))
         if executes:
             self._execute(name, number, script, log)
         return number
@@ -157,7 +159,7 @@ class Jobs:
 
 
 def _names(line: str) -> bool:
-    return line.startswith(("#SBATCH --job-name=", "#PBS -N ", "#BSUB -J ", "# flux: --job-name="))
+    return line.startswith(NAMING)
 
 
 def main(command: str, jobs: Jobs, arguments: list[str]) -> None:
@@ -169,10 +171,13 @@ def main(command: str, jobs: Jobs, arguments: list[str]) -> None:
 
 def sbatch(jobs: Jobs, arguments: list[str]) -> None:
     log = next(word.partition("=")[2] for word in arguments if word.startswith("--output="))
-    print(jobs.submit("slurm", Path(arguments[-1]).read_text(), log))
+    print(jobs.submit("slurm", Path(arguments[-1]).read_text(), log, file=arguments[-1]))
 
 
-def squeue(jobs: Jobs, _arguments: list[str]) -> None:
+def squeue(jobs: Jobs, arguments: list[str]) -> None:
+    if "--format=%o" in arguments:
+        print(*(job["file"] for job in jobs.known() if f"--jobs={job['id']}" in arguments))
+        return
     print("7|RUNNING|None|another job's | name\nof two lines")
     for job in jobs.known():
         print(f"{job['id']}|{SLURM[job['state']]}|{job['name']}")
@@ -207,7 +212,10 @@ def qstat(jobs: Jobs, arguments: list[str]) -> None:
     if "-B" in arguments:
         return
     asked = arguments[arguments.index("json") + 1 :]
-    known = {job["id"]: {"Job_Name": job["name"], **PBS[job["state"]]} for job in jobs.known()}
+    known = {
+        job["id"]: {"Job_Name": job["name"], "Output_Path": f"n0:{job['file']}", **PBS[job["state"]]}
+        for job in jobs.known()
+    }
     print(json.dumps({"Jobs": {number: known[number] for number in asked if number in known}}))
     for number in asked:
         if number not in known:
@@ -229,7 +237,9 @@ def bsub(jobs: Jobs, arguments: list[str]) -> None:
 def bjobs(jobs: Jobs, arguments: list[str]) -> None:
     asked = arguments[arguments.index("-o") + 2 :]
     for job in jobs.known():
-        if job["id"] in asked or ("-J" in asked and job["name"] in asked):
+        if any(word.startswith("output_file") for word in arguments):
+            print(*[job["file"]] * (job["id"] in asked))
+        elif job["id"] in asked or ("-J" in asked and job["name"] in asked):
             print(f"{job['id']}|{job['name']}|{LSF[job['state']]}")
     for number in set(asked) - {job["id"] for job in jobs.known()} if "-J" not in asked else ():
         print(f"Job <{number}> is not found", file=sys.stderr)
@@ -243,6 +253,10 @@ def flux(jobs: Jobs, arguments: list[str]) -> None:
         case "jobs":
             for job in jobs.known():
                 print(f"{job['id']}|{job['name']}|{FLUX[job['state']]}")
+        case "job":
+            (file,) = (job["file"] for job in jobs.known() if job["id"] == arguments[2])
+            options = {"output": {"stdout": {"type": "file", "path": file}}}
+            print(json.dumps({"attributes": {"system": {"shell": {"options": options}}}}))
         case "cancel":
             cancel(jobs, arguments[1:])
         case "resource":

@@ -130,10 +130,14 @@ def cancel(path: Path | None, reports: Path) -> int:
         tell(f"{journal.folder} has no running or queued jobs")
         return 0
     known = scheduler.poll_many(current)
-    ids = [status.id for job in current if (status := known.get(job.name)) and status.phase != "ended"]
-    if ids:
-        scheduler.cancel(ids)
-    tell(f"cancelled {', '.join(ids) or 'nothing: no job is running or queued'}; `pscale run` continues")
+    folders = {
+        status.id: journal.job_folder(job.branch)
+        for job in current
+        if (status := known.get(job.name)) and status.phase != "ended"
+    }
+    if folders:
+        scheduler.cancel(folders)
+    tell(f"cancelled {', '.join(folders) or 'nothing: no job is running or queued'}; `pscale run` continues")
     return 0
 
 

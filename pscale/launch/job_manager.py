@@ -187,7 +187,7 @@ class JobManager:
         number = self._id(job)
         if number and self._cancelled.get(job.name, float("-inf")) < self._missing[job.name]:
             try:
-                self.settings.scheduler.cancel([number])
+                self.settings.scheduler.cancel({number: self._folder(job)})
             except LaunchError as error:
                 if str(error) != self._refusal:
                     self.tell(f"job {number} is missing and cannot be cancelled ({error}); trying again")

@@ -9,6 +9,7 @@ import socket
 import time
 from pathlib import Path
 
+import fake_scheduler
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -321,6 +322,38 @@ def test_a_suite_is_no_path(pscale, whole, tmp_path):
     code, _, err = pscale("check", run, "--update")
     assert (code, "suite.name: expected a name" in err) == (5, True)
     assert [path.name for path in tmp_path.rglob("*outside*")] == []
+
+
+LIES = {  # of a job: name and id, and how `cancel` ends that ends none
+    "another job's id": ("pscale-x-1", "1000", 0),
+    "another job's name": ("mine", "", 5),
+    "another run's job": ("pscale-mine-1", "1000", 4),
+    "a host": ("pscale-x-1", "1@host", 5),
+    "an option": ("pscale-x-1", "--help", 5),
+    "an option as a name": ("--help", "", 5),
+}
+
+
+@pytest.mark.parametrize("scheduler", fake_scheduler.COMMANDS)
+def test_no_journal_makes_pscale_end_a_job_of_another_run(pscale, whole, tmp_path, monkeypatch, scheduler):
+    for lie, (name, number, code) in LIES.items():
+        folder = tmp_path / lie / scheduler
+        monkeypatch.setenv("PATH", f"{fake_scheduler.install(folder, scheduler)}:{os.environ['PATH']}")
+        jobs, own = fake_scheduler.Jobs(folder), "pscale-mine-1" if lie == "another run's job" else "mine"
+        script = "\n".join(f"{line}{own}" for line in fake_scheduler.NAMING)
+        (folder / "accounting").write_text(f"1000|RUNNING|0:0|{own}\n")
+        assert jobs.submit(scheduler, script, str(tmp_path / "mine" / "script.sh")) == "1000"
+        run = shutil.copytree(whole, tmp_path / lie / "run")
+        document = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(document | {"scheduler": scheduler}))
+        journal = Journal(run, {})
+        journal.note("submitting", job=1, name=name, launches=[])
+        journal.note("submitted", job=1, id=number)
+        for state in ("queued", "forgotten"):  # by squeue, and known to the accounting
+            jobs.set("1000", state)
+            ended, _, err = pscale("cancel", run)
+            assert [job["state"] for job in jobs.all()] == [state], lie
+            assert ended in ({code} if state == "queued" else {0, 5}), (lie, err)
 
 
 def test_a_case_is_no_path(whole, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import fake_scheduler
@@ -10,10 +11,11 @@ import pytest
 
 import pscale
 from pscale.config import Launch
-from pscale.errors import LaunchError, UsageError
+from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch.scheduler import SCHEDULERS, is_inherited
 from pscale.launch.scheduler.base import JobHandle, JobRequest, LimitError
 
+OTHER = "pscale-2026-11-20T094107-7f3a-2"
 GOLDEN = Path(__file__).parent / "golden"
 PACKAGE = Path(pscale.__file__).parent
 BY_NAME = {scheduler.name: scheduler for scheduler in SCHEDULERS}
@@ -68,7 +70,7 @@ def submitted(fake, tmp_path):
         scheduler, jobs = fake(name)
         script = tmp_path / "script.sh"
         script.write_text(scheduler.render(PLAIN))
-        return scheduler, jobs, scheduler.submit(PLAIN, script)
+        return scheduler, jobs, scheduler.submit(replace(PLAIN, folder=tmp_path), script)
 
     return submit
 
@@ -104,8 +106,8 @@ def test_nothing_but_its_own_file_names_a_scheduler(name):
 def test_each_state_is_told_by_id_and_while_the_id_is_unknown_by_name(submitted, name, state):
     scheduler, jobs, number = submitted(name)
     jobs.set(number, state)
-    by_id = scheduler.poll_many([JobHandle(name=PLAIN.name, id=number), JobHandle(name="other", id="99")])
-    by_name = scheduler.poll_many([JobHandle(name=PLAIN.name), JobHandle(name="other")])
+    by_id = scheduler.poll_many([JobHandle(name=PLAIN.name, id=number), JobHandle(name=OTHER, id="99")])
+    by_name = scheduler.poll_many([JobHandle(name=PLAIN.name), JobHandle(name=OTHER)])
     if state == "forgotten":
         assert by_id == by_name == {}
         return
@@ -134,7 +136,7 @@ def test_each_state_is_told_by_id_and_while_the_id_is_unknown_by_name(submitted,
 def test_what_squeue_has_forgotten_the_accounting_tells_where_there_is_one(submitted, said, ending):
     scheduler, jobs, number = submitted("slurm")
     jobs.set(number, "forgotten")
-    (jobs.folder / "accounting").write_text(f"1|FAILED|1:0\n{number}|{said}\n")
+    (jobs.folder / "accounting").write_text(f"1|FAILED|1:0|x\n{number}|{said}|{PLAIN.name}\n")
     found = scheduler.poll_many([JobHandle(name=PLAIN.name, id=number)])[PLAIN.name]
     assert (found.id, found.ending) == (number, ending)
     assert found.phase == ("ended" if ending else "running")
@@ -186,11 +188,40 @@ def test_a_limit_that_the_end_of_other_jobs_does_not_lift_is_a_refusal(fake, tmp
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_jobs_are_cancelled_also_those_that_are_over(submitted, name):
+def test_jobs_are_cancelled_also_those_that_are_over_and_none_of_another_folder(submitted, tmp_path, name):
     scheduler, _, number = submitted(name)
+    handle = JobHandle(name=PLAIN.name, id=number)
+    with pytest.raises(LaunchError, match=f"job {number} is not of this run: it has '{tmp_path}"):
+        scheduler.cancel({number: tmp_path / name})
+    assert scheduler.poll_many([handle])[PLAIN.name].phase == "queued"
     for _ in range(2):
-        scheduler.cancel([number])
-    assert scheduler.poll_many([JobHandle(name=PLAIN.name, id=number)])[PLAIN.name].ending == "cancelled"
+        scheduler.cancel({number: tmp_path})
+    assert scheduler.poll_many([handle])[PLAIN.name].ending == "cancelled"
+
+
+IDS = ("1@host", "--help", "-x", "1 2", "1,2", "*", "7\n", "../7", "x")
+NAMES = ("other", "--help", "pscale-*-1", "pscale-x-1\n", "pscale-x y-1", "pscale-x-1,other", "pscale")
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_no_command_is_given_a_name_or_an_id_that_pscale_does_not_write(monkeypatch, name):
+    scheduler = BY_NAME[name]
+    monkeypatch.setattr(type(scheduler), "ask", lambda _, argv, **__: pytest.fail(f"starts {argv}"))
+    handles = [JobHandle(name=PLAIN.name, id=each) for each in IDS] + [JobHandle(name=each) for each in NAMES]
+    for handle in handles:
+        with pytest.raises(ResultsError, match="the journal is damaged"):
+            scheduler.poll_many([handle])
+    for each in IDS:
+        with pytest.raises(ResultsError, match="the journal is damaged"):
+            scheduler.cancel({each: Path("/")})
+
+
+def test_no_host_that_a_journal_names_is_asked_for_a_job_of_pbs(submitted):
+    scheduler, _, number = submitted("pbs")
+    handle = JobHandle(name=PLAIN.name, id=f"{number}.elsewhere.org")
+    assert scheduler.poll_many([handle])[PLAIN.name].id == number
+    with pytest.raises(UsageError, match="name the server in PBS_DEFAULT"):
+        scheduler.options(replace(PLAIN, launch=Launch(partition="q@elsewhere.org")))
 
 
 def test_nothing_of_the_login_shell_gets_into_a_job(submitted, monkeypatch):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pscale.config import Case, Launch
-from pscale.errors import LaunchError, UsageError
+from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import isolated_process
 from pscale.launch.isolated_process import Answer
 from pscale.launch.machine import Machine, Placement
@@ -28,6 +28,7 @@ STARTED, EXIT = "started", "exit"  # files that a script leaves in its job's fol
 NEVER = r"(?!)"  # a pattern that matches nothing
 UNANSWERED = "did not answer"
 _LIMIT_S = 60
+_JOB_NAME = re.compile(r"pscale-[\w.+-]+-\d+", re.ASCII)  # that `JobManager` gives; none begins an option
 
 
 class LimitError(LaunchError):
@@ -158,6 +159,8 @@ class Scheduler(ABC):
     already_ended: ClassVar[str] = NEVER  # pattern of what cancelling a finished job says
     job_limit: ClassVar[str]  # pattern of a refusal that is over once other jobs of the user have ended
     unsure: ClassVar[str]  # pattern of a failure after which the job may have been submitted all the same
+    id_pattern: ClassVar[str] = r"(\d+)"  # pattern of an id; its group is what commands are given
+    id_line: ClassVar[str] = "^{}(;.*)?$"  # pattern of the line that names the id of a submitted job
     log_endings: ClassVar[Sequence[tuple[Ending, str]]] = ()  # patterns of what it writes into a job's log
 
     # The script of a job.
@@ -197,9 +200,9 @@ class Scheduler(ABC):
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask once for all jobs; by name. The answer may leave jobs out, and have others."""
 
-    def job_id(self, said: str) -> str:
-        """Return the job's id from the output of a submission."""
-        return said.strip()
+    @abstractmethod
+    def file_of(self, number: str) -> str:
+        """Return the script or the log of a job, as the scheduler knows it; empty for an unknown job."""
 
     def resources(self, launch: Launch) -> Resources | None:  # noqa: ARG002
         """Return what jobs with this partition may have; None where the scheduler cannot be asked."""
@@ -252,7 +255,9 @@ class Scheduler(ABC):
         argv = self.submission(request, script)
         answer = self.ask(argv, stdin=script if self.script_on_stdin else None)
         if answer.code == 0:
-            return self.job_id(answer.out)
+            if named := re.search(self.id_line.format(self.id_pattern), answer.out, re.MULTILINE):
+                return named[1]
+            raise UnsureError(f"{argv[0]} names no job: {answer.last_words}")
         said = answer.err + answer.out
         error: type[LaunchError] = LaunchError
         if re.search(self.job_limit, said, re.IGNORECASE):
@@ -262,16 +267,38 @@ class Scheduler(ABC):
         raise error(f"{argv[0]}: {answer.last_words}")
 
     def poll_many(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
-        """Ask once for all jobs; by name. Those of which the scheduler knows nothing are left out."""
-        found = self.query(handles)
+        """Ask once for all jobs; by name. Those of which the scheduler knows nothing are left out.
+
+        Raises ResultsError for a name or an id that pscale does not write: a journal may be anybody's.
+        """
+        for handle in handles:
+            if not _JOB_NAME.fullmatch(handle.name):
+                raise ResultsError(f"{handle.name!r:.60} is no job of pscale; the journal is damaged")
+        found = self.query([replace(handle, id=self._number(handle.id)) for handle in handles])
         return {handle.name: found[handle.name] for handle in handles if handle.name in found}
 
-    def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs; those that have ended are no error."""
-        argv = (*self.cancel_command, *ids)
+    def cancel(self, folders: Mapping[str, Path]) -> None:
+        """End jobs, by id, with script and log in these folders; those that have ended are no error.
+
+        Raises LaunchError for a job that has them elsewhere, and then ends none: it is not of this run.
+        """
+        numbers = [self._number(each) for each in folders]
+        for number, folder in zip(numbers, folders.values(), strict=True):
+            file = self.file_of(number)
+            if file and not _is_in(file, folder):
+                ending = " ".join((*self.cancel_command, number))
+                raise LaunchError(f"job {number} is not of this run: it has {file!r}; `{ending}` ends it")
+        argv = (*self.cancel_command, *numbers)
         answer = self.ask(argv)
         if answer.code and not re.search(self.already_ended, answer.err, re.IGNORECASE):
             raise LaunchError(f"{argv[0]}: {answer.last_words}")
+
+    def _number(self, job: str) -> str:
+        """Return an id as commands get it: without the name of a host, which would be asked."""
+        known = re.fullmatch(self.id_pattern, job, re.ASCII)
+        if job and not known:
+            raise ResultsError(f"{job!r:.60} is no id of a job of {self.title}; the journal is damaged")
+        return known[1] if known else ""
 
     def ask(self, argv: Sequence[str], stdin: Path | None = None) -> Answer:
         """Run a command; raises UnsureError if it takes too long, LaunchError if it does not exist."""
@@ -290,6 +317,13 @@ class Scheduler(ABC):
         if answer.code:
             raise LaunchError(f"{argv[0]}: {answer.last_words}")
         return answer.out
+
+
+def _is_in(file: str, folder: Path) -> bool:
+    try:
+        return Path(file).parent.samefile(folder)
+    except (OSError, ValueError):
+        return False
 
 
 def asked_for(launch: Launch, **options: str) -> list[str]:

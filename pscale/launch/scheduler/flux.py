@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ class Flux(Scheduler):
     unreachable = r"lost connection|Connection (reset|timed out)"  # without an instance it says there is none
     cancel_command = ("flux", "cancel")
     already_ended = r"job is inactive|unknown job"
+    id_pattern = r"([ƒf][1-9A-Za-z]+|\d+)"
     job_limit = r"max(imum)?[- ](active|running)[- ]jobs|exceeds (the )?limit|limit exceeded"
     unsure = r"Unable to connect to Flux|Connection timed out|No route to host"
     directive, job_id_variable = "# flux:", "$FLUX_ENCLOSING_ID"
@@ -80,6 +82,15 @@ class Flux(Scheduler):
     def submission(self, request: JobRequest, script: Path) -> tuple[str, ...]:
         """Return the command; in Flux's paths {{…}} is a template, which names of runs do not contain."""
         return ("flux", "batch", f"--output={request.log}", str(script))
+
+    def file_of(self, number: str) -> str:
+        """Return the log."""
+        answer = self.ask(("flux", "job", "info", number, "jobspec"))
+        try:
+            options = json.loads(answer.out)["attributes"]["system"]["shell"]["options"]
+            return str(options["output"]["stdout"]["path"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return ""
 
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:  # noqa: ARG002
         """Ask for all jobs of this user, as one that is unknown would be an error."""

@@ -20,7 +20,6 @@ from pscale.launch.scheduler.base import (
     first_match,
 )
 
-_SUBMITTED = re.compile(r"Job <(\d+)>")
 _RUNNING = ("RUN", "USUSP", "SSUSP", "UNKWN")
 # www.ibm.com/docs: LSF 10.1, "Termination reasons displayed by bacct, bhist, and bjobs"
 _REASONS: Sequence[tuple[str, Ending]] = (
@@ -43,6 +42,7 @@ class Lsf(Scheduler):
     unreachable = r"LIM is down|Cannot contact LIM|LSF is down"
     cancel_command = ("bkill",)
     already_ended = r"already finished|is not found|No matching job"
+    id_line = "Job <{}>"
     job_limit = r"(pending|job|slot).* (limit|threshold)|limit .*reached"
     unsure = r"batch daemon not responding|LSF is down|Communication time ?out"
     log_endings = (
@@ -79,12 +79,9 @@ class Lsf(Scheduler):
         """Return the command; it reads the script from standard input."""
         return ("bsub", "-o", str(request.log))
 
-    def job_id(self, said: str) -> str:
-        """Return the id in the sentence that bsub prints."""
-        named = _SUBMITTED.search(said)
-        if named is None:
-            raise LaunchError(f"bsub names no job: {said.strip()}")
-        return named[1]
+    def file_of(self, number: str) -> str:
+        """Return the log, however long its name is."""
+        return self.ask(("bjobs", "-noheader", "-o", "output_file:4096 delimiter='|'", number)).out.strip()
 
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask bjobs for all jobs that have an id, and by name for one that has none yet."""

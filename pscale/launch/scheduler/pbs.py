@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pscale.errors import LaunchError
+from pscale.errors import LaunchError, UsageError
 from pscale.launch.scheduler.base import (
     Allocation,
     Ending,
@@ -50,6 +50,7 @@ class Pbs(Scheduler):
     already_ended = r"has finished|Unknown Job|invalid state"
     job_limit = r"would exceed|max_queued|maximum number of jobs"
     unsure = r"cannot connect to server|timed? ?out|Communication failure"
+    id_pattern = r"(\d+)(?:\.[\w.-]+)?"
     log_endings = (
         ("timeout", r"job killed: walltime \d+ exceeded limit"),
         ("out_of_memory", r"job killed: mem"),
@@ -67,6 +68,8 @@ class Pbs(Scheduler):
     def options(self, request: JobRequest) -> list[str]:
         """Return the options; chunks are spread, one on each node."""
         asked = request.launch
+        if "@" in asked.partition:
+            raise UsageError(f"launch.partition: {asked.partition}: name the server in PBS_DEFAULT instead")
         chunk = [
             f"{request.nodes}:ncpus={request.cores_per_node}:mpiprocs={request.ranks_per_node}",
             f"ompthreads={request.cores_per_rank}",
@@ -87,20 +90,26 @@ class Pbs(Scheduler):
         """Return the command."""
         return ("qsub", "-o", str(request.log), str(script))
 
+    def file_of(self, number: str) -> str:
+        """Return the log, without the host on which it is."""
+        return "".join(job.get("Output_Path", "").partition(":")[2] for job in self._jobs([number]).values())
+
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask qstat for all jobs, finished ones included; unknown ids spoil its exit code, not its answer."""
         ids = [handle.id for handle in handles if handle.id]
         for handle in handles:
             if not handle.id:
                 ids += self.ask(("qselect", "-x", "-N", handle.name)).out.split()
-        if not ids:
-            return {}
+        found = self._jobs(ids) if ids else {}
+        return {str(job.get("Job_Name")): _status(number, job) for number, job in found.items()}
+
+    def _jobs(self, ids: Sequence[str]) -> Mapping[str, Any]:
         answer = self.ask(("qstat", "-x", "-f", "-F", "json", *ids))
         text = answer.out if answer.out.lstrip().startswith("{") else ""
         if answer.code and not text and not re.search(r"Unknown Job", answer.err, re.IGNORECASE):
             raise LaunchError(f"qstat: {answer.last_words}")
         jobs: Mapping[str, Any] = json.loads(text).get("Jobs", {}) if text else {}
-        return {str(job.get("Job_Name")): _status(number, job) for number, job in jobs.items()}
+        return jobs
 
 
 KIND = Pbs

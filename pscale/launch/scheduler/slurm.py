@@ -41,7 +41,8 @@ _ENDINGS: Mapping[str, Ending] = {
 _LIST = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%j")  # last, what may be anything
 _NODES = ("sinfo", "--noheader", "--exact", "--format=%P|%F|%X|%Y|%m|%l|%f")
 _PARTITIONS = ("sinfo", "--noheader", "--format=%R")
-_ACCOUNTING = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,ExitCode")
+_ACCOUNTING = ("sacct", "--noheader", "--parsable2", "--allocations")
+_ACCOUNTED = "--format=JobIDRaw,State,ExitCode,JobName"
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CPU_BIND = {"core": "cores", "socket": "sockets", "numa": "ldoms", "none": "none"}
@@ -119,19 +120,19 @@ class Slurm(Scheduler):
         log = str(request.log).replace("%", "%%")
         return ("sbatch", "--parsable", f"--output={log}", str(script))
 
-    def job_id(self, said: str) -> str:
-        """Return the id without the cluster's name."""
-        return said.strip().partition(";")[0]
+    def file_of(self, number: str) -> str:
+        """Return the script."""
+        return self.ask(("squeue", "--noheader", f"--jobs={number}", "--format=%o")).out.strip()
 
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask squeue for all jobs of this user, and sacct for those that it has forgotten."""
         found = dict(_statuses(self.output((*_LIST, f"--user={os.getuid()}"))))
-        forgotten = {handle.id: handle.name for handle in handles if handle.name not in found and handle.id}
+        forgotten = [handle.id for handle in handles if handle.name not in found and handle.id]
         if forgotten:  # a site may have no accounting
-            answer = self.ask((*_ACCOUNTING, f"--jobs={','.join(forgotten)}"))
-            for number, state, code in fields(answer.out, 3):
+            answer = self.ask((*_ACCOUNTING, _ACCOUNTED, f"--jobs={','.join(forgotten)}"))
+            for number, state, code, name in fields(answer.out, 4):
                 if number in forgotten:
-                    found[forgotten[number]] = _status(number, state, f"exit code {code}")
+                    found.setdefault(name, _status(number, state, f"exit code {code}"))
         return found
 
     def resources(self, launch: Launch) -> Resources | None:
