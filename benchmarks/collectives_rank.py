@@ -18,7 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pscale.mesh import mpi
-from pscale.mesh.axis import Axis
+from pscale.mesh.axis import Axis, Tag
 from pscale.worker.recorder import Recorder
 
 WORLD = MPI.COMM_WORLD
@@ -33,7 +33,8 @@ def pairs(axis: Axis, comm: MPI.Intracomm, size_bytes: int) -> dict[str, tuple[E
     in_place = MPI.IN_PLACE
 
     def exchange() -> None:
-        receive, send = axis.start_receive(other, before), axis.start_send(whole, after)
+        receive = axis.start_receive(other, before, Tag.MESSAGE)
+        send = axis.start_send(whole, after, Tag.MESSAGE)
         send.wait()
         receive.wait()
 

@@ -20,7 +20,7 @@ from patience import LIMIT_S
 
 from pscale.dtypes import combine
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Op, Recorder
+from pscale.mesh.axis import Array, Axis, Op, Recorder, Tag
 from pscale.mesh.self_axis import NullRecorder, PlainFile, SelfAxis
 
 T = TypeVar("T")
@@ -105,11 +105,11 @@ class Board:
         self.gate.wait()
         return everyone
 
-    def post(self, verb: str, source: int, to: int, x: Array, at_ns: int) -> Delivery:
+    def post(self, verb: str, key: tuple[int, int, Tag], x: Array, at_ns: int) -> Delivery:
         """Move a message once both sides have arrived, so that memory that is given up too early is seen."""
         done = Delivery(self.turn)
-        self._mail[verb, source, to].append((x, done, at_ns))
-        sends, receives = self._mail["send", source, to], self._mail["receive", source, to]
+        self._mail[verb, key].append((x, done, at_ns))
+        sends, receives = self._mail["send", key], self._mail["receive", key]
         if sends and receives:
             (x, sent, sent_ns), (out, received, received_ns) = sends.popleft(), receives.popleft()
             out[...] = x
@@ -230,14 +230,14 @@ class ThreadAxis:
 
         self._call("all_to_all", x.nbytes, act)
 
-    def start_send(self, x: Array, to: int) -> Message:
+    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Message:
         number = self._start("send", x.nbytes, lambda: None, to)._number
-        done = self._board.post("send", self.rank, to, x, self.recorder.now())
+        done = self._board.post("send", (self.rank, to, tag), x, self.recorder.now())
         return Message(done, self.recorder, number)
 
-    def start_receive(self, out: Array, source: int) -> Message:
+    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Message:
         number = self._start("receive", 0, lambda: None, source)._number
-        done = self._board.post("receive", source, self.rank, out, self.recorder.now())
+        done = self._board.post("receive", (source, self.rank, tag), out, self.recorder.now())
         return Message(done, self.recorder, number)
 
     def copy(self, x: Array, out: Array) -> None:

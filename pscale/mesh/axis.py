@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -21,6 +22,18 @@ def lies_in(part: Array, whole: Array) -> bool:
     address: int = part.__array_interface__["data"][0]
     start: int = whole.__array_interface__["data"][0]
     return address == start
+
+
+class Tag(IntEnum):
+    """What a message is for: a receive gets the messages of its own tag alone."""
+
+    MESSAGE = 0  # of no other meaning
+    ACTIVATIONS = 1  # of a micro-batch, or their gradients, between stages
+    KEYS = 2  # and values, on their way round a ring
+    KEY_GRADIENTS = 3
+    BLOCK = 4  # of a matrix, on its way round a grid
+    CLOCK = 5
+    WAITS = 6
 
 
 class Pending(Protocol):
@@ -76,12 +89,12 @@ class Axis(Protocol):
         """Send `x[j]` to rank j and write what rank i sent to `out[i]`; both (size, ...)."""
         ...
 
-    def start_send(self, x: Array, to: int) -> Pending:
+    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Pending:
         """Begin sending `x` to rank `to`; leave `x` alone until complete."""
         ...
 
-    def start_receive(self, out: Array, source: int) -> Pending:
-        """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
+    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Pending:
+        """Begin receiving `out` from rank `source`; a pair of ranks posts its messages in one order."""
         ...
 
     def broadcast(self, x: Array, root: int = 0) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
 
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis
+from pscale.mesh.axis import Array, Axis, Tag
 from pscale.mesh.self_axis import SelfAxis
 
 T = TypeVar("T")
@@ -83,11 +83,11 @@ class DryAxis:
         _starting, ("all_reduce", "all_gather", "reduce_scatter")
     )
 
-    def start_send(self, x: Array, to: int) -> Started:
+    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Started:  # noqa: ARG002
         """Note the start."""
         return self._start("send", x.nbytes, (to - self.rank) % self.size)
 
-    def start_receive(self, out: Array, source: int) -> Started:
+    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Started:  # noqa: ARG002
         """Note the start."""
         return self._start("receive", 0, (source - self.rank) % self.size, out.nbytes)
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from pscale.dtypes import HALF_BYTES
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder
+from pscale.mesh.axis import Array, Axis, Op, Pending, Recorder, Tag
 from pscale.mesh.nonblocking import AsleepComm, NonblockingCall, Outstanding, Request, progress
 from pscale.mesh.self_axis import NullRecorder, SelfAxis
 from pscale.mesh.sums import Sums, sendable
@@ -44,11 +44,11 @@ class MpiMesh:
         poll_s: float = 0.0,
     ):
         def waiting(part: MPI.Intracomm) -> Any:
-            return AsleepComm(part, poll_s, self._outstanding) if poll_s else part
+            return AsleepComm(part, self._outstanding) if poll_s else part
 
         self.sizes: Mapping[str, int] = dict(sizes)
         self.nodes: Sequence[int] = nodes
-        self._outstanding = Outstanding()
+        self._outstanding = Outstanding(poll_s)
         self.world: Axis = MpiAxis("world", waiting(comm.Dup()), NullRecorder(), self._outstanding)
         lattice = comm.Create_cart(list(sizes.values()), reorder=False)
         places = lattice.Get_coords(lattice.rank)
@@ -96,7 +96,7 @@ class MpiAxis:
         """Replace `x` on every rank by the reduction over all ranks."""
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            self._sums.reduce(x, op).Wait()
+            self._outstanding.wait(self._sums.reduce(x, op))
         else:
             self._comm.Allreduce(_IN_PLACE, x, _OPS[op])
         self._recorder.call(self.name, "all_reduce", x.nbytes, enter, self._now())
@@ -139,7 +139,7 @@ class MpiAxis:
             self.copy(_parted(x, dim, self.size), np.moveaxis(parts, 0, dim))
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            self._sums.scatter(parts, out).Wait()
+            self._outstanding.wait(self._sums.scatter(parts, out))
         else:
             self._comm.Reduce_scatter_block(parts, out, _SUM)
         self._recorder.call(self.name, "reduce_scatter", x.nbytes, enter, self._now())
@@ -164,17 +164,17 @@ class MpiAxis:
             self._comm.Alltoall(x, out)
         self._recorder.call(self.name, "all_to_all", x.nbytes, enter, self._now())
 
-    def start_send(self, x: Array, to: int) -> Pending:
+    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Pending:
         """Begin sending `x` to rank `to`; leave `x` alone until complete."""
         enter = self._now()
-        request = self._comm.Isend(sendable(x), to)
+        request = self._comm.Isend(sendable(x), to, tag)
         number = self._recorder.posted(self.name, "send", x.nbytes, enter, self._now(), partner=to)
         return NonblockingCall(request, number, self._recorder, self._outstanding)
 
-    def start_receive(self, out: Array, source: int) -> Pending:
-        """Begin receiving `out` from rank `source`; messages of a pair of ranks keep their order."""
+    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Pending:
+        """Begin receiving `out` from rank `source`; a pair of ranks posts its messages in one order."""
         enter = self._now()
-        request = self._comm.Irecv(sendable(out), source)
+        request = self._comm.Irecv(sendable(out), source, tag)
         number = self._recorder.posted(self.name, "receive", 0, enter, self._now(), partner=source)
         return NonblockingCall(request, number, self._recorder, self._outstanding)
 
@@ -205,7 +205,7 @@ class MpiAxis:
         is_root = self.rank == root
         enter = self._now()
         if x.itemsize == HALF_BYTES:
-            self._sums.reduce(x if is_root else x.copy(), root=root).Wait()
+            self._outstanding.wait(self._sums.reduce(x if is_root else x.copy(), root=root))
         else:
             self._comm.Reduce(_IN_PLACE if is_root else x, x if is_root else None, _SUM, root)
         self._recorder.call(self.name, "reduce", x.nbytes, enter, self._now(), root=is_root)

@@ -6,7 +6,9 @@ call becomes a started one that is asked for now and then; what moves, and where
 
 from __future__ import annotations
 
+import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from time import thread_time_ns
@@ -37,10 +39,42 @@ class Request(Protocol):
         ...
 
 
-class Outstanding(dict["NonblockingCall", None]):
-    """What was started and is not known to be complete, oldest first: a set that keeps its order."""
+def mover_of(request: Request) -> object:
+    """Return what moves a call: the sums that it is one of, or None, the library."""
+    return getattr(request, "sums", None)
+
+
+Calls = dict["NonblockingCall", None]  # a set that keeps its order
+
+
+class Outstanding:
+    """What was started and is not known to be complete, oldest first, in `queues` by what moves it.
+
+    Asking for one call moves all of its queue: the library moves its own, None, and sums of 16 bits, of which
+    it knows only messages, move by axis (`mesh.sums`). A rank that waits asleep looks every `poll_s` seconds.
+    """
 
     busy_ns = 10_000  # CPU time above which a question has moved data, until one has been cheaper
+
+    def __init__(self, poll_s: float = 0.0) -> None:
+        self.poll_s = poll_s
+        self.queues: defaultdict[object, Calls] = defaultdict(dict)
+
+    def wait(self, request: Request) -> None:
+        """Return when the result is there; sums of other queues go on meanwhile."""
+        others = [
+            calls for mover, calls in self.queues.items() if calls and mover not in (None, mover_of(request))
+        ]
+        if not others:
+            request.Wait()
+            return
+        while not self.ask(request):
+            for calls in others:
+                next(iter(calls)).request.Test()
+            if self.poll_s:
+                time.sleep(self.poll_s)
+            else:
+                os.sched_yield()
 
     def ask(self, request: Request) -> bool:
         """Give the library chances to make progress while it makes some; true once the result is there."""
@@ -62,22 +96,23 @@ class Outstanding(dict["NonblockingCall", None]):
 class NonblockingCall:
     """A started call, `outstanding` until it is complete; the library may move nothing until it is asked."""
 
-    __slots__ = ("_outstanding", "_recorder", "_request", "complete", "number")
+    __slots__ = ("_outstanding", "_queue", "_recorder", "complete", "number", "request")
 
     def __init__(self, request: Request, number: int, recorder: Recorder, outstanding: Outstanding):
-        self._request, self.number, self._recorder = request, number, recorder
+        self.request, self.number, self._recorder = request, number, recorder
         self._outstanding, self.complete = outstanding, False
-        outstanding[self] = None
+        self._queue = outstanding.queues[mover_of(request)]
+        self._queue[self] = None
 
     def poll(self) -> bool:
         """Let the call make progress; true once the result is there."""
         if not self.complete:
             enter = self._recorder.now()
-            self.complete = self._outstanding.ask(self._request)
+            self.complete = self._outstanding.ask(self.request)
             note = self._recorder.polled_complete if self.complete else self._recorder.polled
             note(self.number, enter, self._recorder.now())
             if self.complete:
-                del self._outstanding[self]
+                del self._queue[self]
         return self.complete
 
     def wait(self) -> None:
@@ -85,20 +120,21 @@ class NonblockingCall:
         recorder = self._recorder
         enter = leave = recorder.now()
         if not self.complete:
-            self._request.Wait()
+            self._outstanding.wait(self.request)
             self.complete, leave = True, recorder.now()
-            del self._outstanding[self]
+            del self._queue[self]
         recorder.completed(self.number, enter, leave)
 
 
-def progress(calls: Outstanding) -> None:
-    """Ask for the oldest, and while that is complete, for the next.
+def progress(outstanding: Outstanding) -> None:
+    """Ask for the oldest of each queue, and while that is complete, for the next.
 
-    Asking for one lets the library move all of them, so the oldest is asked for until it is complete: one
-    call between two layers, however many are under way.
+    Asking for one moves all of its queue, so the oldest is asked for until it is complete: one question a
+    queue between two layers, however many calls are under way.
     """
-    while calls and next(iter(calls)).poll():
-        pass
+    for queue in outstanding.queues.values():
+        while queue and next(iter(queue)).poll():
+            pass
 
 
 _BLOCKING = (
@@ -109,26 +145,26 @@ _STARTING = ("Iallreduce", "Iallgather", "Ireduce_scatter_block", "Isend", "Irec
 
 
 class AsleepRequest:
-    """A started call whose wait is asleep, but for a look every `poll_s` seconds.
+    """A started call whose wait is asleep, but for a look every `poll_s` seconds of `outstanding`.
 
     A look takes all that has come: a library may move one message each time it is asked, and a call of many
     messages would last as many looks.
     """
 
-    def __init__(self, request: Request, poll_s: float, outstanding: Outstanding):
-        self.Test, self._poll_s, self._outstanding = request.Test, poll_s, outstanding
+    def __init__(self, request: Request, outstanding: Outstanding):
+        self.Test, self._outstanding = request.Test, outstanding
 
     def Wait(self) -> None:  # noqa: N802 - as mpi4py calls it
         """Return when the result is there."""
         while not any(self._outstanding.ask(self) for _ in range(_ASKED_AWAKE)):
-            time.sleep(self._poll_s)
+            time.sleep(self._outstanding.poll_s)
 
 
 class AsleepComm:
     """A communicator of mpi4py whose calls of whole arrays wait asleep."""
 
-    def __init__(self, comm: Any, poll_s: float, outstanding: Outstanding):
-        self._comm, self._poll_s, self._outstanding = comm, poll_s, outstanding
+    def __init__(self, comm: Any, outstanding: Outstanding):
+        self._comm, self._outstanding = comm, outstanding
         for name in _BLOCKING:
             setattr(self, name, partial(self._wait, getattr(comm, f"I{name.lower()}")))
         for name in _STARTING:
@@ -138,7 +174,7 @@ class AsleepComm:
         return getattr(self._comm, name)
 
     def _start(self, start: Callable[..., Request], *given: Any) -> AsleepRequest:
-        return AsleepRequest(start(*given), self._poll_s, self._outstanding)
+        return AsleepRequest(start(*given), self._outstanding)
 
     def _wait(self, start: Callable[..., Request], *given: Any) -> None:
         self._start(start, *given).Wait()

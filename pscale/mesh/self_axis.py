@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TypeVar
 
-from pscale.mesh.axis import Array, Axis, Op, lies_in
+from pscale.mesh.axis import Array, Axis, Op, Tag, lies_in
 
 T = TypeVar("T")
 
@@ -58,11 +58,11 @@ class SelfAxis:
         """Copy `x` to `out`."""
         out[...] = x
 
-    def start_send(self, x: Array, to: int) -> Done:
+    def start_send(self, x: Array, to: int, tag: Tag = Tag.MESSAGE) -> Done:
         """Refuse: there is nobody to send to."""
         raise AssertionError("an axis of one rank has no neighbours")
 
-    def start_receive(self, out: Array, source: int) -> Done:
+    def start_receive(self, out: Array, source: int, tag: Tag = Tag.MESSAGE) -> Done:
         """Refuse: there is nobody to receive from."""
         raise AssertionError("an axis of one rank has no neighbours")
 

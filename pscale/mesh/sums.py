@@ -19,7 +19,8 @@ from pscale.mesh.axis import Array, Op
 from pscale.mesh.nonblocking import Request
 
 _FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
-_TAGS = 8192  # of sums, in turn; tag 0 is that of other messages
+_FIRST_TAG = 16_384  # above those of other messages (`Tag`), below the largest that any MPI has: 32,767
+_TAGS = 8192  # pairs of them, in turn
 
 
 class Messages(Protocol):
@@ -61,7 +62,7 @@ class Sum:
     """A sum under way; goes on when it is asked for."""
 
     def __init__(self, wanted: Wanted, sums: Sums):
-        self._sums = sums
+        self.sums = sums
         self.added = False  # nothing arrives any more in the memory that sums share
         self._steps = self._messages(wanted)
         self._outstanding: Sequence[Request] | None = None
@@ -69,12 +70,12 @@ class Sum:
 
     def Test(self) -> bool:  # noqa: N802
         """Let all sums of the axis go on; true once this one is there."""
-        self._sums.move()
+        self.sums.move()
         return self.complete
 
     def Wait(self) -> None:  # noqa: N802
         """Return when the sum is there, and all that were asked for before it."""
-        self._sums.move(until=self)
+        self.sums.move(until=self)
 
     def advance(self, *, waits: bool) -> None:
         """Go as far as messages have arrived, or wait for them if it `waits`."""
@@ -88,9 +89,9 @@ class Sum:
             self.complete = self._outstanding is None
 
     def _messages(self, wanted: Wanted) -> Iterator[Sequence[Request]]:
-        comm, x, tag = self._sums.comm, sendable(wanted.x), wanted.tag
+        comm, x, tag = self.sums.comm, sendable(wanted.x), wanted.tag
         others = [rank for rank in range(comm.size) if rank != comm.rank]
-        arriving = self._sums.memory(len(others) * wanted.out.size).reshape(len(others), -1)
+        arriving = self.sums.memory(len(others) * wanted.out.size).reshape(len(others), -1)
         yield [
             *(comm.Irecv(row, rank, tag) for row, rank in zip(arriving, others, strict=True)),
             *(comm.Isend(x[wanted.parts[rank]], rank, tag) for rank in others),
@@ -154,9 +155,8 @@ class Sums:
         return self._memory[:numbers]
 
     def _started(self, x: Array, out: Array, parts: Sequence[slice], op: Op, to: Sequence[int]) -> Sum:
-        wanted = Wanted(
-            x=x, out=out, parts=parts, function=_FUNCTIONS[op], to=to, tag=1 + 2 * (self._count % _TAGS)
-        )
+        tag = _FIRST_TAG + 2 * (self._count % _TAGS)
+        wanted = Wanted(x=x, out=out, parts=parts, function=_FUNCTIONS[op], to=to, tag=tag)
         self._count += 1
         made = Sum(wanted, self)
         self._queue.append(made)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pscale.config import Case, Model, Plan
 from pscale.errors import PlanError
-from pscale.mesh.axis import Array, Axis, Mesh, Pending
+from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
 from pscale.mesh.grid import axis_name, place
 from pscale.nn.buffers import Buffers
 from pscale.nn.param import Param
@@ -138,7 +138,10 @@ def _starts(axis: Axis, arrays: _Arrays) -> dict[str, Start]:
         "all_reduce": lambda: [axis.start_all_reduce(whole)],
         "all_gather": lambda: [axis.start_all_gather(part, whole)],
         "reduce_scatter": lambda: [axis.start_reduce_scatter(whole, part)],
-        "send": lambda: [axis.start_receive(other, before), axis.start_send(whole, after)],
+        "send": lambda: [
+            axis.start_receive(other, before, Tag.MESSAGE),
+            axis.start_send(whole, after, Tag.MESSAGE),
+        ],
     }
 
 

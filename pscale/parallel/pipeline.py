@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from pscale.config import Case, Model, Plan
 from pscale.dtypes import BYTES
 from pscale.errors import PlanError
-from pscale.mesh.axis import Array, Axis, Pending
+from pscale.mesh.axis import Array, Axis, Pending, Tag
 from pscale.mesh.grid import place
 from pscale.nn import counts
 from pscale.nn.buffers import Buffers
@@ -93,7 +93,7 @@ def activation_shape(model: Model, plan: Plan, sequences: int) -> tuple[int, int
 class Boundary:
     """Both ends of a stage: what comes in is received ahead, what goes out is on its way while it computes.
 
-    Messages have no names: a stage receives from each neighbour in the order in which that one sends.
+    All messages have one tag: a stage receives from each neighbour in the order in which that one sends.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Boundary:
         """Take over the output of `action` and send it; its memory is free when it is gone."""
         target = self._table.target(action)
         assert target is not None, "the output stays here"
-        pending = self._axis.start_send(output, self._table.stage_of(target))
+        pending = self._axis.start_send(output, self._table.stage_of(target), Tag.ACTIVATIONS)
         self._sending.append((self._buffers.begin_exchange(output), pending))
         self._look_ahead()
 
@@ -169,7 +169,8 @@ class Boundary:
         while action not in self._receiving:
             coming = self._arriving[neighbour].popleft()
             array = self._buffers.take_exchange(self._shape, self._dtype)
-            self._receiving[coming] = array, self._axis.start_receive(array, neighbour)
+            pending = self._axis.start_receive(array, neighbour, Tag.ACTIVATIONS)
+            self._receiving[coming] = array, pending
 
 
 def check(case: Case) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.errors import PscaleError
-from pscale.mesh.axis import Axis, Mesh
+from pscale.mesh.axis import Axis, Mesh, Tag
 from pscale.results.events import Kind
 
 Times = NDArray[np.int64]
@@ -202,11 +202,11 @@ def _ask(axis: Axis, parent: int, now: Now) -> Offset:
     more, answer = np.ones(1, np.int64), np.zeros(1, np.int64)
     trips: list[tuple[int, int, int]] = []
     while more[0]:
-        arrives = axis.start_receive(answer, parent)
+        arrives = axis.start_receive(answer, parent, Tag.CLOCK)
         overdue = bool(trips) and trips[-1][2] - trips[0][2] > _LIMIT_NS
         more[0] = len(trips) + 1 < (_LEAST if overdue else _ROUND_TRIPS)
         asked = now()
-        leaves = axis.start_send(more, parent)
+        leaves = axis.start_send(more, parent, Tag.CLOCK)
         arrives.wait()
         trips.append((asked, int(answer[0]), now()))
         leaves.wait()
@@ -217,6 +217,6 @@ def _answer(axis: Axis, child: int, now: Now) -> None:
     """Tell the time as long as the child asks."""
     more, told = np.ones(1, np.int64), np.zeros(1, np.int64)
     while more[0]:
-        axis.start_receive(more, child).wait()
+        axis.start_receive(more, child, Tag.CLOCK).wait()
         told[0] = now()
-        axis.start_send(told, child).wait()
+        axis.start_send(told, child, Tag.CLOCK).wait()

@@ -20,7 +20,7 @@ import numpy as np
 from pscale.config import Case
 from pscale.dtypes import dtype_of
 from pscale.mesh import grid
-from pscale.mesh.axis import Array, Axis, Mesh, Pending
+from pscale.mesh.axis import Array, Axis, Mesh, Pending, Tag
 from pscale.mesh.dry import AxisCall
 from pscale.parallel.ranks import GROUPS
 from pscale.training.dry_run import Operation, rank_program
@@ -144,7 +144,8 @@ class Exchanges:
         function = getattr(axis, f"{started}{verb}")
         if call.partner is not None:
             message = take(call.arriving or call.bytes)
-            return (message,), partial(function, message, (axis.rank + call.partner) % axis.size)
+            partner = (axis.rank + call.partner) % axis.size
+            return (message,), partial(function, message, partner, Tag.MESSAGE)
         if verb == "barrier":
             return (), function
         if verb in ("all_reduce", "reduce", "broadcast"):

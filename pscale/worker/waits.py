@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.mesh.axis import Axis, Pending
+from pscale.mesh.axis import Axis, Pending, Tag
 from pscale.results.events import FROM_ROOT, TO_ROOT, VERBS, Kind
 from pscale.simulator.network import IDEAL
 from pscale.simulator.program import (
@@ -83,7 +83,8 @@ def from_partners(rows: Rows, posted: Mask, axis: Axis, values: Column) -> Colum
         mine = posted & (rows["partner"] == partner)
         sends, receives = (np.flatnonzero(mine & (rows["verb"] == verb)) for verb in (_SEND, _RECEIVE))
         own, theirs = values[np.concatenate([sends, receives])], np.empty(mine.sum(), np.int64)
-        pending = axis.start_send(own, partner), axis.start_receive(theirs, partner)
+        sending = axis.start_send(own, partner, Tag.WAITS)
+        pending = sending, axis.start_receive(theirs, partner, Tag.WAITS)
         # The partner's sends are my receives and the other way round.
         exchanged.append((pending, own, np.concatenate([receives, sends]), theirs))
     for pending, _, matching, theirs in exchanged:
@@ -178,10 +179,10 @@ class _Others:
                 self._under_way[request] = clock, self._axes[axis].start_all_reduce(clock, "max")
             case Send(axis, partner, time):
                 clock = np.array([time])
-                self._sent.append((clock, self._axes[axis].start_send(clock, partner)))
+                self._sent.append((clock, self._axes[axis].start_send(clock, partner, Tag.WAITS)))
             case Receive(request, axis, partner):
                 clock = np.empty(1)
-                self._under_way[request] = clock, self._axes[axis].start_receive(clock, partner)
+                self._under_way[request] = clock, self._axes[axis].start_receive(clock, partner, Tag.WAITS)
             case Wait(request):
                 clock, pending = self._under_way.pop(request)
                 pending.wait()

@@ -8,6 +8,7 @@ import numpy as np
 from shifted import Shifted
 
 from pscale.mesh import mpi
+from pscale.mesh.axis import Tag
 from pscale.worker.clock import axis_bounds_ns
 from pscale.worker.measure import measure
 from pscale.worker.recorder import Recorder
@@ -39,8 +40,8 @@ class Program:
             self.sleep()
             calls = [
                 axis.start_all_reduce(y),
-                axis.start_receive(x, (axis.rank - 1) % axis.size),
-                axis.start_send(np.ones(1000), (axis.rank + 1) % axis.size),
+                axis.start_receive(x, (axis.rank - 1) % axis.size, Tag.MESSAGE),
+                axis.start_send(np.ones(1000), (axis.rank + 1) % axis.size, Tag.MESSAGE),
             ]
             self.sleep()
             for call in calls:

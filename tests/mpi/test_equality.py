@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from whole_runs import TINY, Cli
+from whole_runs import TINY, Cli, said_by_ranks
 
 from pscale.data.synthetic import WEIGHTS
 from pscale.parallel.strategies import calls
@@ -17,6 +17,11 @@ SUITES = Path(__file__).parents[2] / "suites"
 
 def difference(found, expected):
     return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
+
+
+def test_a_sum_of_16_bits_and_a_message_begun_in_different_orders_each_get_what_is_theirs():
+    said = said_by_ranks(2, Path(__file__).with_name("sum_and_message.py"))
+    assert "[(3.0, 7.0), (3.0, 7.0)]" in said
 
 
 def test_the_linear_problem_is_solved_alike_on_1_2_4_and_8_ranks(cli):

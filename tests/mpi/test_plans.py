@@ -37,6 +37,8 @@ THOROUGH = """
   - {compression: powersgd, pp: 2}
   - {precision: bf16, tp: 2, sp: true}
   - {precision: fp16, zero: 2, cp: 2, reduce: float32}
+  - {precision: bf16, cp: 4, context: ring}
+  - {precision: fp16, pp: 2, cp: 2, context: ring}
   - {tx: 2, ty: 2, algorithm: summa, micro_batches: 1, vocabulary: 256}
   - {tx: 2, ty: 2, algorithm: cannon, micro_batches: 1, vocabulary: 256}
   - {ty: 2, tz: 2, algorithm: axonn, micro_batches: 1, vocabulary: 256}

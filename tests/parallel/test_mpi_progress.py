@@ -68,9 +68,41 @@ def test_the_oldest_call_is_asked_till_it_is_complete_and_what_was_waited_for_is
     second.wait()
     nonblocking.progress(outstanding)
     assert asked == ["a", "b waits", "a", "c"]
-    assert not outstanding
+    assert not outstanding.queues[None]
     third.wait()
     assert asked == ["a", "b waits", "a", "c"]
+
+
+class Sum:
+    """A started call that its sums move, complete once it was asked for twice."""
+
+    def __init__(self, sums):
+        self.sums, self.asked = sums, 0
+
+    def Test(self):  # noqa: N802
+        self.asked += 1
+        return self.asked > 1
+
+
+def test_sums_of_every_axis_move_while_an_older_call_is_not_complete(monkeypatch):
+    monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
+    outstanding, sums = Outstanding(), [Sum("dp"), Sum("dp"), Sum("tp")]
+    message = Sum(None)
+    calls = [NonblockingCall(call, 0, NullRecorder(), outstanding) for call in (message, *sums)]
+    nonblocking.progress(outstanding)
+    assert [message.asked, *(each.asked for each in sums)] == [1, 1, 0, 1]  # one question moves an axis
+    nonblocking.progress(outstanding)
+    assert [call.complete for call in calls] == [True, True, False, True]
+
+
+def test_sums_of_other_axes_move_while_a_call_is_waited_for(monkeypatch):
+    monkeypatch.setattr(nonblocking, "thread_time_ns", lambda: 0)
+    outstanding, total = Outstanding(), Sum("dp")
+    reply = Sum(None)
+    reply.Test = lambda: total.asked > 2  # the other side sends once it has the sum
+    NonblockingCall(total, 0, NullRecorder(), outstanding)
+    NonblockingCall(reply, 0, NullRecorder(), outstanding).wait()
+    assert total.asked > 2
 
 
 class Request:

@@ -133,7 +133,7 @@ def test_a_blocking_call_becomes_one_that_is_asked_for_and_a_look_takes_several_
             return print  # what is not called
 
     comm = Comm()
-    asleep = AsleepComm(comm, 1e-6, Outstanding())
+    asleep = AsleepComm(comm, Outstanding(1e-6))
     asleep.Allreduce("mine", "all", "sum")
     assert (comm.given, comm.request.left, asleep.size) == (("mine", "all", "sum"), 0, 4)
     assert len(sleeps) <= 2

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pscale.dtypes import combine, dtype_of
+from pscale.mesh.axis import Tag
 from pscale.mesh.sums import Sums
 
 
@@ -35,6 +36,19 @@ class Comm:
 
     def Irecv(self, memory, source, tag):  # noqa: N802
         return Posted(self.network, (source, self.rank, tag), memory, sends=False)
+
+
+def test_no_message_of_a_sum_has_a_tag_that_others_receive_or_one_that_some_library_lacks():
+    network, half = {}, np.zeros(2, np.float16)
+    alone = Sums(Comm(network, 0, 2)), Sums(Comm(network, 1, 2))
+    for _ in range(8192):
+        under_way = [each.reduce(half.copy()) for each in alone]
+        while not all(one.Test() for one in under_way):
+            pass
+    tags = {tag for _, _, tag in network}
+    assert max(Tag) < min(tags)
+    assert max(tags) < 2**15
+    assert len(tags) == 2 * 8192
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pscale.mesh.axis import Array, Axis
+from pscale.mesh.axis import Array, Axis, Tag
 from pscale.nn.attention import Backward, Cache, Forward, packed
 from pscale.nn.buffers import Buffers
 from pscale.nn.kernels.attention_block import AttentionBlock, Progress
@@ -59,7 +59,7 @@ class RingAttention(KeyExchange):
             if piece is not None:
                 mine = self.buffers.take_exchange(kv.shape, kv.dtype)
                 gradients.meet(next(scored), kv, mine, _both(progress, in_flight))
-            in_flight = Hop(self.axis, self._sum(in_flight, mine, piece), self.buffers)
+            in_flight = Hop(self.axis, self._sum(in_flight, mine, piece), Tag.KEY_GRADIENTS, self.buffers)
         assert in_flight is not None
         home = in_flight.wait()
         self.axis.copy(home, packed(gradients.dqkv, 3)[:, :, 1:])
@@ -70,7 +70,7 @@ class RingAttention(KeyExchange):
         """Yield the keys and values of every rank, own first, while the next are on their way."""
         kv = own_keys_and_values(qkv, self.axis, self.buffers)
         for _ in range(self.axis.size - 1):
-            hop = Hop(self.axis, kv, self.buffers)
+            hop = Hop(self.axis, kv, Tag.KEYS, self.buffers)
             yield kv, hop.poll
             kv = hop.wait()
         yield kv, _nothing
@@ -91,12 +91,12 @@ class RingAttention(KeyExchange):
 class Hop:
     """An array, taken over, on its way to the next rank of a ring, while that of the rank before arrives."""
 
-    def __init__(self, axis: Axis, outgoing: Array, buffers: Buffers):
+    def __init__(self, axis: Axis, outgoing: Array, tag: Tag, buffers: Buffers):
         self._outgoing, self._buffers = outgoing, buffers
         self._incoming = buffers.take_exchange(outgoing.shape, outgoing.dtype)
         self._pending = (
-            axis.start_receive(self._incoming, (axis.rank - 1) % axis.size),
-            axis.start_send(outgoing, (axis.rank + 1) % axis.size),
+            axis.start_receive(self._incoming, (axis.rank - 1) % axis.size, tag),
+            axis.start_send(outgoing, (axis.rank + 1) % axis.size, tag),
         )
 
     def poll(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pscale.mesh.axis import Axis, Pending
+from pscale.mesh.axis import Axis, Pending, Tag
 from pscale.nn import kernels
 from pscale.nn.buffers import Array, Buffers
 from pscale.nn.kernels.tiles import rows_of
@@ -30,7 +30,10 @@ class ShiftedBlock:
         if distance:
             self._arriving = self._buffers.take_exchange(self.block.shape, self.block.dtype)
             source, to = (axis.rank + distance) % axis.size, (axis.rank - distance) % axis.size
-            self._pending = [axis.start_receive(self._arriving, source), axis.start_send(self.block, to)]
+            self._pending = [
+                axis.start_receive(self._arriving, source, Tag.BLOCK),
+                axis.start_send(self.block, to, Tag.BLOCK),
+            ]
 
     def arrive(self) -> None:
         """Return when the next block is here, and this one gone."""
