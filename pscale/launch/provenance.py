@@ -6,6 +6,7 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -37,12 +38,28 @@ def provenance(folder: Path | None = None) -> dict[str, Any]:
 
 
 def _git(folder: Path) -> dict[str, Any] | None:
-    """Return commit and whether there are uncommitted changes; None outside a repository."""
-    commit, changes = (
-        isolated_process.output(("git", "--no-optional-locks", "-C", str(folder), *words), _GIT_LIMIT_S)
-        for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-    )
-    return None if commit is None else {"commit": commit, "dirty": None if changes is None else bool(changes)}
+    """Return commit and whether there are uncommitted changes, None if unknown; None outside a repository.
+
+    The configuration of a repository names programs that git would start: filters, a monitor of its files.
+    Its files are compared as those of an empty repository, for which the user's configuration alone holds.
+    """
+
+    def ask(where: str, *words: str, **environ: str) -> str | None:
+        argv = ("git", "--no-optional-locks", "-C", where, *words)
+        return isolated_process.output(argv, _GIT_LIMIT_S, env={**os.environ, **environ})
+
+    paths = ("--show-toplevel", "--git-path", "objects", "--git-path", "index")
+    commit, *places = (ask(str(folder), "rev-parse", "HEAD", *paths) or "").split("\n")
+    changes = None
+    if len(places) == 3:
+        top, objects, index = (str(folder.absolute() / place) for place in places)
+        with TemporaryDirectory() as empty:
+            (Path(empty) / "HEAD").write_text(f"{commit}\n")
+            (Path(empty) / "refs").mkdir()
+            files = {"GIT_WORK_TREE": top, "GIT_OBJECT_DIRECTORY": objects, "GIT_INDEX_FILE": index}
+            options = ("--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+            changes = ask(top, "status", *options, GIT_DIR=empty, **files)
+    return {"commit": commit, "dirty": None if changes is None else bool(changes)} if commit else None
 
 
 def _drivers() -> str:
