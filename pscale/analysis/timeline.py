@@ -220,7 +220,6 @@ def _inside(rank: int, kind: str, enter: int, leave: int) -> Span:
 HOW = "run the suite again with `--set trace=true`"
 _TIMES = ("enter", "leave", "wait")
 _LONGEST_S = 1e9  # of a time of an event: in ns it fits in 64 bits
-_TEXTS = ("phase", "label", "axis", "verb")
 _ARRIVALS = ("call", "root", "posted")
 
 
@@ -309,16 +308,10 @@ def _check_events(part: Any, table: pd.DataFrame, launch: Traced) -> None:
         wrong = "have times that cannot be"
     elif not wrong and (table["bytes"].min() < 0 or not table["partner"].between(-1, launch.ranks - 1).all()):
         wrong = "have sizes or ranks that cannot be"
-    elif not wrong and not all(map(str.isprintable, _texts(part))):
-        wrong = "have texts that cannot be shown"
     elif not wrong and not ranks <= set(range(launch.ranks)) & with_steps:
         wrong = f"are not of the steps of its {launch.ranks} ranks"
     if wrong:
         raise ResultsError(f"{launch.label}, launch {launch.repeat + 1}: its events {wrong}")
-
-
-def _texts(part: Any) -> Iterator[str]:
-    return (text for name in _TEXTS for text in part.column(name).unique().to_pylist())
 
 
 def messages(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,22 +7,14 @@ import re
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
-import matplotlib as mpl
 import numpy as np
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.patches import Patch
-from matplotlib.textpath import text_to_path
 
 from pscale.report import marks, text
 from pscale.report.drawn import write_file
@@ -45,6 +37,16 @@ from pscale.report.figure_style import (
     using,
     wrapped,
 )
+
+with chdir(Path(__file__).parent):  # when it is imported, Matplotlib reads the current folder's matplotlibrc
+    import matplotlib as mpl
+    import seaborn as sns
+    from matplotlib.axes import Axes
+    from matplotlib.colors import to_rgb
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.patches import Patch
+    from matplotlib.textpath import text_to_path
 
 _OWN: dict[str, Any] = {
     "figure.titleweight": "bold",
@@ -97,6 +99,7 @@ _LINE, _BESIDE = 115, 6  # characters of a legend, of which a colour with its ga
 _W_PAD, _H_PAD = 0.11, 0.08  # inches that the layout keeps free around all
 _MARGIN = 0.02  # inches that are left of it on a page
 _TEXT = re.compile(r"<text\b.*?</text>", re.DOTALL)
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _VIEW = re.compile(r'viewBox="[^"]*"')
 _ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}  # of a text: the part of it before its place
 _COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}  # of SVG, by the codes of Matplotlib's paths
@@ -105,7 +108,9 @@ _COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}  # of SVG, by the codes of
 @contextmanager
 def styled(style: FigureStyle = SCREEN) -> Iterator[None]:
     """Apply the style to figures made inside the block, and to nothing else."""
-    settings: Any = {**sns.axes_style("ticks"), **sns.plotting_context("paper"), **_OWN}
+    defaults = ((name, value) for name, value in mpl.rcParamsDefault.items() if name != "backend")
+    settings: Any = {name: value for name, value in defaults if mpl.rcParams[name] != value}
+    settings |= {**sns.axes_style("ticks"), **sns.plotting_context("paper"), **_OWN}
     settings |= {name: style.scale * size for name, size in _SIZES.items()}
     with mpl.rc_context({**settings, "font.family": [style.family]}), using(style):
         yield
@@ -247,7 +252,7 @@ class Placed:
     def _svg(self) -> str:
         """The drawing, with text as text."""
         with _any_letters():
-            return self._saved("svg").decode()
+            return _NOT_XML.sub(" ", self._saved("svg").decode())
 
     def _saved(self, kind: str) -> bytes:
         file = io.BytesIO()

@@ -43,6 +43,7 @@ _DAMAGED: tuple[type[Exception], ...] = (  # what files raise that are none of o
 )
 _JOINED = b"pscale_parts"  # in the metadata of a joined file: which parts are in it
 _VERSION = b"pscale_schema"
+_WORDS = frozenset({"phase", "kind", "axis", "verb", "kernel"})  # pscale's own, which figures and pages show
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _TYPES: dict[Type, pa.DataType] = {
     "text": pa.string(),
@@ -352,6 +353,17 @@ def _stored_names(schema: pa.Schema, version: int) -> list[str]:
 
 def _conform(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
     """Return rows of a file with the columns of a schema; those that its version did not have are null."""
+    table = _with_columns(rows, schema, version)
+    words = _WORDS | {"label"} if "kind" in schema.names else _WORDS  # of a case it is a suite's
+    for name in words.intersection(schema.names):
+        for chunk in table[name].chunks:
+            texts = chunk.dictionary if chunk.type == _CODED else chunk.unique()
+            if not all(text is None or text.isprintable() for text in texts.to_pylist()):
+                raise ValueError(f"has a {name} that cannot be shown")
+    return table
+
+
+def _with_columns(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
     if version == VERSION and rows.schema.equals(schema):  # a hundred casts for nothing
         return pa.Table.from_arrays(rows.columns, schema=schema)
     found = dict(zip(rows.column_names, rows.columns, strict=True))

@@ -35,7 +35,7 @@ from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
 from pscale.report.trace import trace_lines
 from pscale.results.predictions import NAME as PREDICTION
-from pscale.results.store import part_path
+from pscale.results.store import part_path, write_part
 
 POINTS = [
     Point(ranks=1, noise=0.01, losses=[3.0, 2.0]),
@@ -236,6 +236,23 @@ def test_tables_that_would_fill_memory_are_refused(whole, tmp_path):
     assert time.process_time() - begun < 5
     for said in ("not a readable Parquet file", "says that it has 8000000 rows, too many for its size"):
         assert any(said in reason for reason in reasons), said
+
+
+def test_words_that_no_page_can_show_cost_their_launches_alone(pscale, whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    first, second = (point.case.id for point in POINTS[:2])
+    kernel = {"rank": 0, "calls": 1, "flops": 1, "bytes": 1, "time_s": 1.0, "phase": "forward"}
+    write_part(run / "data", "kernels", second, 1, [kernel | {"kernel": "gemm\x01"}])
+    for table, case, repeat, name in (("steps", first, 1, "phase"), ("calls", second, 0, "axis")):
+        path = part_path(run / "data", table, case, repeat)
+        words = pq.read_table(path)
+        texts = pa.array([f"{text}\x1b]0;x" for text in words[name].to_pylist()])
+        pq.write_table(words.set_column(words.column_names.index(name), name, texts), path)
+    code, _, err = pscale("report", run)
+    assert (code, "</html>" in (run / "report.html").read_text()) == (0, True), err
+    reasons = [failure.reason for failure in summarise(load(run)).failures if failure.status == "invalid"]
+    for name in ("phase", "axis", "kernel"):
+        assert any(f"has a {name} that cannot be shown" in reason for reason in reasons), name
 
 
 @pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "data", "figures", "report.html", "data/x"])

@@ -1,7 +1,12 @@
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from patience import LIMIT_S
 from pictures import words
 
 from pscale.report import drawing
@@ -18,7 +23,7 @@ def placed():
         figure = drawing.canvas(6, 3, "The title")
         axes = figure.subplots()
         axes.plot([1, 2], [3, 4])
-        axes.set_xlabel(LABEL)
+        axes.set_xlabel(f"{LABEL}\x01\ufffe")  # which XML cannot hold
         yield drawing.place(figure)
 
 
@@ -33,7 +38,7 @@ def test_a_file_has_the_outlines_of_letters_and_a_page_the_letters(placed, tmp_p
     outlines = [part for part in ET.parse(file).iter(f"{SVG}path") if "scale(" in part.get("transform", "")]
     assert len(outlines) == len(words(file)), "one for each text"
     assert "&lt;both/&gt; &lt;characters/&gt; - - &amp; name" in words(file)
-    assert LABEL in [part.text for part in ET.fromstring(page).iter(f"{SVG}text")]
+    assert f"{LABEL}  " in [part.text for part in ET.fromstring(page).iter(f"{SVG}text")]
 
 
 def test_a_title_in_letters_that_the_font_lacks_is_drawn_without_a_word(tmp_path):
@@ -76,3 +81,30 @@ def test_what_a_mark_says_is_a_title_in_a_file_and_on_a_page_names_its_case(tmp_
     assert said in [title.text for title in ET.parse(path).getroot().iter(f"{SVG}title")]
     (group,) = [each for each in inside.iter("g") if each.get("class") == "mark"]
     assert (group[0].text, group.get("data-case"), group.get("data-values")) == (said, case, "a/b")
+
+
+DRAW = """
+from pathlib import Path
+from pscale.report import drawing
+with drawing.styled():
+    figure = drawing.canvas(3, 2, "$title$")
+    figure.subplots().plot([1, 2], [3, 4])
+    drawing.save(figure, Path("figure.svg"))
+"""
+RED = "text.usetex: True\naxes.facecolor: red\npath.simplify: False\nsavefig.bbox: tight\n"
+
+
+def test_no_configuration_of_matplotlib_changes_a_figure_and_that_of_the_folder_is_not_read(tmp_path):
+    drawn = {}
+    for name in ("plain", "configured"):
+        folder = tmp_path / name
+        folder.mkdir()
+        environ = {key: value for key, value in os.environ.items() if key != "MATPLOTLIBRC"}
+        if name == "configured":
+            os.mkfifo(folder / "matplotlibrc")  # whoever reads it waits for ever
+            (tmp_path / "own").write_text(RED)
+            environ["MATPLOTLIBRC"] = str(tmp_path / "own")
+        argv = [sys.executable, "-P", "-c", DRAW]
+        subprocess.run(argv, cwd=folder, env=environ, check=True, timeout=LIMIT_S)
+        drawn[name] = Path(folder, "figure.svg").read_bytes()
+    assert drawn["configured"] == drawn["plain"]
