@@ -14,14 +14,14 @@ from statistics import median
 from typing import Any
 
 from pscale import atomic_files
-from pscale.analysis.stats import Estimate, Sample, ratio, work_ratio
+from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
 from pscale.errors import ResultsError
 from pscale.results.documents import write_json
 from pscale.run_folders import check, run_folders
 from pscale.run_shape import mismatch, trouble_of
 
 CARD = "card.json"
-_VERSION = 4
+_VERSION = 5
 _COLUMNS = (
     *("case", "repeat", "status", "label", "series", "base", "scaling", "ranks", "threads", "batch"),
     *("step_s", "model_flops", "started_unix_s"),
@@ -117,7 +117,7 @@ def _made(folder: Path) -> Card:
     good = [row for row in rows if row["status"] == "ok"]
     begun = [row["started_unix_s"] for row in rows if row["started_unix_s"]]
     repeats = document.get("repeats") or 1
-    metric, best, at, answer = _best(good, planned)
+    metric, best, at, answer = _best(rows, planned)
     if best and metric == "efficiency":
         answer = _answer(document, best, at)
     return Card(
@@ -174,14 +174,19 @@ def _best(
     """
     by_case: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["step_s"] and row["step_s"] > 0:
+        if row["status"] == "ok" and row["step_s"] and row["step_s"] > 0:
             by_case.setdefault(row["case"], []).append(row)
-    found = [_Case(own, planned.get(case, {})) for case, own in by_case.items()]
-    efficiencies = list(_efficiencies(found))
+    left_out = {row["case"] for row in rows if row["status"] == "skipped"}
+    cases = [
+        _Case(case, by_case.get(case, ()), planned.get(case, {}))
+        for case in {**planned, **by_case}
+        if case not in left_out
+    ]
+    efficiencies = list(_efficiencies(cases))
     if efficiencies:
         _, value, case = max(efficiencies, key=lambda one: (one[0], one[1].value))
         return "efficiency", value, case.id, ""
-    trained = [case for case in found if case.batch]
+    trained = [case for case in cases if case.batch and case.launches]
     if not trained:
         return "", None, "", ""
     best = max(trained, key=lambda case: case.batch / case.times.value)
@@ -197,18 +202,20 @@ def _may_be_faster(case: _Case, best: _Case) -> bool:
 
 
 class _Case:
-    """What the launches of a case say."""
+    """What the launches of a case say, of those that ended well; none where none did."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]):
-        first = rows[0]
-        self.id, self.series, self.scaling = (first[name] or "" for name in ("case", "series", "scaling"))
-        self.base = bool(planned.get("base", first["base"]))
-        self.cores = (first["ranks"] or 1) * (first["threads"] or 1)
-        self.batch = first["batch"] or 0
+    def __init__(self, case: str, rows: Sequence[Mapping[str, Any]], planned: Mapping[str, Any]):
+        known = {**(rows[0] if rows else {}), **planned}
+        self.id = case
+        self.series, self.scaling = (known.get(name) or "" for name in ("series", "scaling"))
+        self.base = bool(known.get("base"))
+        self.cores = (known.get("ranks") or 1) * (known.get("threads") or 1)
+        self.batch = rows[0]["batch"] or 0 if rows else 0
+        self.launches = len(rows)
         self.times = Sample(
             medians=tuple(row["step_s"] for row in rows), repeats=tuple(row["repeat"] for row in rows)
         )
-        self.flops = median(row["model_flops"] or 0.0 for row in rows)
+        self.flops = median(row["model_flops"] or 0.0 for row in rows) if rows else 0.0
 
 
 def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case]]:
@@ -218,10 +225,9 @@ def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case
         if case.scaling != "throughput":
             series.setdefault(case.series, []).append(case)
     for members in series.values():
-        named = [case for case in members if case.base]
-        base = min(named or members, key=lambda case: case.cores)
+        base = base_of(members)
         for case in members:
-            if case is not base:
+            if base is not None and base.launches and case.launches and case is not base:
                 work = work_ratio(case.scaling, (case.cores, base.cores), (case.flops, base.flops))
                 factor = work * base.cores / case.cores
                 yield case.cores, ratio(base.times, case.times, factor), case

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,8 @@ class Outcome:
     suite: str
     series: str  # empty where the suite has one
     size: str  # such as "2 ranks"; empty: nothing was measured
+    missing: str  # the largest size where that has no result, such as "4 ranks failed"
+    base: str  # what the efficiency refers to, where that is not one core; "1 rank failed" where it has none
     step_s: Estimate | None
     samples_per_s: Estimate | None
     efficiency: Estimate | None  # None without a base of another size
@@ -37,11 +39,13 @@ class Outcome:
             if self.samples_per_s is not None:
                 return f"{rate(self.samples_per_s.value)} samples/s"
             return f"{duration(self.step_s.value, 4)} a step" if self.step_s else "not measured"
-        return known(self.efficiency)
+        return known(self.efficiency) + f" of {self.base}" * bool(self.base)
 
     @property
     def judged(self) -> str:
         """The answer with what was expected, such as "holds (≥ 85.0%)"; empty where nothing was."""
+        if self.efficiency is None and self.base:
+            return f"no efficiency: {self.base}"
         return f"{self.answer} ({self.demand})" if self.demand else self.answer
 
     @property
@@ -61,18 +65,24 @@ def known(efficiency: Estimate) -> str:
 
 
 def outcomes(
-    suite: str, verdicts: Iterable[Verdict], points: Mapping[str, Point], lost_time: Iterable[LostTime]
+    suite: str,
+    verdicts: Iterable[Verdict],
+    series: Mapping[str, Sequence[Point]],
+    lost_time: Iterable[LostTime],
 ) -> Iterator[Outcome]:
-    """Yield the outcome of every series, given its verdict and the cases by id."""
+    """Yield the outcome of every series, given its verdict and its cases."""
     verdicts = list(verdicts)
     lost = {each.case: each for each in lost_time}
     for verdict in verdicts:
-        point = points.get(verdict.case)
+        points = series[verdict.series]
+        point = next((each for each in points if each.case == verdict.case), None)
         alone = point is None or point.base or point.efficiency is None
         yield Outcome(
             suite=suite,
             series=verdict.series if len(verdicts) > 1 else "",
             size=size(point) if point else "",
+            missing=_missing(point, points) if point else "",
+            base=_base(point, points) if point else "",
             step_s=point.step_s if point else None,
             samples_per_s=point.samples_per_s if point else None,
             efficiency=None if point is None or alone else point.efficiency,
@@ -81,6 +91,18 @@ def outcomes(
             interference=verdict.interference.partition(":")[0],
             lost=() if verdict.interference else _lost(lost.get(verdict.case)),
         )
+
+
+def _missing(largest: Point, points: Sequence[Point]) -> str:
+    above = [point for point in points if point.cores > largest.cores and not point.step_s]
+    return f"{size(above[-1])} {above[-1].status}" if above else ""
+
+
+def _base(largest: Point, points: Sequence[Point]) -> str:
+    base = next((point for point in points if point.base), None)
+    if base is None or base.step_s is None:
+        return f"{size(base)} {base.status}" if base else ""
+    return size(base) if base.cores > 1 and base is not largest else ""
 
 
 def _lost(losses: LostTime | None) -> tuple[tuple[str, str], ...]:

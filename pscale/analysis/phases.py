@@ -145,12 +145,13 @@ def slowest_ranks(run: Run) -> tuple[RankTime, ...]:
 
 
 def calls(run: Run) -> tuple[CallTime, ...]:
-    """Return the communication of every measured case by axis and verb."""
+    """Return the communication of every case with steps by axis and verb."""
     columns = [*_AMOUNTS, "transfer_s", "wait_s", "wait_or_transfer_s", *_BESIDE]
     groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
     means = groups[columns].sum().reset_index().astype({"case": str})
     taken = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(taken, axis=0)
+    means = means[taken.notna()]
     under_way = means["transfer_s"] + means["hidden_s"]
     means["bytes_per_s"] = (means["bytes"] / under_way).where(
         (means["bytes"] > 0) & (under_way > 0) & (means["wait_or_transfer_s"] == 0)

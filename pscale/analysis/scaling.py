@@ -10,7 +10,7 @@ import pandas as pd
 
 from pscale.analysis.frames import Run, grouped, records
 from pscale.analysis.merits import workloads
-from pscale.analysis.stats import Estimate, Sample, ratio, samples, work_ratio
+from pscale.analysis.stats import Estimate, Sample, base_of, ratio, samples, work_ratio
 from pscale.config.injection import stored_words
 from pscale.config.workload import WATCH
 
@@ -224,8 +224,9 @@ class _Measured:
 
 def _with_bases(found: list[Point], times: Mapping[str, Sample]) -> list[Point]:
     """Mark the base of every series and set all its points against it."""
-    base = {name: _base(members, times) for name, members in by_series(found).items()}
-    return [_related(point, base[point.series], times) for point in found]
+    sizes = [point for point in found if point.scaling != "throughput" and point.status != "skipped"]
+    base = {series: base_of(members) for series, members in by_series(sizes).items()}
+    return [_related(point, base.get(point.series), times) for point in found]
 
 
 def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> Point:
@@ -240,17 +241,6 @@ def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> P
         speedup=ratio(*pair, factor=work),
         efficiency=ratio(*pair, factor=work * base.cores / point.cores),
     )
-
-
-def _base(members: Sequence[Point], times: Mapping[str, Sample]) -> Point | None:
-    """Return the case of a series that the suite names, else the smallest that was measured.
-
-    A named base that failed is not replaced by another: the series then has no efficiency.
-    """
-    compared = [point for point in members if point.scaling != "throughput"]
-    named = [point for point in compared if point.base]
-    candidates = named or [point for point in compared if point.case in times]
-    return min(candidates, key=lambda point: (point.cores, point.ranks), default=None)
 
 
 def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:

@@ -11,10 +11,10 @@ differs between launches: it has no interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,23 @@ _COMPLETE = 0.75  # of the launches of the side that has fewer
 _MOST_LOG = 700.0  # of a floating-point number
 
 Paces = Mapping[tuple[str, int], Sequence[float]]  # by case and repeat: one a measured step
+
+
+class Sized(Protocol):
+    """A case of a series."""
+
+    @property
+    def base(self) -> bool:
+        """Whether the suite names it."""
+        ...
+
+    @property
+    def cores(self) -> int:
+        """Its size."""
+        ...
+
+
+SizedCase = TypeVar("SizedCase", bound=Sized)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +239,16 @@ def work_ratio(scaling: str, cores: tuple[int, int], flops: tuple[float | None, 
         return 1.0
     own, base = flops
     return own / base if own and base else cores[0] / cores[1]
+
+
+def base_of(cases: Iterable[SizedCase]) -> SizedCase | None:
+    """Return the base of a series: the case that the suite names, else the smallest.
+
+    `cases` are all that were planned: one that failed is not replaced by the next, whose 100 % are others.
+    """
+    members = list(cases)
+    named = [case for case in members if case.base]
+    return min(named or members, key=lambda case: case.cores, default=None)
 
 
 def pair_logs(above: Sample, below: Sample) -> Vector | None:

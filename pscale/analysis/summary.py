@@ -137,7 +137,7 @@ class Summary:
         """A line a series; none for variants side by side, which a ranking compares."""
         if self.side_by_side or self.bandwidths:
             return ()
-        return tuple(outcomes(self.suite, self.verdicts, self._by_case, self.lost_time))
+        return tuple(outcomes(self.suite, self.verdicts, self.series, self.lost_time))
 
     @property
     def _untold(self) -> list[Place]:

@@ -201,26 +201,28 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], 
     if largest.scaling == "throughput":
         return f"At {size(largest)} {_speed(largest)}."
     if base is None or base.step_s is None:
-        failed = base.label if base else "none"
+        failed = f"{base.label}: {base.status}" if base else "none"
         return (
             f"The base case ({failed}) was not measured, so there is no speed-up and no efficiency; "
-            f"at {size(largest)} {_speed(largest)}."
+            f"at {size(largest)} {_speed(largest)}{_larger(largest, points)}."
         )
     if len(good) == 1:
         return (
             f"Only one size was measured ({size(largest)}, {_rate(largest)}), "
-            "so nothing can be said about scaling."
+            f"so nothing can be said about scaling{_larger(largest, points)}."
         )
     if largest.efficiency is None:
         return f"The efficiency at {size(largest)} is not known."
-    missing = [point for point in points if point.cores > largest.cores and not point.step_s]
-    tail = (
-        f"; {len(missing)} larger {'case has' if len(missing) == 1 else 'cases have'} no result"
-        if missing
-        else ""
-    )
-    judged = f"{_judged(largest, largest.efficiency, size(base), verdict)}{tail}."
+    judged = f"{_judged(largest, largest.efficiency, size(base), verdict)}{_larger(largest, points)}."
     return f"{judged} To decide: {verdict.to_decide}." if verdict.to_decide else judged
+
+
+def _larger(largest: Point, points: Sequence[Point]) -> str:
+    """Return how many cases are larger than the largest that was measured; empty for none."""
+    missing = [point for point in points if point.cores > largest.cores and not point.step_s]
+    if not missing:
+        return ""
+    return f"; {len(missing)} larger {'case has' if len(missing) == 1 else 'cases have'} no result"
 
 
 def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str:
@@ -355,13 +357,13 @@ def size(point: Point) -> str:
 
 def _speed(point: Point) -> str:
     """Say how fast a case is: of a program that is no training, how long its steps are."""
-    if point.step_s and not point.batch:
+    if point.step_s and not point.samples_per_s:
         return f"a step takes {duration(point.step_s.value)}"
     return f"it trains {_rate(point)}"
 
 
 def _rate(point: Point) -> str:
-    if point.step_s and not point.batch:
+    if point.step_s and not point.samples_per_s:
         return f"{duration(point.step_s.value)} a step"
     rate = point.samples_per_s
     return f"{write_rate(rate.value)} samples/s" if rate else "at an unknown rate"

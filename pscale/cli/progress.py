@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from pscale.analysis.stats import Estimate, Sample, ratio, work_ratio
+from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
 from pscale.analysis.wording import duration, rough
 from pscale.cli.rounds import Rounds
 from pscale.config import Case
@@ -34,11 +34,14 @@ class Known:
     costs: Mapping[str, float]  # seconds of a launch, as far as they can be told before
     walls_s: dict[str, list[float]] = field(default_factory=dict)
     steps_s: dict[str, dict[int, float]] = field(default_factory=dict)  # by case and round
+    skipped: set[str] = field(default_factory=set)  # cases left out by rule
 
     def add(self, launch: CaseLaunch, row: Mapping[str, Any]) -> None:
         """Learn from the row of a launch that has ended."""
         case = launch.case.id
-        if row["status"] != "skipped":
+        if row["status"] == "skipped":
+            self.skipped.add(case)
+        else:
             self.walls_s.setdefault(case, []).append(row["wall_s"])
         if row["status"] == "ok" and row.get("step_s"):
             self.steps_s.setdefault(case, {})[launch.repeat] = row["step_s"]
@@ -53,13 +56,11 @@ class Known:
 
     def efficiency(self, cases: Iterable[Case]) -> tuple[Case, Estimate] | None:
         """Return the largest case that has a base, and how efficient it is, as the report will say."""
-        measured = [case for case in cases if case.id in self.steps_s and case.scaling != "throughput"]
-        by_size = sorted(measured, key=lambda case: case.ranks * case.threads)
-        for case in reversed(by_size):
-            same = [other for other in by_size if other.series == case.series]
-            base = next((other for other in same if other.base), same[0])
-            if base is not case:
-                own, least = (each.ranks * each.threads for each in (case, base))
+        sizes = [case for case in cases if case.scaling != "throughput" and case.id not in self.skipped]
+        for case in sorted(sizes, key=lambda case: case.cores, reverse=True):
+            base = base_of(other for other in sizes if other.series == case.series)
+            if base is not None and base is not case and {base.id, case.id} <= self.steps_s.keys():
+                own, least = case.cores, base.cores
                 work = work_ratio(case.scaling, (own, least), (self.flops[case.id], self.flops[base.id]))
                 return case, ratio(self._sample(base), self._sample(case), factor=work * least / own)
         return None

@@ -122,11 +122,16 @@ class Rounds:
 
     def _of_series(self, members: list[str], live: Mapping[str, Mapping[str, Any]]) -> list[Goal]:
         def cores(name: str) -> int:
-            return int(live[name]["ranks"] * live[name]["threads"])
+            return int(self._cases[name]["ranks"] * self._cases[name]["threads"])
 
         series = live[members[0]]["series"]
-        named = [name for name, case in self._cases.items() if case["base"] and case["series"] == series]
-        base = named[0] if named else min(members, key=cores)
+        planned = [
+            name
+            for name, case in self._cases.items()
+            if case["series"] == series and "skipped" not in self._statuses(name)
+        ]
+        named = [name for name in planned if self._cases[name]["base"]]
+        base = named[0] if named else min(planned, key=cores)
         others = [name for name in members if name != base]
         if self._apart or not others or base not in live or live[base]["scaling"] == "throughput":
             return [Goal(case=name, base=None, first=True) for name in members]
@@ -134,8 +139,11 @@ class Rounds:
         return [Goal(case=name, base=base, first=cores(name) == most) for name in others]
 
     def _is_given_up(self, case: str) -> bool:
-        statuses = [ended.status for ended in self._ended[case].values()]
+        statuses = self._statuses(case)
         return "skipped" in statuses or (len(statuses) >= _TRIES and "ok" not in statuses)
+
+    def _statuses(self, case: str) -> list[str]:
+        return [ended.status for ended in self._ended[case].values()]
 
     def half_width(self, goal: Goal, *, rounds: int | None = None) -> float | None:
         """Return how well a figure is known, from all its rounds, or from the first so many."""

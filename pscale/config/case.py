@@ -52,6 +52,11 @@ class Case:
     program: Program = Program()
 
     @property
+    def cores(self) -> int:
+        """How many cores its ranks and threads take."""
+        return self.ranks * self.threads
+
+    @property
     def injected(self) -> str:
         """What delays ranks on purpose, in words; empty for a healthy case."""
         return injected_words(self.inject, self.jitter)

@@ -101,7 +101,7 @@ def _line(outcome: Outcome) -> Line:
     causes = outcome.causes if outcome.interference or not outcome.lost else f"lost: {outcome.causes}"
     return Line(
         name=clean(outcome.series or outcome.suite),
-        size=outcome.size,
+        size=f"{outcome.size} ({outcome.missing})" if outcome.missing else outcome.size,
         figure=outcome.figure,
         answer=outcome.answer,
         judged=outcome.judged,

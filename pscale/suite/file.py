@@ -169,8 +169,8 @@ class File:
     exclude: tuple[str, ...] = ()
     """Conditions; a case that meets one is left out."""
     base: str | None = None
-    """Condition that marks the base case, at most one per series; default: the smallest measured case of the
-    series."""
+    """Condition that marks the base case, at most one per series; default: the smallest case of the series.
+    If it fails, the series has no efficiency."""
     repeat: Annotated[int, Number(ge=1, le=MOST_REPEATS, words=(("auto", "auto"),), computed=False)] = 3
     """Launches of each case, in rounds of random order; `auto`: until its efficiency or step time is
     known to `known_to`."""

@@ -1,8 +1,10 @@
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.cards import card
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.report.answer import Answer
 
 
 def by_ranks(summary):
@@ -42,19 +44,37 @@ def test_the_base_is_the_case_that_the_suite_names(tmp_path):
     assert found[4].efficiency.value == pytest.approx(0.5)
 
 
-def test_a_named_base_that_failed_leaves_the_series_without_efficiency(tmp_path):
-    points = [Point(ranks=1, base=True, status="failed", reason="died"), Point(ranks=2), Point(ranks=4)]
+@pytest.mark.parametrize("named", [True, False])
+def test_a_base_that_failed_leaves_its_series_without_efficiency_and_the_ten_lines_say_so(tmp_path, named):
+    points = [Point(ranks=1, base=named, status="failed", reason="died"), Point(ranks=2), Point(ranks=4)]
     summary = summary_of(tmp_path / "run", points)
     assert [point.efficiency for point in summary.points] == [None, None, None]
     assert by_ranks(summary)[4].step_s.value == pytest.approx(0.1)
-    assert "base case (dp 1 ranks) was not measured" in summary.verdicts[0].efficiency
+    assert "base case (dp 1 ranks: failed) was not measured" in summary.verdicts[0].efficiency
+    (line,) = Answer.of(summary).lines
+    assert (line.size, line.figure, line.judged) == (
+        "4 ranks",
+        "160 samples/s",
+        "no efficiency: 1 rank failed",
+    )
+    assert card(tmp_path / "run").metric == "samples_per_s"
 
 
-def test_without_a_named_base_the_smallest_that_ran_is_the_base(tmp_path):
-    points = [Point(ranks=1, status="timeout", reason="slow"), Point(ranks=2), Point(ranks=4, transfer_s=0.1)]
-    found = by_ranks(summary_of(tmp_path / "run", points))
-    assert found[2].base
-    assert found[4].efficiency.value == pytest.approx(0.5)
+def test_a_base_that_this_machine_has_no_memory_for_is_replaced_and_the_ten_lines_name_the_other(tmp_path):
+    points = [
+        Point(ranks=1, status="skipped", reason="memory"),
+        Point(ranks=2),
+        Point(ranks=4, transfer_s=0.1),
+    ]
+    summary = summary_of(tmp_path / "run", points)
+    assert by_ranks(summary)[4].efficiency.value == pytest.approx(0.5)
+    assert Answer.of(summary).lines[0].figure == "50.0% ± 0.0% of 2 ranks"
+    assert card(tmp_path / "run").value == pytest.approx(0.5)
+
+
+def test_the_ten_lines_say_that_the_largest_size_failed(tmp_path):
+    points = [Point(ranks=1), Point(ranks=2), Point(ranks=4, status="failed", reason="died")]
+    assert Answer.of(summary_of(tmp_path / "run", points)).lines[0].size == "2 ranks (4 ranks failed)"
 
 
 def test_series_have_bases_of_their_own(tmp_path):

@@ -125,17 +125,16 @@ def _compares(summary: Summary) -> bool:
 def figure(summary: Summary) -> Figure | None:
     """Draw speed-up and efficiency, or the throughput where there is nothing to compare.
 
-    None without any step time, or where cases are not sizes of something.
+    None where neither was measured, or where cases are not sizes of something.
     """
     from pscale.report import drawing
 
     series = list(summary.series.items())
-    if summary.side_by_side or not any(point.step_s for point in summary.points):
-        return None
-    if not any(point.efficiency or point.samples_per_s for point in summary.points):
+    compared = sum(point.efficiency is not None for point in summary.points) > 1
+    if summary.side_by_side or not (compared or any(point.samples_per_s for point in summary.points)):
         return None
     colours = dict(zip(_named(series), drawing.distinct(_NAMED), strict=False))
-    if sum(point.efficiency is not None for point in summary.points) < 2:
+    if not compared:
         figure = drawing.canvas(5.8, 3.7, text.heading(summary))
         _panel(figure.subplots(), summary, colours, "Throughput", lambda point: point.samples_per_s)
         return figure
