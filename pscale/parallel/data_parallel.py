@@ -19,7 +19,7 @@ from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere, update
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Arena, Param, views
-from pscale.parallel import sharding
+from pscale.parallel import pipeline, sharding
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.matrix.grid import batch_divisor
 from pscale.parallel.precision import GradientUpcast
@@ -154,14 +154,28 @@ def check(case: Case) -> None:
 
 def calls(case: Case, rank: int) -> list[Call]:
     """Predict the calls that `rank` makes in one step."""
+    made = _scattered_windows(case, rank)
     if case.plan.zero:
-        return []
+        return made
     parts = sharding.tensor_groups(case, rank) if case.plan.compression == "none" else ()
-    made = [call for part in parts if part.sync for call in _reduction(case, part, rank)]
+    made += [call for part in parts if part.sync for call in _reduction(case, part, rank)]
     cutting = spanned(case.plan.sizes, PARAMETER_AXES)
     if cutting and case.asks_for_norm:
         made.append(Call(axis=axis_name(cutting), verb="all_reduce", sent_bytes=8, wide=True))
     return made
+
+
+def _scattered_windows(case: Case, rank: int) -> list[Call]:
+    """Predict what brings the windows of text to stages that begin or end the model, if one rank has them."""
+    span = spanned(case.plan.sizes, BATCH_AXES)
+    if case.data.loading != "scatter" or not span:
+        return []
+    table = pipeline.timetable(case.plan, case.train.micro_batches)
+    forwards = (each for each in table.actions(pipeline.stage_of(case.plan, rank)) if each.kind == "forward")
+    count = sum(None in (table.source(action), table.target(action)) for action in forwards)
+    sent = sharding.sequences(case) * (case.model.sequence + 1) * case.plan.batch_parts
+    is_root = place(case.plan.sizes, rank, *span) == 0
+    return [Call(axis=axis_name(span), verb="scatter", sent_bytes=sent if is_root else 0, count=count)]
 
 
 def _reduction(case: Case, part: sharding.TensorGroup, rank: int) -> list[Call]:

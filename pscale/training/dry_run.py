@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from pscale.config import Case, Model, Plan, Train
+from pscale.config.axes import BATCH_AXES
 from pscale.dtypes import dtype_of
-from pscale.mesh.axis import Array
+from pscale.mesh.axis import Array, Axis
 from pscale.mesh.dry import AxisCall, DryMesh
 from pscale.mesh.grid import coordinates, rank_at
 from pscale.nn.buffers import Buffers, aligned
@@ -229,10 +230,11 @@ def places(case: Case) -> dict[str, tuple[range, ...]]:
     """
     plan = case.plan
     has_roots = case.model.kind == "collectives" or (plan.reduction == "gather-broadcast" and not plan.zero)
+    batch_has_root = has_roots or case.data.loading == "scatter"
     found: dict[str, tuple[range, ...]] = {}
     for axis, size in plan.sizes.items():
         if axis in ("dp", "replica", "shard", "ep"):
-            starts = [0, 1][: min(size, 1 + has_roots)]
+            starts = [0, 1][: min(size, 1 + batch_has_root)]
         elif axis == "tp" and not has_roots:
             columns = [share(case.model.vocabulary, size, part) for part in range(size)]
             sizes = [each.stop - each.start for each in columns]
@@ -255,7 +257,7 @@ def _trainer(case: Case, rank: int, log: _Log, *, polls: bool = False) -> tuple[
     mesh = DryMesh(case.plan.sizes, rank, log.note, polls=polls)
     steps = replace(case, train=replace(case.train, warmup=0, steps=2))
     storage = _DryStorage(case.plan.offload_chunk_bytes, log.note) if case.plan.offload != "none" else None
-    return assemble(steps, mesh, _Samples(case), log, storage), mesh
+    return assemble(steps, mesh, _Samples(case, mesh.axis(*BATCH_AXES)), log, storage), mesh
 
 
 class _Log:
@@ -293,11 +295,11 @@ class _Log:
 
 
 class _Samples:
-    """Batches without memory."""
+    """Batches without memory, which the first rank of `axis` scatters where the case says so."""
 
     unigram_nats: float | None = None
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Case, axis: Axis):
         model, sequences = case.model, case.train.batch // case.plan.batch_parts // case.train.micro_batches
         width: tuple[int, ...] = (model.width,)
         shape: tuple[int, ...]
@@ -308,9 +310,15 @@ class _Samples:
             shape = (sequences,)
         targets = (*shape, 1) if model.kind == "linear" else (*shape, *width)
         self._pair = meta_array((*shape, *width), kind), meta_array(targets, kind)
+        self._axis, self._windows = axis, None
+        if case.data.loading == "scatter" and axis.size > 1:
+            self._windows = meta_array((sequences, model.sequence + 1), np.dtype(np.uint8))
 
     def fill(self, step: int, micro: int) -> tuple[Array, Array]:  # noqa: ARG002
         """Return inputs and targets."""
+        if self._windows is not None:
+            parts = meta_array((self._axis.size, *self._windows.shape), self._windows.dtype)
+            self._axis.scatter(parts if self._axis.rank == 0 else None, self._windows)
         return self._pair
 
     def close(self) -> None:

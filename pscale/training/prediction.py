@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pscale.config import Case, Model, Plan, Precision, Train
+from pscale.config import Case, Data, Model, Plan, Precision, Train
 from pscale.config.axes import UNEVEN_AXES
 from pscale.mesh.grid import coordinates, spanned
 from pscale.nn import counts
@@ -54,15 +54,24 @@ class Prediction:
 
 def predict(case: Case, rank: int = 0) -> Prediction:
     """Count what `rank` computes, sends and holds; remembered by what that depends on."""
-    return _predict(case.model, case.train, case.plan, case.precision, rank)
+    return _predict(case.model, case.data, case.train, case.plan, case.precision, rank=rank)
 
 
 @lru_cache(maxsize=1024)
-def _predict(model: Model, train: Train, plan: Plan, precision: Precision, rank: int) -> Prediction:
+def _predict(
+    model: Model, data: Data, train: Train, plan: Plan, precision: Precision, *, rank: int
+) -> Prediction:
     from pscale.training.dry_run import pool_use  # noqa: PLC0415 - what is remembered needs none
 
     case = Case(
-        suite="", label="", ranks=plan.ranks, model=model, train=train, plan=plan, precision=precision
+        suite="",
+        label="",
+        ranks=plan.ranks,
+        model=model,
+        data=data,
+        train=train,
+        plan=plan,
+        precision=precision,
     )
     return Prediction(
         rank=rank,

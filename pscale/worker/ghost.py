@@ -152,11 +152,12 @@ class Exchanges:
             x = take(call.arriving or call.bytes)
             return (x,), partial(function, x)
         both = [take(size) if size else None for size in _sizes(call, axis.size)]
-        rows = _ROWS.get(verb, (False, False))
-        shaped = [
-            x.reshape(axis.size, -1) if x is not None and many else x
-            for x, many in zip(both, rows, strict=True)
-        ]
+        shaped = both
+        if rows := _ROWS.get(verb):  # bytes: the part of a rank may be no whole number of the model's numbers
+            shaped = [
+                x.view(np.uint8).reshape((axis.size, -1) if many else -1) if x is not None else None
+                for x, many in zip(both, rows, strict=True)
+            ]
         return tuple(x for x in both if x is not None), partial(function, *shaped)
 
 

@@ -33,8 +33,8 @@ LIMIT = 1e-12  # of a tensor's largest value
 
 Array = NDArray[np.floating]
 Name = tuple[int, str]  # layer, and name within it
-Count = tuple[int, str, str, int, int]  # rank, axis, verb, calls and payload bytes of a step
-Moved = tuple[int, str, int]  # rank, verb, bytes of a step from its file or to it
+Count = tuple[int, str, str, float, float]  # rank, axis, verb, calls and payload bytes of a step
+Moved = tuple[int, str, float]  # rank, verb, bytes of a step from its file or to it
 Routing = Callable[[Sequence[Tally]], AbstractContextManager[None]]  # watches, or makes, a step's choices
 
 
@@ -214,7 +214,14 @@ def _summed(rank: int, found: Iterable[tuple[str, str, int, int]], steps: int) -
     for axis, verb, count, size in found:
         counts[axis, verb] += count
         sent[axis, verb] += size
-    return [(rank, *key, count // steps, sent[key] // steps) for key, count in counts.items()]
+    return [
+        (rank, *key, _per_step(count, steps), _per_step(sent[key], steps)) for key, count in counts.items()
+    ]
+
+
+def _per_step(total: int, steps: int) -> float:
+    """Return the part of one step: no whole number unless the steps together did so often the same."""
+    return total / steps if total % steps else total // steps
 
 
 def _moved(recorder: Recorder, mesh: Mesh, steps: int) -> list[Moved]:
@@ -222,7 +229,7 @@ def _moved(recorder: Recorder, mesh: Mesh, steps: int) -> list[Moved]:
     moved: Counter[str] = Counter()
     for _, verb, size in _recorded(recorder, Kind.IO_SUBMITTED):
         moved[VERBS[verb]] += size
-    return [(mesh.world.rank, verb, size // steps) for verb, size in moved.items()]
+    return [(mesh.world.rank, verb, _per_step(size, steps)) for verb, size in moved.items()]
 
 
 def _recorded(recorder: Recorder, *kinds: Kind) -> list[list[int]]:

@@ -7,7 +7,7 @@ import pytest
 from dry_runs import predicted_program, recorded_program
 from kept_activations import kept_bytes
 from parallel.test_collectives import BARE
-from plans import LINEAR, each_rank, name, on_plan, predicted_calls, predicted_state
+from plans import LINEAR, TEXT, each_rank, name, on_plan, predicted_calls, predicted_state
 from training.test_memory import PLANS, STAGES, planned
 from training.test_offload import GPT, MOE
 from training.test_offload import PLANS as OFFLOADED
@@ -28,6 +28,9 @@ GRIDS = [
 NARROW = replace(GPT, model=replace(GPT.model, dtype="bf16"), precision=Precision(reduce="float32"))
 
 
+SCATTERED = replace(TEXT, model=replace(TEXT.model, layers=4), data=replace(TEXT.data, loading="scatter"))
+
+
 def trained_by(optimizer, case=GPT):
     return replace(case, train=replace(case.train, optimizer=optimizer))
 
@@ -44,6 +47,7 @@ CASES = [
     *(on_plan(GPT, plan) for plan in GRIDS),
     on_plan(MOE, Plan(ep=2, cp=2, checkpoint="every-2")),
     on_plan(LINEAR, Plan(dp=2)),
+    on_plan(SCATTERED, Plan(dp=2, pp=3), 2),
     on_plan(BARE, Plan(dp=2, tp=3)),
     *(
         replace(on_plan(case, plan, micro), plan=replace(plan, offload=offload))

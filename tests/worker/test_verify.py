@@ -1,0 +1,60 @@
+"""What `verify` says of a case on threads, with all that it counts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from plans import TEXT, name, on_plan
+from thread_mesh import run_ranks
+
+from pscale.config import Plan
+from pscale.mesh.grid import axis_name, groups
+from pscale.parallel.ranks import GROUPS
+from pscale.training.trainer import Trainer
+from pscale.worker.job import JobSpec
+from pscale.worker.recorder import Recorder
+from pscale.worker.verify import verify
+
+
+def verified(case, folder):
+    """Return what rank 0 leaves of a case on threads."""
+    names = [axis_name(span) for span in groups(case.plan.sizes, GROUPS)]
+    recorders = [Recorder(names) for _ in range(case.ranks)]
+    spec = JobSpec(case=case, task="verify", repeat=0, folder=folder, data=folder, launched_unix_s=0.0)
+    run_ranks(case.plan.sizes, lambda mesh: verify(spec, mesh, recorders[mesh.world.rank]), recorders)
+    return json.loads((folder / "result.json").read_text())["verified"]
+
+
+def text(plan, micro_batches=1, **data):
+    case = replace(TEXT, data=replace(TEXT.data, **data), train=replace(TEXT.train, steps=3))
+    return on_plan(case, plan, micro_batches)
+
+
+@pytest.mark.parametrize("loading", ["memory", "scatter", "mpi-io", "files"])
+@pytest.mark.parametrize(
+    ("plan", "micro_batches"),
+    [(Plan(dp=2), 1), (Plan(dp=2, pp=2, schedule="zero-bubble"), 2), (Plan(dp=2, tp=2, zero=3), 2)],
+    ids=name,
+)
+def test_every_way_of_loading_moves_what_was_predicted_and_trains_on_the_same(
+    plan, micro_batches, loading, tmp_path
+):
+    found = verified(text(plan, micro_batches, loading=loading), tmp_path)
+    assert found["passed"], found
+    assert any(verb == "scatter" for _, _, verb, *_ in found["counted"]) == (loading == "scatter")
+
+
+def test_one_call_more_in_one_of_all_steps_is_found(tmp_path, monkeypatch):
+    update = Trainer.update
+
+    def calling_once(self, index):
+        if index == 1:
+            self.boundary._axis.barrier()
+        update(self, index)
+
+    monkeypatch.setattr(Trainer, "update", calling_once)
+    found = verified(text(Plan(pp=2)), tmp_path)
+    assert not found["passed"]
+    assert [row for row in found["counted"] if row not in found["predicted"]] == [
+        [rank, "pp", "barrier", 1 / 3, 0] for rank in range(2)
+    ]
