@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import Summary, summarise
-from pscale.config import Case, Model, Plan, Train, Workload, to_dict
+from pscale.config import Case, Launch, Model, Plan, Train, Workload, to_dict
 from pscale.results.store import part_path, schema_of, write_part
 
 SHARES = {"data": 0.02, "forward": 0.30, "backward": 0.60, "update": 0.08}
@@ -49,6 +49,7 @@ class Point:
     hosts: Sequence[str] = ("node",)
     plan: Plan | None = None  # else dp ranks
     workload: Workload = field(default_factory=Workload)
+    launch: Launch = field(default_factory=Launch)
     dtype: str = "float32"
     train: Mapping[str, Any] = field(default_factory=dict)  # fields to set otherwise
     axis: str = "dp"  # of the all-reduce
@@ -79,6 +80,7 @@ class Point:
             train=Train(**{"batch": 4 * self.ranks if weak else 64, "steps": 20, **self.train}),
             plan=self.plan or Plan(dp=self.ranks),
             workload=self.workload,
+            launch=self.launch,
         )
 
 
@@ -93,6 +95,7 @@ def write_run(
     title: str = "Weak scaling of something made up",
     auto: Mapping[str, Any] | None = None,
     joined: bool = False,
+    cores: int = 64,
 ) -> Path:
     """Write a run's folder and return it; `joined`: all launches in one file a table, which is faster."""
     (folder / "data").mkdir(parents=True)
@@ -105,7 +108,7 @@ def write_run(
         "repeats": repeats,
         "auto": auto,
         "seed": seed,
-        "provenance": {"machine": {"cpu_model": "Made-up CPU", "cores": 64, "memory_bytes": 64 << 30}},
+        "provenance": {"machine": {"cpu_model": "Made-up CPU", "cores": cores, "memory_bytes": 64 << 30}},
     }
     (folder / "run.json").write_text(json.dumps(document))
     random, whole = np.random.default_rng(seed), defaultdict[str, list[dict[str, Any]]](list)

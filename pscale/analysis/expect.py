@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, grouped
+from pscale.analysis.interference import Interference
 from pscale.analysis.merits import Merit, figure_names
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
@@ -81,6 +82,31 @@ def expectations(
         for entry in run.document.get("expect") or []
         for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
+
+
+def withheld(
+    found: Iterable[Expectation], bases: Mapping[str, str], interference: Mapping[str, Interference]
+) -> tuple[Expectation, ...]:
+    """Return verdicts, undecided where others took the cores that a time or that of its base was measured on.
+
+    `bases` are those of efficiencies, by case, and `interference` is by case.
+    """
+    return tuple(
+        replace(each, answer="undecided", text=f"undecided: {taken.sentence}", to_decide="")
+        if each.metric in _SCATTERS
+        and each.value is not None
+        and (taken := _grave(each, bases, interference))
+        else each
+        for each in found
+    )
+
+
+def _grave(
+    found: Expectation, bases: Mapping[str, str], interference: Mapping[str, Interference]
+) -> Interference | None:
+    cases = (found.case, bases.get(found.case, found.case))
+    taken = [each for each in map(interference.get, cases) if each and each.grave]
+    return max(taken, key=lambda each: each.share, default=None)
 
 
 def _to_decide(found: Expectation, launches: int, round_s: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.crossing import Crossing
 from pscale.analysis.frames import grouped
-from pscale.analysis.interference import GRAVE, Interference
+from pscale.analysis.interference import Interference
 from pscale.analysis.ranking import EQUAL, LOSSES, Place
 from pscale.analysis.scaling import Point
 from pscale.analysis.verdict import Verdict, instead, size
@@ -61,7 +61,7 @@ def of_plans(
             key=lambda each: each.share,
             default=None,
         )
-        before = f"{instead(most)} " if most and most.share >= GRAVE else ""
+        before = f"{instead(most)} " if most and most.grave else ""
         text = f"{before}{_sentence(places, by_case)}"
         found.append(Headline(topic=group if several else "", text=text))
     return tuple(found)

@@ -100,9 +100,14 @@ class Interference:
         """What was taken, with its share."""
         return _SAID[self.largest].format(percent(self.share))
 
+    @property
+    def grave(self) -> bool:
+        """Whether the figures are not the program's, so that none of them is judged."""
+        return self.share >= GRAVE
+
     def explains(self, loss: float) -> bool:
         """Tell whether it may be what a loss of a step comes from, or spoils all figures."""
-        return self.share >= min(GRAVE, max(NOTICED, loss / 2))
+        return self.grave or self.share >= max(NOTICED, loss / 2)
 
 
 def interferences(

@@ -97,7 +97,9 @@ class Model:
     parts: tuple[Fit, ...] = ()  # phases in the order of a step, then kinds of time
     named: tuple[NamedLaw, ...] = ()
     curve: tuple[Prediction, ...] = ()  # to `REACH` times the largest size
-    first: str = ""  # the phase that costs most beyond ideal scaling at the largest size predicted
+    first: str | None = (
+        None  # phase that costs most beyond ideal scaling at the largest size predicted; "": none
+    )
     first_share: float | None = None  # of the phases there
     first_measured_share: float | None = None  # the same at the largest size measured
 
@@ -266,10 +268,15 @@ def _fit(part: str, observed: Observed, choice: Choice, predictions: Sequence[Pr
     )
 
 
-def _first(model: Model, phases: Sequence[Fit], base: Point | None) -> tuple[str, float | None, float | None]:
-    """Return the phase that will cost most beyond ideal scaling, and its shares there and as measured."""
+def _first(
+    model: Model, phases: Sequence[Fit], base: Point | None
+) -> tuple[str | None, float | None, float | None]:
+    """Return the phase that will cost most beyond ideal scaling, and its shares there and as measured.
+
+    Empty: none will; None without phases or a base, as nothing is known then.
+    """
     if not phases or base is None:
-        return "", None, None
+        return None, None, None
     smallest = model.sizes.index(base.cores // model.threads)
     last = len(model.sizes) - 1
 

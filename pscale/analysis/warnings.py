@@ -70,7 +70,9 @@ def case_warnings(
         said += _of_launches(launched[case]) if case in launched else []
         said += _of_skipped(without_update[case]) if case in without_update else []
         said += _of_interval(point, run.document.get("auto"))
-        if seen := observed.get(case):
+        seen = observed.get(case)
+        said += _of_cores(_cpus(run, point, seen), point)
+        if seen:
             said += _of_ranks(seen, point)
             said += interference(seen, cores, bound=bound(run.planned.get(case, {})))
         said += _of_clock(unclear.get(case, []))
@@ -224,14 +226,30 @@ def _of_skipped(course: LossScaling) -> Iterator[tuple[str, str]]:
     )
 
 
-def _of_ranks(seen: Mapping[str, Any], point: Point) -> Iterator[tuple[str, str]]:
-    cpus, busy = seen["cpus"], seen["gemm_cores"]
-    if cpus and len(cpus) < point.cores:
+def _cpus(run: Run, point: Point, seen: Mapping[str, Any] | None) -> int:
+    """Return on how many CPUs the ranks of a case run: as they saw, else as its machine has; 0: unknown."""
+    if seen and seen["cpus"]:
+        return len(seen["cpus"])
+    machine, launch = run.machine, run.planned.get(point.case, {}).get("launch", {})
+    cores, nodes = machine.get("cores") or 0, machine.get("nodes") or 1
+    if not launch.get("oversubscribe") or not cores:
+        return 0
+    usable = max(1, int(min(cores, machine.get("cpu_limit") or cores)))
+    wanted = launch.get("ranks_per_node") or max(1, usable // point.threads)
+    return usable * min(nodes, math.ceil(point.ranks / wanted))
+
+
+def _of_cores(cpus: int, point: Point) -> Iterator[tuple[str, str]]:
+    if 0 < cpus < point.cores:
         yield (
             "oversubscribed",
-            f"{point.ranks} ranks of {point.threads} threads share {len(cpus)} CPUs: times and efficiencies "
+            f"{point.ranks} ranks of {point.threads} threads share {cpus} CPUs: times and efficiencies "
             "say nothing about the machine. Use it to try plans out, not to compare them.",
         )
+
+
+def _of_ranks(seen: Mapping[str, Any], point: Point) -> Iterator[tuple[str, str]]:
+    busy = seen["gemm_cores"]
     if got := sorted(seen["threads"] - {point.threads}):
         yield (
             "threads",

@@ -40,7 +40,7 @@ def check(
 ) -> int:
     """Say what holds of all that is expected of a run; returns 1 if something does not or a case failed.
 
-    Returns 6 if nothing is known to fail, and the intervals leave something open.
+    Returns 6 if nothing is known to fail, and the intervals leave something open or nothing is expected.
     """
     summary = summarise(_expected(_run(path, reports), reference_files), predict=None)
     if junit is not None:
@@ -59,10 +59,12 @@ def check(
     return _CODES[_outcome(summary)]
 
 
-_CODES = {"passed": 0, "UNDECIDED": UNDECIDED, "FAILED": FAILED}
+_CODES = {"passed": 0, "nothing to check": UNDECIDED, "UNDECIDED": UNDECIDED, "FAILED": FAILED}
 
 
 def _outcome(summary: Summary) -> str:
+    if summary.complete and not summary.expectations:
+        return "nothing to check"
     return "passed" if summary.passed else "UNDECIDED" if summary.undecided else "FAILED"
 
 
@@ -109,17 +111,21 @@ def _expected(run: Run, files: Sequence[Path]) -> Run:
     return replace(run, document={**run.document, "expect": entries})
 
 
+_NO_EXPECTATIONS = (
+    "no expectations: add `expect:` to the suite, or name a file with --reference (`pscale check --update` "
+    "writes one)"
+)
+
+
 def _show(summary: Summary) -> None:
     console = new_console(highlight=False)
     for table in (*failures(summary), *expectations(summary)):
         print_table(table, console)
-    if not summary.expectations:
-        print("no expectations: add `expect:` to the suite, or write references with `pscale check --update`")
     answers = [entry.answer for entry in summary.expectations]
     verdict = f"{answers.count('holds')} of {len(answers)} expectations hold"
     verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
     pending = sum(point.status == "pending" for point in summary.points)
-    said = [verdict] if summary.expectations else []
+    said = [verdict] if summary.expectations else [_NO_EXPECTATIONS]
     failed = sum(len(failure.repeats) for failure in summary.failures)
     said += [f"{plural(failed, 'launch')} without a valid result"] if failed else []
     said += [f"{pending} cases not measured yet"] if pending else []

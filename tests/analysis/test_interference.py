@@ -1,8 +1,10 @@
 import pandas as pd
 import pytest
-from synthetic import Point, summary_of
+from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.frames import load
 from pscale.analysis.interference import interference, observations
+from pscale.analysis.summary import summarise
 
 COLUMNS = (
     "steal_s",
@@ -102,6 +104,20 @@ def test_what_others_took_from_the_cores_is_said_first_and_replaces_cause_and_ad
     assert "The main loss" not in headline.text
     assert "Inside a step, parallel efficiency is 90.9%" in headline.text
     assert (summary.outcomes[0].causes, summary.outcomes[0].lost) == (said, ())
+
+
+def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
+    taken = {"cpus": "0-1", "steal_s": 1.5}  # a third
+    expect = [{"metric": metric, "at_most": 1e9} for metric in ("efficiency", "step_s", "loss_last")]
+    points = [Point(ranks=1, losses=[2.0], rank_row=taken), Point(ranks=2, losses=[2.0])]
+    run = write_run(tmp_path / "run", points, expect=expect)
+    summary = summarise(load(run), predict=None)
+    answers = {(each.metric, each.label): each.answer for each in summary.expectations}
+    assert {answer for (metric, _), answer in answers.items() if metric == "loss_last"} == {"holds"}
+    assert {answer for (metric, _), answer in answers.items() if metric != "loss_last"} == {"undecided"}
+    (outcome,) = summary.outcomes
+    assert (outcome.answer, outcome.interference[:14]) == ("undecided", "The hypervisor")
+    assert summary.headlines[0].text.startswith("The hypervisor took ")
 
 
 def test_threads_that_share_a_core_are_not_called_slow_memory(tmp_path):

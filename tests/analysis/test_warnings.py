@@ -1,6 +1,8 @@
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.config import Launch, Workload
+
 FLAWS = {
     "deviation": ({"noise": 0.25}, "% of the mean"),
     "extreme": ({"spikes_s": {7: 0.2}}, "slowest 300 ms, mean 110 ms"),
@@ -52,6 +54,17 @@ def test_a_flaw_is_reported_of_the_case_that_has_it_alone(flawed):
 def test_a_healthy_run_has_no_warnings(tmp_path):
     point = Point(ranks=4, noise=0.01, transfer_s=0.01, late_s={0: 0.01}, rank_row={"cpus": "0-2,5"})
     assert summary_of(tmp_path / "run", [point]).warnings == ()
+
+
+@pytest.mark.parametrize(("ranks", "shared"), [(2, ""), (4, "4 ranks of 1 threads share 2 CPUs")])
+def test_ranks_of_a_program_that_share_cores_are_reported_although_they_saw_no_cpus(tmp_path, ranks, shared):
+    launch = Launch(oversubscribe=True)
+    points = [Point(ranks=ranks, workload=Workload(command="./a.out"), launch=launch)]
+    summary = summary_of(tmp_path / "run", points, cores=2)
+    assert [each.text[: len(shared)] for each in summary.warnings if each.kind == "oversubscribed"] == (
+        [shared] if shared else []
+    )
+    assert bool(summary.oversubscribed) is bool(shared)
 
 
 def test_what_recording_costs_is_the_price_of_an_event_times_the_events_of_the_busiest_rank(tmp_path):

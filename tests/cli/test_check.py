@@ -245,12 +245,21 @@ def test_what_the_interval_leaves_open_is_neither_passed_nor_failed(pscale, tmp_
 def test_what_is_no_file_is_written_to_and_not_replaced(pscale, run, tmp_path):
     device = tmp_path / "device"
     device.symlink_to("/dev/null")
-    for command in (("check", run, "--junit", device), ("check", run, "--update", "--reference", device)):
-        assert pscale(*command)[0] == 0
+    for code, *options in ((6, "--junit", device), (0, "--update", "--reference", device)):
+        assert pscale("check", run, *options)[0] == code
     assert device.is_char_device()
     assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
 
 
+def test_a_run_of_which_nothing_is_expected_does_not_pass(pscale, run):
+    code, out, _ = pscale("check", run)
+    assert (code, out.strip().partition(":")[0]) == (6, "nothing to check")
+    assert "add `expect:` to the suite" in " ".join(out.split())
+    document = json.loads(pscale("check", run, "--json")[1])
+    assert (document["outcome"], document["passed"]) == ("nothing to check", False)
+
+
 def test_junit_of_a_run_that_passes_has_no_failures(pscale, run, tmp_path):
-    assert pscale("check", run, "--junit", "found.xml")[0] == 0
-    assert junit(tmp_path / "found.xml").get("tests") == "2"
+    holds = references(tmp_path, {"metric": "step_s", "at_most": 9})
+    assert pscale("check", run, "--reference", holds, "--junit", "found.xml")[0] == 0
+    assert junit(tmp_path / "found.xml").get("tests") == "4"

@@ -132,6 +132,8 @@ def _caption(model: Model, step: Fit) -> str:
 
 
 def _first(model: Model, step: Fit) -> str:
+    if model.first is None:
+        return ""
     if not model.first:
         return "No phase is predicted to cost more than ideal scaling allows."
     return (
