@@ -30,7 +30,7 @@ from pscale.report.exports import json_text
 from pscale.report.predictions import print_outlook, write_page
 from pscale.results import predictions as records
 from pscale.simulator.network import Network
-from pscale.suite import Suite, expand
+from pscale.suite import Override, Suite, expand
 from pscale.suite.derive import resized, unlimited
 from pscale.suite.network import load_network
 
@@ -132,10 +132,11 @@ def _cases(path: Path, chosen: SuiteOptions, ranks: str | None) -> tuple[Suite, 
 def _sized(path: Path, chosen: SuiteOptions, sizes: Sequence[int]) -> tuple[Suite, Any]:
     """Load a suite on other numbers of ranks, whether it sweeps them or not."""
     listed = f"[{', '.join(map(str, sizes))}]"
+    option = f"--ranks {','.join(map(str, sizes))}"
     for override in (f"sweep.ranks={listed}", f"ranks={sizes[0]}" if len(sizes) == 1 else ""):
         if not override:
             continue
-        options = replace(chosen, overrides=[*chosen.overrides, override])
+        options = replace(chosen, overrides=[*chosen.overrides, Override(override, option)])
         try:
             suite, _, target = load_suite(path, options, submits=False)
         except SuiteError as error:

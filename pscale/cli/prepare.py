@@ -15,7 +15,7 @@ from pscale.config import Case, Launch, to_document
 from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
 from pscale.shipped import suite_file
-from pscale.suite import Auto, Expectation, Site, Suite, expand, find_site, load_suite
+from pscale.suite import Auto, Expectation, Override, Site, Suite, expand, find_site, load_suite
 
 if TYPE_CHECKING:
     from pscale.launch.launcher import Launcher
@@ -36,8 +36,11 @@ def effort(budget: str | None, *, quick: bool, precise: bool) -> list[str]:
     if quick and (precise or budget):
         raise UsageError("--quick is a budget of 30 s; give it without --budget and --precise")
     time = budget or ("30s" if quick else "1h" if precise else None)
-    asked = [] if time is None else ["repeat=auto", f"budget={time}"]
-    return [*asked, "known_to=1%", "max_repeats=1000"] if precise else asked
+    if time is None:
+        return []
+    option = f"--budget {budget}" if budget else "--quick" if quick else "--precise"
+    precisely = ("known_to=1%", "max_repeats=1000") if precise else ()
+    return [Override(text, option) for text in ("repeat=auto", f"budget={time}", *precisely)]
 
 
 @dataclass(frozen=True, kw_only=True)

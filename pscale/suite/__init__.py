@@ -2,6 +2,7 @@
 
 from pscale.suite.expand import expand
 from pscale.suite.load import Auto, Expansion, Expectation, Suite, load_suite
+from pscale.suite.override import Override
 from pscale.suite.schema import editor_schema
 from pscale.suite.site import Site, find_site
 
@@ -9,6 +10,7 @@ __all__ = [
     "Auto",
     "Expansion",
     "Expectation",
+    "Override",
     "Site",
     "Suite",
     "editor_schema",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from pscale.config import Model
 from pscale.errors import SuiteError
@@ -13,6 +13,19 @@ from pscale.suite.file import File
 from pscale.suite.problems import nearest_field
 from pscale.suite.schema import DATA_OF
 
+
+class Override(str):
+    """A field and its value that another option than `--set` stands for; `option` is that as it was typed."""
+
+    option: str
+
+    def __new__(cls, text: str, option: str) -> Self:
+        """Make it."""
+        made = super().__new__(cls, text)
+        made.option = option
+        return made
+
+
 _FIXED = ("name", "extends")
 _LONGEST_SHOWN = 100  # characters of an option in a message
 
@@ -20,12 +33,13 @@ _LONGEST_SHOWN = 100  # characters of an option in a message
 def overridden(document: Document, override: str) -> Document:
     """Apply an override such as `model.width=256`: groups merge, the sweep and its fields are replaced."""
     name, equals, text = override.partition("=")
-    option = f"--set {override if len(override) <= _LONGEST_SHOWN else override[:_LONGEST_SHOWN] + '...'}"
+    typed = override.option if isinstance(override, Override) else f"--set {override}"
+    option = typed if len(typed) <= _LONGEST_SHOWN else f"{typed[:_LONGEST_SHOWN]}..."
     params = params_of(document.values)
     path = _path(name.strip(), document.values.get("sweep"), params)
     if not equals or not all(path):
         raise SuiteError(f"{option}: expected field=value, as in --set model.width=256")
-    _check(path, document, option)
+    _check(path, document, option, (name.strip(), text.strip()))
     value = read_value(text, option)
     whole = [path] if path[0] == "sweep" else []
     members = value if isinstance(value, dict) and not whole else None
@@ -52,7 +66,8 @@ def _path(name: str, sweep: Any, params: Collection[str]) -> tuple[str, ...]:
     return tuple((full_name(name, params) or name).split("."))
 
 
-def _check(path: tuple[str, ...], document: Document, option: str) -> None:
+def _check(path: tuple[str, ...], document: Document, option: str, typed: tuple[str, str]) -> None:
+    """Raise SuiteError where no field is at `path`, or none whose value would count."""
     if path[0] in _FIXED:
         raise SuiteError(f"{option}: '{path[0]}' cannot be overridden")
     if len(path) == 1 and path[0] not in fields_of(File):
@@ -60,7 +75,17 @@ def _check(path: tuple[str, ...], document: Document, option: str) -> None:
         raise SuiteError(f"{option}: a suite has no such field; {nearest_field(path[0], known)}")
     for swept in _swept(document.values.get("sweep")):
         if full_name(str(swept[-1]), params_of(document.values)) == ".".join(path):
-            raise SuiteError(f"{option}: '{dotted(swept)}' sets it too and would win; override that")
+            raise SuiteError(f"{option}: {_to_change(swept, *typed)}")
+
+
+def _to_change(swept: Path_, name: str, text: str) -> str:
+    """Say how to change a field that the sweep sets: the values that it sweeps, or which cases run."""
+    of_cases = swept[1] == "cases"
+    values = "sweep.cases=[…]" if of_cases else f"{dotted(swept)}=[{text}]"
+    return (
+        f"the suite sweeps this field ({dotted(swept)}), and the sweep would win; use `--set {values}`, or "
+        f'`--only "{name} == {text}"` to run only these cases'
+    )
 
 
 def _with_kind(above: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

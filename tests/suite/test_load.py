@@ -6,7 +6,7 @@ import pytest
 from mistakes import mistakes
 
 from pscale.errors import SuiteError
-from pscale.suite import Auto, load_suite
+from pscale.suite import Auto, Override, load_suite
 
 
 def message(load, *arguments, **options):
@@ -369,10 +369,14 @@ def test_an_override_of_a_group_keeps_the_rest_and_where_it_was_written(suite):
         ("width=wide", ["--set width=wide: model.width: expected a whole number, got 'wide'"]),
         ("width", ["--set width: expected field=value"]),
         ("model..width=3", ["expected field=value"]),
+        (
+            "ranks=2",
+            ["--set ranks=2: the suite sweeps this field", "`--set sweep.ranks=[2]`", '--only "ranks == 2"'],
+        ),
+        (Override("budget=3x", "--budget 3x"), ["--budget 3x: budget: expected a time such as"]),
         ("width=[1", ["--set width=[1: ", "not YAML"]),
         ("width=!!python/name:os.system x", ["is not allowed"]),
         ("name=other", ["'name' cannot be overridden"]),
-        ("ranks=2", ["'sweep.ranks' sets it too"]),
     ],
 )
 def test_an_override_that_cannot_be_is_named(suite, override, expected):
