@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.frames import Run, records
+from pscale.analysis.advice import no_training
+from pscale.analysis.frames import Run, is_program, records
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT
@@ -217,7 +218,6 @@ def _inside(rank: int, kind: str, enter: int, leave: int) -> Span:
     return Span(rank=rank, kind=kind, micro=None, part=0, start_s=enter * 1e-9, stop_s=leave * 1e-9)
 
 
-HOW = "run the suite again with `--set trace=true`"
 _TIMES = ("enter", "leave", "wait")
 _LONGEST_S = 1e9  # of a time of an event: in ns it fits in 64 bits
 _ARRIVALS = ("call", "root", "posted")
@@ -255,6 +255,15 @@ def rows_of_events(table: pd.DataFrame) -> Iterator[Event]:
     """Yield the events one by one."""
     columns = (table[name].tolist() for name in Event._fields[1:])
     return map(Event, table.index.tolist(), *columns)
+
+
+def how_to_trace(run: Run) -> str:
+    """Say how to keep the events of such a run."""
+    if not any(map(no_training, run.planned.values())):
+        return "run the suite again with `--set trace=true`"
+    if all(is_program(planned) and not planned["workload"].get("watch") for planned in run.planned.values()):
+        return "run the suite again with `--set workload.watch=true`"
+    return "measure it again: a program's calls are kept of its first launch, if that ends well"
 
 
 def traced(run: Run) -> list[Traced]:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pscale.analysis.frames import Run, events, records
+from pscale.analysis.timeline import how_to_trace
 from pscale.errors import UsageError
 from pscale.results.events import VERBS, Kind
 from pscale.simulator.network import ALL, Network, Prices
@@ -62,7 +63,7 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
     if table.empty:
         raise UsageError(
             f"{run.path}: its calls were not kept, so they cannot be replayed on another network; "
-            "run the suite again with `--set trace=true`"
+            f"{how_to_trace(run)}"
         )
     _check(networks, {str(axis) for axis in table["axis"].cat.categories if axis})
     found = []

@@ -180,7 +180,7 @@ def predict(
 ) -> None:
     """Predict a suite on more ranks or another network: step times, efficiency, what limits it first.
 
-    Writes prediction.html, and prediction.json, with which a later run of the suite is compared.
+    Writes SUITE.prediction.html, and SUITE.prediction.json, with which a later run is compared.
     """
     from pscale.cli import predict as command
     from pscale.cli.prepare import SuiteOptions

@@ -11,22 +11,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from pscale.analysis.wording import duration
 from pscale.cli.console import say
 from pscale.cli.launches import needed, planned, write_row
 from pscale.cli.prepare import PreparedSuite
 from pscale.cli.workload_tables import watching
 from pscale.config import Case
+from pscale.errors import ResultsError
 from pscale.launch import jobs, runner
 from pscale.launch.command import Command, command
 from pscale.launch.job_manager import JobManager, SchedulerSettings
 from pscale.launch.jobs import PlannedJob, open_jobs, plan_jobs
-from pscale.launch.journal import Journal
+from pscale.launch.journal import Journal, Key
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.scheduler import Scheduler
 from pscale.launch.selection import candidates
+from pscale.results.store import read_part
 
 _STATUS_STYLES = {"ok": "green"}
 _SEED = 0  # of a dry run
@@ -86,12 +89,20 @@ class _EndedLaunches:
                 continue
             self._shown.add(launch.key)
             style = _STATUS_STYLES.get(record["status"], "red")
-            said = escape(record["reason"]) or f"{record['wall_s']:.3g} s"
+            said = escape(record["reason"]) or self._figure(launch.key, record["wall_s"])
             self._console.print(
                 f"{len(self._shown)}/{self._needed}  {escape(launch.case.label)} #{launch.repeat + 1}  "
                 f"[{style}]{record['status']}[/{style}]  {said}",
                 highlight=False,
             )
+
+    def _figure(self, key: Key, wall_s: float) -> str:
+        """Return how long a step took, as without jobs, or the launch where its row is not here."""
+        try:
+            (row,) = read_part(self._manager.journal.data, "cases", *key).to_pylist()
+        except (ResultsError, ValueError):
+            row = {}
+        return f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else f"{duration(wall_s)} in all"
 
     def summary(self, manager: JobManager) -> str:
         """Say in one line how many launches have ended, and what the jobs do."""

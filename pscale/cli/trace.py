@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pscale.analysis.frames import Run, load, records
 from pscale.analysis.timeline import (
-    HOW,
     Traced,
     flights,
+    how_to_trace,
     kept_steps,
     launch_events,
     shortest_step,
@@ -93,14 +93,14 @@ def chosen(run: Run, launches: Sequence[Traced], case: str | None, number: int) 
     """Return the launch that is asked for; without a case, that of one with most ranks."""
     if case is None:
         if not launches:
-            raise UsageError(f"{run.path}: no successful launch was traced; {HOW}")
+            raise UsageError(f"{run.path}: no successful launch was traced; {how_to_trace(run)}")
         case = max(launches, key=lambda launch: launch.ranks).case
     found = _of_case(run, launches, case)
     if not found:
         others = "; ".join(dict.fromkeys(f"{each.case} ({each.label})" for each in launches[:_NAMED]))
         raise UsageError(
             f"--case '{case}': no successful launch of it was traced; "
-            + (f"traced: {others}" if others else HOW)
+            + (f"traced: {others}" if others else how_to_trace(run))
         )
     repeats = [launch.repeat + 1 for launch in found]
     if number not in repeats:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pscale import atomic_files
+from pscale.cli import fail
 from pscale.cli.console import new_console, say
 from pscale.cli.run import RunOptions, published, tell_briefly
 from pscale.cli.workload_tables import NOTES, launcher_beside
 from pscale.config import Case, Launch, Plan, to_dict
-from pscale.errors import FAILED, UsageError
+from pscale.errors import FAILED, PscaleError, UsageError
 from pscale.launch import local
 from pscale.launch.command import command
 from pscale.launch.journal import Journal, writing_in
@@ -78,20 +79,28 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     launch = replace(asked, oversubscribe=options.ranks * options.threads > cores)
     case = case_of(_name(words), options.ranks, threads=options.threads, launch=launch)
     job = prepared(case, words, options.reports, target)
-    notes = job.folder / NOTES
-    notes.mkdir(parents=True)
-    started = command(
-        case,
-        launcher,
-        (*preloading(library), f"{FOLDER}={notes}", program, *words[1:]),
-        target.machine,
-        environ=os.environ,
-        root=os.geteuid() == 0,
-    )
-    progress = Progress(notes, options.hang_after_s)
-    limit_s = options.time_limit_s or _NEVER_S
-    outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
-    return _report(job, read(notes), outcome, reported=options.reported)
+    notes, outcome = job.folder / NOTES, None
+    try:
+        notes.mkdir(parents=True)
+        started = command(
+            case,
+            launcher,
+            (*preloading(library), f"{FOLDER}={notes}", program, *words[1:]),
+            target.machine,
+            environ=os.environ,
+            root=os.geteuid() == 0,
+        )
+        progress = Progress(notes, options.hang_after_s)
+        limit_s = options.time_limit_s or _NEVER_S
+        outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
+        recorded = read(notes)
+    except (PscaleError, KeyboardInterrupt) as error:
+        _write_failure(job, outcome, str(error) or "interrupted")
+        if outcome is None or not (ending := _ending(outcome)):
+            raise
+        fail(f"{ending}. {error}")
+        return _exit_code(outcome, FAILED)
+    return _report(job, recorded, outcome, reported=options.reported)
 
 
 def read_notes(notes: Path, reports: Path, *, reported: bool) -> int:
@@ -162,14 +171,36 @@ def _report(job: Watch, recorded: Recorded, outcome: Outcome, *, reported: bool)
     tell_briefly(answers)
     for text in warnings:
         say(console, f"pscale: {text}")
+    return _exit_code(outcome, FAILED if _ending(outcome) else code)
+
+
+def _exit_code(outcome: Outcome, otherwise: int) -> int:
+    """Return the program's own exit code if it failed by itself."""
     ended_itself = outcome.status not in ("hung", "timeout") and outcome.exit_code > 0
-    return outcome.exit_code if ended_itself else FAILED if _ending(outcome) else code
+    return outcome.exit_code if ended_itself else otherwise
+
+
+def _write_failure(job: Watch, outcome: Outcome | None, reason: str) -> None:
+    """Write the row of a launch of which nothing was recorded, so that its run is not pending for ever."""
+    status = outcome.status if outcome and outcome.status != "ok" else "failed"
+    wall_s = outcome.wall_s if outcome else 0.0
+    ended = {
+        "status": status,
+        "reason": f"{outcome.reason}; {reason}" if outcome and outcome.reason else reason,
+        "wall_s": wall_s,
+        "started_unix_s": outcome.started_unix_s if outcome else time.time(),
+    }
+    with writing_in(job.journal.folder):
+        write_part(job.journal.data, "cases", job.key, 0, [{**_planned_row(job.case), **ended}])
+    job.journal.ended((job.key, 0), status, reason, wall_s)
 
 
 def write(job: Watch, recorded: Recorded, outcome: Outcome) -> list[str]:
     """Write the tables of a run, and return what its document warns of."""
     found = watched(recorded)
-    warnings = [*filter(None, [_ending(outcome)]), *found.warnings]
+    ending = _ending(outcome)
+    warnings = [f"{ending}. Measurements end with its last calls."] if ending else []
+    warnings += found.warnings
     document = {**job.journal.document, "warnings": warnings, "notes": list(found.notes)}
     with writing_in(job.journal.folder):
         atomic_files.write(job.journal.folder / "run.json", json.dumps(document, indent=1))
@@ -183,21 +214,27 @@ def write(job: Watch, recorded: Recorded, outcome: Outcome) -> list[str]:
 def _row(case: Case, found: Watched, outcome: Outcome) -> dict[str, Any]:
     """Return the row of `cases`: nothing of what only a training has."""
     return {
-        **{name: getattr(case, name) for name in _OF_CASE},
+        **_planned_row(case),
         **found.columns,
         "status": "ok",
         "reason": "",
-        "oversubscribed": case.launch.oversubscribe,
-        "model": "program",
         "wall_s": outcome.wall_s,
         "started_unix_s": outcome.started_unix_s,
-        "launch_index": 0,
         "provenance": json.dumps({"mpi": {"library": found.library}}),
     }
 
 
+def _planned_row(case: Case) -> dict[str, Any]:
+    return {
+        **{name: getattr(case, name) for name in _OF_CASE},
+        "oversubscribed": case.launch.oversubscribe,
+        "model": "program",
+        "launch_index": 0,
+    }
+
+
 def _ending(outcome: Outcome) -> str:
-    """Say how a program ended that did not end well; its figures go up to its last calls."""
+    """Say how a program ended that did not end well."""
     match outcome.status:
         case "hung":
             said = "The program made no progress and was ended"
@@ -207,4 +244,4 @@ def _ending(outcome: Outcome) -> str:
             said = f"The program failed: {outcome.reason.split(' [')[0]}"
         case _:
             return ""
-    return f"{said}. Measurements end with its last calls."
+    return said

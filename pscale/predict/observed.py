@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pscale.analysis.frames import Run
-from pscale.analysis.timeline import Traced, launch_events
+from pscale.analysis.timeline import Traced, how_to_trace, launch_events
 from pscale.config import Case
 from pscale.errors import ResultsError
 from pscale.mesh.axis import Array
@@ -81,7 +81,7 @@ def observe(run: Run, launch: Traced, case: Case, program: StepProgram) -> Launc
     if len(ranks) != program.ranks:
         raise ResultsError(
             f"{run.path}: {launch.label}, launch {launch.repeat + 1}: events of {len(ranks)} of its "
-            f"{program.ranks} ranks; run it again with `--set trace=true`"
+            f"{program.ranks} ranks; {how_to_trace(run)}"
         )
     return LaunchTimes(case=case, repeat=launch.repeat, program=program, ranks=tuple(ranks))
 

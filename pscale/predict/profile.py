@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.analysis.advice import no_training
 from pscale.analysis.bare_collectives import calls_alone
 from pscale.analysis.frames import Run, records
-from pscale.analysis.timeline import HOW, Traced, traced
+from pscale.analysis.timeline import Traced, how_to_trace, traced
 from pscale.config import Case, from_dict
 from pscale.errors import PlanError, ResultsError, UsageError
 from pscale.mesh.dry import AxisCall
@@ -287,11 +288,15 @@ def _machine(run: Run) -> Machine:
 
 def _launches(run: Run) -> tuple[list[LaunchTimes], list[str]]:
     """Return the traced launches, steady steps alone, and what was left out in sentences."""
+    if run.planned and all(map(no_training, run.planned.values())):
+        raise UsageError(
+            f"{run.path}: is of another program; what is predicted is made of a run of pscale's own trainer"
+        )
     kept = traced(run)
     if not kept:
         raise UsageError(
             f"{run.path / 'data'}: has no events of any launch, so nothing is known of the parts of a step; "
-            f"{HOW}"
+            f"{how_to_trace(run)}"
         )
     programs: dict[str, StepProgram] = {}
     found, notes = [], []

@@ -21,11 +21,11 @@ from pscale.report.page import Head, render, vectors
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, Table, Written, listed
 from pscale.report.vector import Vector
+from pscale.results.predictions import file_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE = "prediction.html"
 _SHORT = {"load balance": "balance", "serialisation": "serial."}  # names of factors for columns
 _NAMED = 3  # labels in a sentence
 _GROWS = 0.01  # of the step: less is not worth a sentence
@@ -160,7 +160,7 @@ def _some(labels: Sequence[str]) -> str:
 
 
 def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float | None) -> Path:
-    """Write the outlook as a page into a folder that is there; returns the file."""
+    """Write the outlook as a page beside the folder of its suite's runs; returns the file."""
     figures = _figures(outlook)
     facts = [("Predicted from", outlook.origin), ("Machine", outlook.machine)]
     facts += [("Network", outlook.network)] if outlook.network else []
@@ -172,7 +172,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
         "Definitions: docs/prediction.md.",
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
-    return write_file(folder / PAGE, render(head, sections))
+    return write_file(file_of(folder, ".html"), render(head, sections))
 
 
 def _sections(

@@ -1,4 +1,4 @@
-"""prediction.json beside the runs of a suite: what was predicted, when, from what; each sealed by its hash.
+"""SUITE.prediction.json beside the folder of a suite's runs: what was predicted, when, from what, sealed.
 
 Predictions are added and never changed, so that a later run of the suite can be held to those made before it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from pscale import atomic_files
 from pscale.errors import ResultsError
 from pscale.run_shape import mismatch
 
-NAME = "prediction.json"
 FORMAT = 1
+_ENDING = ".prediction"  # of names: a suite's own folder has runs alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,22 +47,34 @@ class Predicted:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
+def file_of(folder: Path, suffix: str = ".json") -> Path:
+    """Return the file of what was predicted of the suite whose runs are in a folder; it lies beside that."""
+    folder = folder.absolute()
+    return folder.with_name(f"{folder.name}{_ENDING}{suffix}")
+
+
+def folders(reports: Path) -> Iterator[Path]:
+    """Yield the folders of the suites in `reports` of which something was predicted."""
+    for file in reports.glob(f"*{_ENDING}.json"):
+        yield file.with_name(file.name.removesuffix(f"{_ENDING}.json"))
+
+
 def add(folder: Path, predictions: Sequence[Predicted]) -> Path:
-    """Add predictions to those in a suite's folder, which is made if it is not there; returns the file."""
-    file = folder / NAME
+    """Add predictions to those of the suite whose runs are in a folder; returns the file."""
+    file = file_of(folder)
     entries = [*_entries(file), *({**asdict(each), "seal": each.seal} for each in predictions)]
-    folder.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     atomic_files.write(file, json.dumps({"format": FORMAT, "predictions": entries}, indent=1) + "\n")
     return file
 
 
 def read(folder: Path) -> list[Predicted]:
-    """Return the predictions in a suite's folder, oldest first; those that were changed since are left out.
+    """Return the predictions of the suite whose runs are in a folder, oldest first.
 
-    Raises ResultsError for a file that cannot be read.
+    Those that were changed since are left out. Raises ResultsError for a file that cannot be read.
     """
     found = []
-    for entry in _entries(folder / NAME):
+    for entry in _entries(file_of(folder)):
         seal = entry.pop("seal", "")
         try:
             predicted = Predicted(**entry)

@@ -61,7 +61,7 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
     ):
         assert words in said
     assert re.search(r"are off by \d\.\d% on average", said)
-    page = (tmp_path / "later" / "prediction.html").read_text()
+    page = (tmp_path / "later.prediction.html").read_text()
     for words in (
         "How far to trust this",
         "One step of some ranks",
@@ -103,7 +103,7 @@ def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suit
     for _ in range(2):
         predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
     capsys.readouterr()
-    file = tmp_path / "later" / predictions.NAME
+    file = predictions.file_of(tmp_path / "later")
     document = json.loads(file.read_text())
     assert len(document["predictions"]) == 2
     document["predictions"][0]["step_s"] *= 2
@@ -123,7 +123,8 @@ def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suit
 def test_what_cannot_be_is_refused(suite, tmp_path, given, error, message):
     with pytest.raises(error, match=message):
         predict(suite, SuiteOptions(), tmp_path, asked(**given))
-    assert not (tmp_path / "later").exists()
+    assert not list(tmp_path.glob("later*/*"))
+    assert not list(tmp_path.glob("*.prediction.*"))
 
 
 @pytest.mark.slow
@@ -160,7 +161,8 @@ def test_a_network_without_a_tier_for_all_ranks_is_refused_and_nothing_is_writte
         match=r"network.yaml: tiers: the last, node, holds 8 ranks.*add a tier of at least 64 ranks",
     ):
         predict(suite, SuiteOptions(), tmp_path, asked(network=network, ranks="64"))
-    assert not (tmp_path / "later").exists()
+    assert not list(tmp_path.glob("later*/*"))
+    assert not list(tmp_path.glob("*.prediction.*"))
 
 
 def test_a_run_of_another_machine_is_refused_unless_it_is_meant(suite, tmp_path, monkeypatch):

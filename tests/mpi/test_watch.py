@@ -202,6 +202,15 @@ def test_a_program_that_is_killed_is_reported_up_to_its_last_calls(watch):
     assert "rank 1 in no call" in results.output
 
 
+def test_a_program_that_fails_before_it_calls_mpi_leaves_a_run_that_failed_and_ends_with_its_code(watch):
+    results = watch(1, sys.executable, "-c", "raise SystemExit(3)", code=3)
+    (row,) = results.rows("cases")
+    assert row["status"] == "failed"
+    assert "exit code 3; " in row["reason"]
+    assert "no rank has recorded anything" in row["reason"]
+    assert "The program failed: exit code 3. " in results.output
+
+
 def test_a_program_that_hangs_is_ended_with_the_call_in_which_each_rank_is(watch):
     results = watch(2, sys.executable, PROGRAMS / "ending.py", "hangs", options=("--hang-after", "2"), code=1)
     assert "made no progress and was ended" in results.output

@@ -56,8 +56,11 @@ def test_the_imbalanced_report_names_the_late_rank_in_brief(width):
 
 
 def test_the_communication_bound_report_loses_transfer_most():
-    _, (factors,) = shown("communication")
+    summary, (factors,) = shown("communication")
     assert min(factors, key=factors.__getitem__) == "transfer"
+    (verdict,) = summary.verdicts
+    assert verdict.cause == "transfer"
+    assert ("larger batches" in verdict.advice) is verdict.firm
     assert factors["transfer"] < factors["load_balance"] - 0.05
 
 

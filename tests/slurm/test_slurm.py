@@ -1,6 +1,7 @@
 """Whole runs through a real Slurm: four virtual nodes on this host."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -187,6 +188,7 @@ def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
         2: ("ok", ""),
     }
     assert {row["figure"] for row in results.rows("figures")} == {"rounds"}
+    assert len(re.findall(r"ok  .* a step$", results.output, re.MULTILINE)) == 2, "as without a scheduler"
     if not watch:
         assert all(row["step_s"] == row["wall_s"] > 0 for row in rows.values())
         return
