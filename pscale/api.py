@@ -31,7 +31,7 @@ from pscale.report.exports import data_tables
 from pscale.report.figure_style import STYLES
 from pscale.report.topics import TOPICS
 from pscale.report.topics.cases import every_case
-from pscale.run_folders import newest
+from pscale.run_folders import run_folder
 from pscale.shipped import suite_file
 
 if TYPE_CHECKING:
@@ -42,12 +42,13 @@ _FIGURES = {topic.figure.name: topic.figure for topic in TOPICS if topic.figure}
 
 
 def load(*runs: Place, reports: Place = "reports") -> Results:
-    """Load a run: its folder, or a folder of runs of which the newest is taken; by default `reports`.
+    """Load a run: its folder, its suite's folder or name, which mean the newest, or by default the newest.
 
-    Several are loaded as one, as `pscale report A B` does: the column `run` names them. Raises
-    ResultsError where there is no run, or one of a newer pscale.
+    `weak~1` is the run of weak before the newest. Several are loaded as one, as `pscale report A B` does: the
+    column `run` names them. Raises ResultsError where there is no run, or one of a newer pscale.
     """
-    found = [frames.load(_folder(Path(run))) for run in runs or (reports,)]
+    folder = partial(run_folder, reports=Path(reports), command="pscale.run(SUITE)")
+    found = [frames.load(folder(Path(run))) for run in runs] or [frames.load(folder(None))]
     if len(found) == 1:
         return Results(found[0])
     name = "+".join(dict.fromkeys(run.path.resolve().name for run in found))
@@ -248,16 +249,6 @@ def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg")
     return text.getvalue()
-
-
-def _folder(path: Path) -> Path:
-    """Return the run that a path is, or the newest in it: of a suite, or of all suites."""
-    if (path / "run.json").is_file() or (path / "data").is_dir():
-        return path
-    if not path.is_dir():
-        near = _meant(path.name, [each.name for each in path.parent.glob("*/")]) if path.name else ""
-        raise ResultsError(f"{path}: no such folder{near}")
-    return newest(path, "pscale.run(SUITE)")
 
 
 def _meant(name: str, known: Mapping[str, Any] | list[str]) -> str:

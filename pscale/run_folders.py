@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
-from pscale.errors import ResultsError
+from pscale.errors import ResultsError, UsageError
 
+NAME = "%Y-%m-%dT%H%M%S"  # begins the name of a run: the local time when it began
+_DATED = 17  # characters of that
 _EXAMPLES = "gallery/[!0-9]*"  # reports that are shipped; the name of a run begins with its date
 
 
@@ -44,9 +49,56 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
                     waiting.append(entry.path)
 
 
-def newest(root: Path, command: str = "'pscale run SUITE'") -> Path:
-    """Return the run in `root` that was begun last; an error says which `command` makes one."""
-    found = run_folders(root)
-    if not found:
+def newest(root: Path, command: str = "'pscale run SUITE'", before: int = 0) -> Path:
+    """Return the run in `root` that was begun last, or the one that was begun so many `before` it.
+
+    An error says which `command` makes a run.
+    """
+    runs = sorted(run_folders(root), key=_begun, reverse=True)
+    if not runs:
         raise ResultsError(f"{root}: no runs here; make one with {command}, or name a run's folder")
-    return max(found, key=lambda folder: ((folder / "run.json").stat().st_mtime_ns, str(folder)))
+    if before >= len(runs):
+        raise ResultsError(f"{root}: has {len(runs)} run{'s' * (len(runs) != 1)}, so there is no ~{before}")
+    return runs[before]
+
+
+def _begun(folder: Path) -> tuple[float, int, str]:
+    """Return a key by which runs sort in time: the date in a name outlives copies and resumed runs."""
+    changed_ns = (folder / "run.json").stat().st_mtime_ns
+    try:
+        begun_s = datetime.strptime(folder.name[:_DATED], NAME).timestamp()
+    except ValueError:
+        begun_s = changed_ns / 1e9
+    return begun_s, changed_ns, str(folder)
+
+
+def run_folder(named: Path | None, reports: Path, command: str = "'pscale run SUITE'") -> Path:
+    """Return the run that is named, `None`: the newest in `reports`.
+
+    A run is named by its folder, or by its name; a suite, by its folder or its name in `reports`, means its
+    newest run, and `weak~1` the one before it. Raises ResultsError with the nearest name where there is none.
+    """
+    if named is None:
+        return newest(reports, command)
+    text, tilde, before = str(named).rpartition("~")
+    if not tilde or not before.isdecimal() or named.exists():
+        text, before = str(named), "0"
+    for folder in dict.fromkeys([Path(text), reports / text, *reports.glob(f"*/{glob.escape(text)}")]):
+        if (folder / "run.json").is_file() or (folder / "data").is_dir():
+            if int(before):
+                raise ResultsError(f"{named}: is a run, not a suite: only of a suite is there one before it")
+            return folder
+        if folder.is_dir() and run_folders(folder):
+            return newest(folder, command, int(before))
+    if Path(text).is_dir():
+        return newest(Path(text), command)
+    if Path(text).suffix in (".yaml", ".yml"):
+        raise UsageError(
+            f"{named}: is a file, not a run; expected a run's folder, or a suite's name for its newest run. "
+            "To validate a suite: `pscale show SUITE`"
+        )
+    known = sorted({folder.parent.name for folder in run_folders(reports)})
+    folders = [str(folder) for folder in Path(text).parent.glob("*/")]
+    near = difflib.get_close_matches(text, [*known, *folders], n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"{reports} has runs of {', '.join(known) or 'no suite'}"
+    raise ResultsError(f"{named}: there is no such run; expected a run's folder, or a suite; {hint}")

@@ -70,7 +70,7 @@ def test_several_runs_are_one_with_a_column_that_tells_them_apart(tmp_path):
 
 def test_a_path_that_is_no_run_is_an_error_that_helps(tmp_path):
     run_in(tmp_path / "reports" / "weak")
-    with pytest.raises(ResultsError, match="no such folder; did you mean 'weak'"):
+    with pytest.raises(ResultsError, match=r"no such run.* did you mean '.*/weak'"):
         pscale.load(tmp_path / "reports" / "waek")
     (tmp_path / "empty").mkdir()
     with pytest.raises(pscale.PscaleError, match=r"no runs here; make one with pscale\.run"):

@@ -97,14 +97,14 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
             by="id" if one == other else "label",
         )
         for one, other in both.items()
-        if work_of(a, one) == work_of(b, other)
+        if not _other_work(a, one, b, other)
     ]
     return Comparison(
         a=name_of(a),
         b=name_of(b),
         relevant=relevant,
         cases=answers(found, relevant),
-        missing=(*_missing(a, b, pairs, times), *_other_work(a, b, both.items())),
+        missing=(*_missing(a, b, pairs, times), *_not_compared(a, b, both.items())),
         changes=changes(a, b, both.items()),
         notes=(*notes(found), *_apart(a, b)),
     )
@@ -208,14 +208,29 @@ def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sam
                 yield Missing(label=label, run=lacking, reason=reason(other, link.get(case)))
 
 
-def _other_work(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
+def _not_compared(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
     """Yield the cases of one name whose steps do other work in B."""
     labels = labels_of(b)
     for one, other in pairs:
-        sides = zip(_WORK, work_of(a, one), work_of(b, other), strict=True)
-        if differing := [f"{name} {ours} and {theirs}" for name, ours, theirs in sides if ours != theirs]:
+        if differing := _other_work(a, one, b, other):
             why = f"a step does other work: {', '.join(differing)}"
             yield Missing(label=labels[other], run="both", reason=why)
+
+
+def _other_work(a: Run, one: str, b: Run, other: str) -> list[str]:
+    """Return in what the work of two measured cases differs, but for what a suite calls the same."""
+    ours, theirs = work_of(a, one), work_of(b, other)
+    programs = [run.planned.get(case, {}).get("workload") or {} for run, case in ((a, one), (b, other))]
+    same = {name for program in programs for name in program.get("same_work", ())}
+    return [
+        f"{name} {_shown(ours.get(name))} and {_shown(theirs.get(name))}"
+        for name in dict.fromkeys([*ours, *theirs])
+        if name not in same and ours.get(name) != theirs.get(name)
+    ]
+
+
+def _shown(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
 def reason(run: Run, case: str | None) -> str:
@@ -257,10 +272,20 @@ def _apart(a: Run, b: Run) -> Iterator[str]:
 _WORK = ("model", "batch", "tokens", "parameters")
 
 
-def work_of(run: Run, case: str) -> tuple[object, ...]:
-    """Return what a step of a case computes: model, batch, tokens and parameters."""
+def work_of(run: Run, case: str) -> dict[str, object]:
+    """Return the work of a measured case: model, batch, tokens, parameters; command of a program."""
     row = run.cases[(run.cases["case"] == case) & (run.cases["status"] == "ok")].iloc[0]
-    return tuple(None if pd.isna(row[name]) else row[name] for name in _WORK)
+    measured = {name: None if pd.isna(row[name]) else row[name] for name in _WORK}
+    return measured | command_of(run, case)
+
+
+def command_of(run: Run, case: str) -> dict[str, object]:
+    """Return command and parameters of a case that runs a program; nothing of a training."""
+    planned = run.planned.get(case, {})
+    if not is_program(planned):
+        return {}
+    program = planned["workload"]
+    return {"command": program["command"], **program.get("params", {})}
 
 
 def labels_of(run: Run) -> dict[str, str]:
@@ -326,7 +351,7 @@ def _pairs_of_variants(run: Run, times: Mapping[str, Sample]) -> dict[str, str]:
 
     def alike(one: str, other: str) -> bool:
         if one in times and other in times:
-            return work_of(run, one) == work_of(run, other)
+            return not _other_work(run, one, run, other)
         return _batch(run, one) == _batch(run, other)
 
     first: dict[Size, list[str]] = {}

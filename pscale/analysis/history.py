@@ -149,7 +149,9 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
     causes = Causes(entries)
     counters = tuple(_counter_changes(entries, causes))
     whole = entries
-    entries = [entry for entry in entries if entry.work == entries[-1].work]
+    work = entries[-1].work
+    # Earlier versions kept nothing of the command of a program, which follows the semicolon.
+    entries = [entry for entry in entries if entry.work in (work, work.partition("; ")[0])]
     causes = causes if len(entries) == len(whole) else Causes(entries)
     series = at_one_pace(entries, causes)
     found = segments.changes(series, causes.marks)

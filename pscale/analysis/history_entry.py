@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis import scaling
-from pscale.analysis.compare import labels_of, work_of
+from pscale.analysis.compare import command_of, labels_of, work_of
 from pscale.analysis.environment import environment, machine
 from pscale.analysis.frames import KINDS, Run
 from pscale.analysis.stats import Sample
@@ -55,13 +55,15 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
     )
     known = {**environment(own), **dict(machine(own))}
     begun = run.cases["started_unix_s"].min()  # of the run: its cases stay in the order of the suite
-    work = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in work_of(run, case))
+    program = command_of(run, case)
+    step = [value for name, value in work_of(run, case).items() if name not in program]
+    work = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in step)
     return Entry(
         run=run.name,
         begun_unix_s=0.0 if pd.isna(begun) else float(begun),
         case=case,
         label=label,
-        work=work,
+        work=work + "".join(f"; {name} {value}" for name, value in program.items()),
         steps=_rounded(np.log(times.medians)),
         levels=_rounded(times.levels if times.paces else ()),
         paces=_rounded(times.paces if times.levels else ()),

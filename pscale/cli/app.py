@@ -20,6 +20,7 @@ from pscale.cli import options as o
 from pscale.cli.examples import epilog
 from pscale.errors import LaunchError, PscaleError, UsageError
 from pscale.import_guard import hollow
+from pscale.run_folders import run_folder
 
 app = typer.Typer(
     name="pscale",
@@ -140,7 +141,7 @@ def status(
     """Show the state of a run: its launches, and its jobs in the scheduler's queue."""
     from pscale.cli import status as command
 
-    raise typer.Exit(command.status(path, reports, as_json=as_json, watch=watch))
+    raise typer.Exit(command.status(run_folder(path, reports), as_json=as_json, watch=watch))
 
 
 @_command("cancel", MEASURE)
@@ -148,7 +149,7 @@ def cancel(path: o.RunPath = None, reports: o.Reports = o.REPORTS) -> None:
     """Cancel the jobs of a run. Finished launches are kept; `pscale run` continues with the rest."""
     from pscale.cli import status as command
 
-    raise typer.Exit(command.cancel(path, reports))
+    raise typer.Exit(command.cancel(run_folder(path, reports)))
 
 
 @_command("list", READ)
@@ -186,8 +187,8 @@ def predict(
     from pscale.cli.prepare import SuiteOptions
 
     options = command.PredictOptions(
-        profiled=profiled,
-        bare=bare,
+        profiled=run_folder(profiled, reports),
+        bare=bare and run_folder(bare, reports),
         network=network,
         engine=engine,
         ranks=ranks,
@@ -221,8 +222,8 @@ def advise(
     from pscale.cli.prepare import SuiteOptions
 
     options = command.AdviseOptions(
-        profiled=profiled,
-        bare=bare,
+        profiled=run_folder(profiled, reports),
+        bare=bare and run_folder(bare, reports),
         ranks=ranks,
         memory=memory,
         measure=measure,
@@ -254,11 +255,11 @@ def report(
     from pscale.cli.drawer import Drawer, is_worthwhile
     from pscale.report.answer import FULL
     from pscale.report.drawn import Sources
-    from pscale.run_folders import newest
 
     hint = " ".join((FULL, *map(str, paths or ())))
+    paths = [run_folder(path, reports) for path in paths or ()] or [run_folder(None, reports)]
+    bare = bare and run_folder(bare, reports)
     formats = [str(name) for name in figure_format or []] if figures else None
-    paths = paths or [newest(reports)]
     leaves_files = as_format == o.Format.terminal and style == o.FigureStyle.screen
     plain = leaves_files and len(paths) == 1 and not (what_if or predict or bare)
     sources = Sources.of(paths[0], formats) if plain else None
@@ -288,11 +289,13 @@ def compare(
     as_format: o.AsTables = o.TableFormat.terminal,
     fail_if: o.FailIf = None,
     relevant: o.Relevant = None,
+    reports: o.Reports = o.REPORTS,
 ) -> None:
     """Compare two runs, or the variants of one: slower, faster, no difference, or undecided."""
     from pscale.cli import check as command
 
-    raise typer.Exit(command.compare(a, b, as_format.value, fail_if or [], relevant))
+    baseline, other = run_folder(a, reports), b and run_folder(b, reports)
+    raise typer.Exit(command.compare(baseline, other, as_format.value, fail_if or [], relevant))
 
 
 @_command("check", COMPARE)
@@ -310,13 +313,13 @@ def check(
     """
     from pscale.cli import check as command
 
-    files = reference or []
+    folder, files = run_folder(path, reports), reference or []
     if not update:
-        code = command.check(path, reports, reference_files=files, junit=junit, as_json=as_json)
+        code = command.check(folder, reference_files=files, junit=junit, as_json=as_json)
         raise typer.Exit(code)
     if junit or as_json or len(files) > 1:
         raise UsageError("--update writes one file and checks nothing; --reference FILE names it")
-    raise typer.Exit(command.update(path, reports, files[0] if files else None))
+    raise typer.Exit(command.update(folder, files[0] if files else None))
 
 
 @_command("history", COMPARE)
@@ -361,12 +364,13 @@ def trace(
     """Write the timeline of a traced case: every phase, call and message, for ui.perfetto.dev."""
     from pscale.cli import trace as command
 
+    folder = run_folder(path, reports)
     if figure is None:
-        command.trace(path, reports, case, launch, command.window(steps), output)
+        command.trace(folder, case, launch, command.window(steps), output)
     elif output is not None:
         raise UsageError("--output is the file of the timeline for a viewer; --figure draws a step instead")
     else:
-        command.draw(path, reports, case, launch, command.window(steps), figure)
+        command.draw(folder, case, launch, command.window(steps), figure)
 
 
 @_command("export", READ)
@@ -383,7 +387,7 @@ def export(
     from pscale.cli import export as command
     from pscale.cli.trace import window
 
-    command.export(path, reports, as_format.value, case, launch, window(steps), output)
+    command.export(run_folder(path, reports), as_format.value, case, launch, window(steps), output)
 
 
 @_command("watch", MEASURE)

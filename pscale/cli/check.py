@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pscale.analysis.compare import RELEVANT, Comparison, variants
+from pscale.analysis.compare import RELEVANT, Compared, Comparison, variants
 from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.frames import Run, load
 from pscale.analysis.summary import Summary, summarise
-from pscale.cli import tell
+from pscale.cli import fail, tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
@@ -24,15 +24,13 @@ from pscale.report.exports import finite
 from pscale.report.printing import print_table
 from pscale.report.text import plural
 from pscale.report.topics.problems import expectations, failures
-from pscale.run_folders import newest
 
 _CONDITIONS = ("slower", "faster", "undecided", "missing")
 _CONDITION = re.compile(r"(?P<answer>[a-z]+)(?::(?P<percent>[0-9]+(?:\.[0-9]+)?)%)?")
 
 
 def check(
-    path: Path | None,
-    reports: Path,
+    path: Path,
     *,
     reference_files: Sequence[Path] = (),
     junit: Path | None = None,
@@ -42,7 +40,7 @@ def check(
 
     Returns 6 if nothing is known to fail, and the intervals leave something open or nothing is expected.
     """
-    summary = summarise(_expected(_run(path, reports), reference_files), predict=None)
+    summary = summarise(_expected(load(path), reference_files), predict=None)
     if junit is not None:
         _write(junit, render_junit(summary))
     if as_json:
@@ -68,9 +66,9 @@ def _outcome(summary: Summary) -> str:
     return "passed" if summary.passed else "UNDECIDED" if summary.undecided else "FAILED"
 
 
-def update(path: Path | None, reports: Path, file: Path | None) -> int:
+def update(path: Path, file: Path | None) -> int:
     """Write what a run measured as references for later ones; returns 1 if there was nothing to write."""
-    summary = summarise(_run(path, reports), predict=None)
+    summary = summarise(load(path), predict=None)
     target = file or Path(f"{summary.suite or 'pscale'}.reference.yaml")
     known = references(summary.points, summary.merits)
     if not known:
@@ -81,15 +79,6 @@ def update(path: Path | None, reports: Path, file: Path | None) -> int:
     if missing:
         print(f"{missing} of {len(summary.points)} cases were not measured and are left out")
     return 0
-
-
-def _run(path: Path | None, reports: Path) -> Run:
-    if path is not None and path.suffix in (".yaml", ".yml") and not path.is_dir():
-        raise UsageError(
-            f"{path} is not a run: `pscale check` takes the folder of one (default: the newest), and "
-            "reference values with --reference FILE. To validate a suite, use `pscale show SUITE`"
-        )
-    return load(path or newest(reports))
 
 
 def _expected(run: Run, files: Sequence[Path]) -> Run:
@@ -144,21 +133,42 @@ class Condition:
     answer: str
     least: float
 
-    def holds(self, comparison: Comparison) -> bool:
-        """Tell whether any case is so."""
+    def outcome(self, comparison: Comparison) -> int:
+        """Return the exit code: 1 if any case is so, 6 if the interval of any allows it, else 0."""
         if self.answer == "missing":
-            return bool(comparison.missing) or not comparison.cases
-        return any(
-            compared.answer == self.answer and abs(compared.ratio.value - 1) >= self.least
-            for compared in comparison.cases
-        )
+            return FAILED if comparison.missing or not comparison.cases else 0
+        return max((self._of(compared) for compared in comparison.cases), key=_WORST.index, default=0)
+
+    def _of(self, compared: Compared) -> int:
+        """Decide by the interval of the ratio where the condition has a percentage, else by the answer."""
+        if self.answer == "undecided" or not self.least:
+            undecided = UNDECIDED if compared.answer == "undecided" else 0
+            return FAILED if compared.answer == self.answer else undecided
+        low, high = compared.ratio.low, compared.ratio.high
+        if low is None or high is None:
+            return UNDECIDED
+        ends = (low - 1, high - 1) if self.answer == "slower" else (1 - high, 1 - low)
+        return FAILED if ends[0] >= self.least else UNDECIDED if ends[1] >= self.least else 0
+
+
+_WORST = (0, UNDECIDED, FAILED)
 
 
 def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], relevant: str | None) -> int:
-    """Print run B, or A's other variants, against run A; returns 1 if a condition of `fail_if` holds."""
+    """Print run B, or A's other variants, against run A, and return the exit code.
+
+    It is 1 if a condition of `fail_if` holds, 6 if that is undecided or no case was compared.
+    """
+    if b is not None and a.resolve() == b.resolve():
+        raise UsageError(
+            f"A and B are the same run, {a}; name another run: SUITE~1 is the one before the newest"
+        )
     conditions = [condition(text) for text in fail_if]
     least = _relevant(relevant, conditions)
     comparison = compare_runs(load(a), load(b), least) if b else variants(load(a), least)
+    code, why = _gate(comparison, conditions)
+    if why:
+        fail(why)
     match as_format:
         case "md":
             print(comparison_report.render_markdown(comparison), end="")
@@ -170,7 +180,17 @@ def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], rel
             print(comparison_report.render_csv(comparison), end="")
         case _:
             comparison_report.render_terminal(comparison, new_console())
-    return FAILED if any(condition.holds(comparison) for condition in conditions) else 0
+    return code
+
+
+def _gate(comparison: Comparison, conditions: Sequence[Condition]) -> tuple[int, str]:
+    """Return the exit code by all conditions, and its reason where the answers of cases do not give it."""
+    code = max((each.outcome(comparison) for each in conditions), key=_WORST.index, default=0)
+    if conditions and not comparison.cases:
+        why = next((f": {each.label}: {each.reason}" for each in comparison.missing), "")
+        return code or UNDECIDED, f"undecided: no case was compared{why}"
+    vague = "undecided: the intervals allow what --fail-if names; more launches would decide"
+    return code, vague if code == UNDECIDED else ""
 
 
 def condition(text: str) -> Condition:

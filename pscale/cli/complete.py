@@ -11,7 +11,7 @@ import typer
 from pscale import atomic_files
 from pscale import shipped as shipped_suites
 from pscale.errors import ResultsError
-from pscale.run_folders import newest, run_folders
+from pscale.run_folders import run_folder, run_folders
 
 REPORTS = "reports"
 _MOST = 200  # more are no help
@@ -28,10 +28,11 @@ def shipped(incomplete: str) -> list[str]:
 
 
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the folders of runs under `--reports`, those begun last first, or where the word points."""
+    """Return suites that have runs under `--reports`, and the runs, newest first; else what a folder has."""
     root = Path(str(ctx.params.get("reports") or REPORTS))
-    found = sorted(run_folders(root), key=lambda folder: folder.name, reverse=True)
-    known = [str(folder) for folder in found[:_MOST] if str(folder).startswith(incomplete)]
+    found = sorted(run_folders(root), key=lambda folder: folder.name, reverse=True)[:_MOST]
+    suites_ = sorted({folder.parent.name for folder in found})
+    known = [word for word in (*suites_, *map(str, found)) if word.startswith(incomplete)]
     return known or _below(incomplete, lambda path: (path / "run.json").exists())
 
 
@@ -40,7 +41,7 @@ def cases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     named = ctx.params.get("path")
     root = Path(str(ctx.params.get("reports") or REPORTS))
     try:
-        folder = Path(str(named)) if named else newest(root)
+        folder = run_folder(Path(str(named)) if named else None, root)
         listed = atomic_files.read_json(folder / "run.json")["cases"]
         known = [(str(case["id"]), str(case.get("label", ""))) for case in listed]
     except (OSError, ValueError, KeyError, TypeError, ResultsError):

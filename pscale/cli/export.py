@@ -15,7 +15,6 @@ from pscale.export.chakra import write_chakra
 from pscale.export.extrap import write_extrap
 from pscale.export.goal import write_goal
 from pscale.export.otf2_archive import write_otf2
-from pscale.run_folders import newest
 
 EXTRAP = "extrap"  # of all launches; the others are of one that was traced
 _WRITERS: dict[str, Callable[[Launch, Path, str], list[Path]]] = {
@@ -34,8 +33,7 @@ _READ_BY = {
 
 
 def export(
-    path: Path | None,
-    reports: Path,
+    path: Path,
     as_format: str,
     case: str | None,
     number: int | None,
@@ -46,7 +44,7 @@ def export(
 
     All formats but Extra-P's are of launch `number` of a case, from 1, or of some measured steps of it.
     """
-    run = load(path or newest(reports))
+    run = load(path)
     folder = output or run.path / "export" / as_format
     if as_format == EXTRAP:
         if case is not None or number is not None or steps is not None:

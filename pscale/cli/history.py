@@ -16,7 +16,7 @@ from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report.history import FORMAT, data, headline, render_terminal, tables
 from pscale.results import history as files
-from pscale.run_folders import newest
+from pscale.run_folders import run_folder
 
 _CODES = {"worse": FAILED, "undecided": UNDECIDED, "better": 0, "same": 0}
 
@@ -41,7 +41,9 @@ class Asked:
 
 def add(paths: Sequence[str], place: Place) -> None:
     """Add runs, by default the newest, to the histories of their suites."""
-    for path in map(Path, paths) if paths else [newest(place.reports)]:
+    for path in [run_folder(Path(each), place.reports) for each in paths] or [
+        run_folder(None, place.reports)
+    ]:
         tell(added(path, place.history))
 
 

@@ -120,7 +120,11 @@ Only = Annotated[
 Reports = Annotated[Path, typer.Option("--reports", metavar="FOLDER", help="Folder that holds the runs.")]
 RunPath = Annotated[
     Path | None,
-    typer.Argument(metavar="RUN", help="A run's folder; default: the newest.", autocompletion=complete.runs),
+    typer.Argument(
+        metavar="RUN",
+        help="A run's folder, or a suite: its newest run, SUITE~1: the one before; default: the newest.",
+        autocompletion=complete.runs,
+    ),
 ]
 SiteName = Annotated[
     str | None,
@@ -209,7 +213,7 @@ RunPaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="RUN",
-        help="Folders of runs, reported together; default: the newest.",
+        help="Runs or suites, reported together; default: the newest run.",
         autocompletion=complete.runs,
     ),
 ]
@@ -248,13 +252,14 @@ Bare = Annotated[
     ),
 ]
 BaselineRun = Annotated[
-    Path, typer.Argument(metavar="A", help="Folder of the baseline run.", autocompletion=complete.runs)
+    Path,
+    typer.Argument(metavar="A", help="The baseline: a run, or a suite.", autocompletion=complete.runs),
 ]
 OtherRun = Annotated[
     Path | None,
     typer.Argument(
         metavar="B",
-        help="Folder of the run to compare with A; default: the other variants in A.",
+        help="The run or suite to compare with A; default: the other variants in A.",
         autocompletion=complete.runs,
     ),
 ]

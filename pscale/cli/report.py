@@ -22,7 +22,6 @@ from pscale.report.latex import render_latex
 from pscale.report.markdown import render_markdown
 from pscale.report.publish import FORMATS, PRINTED, write_all, write_page, write_pictures
 from pscale.report.terminal import render_plots, render_terminal, render_topics
-from pscale.run_folders import newest
 from pscale.simulator.network import Network
 
 _READ = ("terminal", "html", "md")  # by people, who look at so many cases and no more
@@ -65,7 +64,7 @@ def report(
     if what_if and len(paths) > 1:
         raise UsageError("--what-if replays the calls of one run; name one")
     networks = _networks(what_if)
-    run = _run(paths or [newest(reports)], reports)
+    run = _run(paths, reports)
     short = as_format in _READ
     summary = summarise(run, networks, predict, load(bare) if bare else None, short=short)
     if predict:

@@ -26,7 +26,6 @@ from pscale.launch.journal import Journal, key_of
 from pscale.launch.retry import ending_of
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import JobStatus
-from pscale.run_folders import newest
 
 if TYPE_CHECKING:
     from pscale.analysis.cards import Card
@@ -91,9 +90,9 @@ class RunState:
         }
 
 
-def status(path: Path | None, reports: Path, *, as_json: bool, watch: bool) -> int:
+def status(path: Path, *, as_json: bool, watch: bool) -> int:
     """Print the state of a run; with `watch` until it has finished."""
-    journal = _run(path, reports)
+    journal = Journal.open(path)
     if as_json:
         print(json.dumps(_state(journal).document(), indent=1))
         return 0
@@ -122,9 +121,9 @@ def _watch(journal: Journal) -> None:
                 show(_page(document))
 
 
-def cancel(path: Path | None, reports: Path) -> int:
+def cancel(path: Path) -> int:
     """End all jobs of a run; what has ended is kept, and `pscale run` continues with the rest."""
-    journal = _run(path, reports)
+    journal = Journal.open(path)
     scheduler, current = _scheduler(journal), open_jobs(journal)
     if scheduler is None or not current:
         tell(f"{journal.folder} has no running or queued jobs")
@@ -139,10 +138,6 @@ def cancel(path: Path | None, reports: Path) -> int:
         scheduler.cancel(folders)
     tell(f"cancelled {', '.join(folders) or 'nothing: no job is running or queued'}; `pscale run` continues")
     return 0
-
-
-def _run(path: Path | None, reports: Path) -> Journal:
-    return Journal.open(path or newest(reports))
 
 
 def _scheduler(journal: Journal) -> Scheduler | None:

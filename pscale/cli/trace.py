@@ -24,18 +24,15 @@ from pscale.cli.schedules import check_figure
 from pscale.errors import UsageError, writing
 from pscale.report.drawn import is_special
 from pscale.report.trace import trace_lines
-from pscale.run_folders import newest
 
 _WINDOW = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _VIEWERS = "open it in https://ui.perfetto.dev or chrome://tracing"
 _NAMED = 8  # other cases
 
 
-def trace(
-    path: Path | None, reports: Path, case: str | None, number: int, steps: range | None, output: Path | None
-) -> None:
+def trace(path: Path, case: str | None, number: int, steps: range | None, output: Path | None) -> None:
     """Write launch `number` of a case, from 1, into `output` or the run's folder; `-` prints it."""
-    run = load(path or newest(reports))
+    run = load(path)
     launches = traced(run)
     launch = chosen(run, launches, case, number)
     if steps is not None and steps.stop > (kept := kept_steps(run, launch)):
@@ -54,12 +51,10 @@ def trace(
     _tell_others(launches, launch)
 
 
-def draw(
-    path: Path | None, reports: Path, case: str | None, number: int, steps: range | None, target: Path
-) -> None:
+def draw(path: Path, case: str | None, number: int, steps: range | None, target: Path) -> None:
     """Draw a step of launch `number` of a case, or of all: the first of `steps`, else the shortest."""
     check_figure(target)
-    run = load(path or newest(reports))
+    run = load(path)
     launches = traced(run)
     every = [each for each in launches if each.repeat == number - 1 and case is None]
     from pscale.report import drawing, text

@@ -95,6 +95,9 @@ class Workload:
     step_time: Name | None = None
     """What the report calls a step: a figure; `wall`, the whole launch with its start; or `watch`, the steps
     that `watch: true` finds. Null: `watch` with `watch: true`, else `wall`."""
+    same_work: tuple[NonEmpty, ...] = ()
+    """Parameters that change how the work is done, not what it is, and `command` where that is so: cases that
+    differ in others are listed by `pscale compare`, not compared."""
     success: Success = Success()
     files: Files = Files()
     shell: bool = False
@@ -112,6 +115,9 @@ class Workload:
         for name in self.params:
             if name in _TAKEN:
                 raise ValueError(f"params: {name} is known already; expected another name")
+        for name in self.same_work:
+            if name != "command" and name not in self.params and name not in placeholders(self.command):
+                raise ValueError(f"same_work: there is no parameter '{name}'; expected one, or command")
         for name in self.figures:
             if name in (WALL, WATCH):
                 raise ValueError(f"figures: {name} stands for a step time; expected another name")

@@ -16,7 +16,7 @@ from typing import Any
 from pscale import atomic_files
 from pscale.errors import LaunchError, ResultsError, UsageError, writing
 from pscale.launch import lock
-from pscale.run_folders import check
+from pscale.run_folders import NAME, check
 from pscale.run_shape import check_document, check_records
 
 Key = tuple[str, int]  # case id and repeat
@@ -54,7 +54,7 @@ class Journal:
         """Make `root`/`suite`/<date and time>/ with its `run.json`, given `format` and `run` here."""
         if suite in ("", ".", "..") or Path(suite).name != suite:
             raise UsageError(f"{suite!r} cannot be the name of a suite: it has to be that of a folder")
-        name = f"{datetime.now():%Y-%m-%dT%H%M%S}-{secrets.token_hex(2)}"
+        name = f"{datetime.now().strftime(NAME)}-{secrets.token_hex(2)}"
         folder = root.absolute() / suite / name
         document = {**run_document, "format": _FORMAT, "run": name}
         with writing_in(folder, "; --reports FOLDER keeps runs elsewhere"):

@@ -1,11 +1,14 @@
 import csv
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from synthetic import Point, write_run
 
+from pscale.analysis.stats import Estimate
 from pscale.cli import main
+from pscale.cli.check import condition
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +21,11 @@ def runs(tmp_path_factory):
     noisy = Point(ranks=4, launch_noise=0.3, label="=4 ranks [red]")
     a = [Point(ranks=1, **quiet), Point(ranks=2, **quiet), noisy, Point(ranks=8)]
     b = [Point(ranks=1, **quiet), Point(ranks=2, compute_s=0.105, **quiet), noisy]
-    for name, points, seed in (("a", a, 1), ("b", b, 2), ("same", a[:2], 3)):
+    dead = [Point(ranks=1, status="failed", reason="died"), Point(ranks=2, status="failed", reason="died")]
+    alike = a[:2]
+    for name, points, seed in (
+        *(("a", a, 1), ("b", b, 2), ("same", alike, 3), ("twin", alike, 3), ("dead", dead, 5)),
+    ):
         write_run(folder / name, points, repeats=10, seed=seed)
     return folder
 
@@ -54,7 +61,7 @@ def test_the_terminal_gets_answers_ratios_and_what_is_missing(compare, monkeypat
         (["slower"], 1),
         (["slower:3%"], 1),
         (["slower:30%"], 0),
-        (["faster"], 0),
+        (["faster"], 6),
         (["undecided"], 1),
         (["missing"], 1),
         (["faster", "slower:3%"], 1),
@@ -67,7 +74,39 @@ def test_conditions_decide_the_exit_code(compare, conditions, code):
 
 def test_a_run_that_is_as_fast_fails_no_condition(compare):
     every = [word for text in ("slower", "faster", "undecided") for word in ("--fail-if", text)]
-    assert compare(*every, a="same", b="same")[0] == 0
+    assert compare(*every, a="same", b="twin")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "condition_", "code"),
+    [
+        ((1.04, 1.08), "slower:3%", 1),
+        ((1.01, 1.06), "slower:3%", 6),
+        ((0.97, 1.02), "slower:3%", 0),
+        ((0.90, 0.95), "faster:3%", 1),
+        ((0.90, 0.95), "slower:3%", 0),
+        ((None, None), "slower:3%", 6),
+    ],
+)
+def test_a_percentage_is_decided_by_the_interval_of_the_ratio(interval, condition_, code):
+    low, high = interval
+    case = SimpleNamespace(answer="slower", ratio=Estimate(value=1.05, low=low, high=high))
+    comparison = SimpleNamespace(cases=[case], missing=())
+    assert condition(condition_).outcome(comparison) == code
+
+
+def test_a_gate_fails_closed_where_nothing_was_compared_and_says_so_first(compare):
+    code, _, err = compare("--fail-if", "slower:3%", a="a", b="dead")
+    assert code == 6
+    assert err.startswith("pscale: undecided: no case was compared: ")
+    assert "failed: died" in err.splitlines()[0]
+    assert compare(a="a", b="dead")[0] == 0, "without a condition it is no gate"
+
+
+def test_a_run_is_not_compared_with_itself(compare):
+    code, _, err = compare("--fail-if", "slower", a="same", b="./same")
+    assert code == 2
+    assert "A and B are the same run" in err
 
 
 def test_json_and_csv_hold_the_same_figures(compare):
