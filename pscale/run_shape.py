@@ -27,6 +27,7 @@ from typing import (
 )
 
 from pscale.config import Case
+from pscale.config.choices import MOST_LAUNCHES
 from pscale.config.workload import LARGEST_WHOLE
 from pscale.errors import ResultsError, clean
 
@@ -165,8 +166,9 @@ def _inconsistent(document: Mapping[str, Any]) -> str:
             return f"cases[{place}]: ranks and threads have to be at least 1"
     auto = document.get("auto") or {}
     for name, count in (("repeats", document.get("repeats", 1)), ("auto.most", auto.get("most", 1))):
-        if not 0 <= count <= MOST_REPEATS:
-            return f"{name}: expected at most {MOST_REPEATS}, got {_shown(count)}"
+        most = min(MOST_REPEATS, MOST_LAUNCHES // max(1, len(cases)))
+        if not 0 <= count <= most or not most:
+            return f"{name}: expected at most {most} with {len(cases)} cases, got {_shown(count)}"
     return ""
 
 

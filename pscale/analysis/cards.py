@@ -6,6 +6,7 @@ takes no longer than reading their cards. Figures are those of the report.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -130,7 +131,7 @@ def _made(folder: Path) -> Card:
         cases_ok=len({row["case"] for row in good}),
         launches=len(rows),
         failed=sum(row["status"] not in ("ok", "skipped") for row in rows),
-        pending=len({(case, repeat) for case in planned for repeat in range(repeats)} - _keys(rows)),
+        pending=(Counter(dict.fromkeys(planned, repeats)) - _ended(rows, repeats)).total(),
         ranks=max((row["ranks"] or 0 for row in good), default=0),
         metric=metric,
         value=best.value if best else None,
@@ -151,8 +152,10 @@ def _unreadable(folder: Path, why: str) -> Card:
     return Card(run=folder.name, path=str(folder), begun_unix_s=begun, trouble=why, **known)
 
 
-def _keys(rows: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
-    return {(row["case"], row["repeat"]) for row in rows}
+def _ended(rows: Sequence[Mapping[str, Any]], repeats: int) -> Counter[str]:
+    """Return how many of the planned launches of each case have a row."""
+    launches = {(row["case"], row["repeat"]) for row in rows}
+    return Counter(case for case, repeat in launches if repeat < repeats)
 
 
 def _answer(document: Mapping[str, Any], found: Estimate, case: str) -> str:

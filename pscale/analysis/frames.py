@@ -34,7 +34,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run as stored. `document` is run.json; `pending` are launches planned and without a row.
+    """One run as stored. `document` is run.json; `pending` counts launches without a row, by case.
 
     `cases` has every launch that ended, and `ranks` every rank of those that ended well. Of steps and calls
     there are sums alone, a row for each
@@ -62,7 +62,7 @@ class Run:
     kernels: pd.DataFrame
     figures: pd.DataFrame
     unclear: tuple[Unclear, ...]
-    pending: tuple[tuple[str, int], ...]
+    pending: Counter[str]
     gaps: tuple[str, ...]  # what is lost of the run, in sentences
     origins: Mapping[str, tuple[Path, str]] = field(default_factory=dict)  # folder and id of cases of others
 
@@ -99,11 +99,6 @@ class Run:
         """How long a fixed piece of work took beside every measured step, by launch, where that was asked."""
         found = self.cases.loc[self.cases["work_quantum_s"].notna(), ["case", "repeat", "work_quantum_s"]]
         return {(str(case), int(repeat)): paces for case, repeat, paces in found.itertuples(index=False)}
-
-    @cached_property
-    def pending_of(self) -> Counter[str]:
-        """How many launches of each case are pending."""
-        return Counter(case for case, _ in self.pending)
 
     @property
     def suite(self) -> Mapping[str, Any]:
@@ -288,10 +283,11 @@ def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     return table if kept.all() else table[kept]
 
 
-def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> tuple[tuple[str, int], ...]:
-    done = set(zip(cases["case"], cases["repeat"], strict=True))
-    launches = [(case["id"], repeat) for case in document["cases"] for repeat in range(_repeats(document))]
-    return tuple(launch for launch in launches if launch not in done)
+def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> Counter[str]:
+    repeats = _repeats(document)
+    planned = Counter({case["id"]: repeats for case in document["cases"]})
+    ended = set(zip(cases["case"], cases["repeat"], strict=True))
+    return planned - Counter(case for case, repeat in ended if repeat < repeats)
 
 
 def _repeats(document: Mapping[str, Any]) -> int:

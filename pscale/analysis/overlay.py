@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ def overlay(runs: Sequence[Run], path: Path) -> Run:
         },
         cases=pd.concat([run.cases for run in marked], ignore_index=True),
         unclear=tuple(call for run in marked for call in run.unclear),
-        pending=tuple(launch for run in marked for launch in run.pending),
+        pending=sum((run.pending for run in marked), Counter()),
         gaps=tuple(notes),
         origins={case: origin for run in marked for case, origin in run.origins.items()},
         **{table: _joined([getattr(run, table) for run in marked]) for table in CASE_TABLES},
@@ -89,7 +90,7 @@ def _marked(run: Run, name: str) -> Run:
         document={**run.document, "cases": planned, "expect": expect},
         cases=cases,
         unclear=tuple(replace(call, case=marked(call.case)) for call in run.unclear),
-        pending=tuple((marked(case), repeat) for case, repeat in run.pending),
+        pending=Counter({marked(case): count for case, count in run.pending.items()}),
         origins={marked(case): (run.path, case) for case in run.planned},
         **tables,
     )

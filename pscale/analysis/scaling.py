@@ -158,7 +158,7 @@ def _identity(
         reason="" if good else _text(first.get("reason")),
         launches=good,
         failed=len(statuses) - good - statuses.count("skipped"),
-        pending=run.pending_of[case],
+        pending=run.pending[case],
         base=bool(known.get("base")),
     )
 

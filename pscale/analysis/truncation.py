@@ -6,6 +6,7 @@ reading them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,7 +80,7 @@ def _with(run: Run, kept: Collection[str]) -> Run:
         },
         cases=rows(run.cases).reset_index(drop=True),
         unclear=tuple(call for call in run.unclear if call.case in kept),
-        pending=tuple(launch for launch in run.pending if launch[0] in kept),
+        pending=Counter({case: count for case, count in run.pending.items() if case in kept}),
         **tables,
     )
 

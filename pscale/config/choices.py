@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, Literal
 
 MOST = 10**9  # of anything: more is a slip of the finger
+MOST_LAUNCHES = 1_000_000  # of a run, over all cases
 MOST_PARTS = 10_000  # of what a step does one after another: a dry run does each too
 MOST_RANKS = 1_000_000
 LARGEST_SCALE = 1 << 24  # of a loss: beyond it the inverse may vanish

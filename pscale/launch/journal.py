@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
@@ -160,8 +161,9 @@ class Journal:
         """Tell whether every case has all the launches that it needs."""
         auto = self.document.get("auto")
         most = auto["most"] if auto else self.document["repeats"]
-        cases = [case["id"] for case in self.document["cases"]]
-        return not self.left((case, repeat) for case in cases for repeat in range(most))
+        needed = {case["id"] for case in self.document["cases"]} - self.enough()
+        ended = Counter(case for case, repeat in self.finished() if repeat < most)
+        return all(ended[case] >= most for case in needed)
 
     def is_over(self) -> bool:
         """Tell whether it is finished and reported, or finished and no report was wanted."""

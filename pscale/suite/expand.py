@@ -9,6 +9,7 @@ from typing import Any
 
 from pscale.config import JOINT, Matrix, Plan
 from pscale.config.axes import GRID_AXES, PLAN_AXES
+from pscale.config.choices import MOST_LAUNCHES
 from pscale.config.workload import plain
 from pscale.errors import UsageError
 from pscale.expressions import condition
@@ -31,6 +32,10 @@ def expand(suite: Suite, machine: Mapping[str, float], only: str | None = None) 
     drafts = _without_excluded(suite, drafts, machine)
     drafts = _with_base(suite, drafts)
     drafts = selected(drafts, only)
+    field, most = ("max_repeats", suite.auto.most) if suite.auto else ("repeat", suite.repeat)
+    if len(drafts) * most > MOST_LAUNCHES:
+        words = f"{most} launches of {len(drafts)} cases; at most {MOST_LAUNCHES} are possible"
+        raise suite.error((field,), f"asks for {words}")
     expect = _expectations(suite, drafts)
     check(suite, drafts, machine)
     return Expansion(cases=tuple(draft.case for draft in drafts), expect=expect)

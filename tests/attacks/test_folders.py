@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import time
+import tracemalloc
 from pathlib import Path
 
 import fake_scheduler
@@ -253,6 +254,24 @@ def test_words_that_no_page_can_show_cost_their_launches_alone(pscale, whole, tm
     reasons = [failure.reason for failure in summarise(load(run)).failures if failure.status == "invalid"]
     for name in ("phase", "axis", "kernel"):
         assert any(f"has a {name} that cannot be shown" in reason for reason in reasons), name
+
+
+def test_no_number_of_planned_launches_fills_memory(pscale, whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "runs" / "suite" / "run")
+    document = json.loads((run / "run.json").read_text())
+    document["cases"] += [{"id": f"c{number}"} for number in range(len(POINTS), 10_000)]
+    listed = ("list", "--json", "--reports", tmp_path / "runs")
+    (run / "run.json").write_text(json.dumps(document | {"repeats": 10_000}))
+    for command in (("report", run), ("status", run)):
+        code, _, err = pscale(*command)
+        assert (code, "repeats: expected at most 100 with 10000 cases, got 10000" in err) == (5, True), err
+    assert [card["trouble"] for card in json.loads(pscale(*listed)[1])] == ["run.json is damaged"]
+    (run / "run.json").write_text(json.dumps(document | {"repeats": 100}))
+    tracemalloc.start()
+    assert [card["pending"] for card in json.loads(pscale(*listed)[1])] == [1_000_000 - 6]
+    assert "6 of 1000000 launches have ended" in pscale("status", run)[1]
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "data", "figures", "report.html", "data/x"])

@@ -257,9 +257,12 @@ def test_what_cannot_be_expanded_is_named_where_it_is_written(cases, old, new, e
     assert [part for part in expected if part not in str(caught.value)] == []
 
 
-def test_more_cases_than_anybody_means_are_refused(cases):
+def test_more_cases_and_launches_than_anybody_means_are_refused(cases):
     with pytest.raises(SuiteError, match="asks for 10201 cases; at most 10000"):
         cases((SWEEP, f"  width: {[*range(1, 102)]}\n  steps: {[*range(1, 102)]}"))
+    launches = f"{SWEEP}\n  steps: {[*range(1, 335)]}"
+    with pytest.raises(SuiteError, match="repeat: asks for 1000 launches of 1002 cases; at most 1000000"):
+        cases((SWEEP, launches), ("repeat: 2", "repeat: 1000"))
 
 
 def test_mistakes_of_all_cases_are_named_at_once(cases):
