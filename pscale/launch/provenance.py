@@ -13,7 +13,7 @@ import psutil
 
 from pscale.cgroup import content
 from pscale.launch import isolated_process
-from pscale.launch.scheduler import is_of_job
+from pscale.launch.scheduler import is_stored
 from pscale.stored_variables import stored
 
 _PACKAGES = (
@@ -31,7 +31,7 @@ def provenance(folder: Path | None = None) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": _packages(),
-        "environment": stored(os.environ, lambda name: name.endswith("_NUM_THREADS") or is_of_job(name)),
+        "environment": stored(os.environ, is_stored),
         "load_average": list(os.getloadavg()),
         "steal_s": getattr(psutil.cpu_times(), "steal", None),  # since the host was started
     }

@@ -25,7 +25,17 @@ EVIL = (
 )
 HALF = "\ud800"  # of a character, which JSON can hold and no file
 DIRECTIONS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u2028", "\u2029"}
-SECRETS = ("SLURM_JWT", "OMPI_MCA_AUTH_TOKEN", "OMP_API_KEY", "FI_SECRET", "UCX_PASSWORD", "MPICH_Key")
+SECRETS = (
+    *("SLURM_JWT", "OMPI_MCA_AUTH_TOKEN", "OMP_API_KEY", "FI_SECRET", "UCX_PASSWORD", "MPICH_Key"),
+    *("OMP_DB_PASS", "UCX_PWD", "FI_CRED", "I_MPI_PW", "SLURM_MINE", "PBS_O_MINE", "LSB_MINE", "FLUX_MINE"),
+    *("OMP_MINE", "MKL_MINE", "OPENBLAS_MINE", "PMIX_MINE", "A_PASS_NUM_THREADS", "SLURM_JOB_ACCOUNT"),
+)
+SECRET_VALUES = {
+    "I_MPI_PROXY": "https://user:hunter2@host",
+    "UCX_NET_DEVICES": "user:hunter2@host",
+    "FI_PROVIDER": "verbs;ghp_hunter2",
+    "MPIR_CVAR_NAME": "hunter2" * 5,
+}
 
 
 @pytest.fixture
@@ -205,6 +215,8 @@ def test_secrets_of_the_environment_are_told_and_stored_nowhere(
 ):
     for name in SECRETS:
         monkeypatch.setenv(name, "hunter2")
+    for name, value in SECRET_VALUES.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("OMP_DISPLAY_ENV", "seen")
     slurm = fake_scheduler.install(tmp_path.with_name(f"{tmp_path.name}-slurm"), "slurm")
     monkeypatch.setenv("PATH", f"{slurm}:{os.environ['PATH']}")

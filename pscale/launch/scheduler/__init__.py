@@ -13,7 +13,7 @@ from typing import get_args
 from pscale.config.choices import SchedulerChoice
 from pscale.launch.scheduler.base import Scheduler
 
-__all__ = ["BY_LAUNCHER", "SCHEDULERS", "Scheduler", "is_inherited", "is_of_job", "is_replaced"]
+__all__ = ["BY_LAUNCHER", "SCHEDULERS", "Scheduler", "is_inherited", "is_replaced", "is_stored"]
 
 _NAMES = [name for name in get_args(SchedulerChoice) if name not in ("auto", "none")]
 _KINDS: list[type[Scheduler]] = [import_module(f"{__name__}.{name}").KIND for name in _NAMES]
@@ -32,6 +32,7 @@ def _any(*patterns: str) -> str:
 
 
 _REPLACED = _any(_THREADS_AND_BINDING, *(kind.launch_variables for kind in _KINDS))
+_STORED = _any(*(kind.stored_variables for kind in _KINDS))
 _OF_JOBS = _any(_RANK, *(kind.job_variables for kind in _KINDS))
 _OF_SITES = _any(*(kind.site_variables for kind in _KINDS))
 
@@ -41,14 +42,14 @@ def is_replaced(name: str) -> bool:
     return re.fullmatch(_REPLACED, name) is not None
 
 
-def is_of_job(name: str) -> bool:
-    """Tell whether a variable describes a scheduler's job or a rank of MPI."""
-    return re.fullmatch(_OF_JOBS, name) is not None
+def is_stored(name: str) -> bool:
+    """Tell whether a variable says of a scheduler's job what a reader of its results has to know."""
+    return re.fullmatch(_STORED, name) is not None
 
 
 def is_inherited(name: str) -> bool:
     """Tell whether a submitted job sees a variable: not if it is meant for another job or is replaced."""
-    return not is_replaced(name) and bool(re.fullmatch(_OF_SITES, name) or not is_of_job(name))
+    return not is_replaced(name) and bool(re.fullmatch(_OF_SITES, name) or not re.fullmatch(_OF_JOBS, name))
 
 
 SCHEDULERS: tuple[Scheduler, ...] = tuple(kind(is_inherited) for kind in _KINDS)

@@ -171,6 +171,7 @@ class Scheduler(ABC):
 
     # Environment variables, by patterns of their names.
     job_variables: ClassVar[str]  # describe a job: a job does not inherit those of another
+    stored_variables: ClassVar[str]  # of these, the ones to keep with results: sizes, places, binding
     site_variables: ClassVar[str]  # of these, the ones that say where the scheduler is
     launch_variables: ClassVar[str] = NEVER  # would change how the launcher places ranks
 

@@ -53,6 +53,7 @@ class Flux(Scheduler):
     job_limit = r"max(imum)?[- ](active|running)[- ]jobs|exceeds (the )?limit|limit exceeded"
     unsure = r"Unable to connect to Flux|Connection timed out|No route to host"
     directive, job_id_variable = "# flux:", "$FLUX_ENCLOSING_ID"
+    stored_variables = r"FLUX_(ENCLOSING_ID|JOB_(ID|SIZE|NNODES))"
     job_variables, site_variables = r"FLUX_.*", r"FLUX_URI"
     launcher, launcher_command = "flux", ("run",)
     launcher_version = r"^commands:\s+(?P<version>\d\S*)"

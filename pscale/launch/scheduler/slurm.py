@@ -74,6 +74,11 @@ class Slurm(Scheduler):
         ("cancelled", r"\*\*\* JOB \S+ ON \S+ CANCELLED AT"),
     )
     directive, job_id_variable, has_qos = "#SBATCH", "$SLURM_JOB_ID", True
+    stored_variables = (
+        r"SLURM_(JOB_(ID|NUM_NODES|NODELIST|CPUS_PER_NODE|PARTITION|QOS)|CLUSTER_NAME|NNODES|NTASKS|NPROCS"
+        r"|(NTASKS|TASKS|CPUS|GPUS|MEM|THREADS)_PER_\w+|CPUS_ON_NODE|(CPU|MEM|GPU)_(BIND|FREQ)\w*"
+        r"|DISTRIBUTION|HINT|MPI_TYPE|OVERCOMMIT)"
+    )
     job_variables, site_variables = r"SLURM_.*", r"SLURM_CONF"
     launch_variables = (  # defaults for srun, from sbatch, salloc or a login shell
         r"(SBATCH|SALLOC|SRUN)_.*|SLURM_(NTASKS.*|NPROCS|CPUS_PER_(TASK|GPU)|TRES_PER_TASK|CPU_BIND.*|HINT"
