@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pscale.analysis.frames import NAMING, Run
+from pscale.results.documents import provenance_of
 
 _PASSING = ("load_average", "steal_s")  # of the moment
 _BLAS = ("blas", "blas_version", "blas_architecture", "blas_threading", "blas_library")  # of a rank
@@ -50,7 +51,7 @@ def environment(run: Run) -> dict[str, str]:
     known = {name: [text] for name, text in _flat(document).items()}
     jobs = run.cases.loc[run.cases["status"] == "ok", "provenance"].dropna().unique()
     for text in jobs:
-        for name, value in _flat(_read(text)).items():
+        for name, value in _flat(provenance_of(text)).items():
             known.setdefault(f"job.{name}", []).append(value)
     for name in (*_BLAS, "host", "governor"):
         values = run.ranks[name].dropna().astype(str).unique()
@@ -67,20 +68,15 @@ def _between(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Change]:
 
 def _flat(value: Any, name: str = "") -> dict[str, str]:
     """Return the leaves of nested dictionaries as texts under dotted names."""
-    if not isinstance(value, Mapping):
-        return {name: " ".join((value if isinstance(value, str) else json.dumps(value)).split())}
-    found: dict[str, str] = {}
-    for key, inner in value.items():
-        found |= _flat(inner, f"{name}.{key}" if name else str(key))
-    return found
-
-
-def _read(text: str) -> Any:
     try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, Mapping) else {}
+        if not isinstance(value, Mapping):
+            return {name: " ".join((value if isinstance(value, str) else json.dumps(value)).split())}
+        found: dict[str, str] = {}
+        for key, inner in value.items():
+            found |= _flat(inner, f"{name}.{key}" if name else str(key))
+    except RecursionError:  # a document may be nested as deeply as can be read
+        return {name: "..."}
+    return found
 
 
 def machine(run: Run) -> tuple[tuple[str, str], ...]:
@@ -129,8 +125,8 @@ def _processor(known: Mapping[str, Any]) -> str:
 
 def _mpi(provenance: str) -> str:
     try:
-        found = json.loads(provenance)["mpi"]
+        found = provenance_of(provenance)["mpi"]
         name = f"{found['vendor']} {found['version']}" if "vendor" in found else str(found["library"])
-    except (ValueError, KeyError, TypeError):
+    except KeyError:
         return ""
     return " ".join(name.replace(" Version:", "").split())[:60]

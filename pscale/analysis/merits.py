@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pscale.analysis.frames import Run, is_program
 from pscale.analysis.stats import Estimate, Sample
 from pscale.config import Workload, from_dict
 from pscale.config.workload import WALL, WATCH
+from pscale.results.documents import provenance_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +97,7 @@ def _of_records(run: Run) -> Iterator[str]:
     good = run.cases[(run.cases["status"] == "ok") & run.cases["provenance"].notna()].drop_duplicates("case")
     said: dict[str, list[str]] = {}
     for label, text in zip(good["label"], good["provenance"], strict=True):
-        record: Mapping[str, list[str]] = json.loads(text)
-        for sentence in record.get("watch", ()):
+        for sentence in provenance_of(text).get("watch", ()):
             said.setdefault(sentence, []).append(label)
     for sentence, labels in said.items():
         yield sentence if len(labels) == len(good) else f"{', '.join(labels)}: {sentence}"

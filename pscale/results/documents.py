@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+from pscale import atomic_files
 from pscale.config import Case
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.run_shape import mismatch
@@ -28,6 +29,22 @@ class _Result(TypedDict):
     status: str
     reason: str
     columns: dict[str, Any]
+
+
+class _Provenance(TypedDict, total=False):
+    mpi: dict[str, Any]
+    watch: list[str]
+
+
+def provenance_of(text: str) -> Mapping[str, Any]:
+    """Return what a job has found, from the column of that name; raises ValueError for any other text."""
+    try:
+        document: Mapping[str, Any] = atomic_files.from_json(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if wrong := mismatch(_Provenance, document):
+        raise ValueError(wrong)
+    return document
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pscale import atomic_files
 from pscale.errors import ResultsError
+from pscale.results.documents import provenance_of
 from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
 from pscale.run_shape import is_name_of_case
 
@@ -360,6 +361,12 @@ def _conform(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
             texts = chunk.dictionary if chunk.type == _CODED else chunk.unique()
             if not all(text is None or text.isprintable() for text in texts.to_pylist()):
                 raise ValueError(f"has a {name} that cannot be shown")
+    if "provenance" in schema.names:
+        for text in table["provenance"].unique().drop_null().to_pylist():
+            try:
+                provenance_of(text)
+            except ValueError as error:
+                raise ValueError(f"has a provenance that is none: {error}") from error
     return table
 
 

@@ -256,6 +256,36 @@ def test_words_that_no_page_can_show_cost_their_launches_alone(pscale, whole, tm
         assert any(f"has a {name} that cannot be shown" in reason for reason in reasons), name
 
 
+def test_no_json_in_a_column_or_a_document_ends_a_report_otherwise_than_with_its_page(
+    pscale, whole, tmp_path
+):
+    run = shutil.copytree(whole, tmp_path / "run")
+    deep = 900 * '{"a":' + "1" + 900 * "}"
+    columns = {
+        (0, 0): "x",
+        (0, 1): "[1]",
+        (1, 0): 100_000 * "[",
+        (1, 1): '{"mpi": {"vendor": [1]}, "x": ' + deep + "}",
+    }
+    for (place, repeat), text in columns.items():
+        path = part_path(run / "data", "cases", POINTS[place].case.id, repeat)
+        rows = pq.read_table(path)
+        where = rows.column_names.index("provenance")
+        pq.write_table(rows.set_column(where, "provenance", pa.array([text])), path)
+    document = json.loads((run / "run.json").read_text())
+    document["provenance"] |= {"kernel": "k", "machine": json.loads(deep)}
+    (run / "run.json").write_text(json.dumps(document))
+    code, _, err = pscale("report", run)
+    assert (code, "</html>" in (run / "report.html").read_text()) == (0, True), err
+    gaps = [gap for gap in load(run).gaps if "has a provenance that is none" in gap]
+    assert len(gaps) == 3
+    assert pscale("check", run)[0] == 1
+    joined = pa.concat_tables(pq.read_table(path) for path in (run / "data").glob("cases-*"))
+    pq.write_table(joined, run / "data" / "cases.parquet")
+    code, _, err = pscale("report", run)
+    assert (code, "has a provenance that is none" in err) == (5, True), err
+
+
 def test_no_number_of_planned_launches_fills_memory(pscale, whole, tmp_path):
     run = shutil.copytree(whole, tmp_path / "runs" / "suite" / "run")
     document = json.loads((run / "run.json").read_text())
