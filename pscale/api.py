@@ -75,12 +75,8 @@ def run(
     from pscale.cli.console import new_console  # noqa: PLC0415 - loading a run needs none of these
     from pscale.cli.prepare import SuiteOptions  # noqa: PLC0415
     from pscale.cli.run import RunOptions, measure  # noqa: PLC0415
-    from pscale.suite import Override  # noqa: PLC0415
 
-    overrides = [
-        Override(f"{name}={_yaml(value)}", f"set={{{name!r}: {value!r}}}")
-        for name, value in (set or {}).items()
-    ]
+    overrides = [f"{name}={_yaml(value)}" for name, value in (set or {}).items()]
     console = new_console(stderr=True)
     console.quiet = quiet
     with _file_of(suite) as path:
