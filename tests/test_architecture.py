@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "analysis": {"simulator", "results"},
     "predict": {"analysis", "results", "simulator", "training", "parallel", "mesh", "worker"},
     "export": {"results", "analysis"},
-    "report": {"analysis", "predict"},
+    "report": {"analysis", "predict", "results"},
     "api": {"cli", "analysis", "report"},
     "cli": {
         *("suite", "parallel", "training", "launch", "simulator", "results", "analysis", "predict", "export"),

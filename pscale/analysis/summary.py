@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from pscale.analysis import answers, efficiency_tree, expect, headline, phases, scaling
@@ -262,11 +262,7 @@ def summarise(
     of_phases, round_s = efficiency_tree.phases(run), scaling.round_s(whole)
     judged = expect.expectations(run, points, basis.trees, round_s, found)
     expected = expect.withheld(judged, basis.bases, basis.interference)
-    sharing = headline.sharing(basis.warnings)
-
-    def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        return _ordered(points, findings)
-
+    sharing, ordered = headline.sharing(basis.warnings), partial(_ordered, points)
     return Summary(
         **_of_document(whole, points),
         verdicts=verdicts(points, run.planned, basis.costs() | {"expectations": expected}, round_s),

@@ -25,12 +25,6 @@ _OF_TRAIN = ("micro_batches", "batch", "optimizer", "steps", "warmup")
 _OF_MODEL = ("layers", "width", "heads", "sequence", "vocabulary", "dtype")
 
 
-class _Result(TypedDict):
-    status: str
-    reason: str
-    columns: dict[str, Any]
-
-
 class _Provenance(TypedDict, total=False):
     mpi: dict[str, Any]
     watch: list[str]
@@ -80,25 +74,3 @@ def planned_columns(case: Case) -> dict[str, Any]:
         if model.keeps_scores
         else "block",
     }
-
-
-def launch_row(case: Case, folder: Path, ended: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a launch in `folder`; `ended` is how the launcher saw it end.
-
-    Where the launcher saw nothing wrong the job's own word counts: it knows whether its figures hold.
-    """
-    row = {**planned_columns(case), **ended}
-    if ended["status"] == "ok":
-        from pscale.results.store import unfit  # noqa: PLC0415 - the list of runs needs no Arrow
-
-        try:
-            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-            wrong = mismatch(_Result, result) or unfit("cases", result["columns"])
-            if not wrong and result["status"] not in ("ok", "invalid"):
-                wrong = f"status {result['status']!r:.60}"
-        except (OSError, ValueError, RecursionError) as error:
-            result, wrong = {}, str(error)
-        if wrong:
-            return row | {"status": "failed", "reason": f"left a result.json that is none: {wrong}"}
-        row |= {**result["columns"], "status": result["status"], "reason": result["reason"]}
-    return row

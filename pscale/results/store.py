@@ -12,16 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pscale import atomic_files
+from pscale.config import Case
 from pscale.errors import ResultsError
-from pscale.results.documents import provenance_of
+from pscale.results.documents import planned_columns, provenance_of
 from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
-from pscale.run_shape import is_name_of_case
+from pscale.run_shape import is_name_of_case, mismatch
 
 JOINED_TABLES: tuple[Table, ...] = (
     "cases",
@@ -123,6 +124,12 @@ def _made_whole(path: Path) -> Iterator[pa.NativeFile]:
     atomic_files.rename(temporary, path)
 
 
+class _Result(TypedDict):
+    status: str
+    reason: str
+    columns: dict[str, Any]
+
+
 def unfit(table: Table, columns: Mapping[str, Any]) -> str:
     """Say which value cannot be in a row of a table; empty if all can."""
     schema = schema_of(table)
@@ -134,6 +141,26 @@ def unfit(table: Table, columns: Mapping[str, Any]) -> str:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             return f"{name}: {error}"
     return ""
+
+
+def launch_row(case: Case, folder: Path, ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a launch in `folder`; `ended` is how the launcher saw it end.
+
+    Where the launcher saw nothing wrong the job's own word counts: it knows whether its figures hold.
+    """
+    row = {**planned_columns(case), **ended}
+    if ended["status"] == "ok":
+        try:
+            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            wrong = mismatch(_Result, result) or unfit("cases", result["columns"])
+            if not wrong and result["status"] not in ("ok", "invalid"):
+                wrong = f"status {result['status']!r:.60}"
+        except (OSError, ValueError, RecursionError) as error:
+            result, wrong = {}, str(error)
+        if wrong:
+            return row | {"status": "failed", "reason": f"left a result.json that is none: {wrong}"}
+        row |= {**result["columns"], "status": result["status"], "reason": result["reason"]}
+    return row
 
 
 def compact(data: Path) -> None:

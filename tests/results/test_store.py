@@ -10,11 +10,12 @@ from pscale.analysis.summary import summarise
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
 from pscale.results import store
-from pscale.results.documents import launch_row, planned_columns
+from pscale.results.documents import planned_columns
 from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Column
 from pscale.results.store import (
     LEAST,
     compact,
+    launch_row,
     part_path,
     read_case,
     read_part,
