@@ -67,7 +67,7 @@ class Trained:
         if spans:
             mesh = mpi.MpiMesh(WORLD, case.plan.sizes, spans, self.recorder, mpi.nodes(WORLD))
         self.axes = [mesh.axis(*span) for span in spans]
-        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), folder)
+        batches = prepare(case.data, case.model, case.train, mesh, folder)
         self.trainer = make_trainer(case, mesh, batches, self.recorder)
 
     def run(self, steps: int) -> dict[str, float]:

@@ -14,7 +14,6 @@ from dry_runs import predicted_program, recorded_program
 from thread_mesh import run_ranks
 
 from pscale.config import Case, Data, Model, Plan, Timing, Train
-from pscale.config.axes import BATCH_AXES
 from pscale.data import prepare
 from pscale.mesh.grid import axis_name, groups
 from pscale.parallel import strategies
@@ -142,7 +141,7 @@ def each_rank(case, plan, folder, act, *, record=False):
     recorders = [Recorder(names) for _ in range(plan.ranks)]
 
     def one(mesh):
-        batches = prepare(case.data, case.model, case.train, mesh.axis(*BATCH_AXES), folder)
+        batches = prepare(case.data, case.model, case.train, mesh, folder)
         recorder = recorders[mesh.world.rank]
         trainer = make_trainer(case, mesh, batches, recorder)
         recorder.clear()

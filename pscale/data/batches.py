@@ -12,12 +12,13 @@ from typing import Protocol
 import numpy as np
 
 from pscale.config import Data, Model, Train
+from pscale.config.axes import BATCH_AXES
 from pscale.data.corpus import Corpus, byte_counts, find_corpus, unigram_nats
 from pscale.data.loading import Reader, open_reader
 from pscale.data.placement import Partition, Placement, Sample, Slots
 from pscale.data.synthetic import WEIGHTS, LinearBatches, random_tokens, regression, samples_of
 from pscale.errors import UsageError
-from pscale.mesh.axis import Array, Axis
+from pscale.mesh.axis import Array, Axis, Mesh
 
 _FITTING = {
     "gpt": ("text", "synthetic"),
@@ -46,16 +47,17 @@ class Batches(Protocol):
         ...
 
 
-def prepare(case_data: Data, model: Model, train: Train, axis: Axis, folder: Path) -> Batches:
-    """Return the batches of this rank of the data-parallel `axis`; all ranks call it.
+def prepare(case_data: Data, model: Model, train: Train, mesh: Mesh, folder: Path) -> Batches:
+    """Return the batches of this rank; all ranks of `mesh` call it.
 
     Files that a loading mode needs go to `folder` until `close`. Raises UsageError as `check` does, since
     the machine that runs may see other files than the one that asked.
     """
     check(case_data, model, train)
+    axis = mesh.axis(*BATCH_AXES)
     slots = Slots(batch=train.batch, ranks=axis.size, micro_batches=train.micro_batches)
     if case_data.kind == "text":
-        return prepare_text(case_data, model, train, slots, axis=axis, folder=folder)
+        return prepare_text(case_data, model, train, slots, mesh=mesh, folder=folder)
     if case_data.kind == "linear":
         return LinearBatches(case_data, model, train, slots, axis.rank)
     draw = regression if model.kind in ("block", "collectives") else random_tokens
@@ -159,14 +161,14 @@ class TextBatches:
 
 
 def prepare_text(
-    data: Data, model: Model, train: Train, slots: Slots, *, axis: Axis, folder: Path
+    data: Data, model: Model, train: Train, slots: Slots, *, mesh: Mesh, folder: Path
 ) -> TextBatches:
     """Place and open the corpus that `data.source` names; all ranks call it."""
-    corpus = find_corpus(data.source)
+    corpus, axis = find_corpus(data.source), mesh.axis(*BATCH_AXES)
     _agree_on_size(corpus, axis)
     shape = (slots.per_micro, model.sequence + 1)
     placement = _placement(data, model, train, slots, corpus)
-    reader = open_reader(data.loading, corpus, placement, axis, shape=shape, folder=folder)
+    reader = open_reader(data.loading, corpus, placement, mesh, shape=shape, folder=folder)
     return TextBatches(reader, slots.micro_batches, shape, _shared_unigram_nats(corpus, axis))
 
 

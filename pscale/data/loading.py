@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from pscale.config.axes import BATCH_AXES
 from pscale.config.choices import Loading
 from pscale.data.corpus import Corpus
 from pscale.data.placement import Placement
 from pscale.errors import PscaleError
-from pscale.mesh.axis import Array, Axis, ParallelFile
+from pscale.mesh import grid
+from pscale.mesh.axis import Array, Axis, Mesh, ParallelFile
 
 
 class Reader(Protocol):
@@ -69,28 +72,48 @@ class ScatterReader(_FromMemory):
         self._axis.scatter(self._parts, windows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobFile:
+    """A copy of a part of the corpus for this job, which one of the ranks that read it `writes`."""
+
+    path: Path
+    world: Axis
+    writes: bool
+
+    def write(self, corpus: Corpus, start: int, stop: int) -> None:
+        """Return when the file of every rank is there; all ranks call it."""
+        if self.writes:
+            _write(self.path, corpus, start, stop)
+        self.world.barrier()
+
+    def remove(self) -> None:
+        """Remove the file when every rank has come: all ranks call it."""
+        self.world.barrier()
+        if self.writes:
+            self.path.unlink(missing_ok=True)
+
+
 class FileReader:
     """Reads every window by its offset from a file that holds the corpus from byte `first` on."""
 
-    def __init__(self, file: ParallelFile, path: Path, first: int, placement: Placement, axis: Axis):
-        self._file, self._path, self._first = file, path, first
-        self._placement, self._axis = placement, axis
+    def __init__(self, file: ParallelFile, job_file: JobFile, first: int, placement: Placement, rank: int):
+        self._file, self._job_file, self._first = file, job_file, first
+        self._placement, self._rank = placement, rank
 
     def read(self, step: int, micro: int, windows: Array) -> None:
         """Read the windows; raises PscaleError where the file has become unreadable or shorter."""
-        offsets = self._placement.offsets(step, micro, self._axis.rank) - self._first
+        offsets = self._placement.offsets(step, micro, self._rank) - self._first
         for window, offset in zip(windows, offsets.tolist(), strict=True):
             try:
                 self._file.read_at(offset, window)
             except (OSError, EOFError, RuntimeError) as error:  # MPI's own are RuntimeErrors
-                place = f"{window.nbytes} bytes at {offset} of {str(self._path)!r}"
+                place = f"{window.nbytes} bytes at {offset} of {str(self._job_file.path)!r}"
                 raise PscaleError(f"step {step}: cannot read {place}: {error}") from error
 
     def close(self) -> None:
-        """Close the file and, when every rank has, remove it: it is a copy made for this job."""
+        """Close the file and, when every rank has, remove it."""
         self._file.close()
-        self._axis.barrier()
-        self._path.unlink(missing_ok=True)
+        self._job_file.remove()
 
 
 class PartFile:
@@ -115,7 +138,7 @@ def open_reader(
     loading: Loading,
     corpus: Corpus,
     placement: Placement,
-    axis: Axis,
+    mesh: Mesh,
     *,
     shape: tuple[int, int],
     folder: Path,
@@ -124,21 +147,22 @@ def open_reader(
 
     `shape` is that of the windows of a micro-batch. Raises PscaleError where `folder` cannot be written.
     """
+    batch = grid.spanned(mesh.sizes, BATCH_AXES)
+    axis = mesh.axis(*batch)
+    first_of_same = not any(place for name, place in mesh.coordinates.items() if name not in batch)
     if loading == "memory":
         return MemoryReader(corpus, placement, axis.rank)
     if loading == "scatter":
         return ScatterReader(corpus, placement, axis, shape)
     if loading == "mpi-io":
-        path = folder / "corpus.bin"
-        if axis.rank == 0:
-            _write(path, corpus, 0, corpus.size)
-        axis.barrier()
-        return FileReader(axis.open(path), path, 0, placement, axis)
+        whole = JobFile(path=folder / "corpus.bin", world=mesh.world, writes=mesh.world.rank == 0)
+        whole.write(corpus, 0, corpus.size)
+        return FileReader(axis.open(whole.path), whole, 0, placement, axis.rank)
     path = folder / f"corpus-{axis.rank}.bin"
+    part = JobFile(path=path, world=mesh.world, writes=first_of_same)
     first, last = placement.span(axis.rank)
-    _write(path, corpus, first, last)
-    axis.barrier()
-    return FileReader(PartFile(path), path, first, placement, axis)
+    part.write(corpus, first, last)
+    return FileReader(PartFile(path), part, first, placement, axis.rank)
 
 
 def _part(corpus: Corpus, start: int, stop: int) -> Array:

@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 from pscale.config import Case, from_dict
-from pscale.config.axes import BATCH_AXES
 from pscale.data import Batches, prepare
 from pscale.dtypes import compute_dtype, dtype_of
 from pscale.mesh import grid
@@ -81,7 +80,7 @@ class JobResult:
 def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -> JobResult:
     """Run the case on this rank."""
     case = spec.case
-    batches = prepare(case.data, case.model, case.train, mesh.axis(*BATCH_AXES), spec.folder)
+    batches = prepare(case.data, case.model, case.train, mesh, spec.folder)
     timeline.mark("data_prepare_s")
     peak = _roofline(case, mesh.world)
     timeline.mark("roofline_s")

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config import Case, Plan
-from pscale.config.axes import BATCH_AXES
 from pscale.data import prepare
 from pscale.dtypes import is_16_bit, tolerance
 from pscale.mesh.axis import Mesh
@@ -115,7 +114,7 @@ def trained(
     case: Case, mesh: Mesh, recorder: Recorder, folder: Path, routing: Routing = free_routing
 ) -> Trained:
     """Train all steps of the case, with `recorder` recording all of them, and the first under `routing`."""
-    batches = prepare(case.data, case.model, case.train, mesh.axis(*BATCH_AXES), folder)
+    batches = prepare(case.data, case.model, case.train, mesh, folder)
     trainer = make_trainer(case, mesh, batches, recorder)
     recorder.enabled = True
     result = outcome(trainer, mesh, routing)

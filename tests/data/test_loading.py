@@ -1,3 +1,4 @@
+import os
 import tracemalloc
 from contextlib import closing
 
@@ -9,7 +10,7 @@ from pscale.config import Data, Model, Train
 from pscale.data import prepare
 from pscale.data.corpus import byte_counts, unigram_nats
 from pscale.errors import PscaleError, UsageError
-from pscale.mesh.self_axis import SelfAxis
+from pscale.mesh.self_axis import SelfMesh
 
 MODES = ["memory", "mpi-io", "scatter", "files"]
 WAYS = [
@@ -29,9 +30,9 @@ def source(tmp_path):
     return path
 
 
-def batches_of(source, folder, axis, *, mode="memory", split="partition", micro_batches=1):
+def batches_of(source, folder, mesh, *, mode="memory", split="partition", micro_batches=1):
     data = Data(source=str(source), loading=mode, split=split)
-    return prepare(data, MODEL, Train(batch=BATCH, micro_batches=micro_batches), axis, folder)
+    return prepare(data, MODEL, Train(batch=BATCH, micro_batches=micro_batches), mesh, folder)
 
 
 def global_batches(source, folder, ranks, steps, **options):
@@ -39,7 +40,7 @@ def global_batches(source, folder, ranks, steps, **options):
     micro_batches = options.get("micro_batches", 1)
 
     def one(mesh):
-        with closing(batches_of(source, folder, mesh.axis("dp"), **options)) as batches:
+        with closing(batches_of(source, folder, mesh, **options)) as batches:
             filled = [[np.copy(batches.fill(step, m)) for m in range(micro_batches)] for step in range(steps)]
         return np.concatenate([np.stack(parts) for parts in zip(*filled, strict=True)], axis=2)
 
@@ -76,10 +77,9 @@ def test_files_are_made_for_the_job_alone(source, tmp_path, mode):
     made = {"mpi-io": {"corpus.bin"}, "files": {"corpus-0.bin", "corpus-1.bin"}}.get(mode, set())
 
     def one(mesh):
-        axis = mesh.axis("dp")
-        batches = batches_of(source, folder, axis, mode=mode)
+        batches = batches_of(source, folder, mesh, mode=mode)
         names = {path.name for path in folder.glob("*")}
-        axis.barrier()
+        mesh.world.barrier()
         batches.close()
         return names
 
@@ -88,8 +88,19 @@ def test_files_are_made_for_the_job_alone(source, tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["mpi-io", "files"])
+def test_each_file_is_written_by_one_of_the_ranks_that_read_it(source, tmp_path, mode, monkeypatch):
+    renamed, replace = [], os.replace
+    monkeypatch.setattr("os.replace", lambda old, new: (renamed.append(new.name), replace(old, new)))
+    run_ranks(
+        {"pp": 2, "dp": 2, "tp": 2},
+        lambda mesh: batches_of(source, tmp_path / "case", mesh, mode=mode).close(),
+    )
+    assert sorted(renamed) == (["corpus.bin"] if mode == "mpi-io" else ["corpus-0.bin", "corpus-1.bin"])
+
+
+@pytest.mark.parametrize("mode", ["mpi-io", "files"])
 def test_a_file_cut_short_under_way_is_an_error_that_names_it(source, tmp_path, mode):
-    with closing(batches_of(source, tmp_path, SelfAxis("dp"), mode=mode)) as batches:
+    with closing(batches_of(source, tmp_path, SelfMesh(), mode=mode)) as batches:
         batches.fill(0, 0)
         (path,) = tmp_path.glob("corpus*.bin")
         path.write_bytes(b"short")
@@ -99,7 +110,7 @@ def test_a_file_cut_short_under_way_is_an_error_that_names_it(source, tmp_path, 
 
 def test_a_folder_that_cannot_be_written_is_named(source):
     with pytest.raises(PscaleError, match=r"cannot write the data to '.*corpus.bin': "):
-        batches_of(source, source, SelfAxis("dp"), mode="mpi-io")
+        batches_of(source, source, SelfMesh(), mode="mpi-io")
 
 
 def test_a_write_that_fails_leaves_nothing_behind(source, tmp_path, monkeypatch):
@@ -108,7 +119,7 @@ def test_a_write_that_fails_leaves_nothing_behind(source, tmp_path, monkeypatch)
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(PscaleError, match="No space left on device"):
-        batches_of(source, tmp_path / "case", SelfAxis("dp"), mode="files")
+        batches_of(source, tmp_path / "case", SelfMesh(), mode="files")
     assert not list((tmp_path / "case").iterdir())
 
 
@@ -127,12 +138,12 @@ def test_only_scatter_communicates_in_a_step(source, tmp_path, mode):
     recorders = [Verbs(), Verbs()]
 
     def one(mesh):
-        axis = mesh.axis("dp")
-        with closing(batches_of(source, tmp_path / "case", axis, mode=mode, micro_batches=2)) as batches:
-            recorders[axis.rank].calls.clear()
+        calls = recorders[mesh.world.rank].calls
+        with closing(batches_of(source, tmp_path / "case", mesh, mode=mode, micro_batches=2)) as batches:
+            calls.clear()
             for micro in range(2):
                 batches.fill(0, micro)
-            return list(recorders[axis.rank].calls)
+            return list(calls)
 
     calls = run_ranks(2, one, recorders)
     sent_bytes = BATCH // 2 * (MODEL.sequence + 1)
@@ -146,7 +157,7 @@ def test_a_fill_allocates_nothing_of_the_size_of_a_batch(tmp_path, mode, split):
     source.write_bytes(bytes(400_000))
     data = Data(source=str(source), loading=mode, split=split)
     train = Train(batch=64, micro_batches=2)
-    with closing(prepare(data, Model(sequence=4096), train, SelfAxis("dp"), tmp_path)) as batches:
+    with closing(prepare(data, Model(sequence=4096), train, SelfMesh(), tmp_path)) as batches:
         batches.fill(0, 0)
         tracemalloc.start()
         peaks = []
@@ -162,7 +173,7 @@ def test_a_fill_allocates_nothing_of_the_size_of_a_batch(tmp_path, mode, split):
 
 
 def test_micro_batches_of_a_step_do_not_overwrite_each_other(source, tmp_path):
-    batches = batches_of(source, tmp_path, SelfAxis("dp"), micro_batches=2)
+    batches = batches_of(source, tmp_path, SelfMesh(), micro_batches=2)
     first, _ = batches.fill(0, 0)
     kept = first.copy()
     batches.fill(0, 1)
@@ -173,9 +184,7 @@ def test_micro_batches_of_a_step_do_not_overwrite_each_other(source, tmp_path):
 def test_every_rank_knows_the_unigram_loss_of_the_whole_corpus(source, tmp_path, ranks):
     expected = unigram_nats(byte_counts([np.frombuffer(source.read_bytes(), np.uint8)]))
     data = Data(source=str(source))
-    given = run_ranks(
-        ranks, lambda mesh: prepare(data, MODEL, Train(batch=3), mesh.axis("dp"), tmp_path).unigram_nats
-    )
+    given = run_ranks(ranks, lambda mesh: prepare(data, MODEL, Train(batch=3), mesh, tmp_path).unigram_nats)
     assert given == [expected] * ranks
 
 
@@ -184,8 +193,7 @@ def test_ranks_that_see_different_files_are_refused(tmp_path):
         (tmp_path / f"{rank}.bin").write_bytes(bytes(1000 + rank))
 
     def one(mesh):
-        axis = mesh.axis("dp")
-        batches_of(tmp_path / f"{axis.rank}.bin", tmp_path, axis)
+        batches_of(tmp_path / f"{mesh.world.rank}.bin", tmp_path, mesh)
 
     with pytest.raises(UsageError, match="differs between ranks: 1000 to 1001 bytes"):
         run_ranks(2, one)

@@ -4,7 +4,8 @@ from thread_mesh import run_ranks
 
 from pscale.config import Data, Model, Train
 from pscale.data import prepare
-from pscale.mesh.self_axis import SelfAxis
+from pscale.mesh.dry import DryMesh
+from pscale.mesh.self_axis import SelfMesh
 
 GPT = Model(kind="gpt", sequence=12, vocabulary=300)
 BLOCK = Model(kind="block", sequence=12, width=6, dtype="float32")
@@ -13,18 +14,10 @@ LINEAR = Model(kind="linear", width=5, dtype="float64")
 W = [0.500593, -0.0807231, 1.17474, -1.45482, -0.629856]
 
 
-class Place(SelfAxis):
-    """Where a rank stands on an axis; nothing is exchanged."""
-
-    def __init__(self, size, rank):
-        super().__init__("dp")
-        self.size, self.rank = size, rank
-
-
 def global_batch(model, tmp_path, step, *, ranks=1, micro_batches=1, seed=1):
     train = Train(batch=8, micro_batches=micro_batches, seed=seed)
     parts = [
-        prepare(SYNTHETIC, model, train, Place(ranks, rank), tmp_path).fill(step, micro)
+        prepare(SYNTHETIC, model, train, DryMesh({"dp": ranks}, rank, print), tmp_path).fill(step, micro)
         for rank in range(ranks)
         for micro in range(micro_batches)
     ]
@@ -48,7 +41,7 @@ def test_samples_differ_within_a_batch_between_steps_and_between_seeds(model, tm
 
 
 def test_random_tokens_cover_the_vocabulary_and_targets_are_inputs_shifted_by_one(tmp_path):
-    batches = prepare(SYNTHETIC, GPT, Train(batch=64), SelfAxis("dp"), tmp_path)
+    batches = prepare(SYNTHETIC, GPT, Train(batch=64), SelfMesh(), tmp_path)
     inputs, targets = (np.stack(x) for x in zip(*(batches.fill(step, 0) for step in range(16)), strict=True))
     assert np.array_equal(inputs[..., 1:], targets[..., :-1])
     assert inputs.dtype == targets.dtype == np.intp
@@ -61,7 +54,7 @@ def test_the_regression_is_learnt_from_this_and_the_previous_position_and_not_fr
     tmp_path, dtype
 ):
     model = Model(kind="block", sequence=32, width=6, dtype=dtype)
-    x, y = prepare(SYNTHETIC, model, Train(batch=8), SelfAxis("dp"), tmp_path).fill(0, 0)
+    x, y = prepare(SYNTHETIC, model, Train(batch=8), SelfMesh(), tmp_path).fill(0, 0)
     assert x.dtype == y.dtype == dtype
     here, before, answer = (a.reshape(-1, 6).astype(float) for a in (x[:, 1:], x[:, :-1], y[:, 1:]))
     assert 0.9 < x.std() < 1.1
@@ -76,7 +69,7 @@ def _unexplained(features, answer):
 
 @pytest.mark.parametrize("model", [GPT, BLOCK])
 def test_what_fill_returns_is_a_contiguous_part_of_the_pool_that_nobody_may_change(model, tmp_path):
-    batches = prepare(SYNTHETIC, model, Train(batch=8, micro_batches=2), SelfAxis("dp"), tmp_path)
+    batches = prepare(SYNTHETIC, model, Train(batch=8, micro_batches=2), SelfMesh(), tmp_path)
     arrays = batches.fill(3, 1)
     for array, again in zip(arrays, batches.fill(3, 1), strict=True):
         assert np.shares_memory(array, again)
@@ -89,7 +82,7 @@ def epoch(tmp_path, ranks, *, samples=0, batch=10_000, micro_batches=1, steps=1)
 
     def one(mesh):
         train = Train(batch=batch, micro_batches=micro_batches)
-        batches = prepare(Data(kind="linear", samples=samples), LINEAR, train, mesh.axis("dp"), tmp_path)
+        batches = prepare(Data(kind="linear", samples=samples), LINEAR, train, mesh, tmp_path)
         return [[batches.fill(step, m) for m in range(micro_batches)] for step in range(steps)]
 
     ranks_parts = run_ranks(ranks, one)
@@ -121,7 +114,7 @@ def test_batches_follow_each_other_round_the_samples(tmp_path, ranks):
 
 def test_samples_have_the_type_of_the_model_and_are_not_copied(tmp_path):
     model = Model(kind="linear", width=5, dtype="float32")
-    batches = prepare(Data(kind="linear"), model, Train(batch=10_000), SelfAxis("dp"), tmp_path)
+    batches = prepare(Data(kind="linear"), model, Train(batch=10_000), SelfMesh(), tmp_path)
     for array, again in zip(batches.fill(0, 0), batches.fill(1, 0), strict=True):
         assert array.dtype == np.float32
         assert np.shares_memory(array, again)

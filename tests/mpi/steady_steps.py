@@ -62,7 +62,7 @@ def steady(plan: Plan, model: Model, folder: Path) -> dict:
     spans = grid.groups(plan.sizes, GROUPS)
     recorder = Recorder([grid.axis_name(span) for span in spans])
     mesh = mpi.MpiMesh(mpi.world(), plan.sizes, spans, recorder, mpi.nodes(mpi.world()))
-    batches = prepare(case.data, model, TRAIN, mesh.axis("dp", "ep"), folder)
+    batches = prepare(case.data, model, TRAIN, mesh, folder)
     trainer = make_trainer(case, mesh, batches, recorder)
     recorder.reserve(10_000)
     for index in range(WARM):

@@ -76,7 +76,7 @@ def trainer_of(tmp_path, micro_batches=1, **plan):
     mesh = EchoMesh()
     train = replace(CASE.train, batch=2 * micro_batches, micro_batches=micro_batches)
     case = replace(CASE, plan=Plan(dp=2, **plan), train=train)
-    batches = prepare(case.data, case.model, replace(train, batch=2 * micro_batches), SelfAxis(""), tmp_path)
+    batches = prepare(case.data, case.model, replace(train, batch=2 * micro_batches), SelfMesh(), tmp_path)
     return make_trainer(case, mesh, batches, Recorder([])), mesh.log
 
 

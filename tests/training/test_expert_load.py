@@ -40,7 +40,7 @@ def test_figures_do_not_depend_on_the_plan(plan, tmp_path):
     case = replace(MOE, model=replace(MOE.model, capacity_factor=0.9))
 
     def one(mesh):
-        batches = prepare(case.data, case.model, case.train, mesh.axis("dp", "ep"), tmp_path)
+        batches = prepare(case.data, case.model, case.train, mesh, tmp_path)
         trainer = make_trainer(case, mesh, batches, Recorder([]))
         trainer.step(0)
         batches.close()
