@@ -12,11 +12,11 @@ from typing import Any
 from pscale import atomic_files
 from pscale.cli import fail, tell
 from pscale.cli.launches import outcome_of, planned, write_row
-from pscale.cli.memory_fit import memory_fits
+from pscale.cli.memory_fit import memory_fits, refusals
 from pscale.cli.rounds import Rounds
 from pscale.cli.workload_tables import watching
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
-from pscale.launch import jobs, machine, runner
+from pscale.launch import blas, jobs, machine, runner
 from pscale.launch.journal import Journal
 from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
@@ -53,7 +53,9 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
     todo = [launch for launch in planned(journal) if launch.key in mine]
     launcher = select(todo[0].case.launch, site.allocation, nodes)
     tell(f"{site.reason}; started by {' '.join(launcher.opening)}")
-    fits = memory_fits({launch.case.id: launch.case for launch in todo}.values(), nodes)
+    cases = {launch.case.id: launch.case for launch in todo}.values()
+    fits = memory_fits(cases, nodes)
+    no_blas = blas.absent([case for case in cases if not case.workload.command], os.environ)
     own = {case for case, _ in mine}
     rounds = Rounds(journal, own) if journal.document.get("auto") else None
     turn = _Turn(journal, work_order["job"], time.monotonic() + work_order["time_limit_s"] - _RESERVE_S)
@@ -73,6 +75,7 @@ def _launch(journal: Journal, work_order: dict[str, Any]) -> None:
         nodes,
         on_start=lambda _: None,
         on_end=on_end,
+        refused=refusals(fits, no_blas, starts_here=True),
         attempts=runner.ATTEMPTS_IN_JOBS,
         tell=tell,
         watching=watching(launcher),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -98,6 +98,20 @@ class MemoryFit:
             "parameters": fullest.parameters,
             "predicted_bubble": pipeline_bubble(self.case),
         }
+
+
+def refusals(
+    fits: Mapping[str, MemoryFit], no_blas: Mapping[str, str], *, starts_here: bool
+) -> dict[str, str]:
+    """Return why cases are not started, by their ids.
+
+    A BLAS that is absent or files that find no room count only on the machine that starts the ranks.
+    """
+    reasons = {
+        case: fit.refusal or (starts_here and (no_blas.get(case) or fit.shortage)) or ""
+        for case, fit in fits.items()
+    }
+    return {case: reason for case, reason in reasons.items() if reason}
 
 
 def memory_fits(cases: Iterable[Case], here: Machine) -> dict[str, MemoryFit]:

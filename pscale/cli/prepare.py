@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscale.cli.memory_fit import MemoryFit, memory_fits
+from pscale.cli.memory_fit import MemoryFit, memory_fits, refusals
 from pscale.config import Case, Launch, to_document
 from pscale.errors import UsageError
 from pscale.launch.target import Target, find_target
@@ -82,11 +82,8 @@ class PreparedSuite:
         }
 
     def refused(self) -> dict[str, str]:
-        """Return why cases are not started on this machine, by their ids."""
-        reasons = {
-            case: self.no_blas.get(case) or fit.refusal or fit.shortage for case, fit in self.fits.items()
-        }
-        return {case: reason for case, reason in reasons.items() if reason}
+        """Return why cases are not started, by their ids."""
+        return refusals(self.fits, self.no_blas, starts_here=self.target.site.scheduler is None)
 
     def check_blas(self) -> None:
         """Raise PlanError where NumPy would have another BLAS than a case needs; it is started to tell."""

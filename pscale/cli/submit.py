@@ -46,7 +46,7 @@ def manager_of(suite: PreparedSuite, journal: Journal, console: Console) -> JobM
     return JobManager(
         journal=journal,
         todo=planned(journal),
-        refused={case: fit.refusal for case, fit in suite.fits.items() if fit.refusal},
+        refused=suite.refused(),
         settings=SchedulerSettings(
             scheduler=scheduler,
             machine=target.machine,

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pscale.cli.console import new_console
+from pscale.cli.memory_fit import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
 from pscale.config import Case, Timing
 from pscale.dtypes import ROUNDINGS, is_16_bit
@@ -62,7 +63,10 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
             f"{path} has a workload: only pscale's own trainer has a serial program to compare with"
         )
     cases = [_proof(case) for case in suite.cases]
-    suite = replace(suite, cases=cases, repeats=1, auto=None)
+    proofs = {case.id: proof.id for case, proof in zip(suite.cases, cases, strict=True)}
+    no_blas = {proofs[case]: reason for case, reason in suite.no_blas.items()}
+    fits = memory_fits(cases, suite.target.machine)
+    suite = replace(suite, cases=cases, repeats=1, auto=None, fits=fits, no_blas=no_blas)
     launcher = suite.launcher()
     journal = Journal.create(reports / "verify", suite.suite.name, suite.document())
     verdicts: list[Verdict] = []
@@ -76,7 +80,16 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
 
     todo = [CaseLaunch(case=case, repeat=0, index=index) for index, case in enumerate(cases)]
     machine = suite.target.machine
-    runner.run(journal, todo, launcher, machine, on_start=on_start, on_end=on_end, task="verify")
+    runner.run(
+        journal,
+        todo,
+        launcher,
+        machine,
+        on_start=on_start,
+        on_end=on_end,
+        task="verify",
+        refused=suite.refused(),
+    )
     if as_json:
         print(json.dumps(verdicts, indent=1))
     else:

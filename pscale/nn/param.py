@@ -161,12 +161,23 @@ class Param:
         self.stale = False
 
 
+Share = Callable[[Param], None]
+
+
 def views(params: Iterable[Param], memory: Array) -> Iterator[tuple[Param, Array]]:
     """Yield parameters with what is theirs of flat `memory`, in which they lie one after another."""
     start = 0
     for param in params:
         yield param, memory[start : start + param.size].reshape(param.shape)
         start += param.size
+
+
+def fill(params: Iterable[Param], seed: int, share: Share | None = None) -> None:
+    """Give parameters their initial values, which `share` replaces by those of the first rank."""
+    for param in params:
+        param.data[...] = param.initial(seed)
+        if share is not None:
+            share(param)
 
 
 class Arena:
@@ -181,10 +192,9 @@ class Arena:
         for param, grad in views(self.params, self.grad):
             param.grad = grad
 
-    def fill(self, seed: int) -> None:
+    def fill(self, seed: int, share: Share | None = None) -> None:
         """Give every parameter its initial value."""
-        for param in self.params:
-            param.data[...] = param.initial(seed)
+        fill(self.params, seed, share)
 
     def clear_grads(self) -> None:
         """Begin a step: the first contribution to each gradient replaces what is there.

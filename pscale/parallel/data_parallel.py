@@ -18,7 +18,7 @@ from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere, update
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Arena, Param, views
+from pscale.nn.param import Arena, Param, Share, views
 from pscale.parallel import pipeline, sharding
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.matrix.grid import batch_divisor
@@ -67,10 +67,10 @@ class Replicated:
         self._held = [_Held(group, mesh, case, storage) for group in grouped(units, mesh)]
         self._cutting = mesh.axis(*PARAMETER_AXES)
 
-    def fill(self, seed: int) -> None:
-        """Give every parameter its initial value."""
+    def fill(self, seed: int, share: Share) -> None:
+        """Give every parameter its initial value, and `share` it."""
         for held in self._held:
-            held.arena.fill(seed)
+            held.arena.fill(seed, share)
 
     def gather(self, unit: int) -> None:
         """Find the weights whole as they are."""

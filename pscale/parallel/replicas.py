@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from pscale.mesh.axis import Axis, Mesh
 from pscale.mesh.grid import spanned
 from pscale.nn import kernels
-from pscale.nn.param import Param
+from pscale.nn.param import Param, Share
 
 
 class Replicas(Protocol):
     """A rank's copy, or share, of the parameters: their memory, their exchange and their update."""
 
-    def fill(self, seed: int) -> None:
-        """Give every parameter its initial value, which every rank draws alike."""
+    def fill(self, seed: int, share: Share) -> None:
+        """Give every parameter its initial value, and `share` it with the ranks that hold it too."""
         ...
 
     def gather(self, unit: int) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pscale.mesh.axis import Axis, Pending
 from pscale.nn.buffers import Buffers
-from pscale.nn.param import Param, views
+from pscale.nn.param import Param, Share, fill, views
 
 Array = NDArray[np.floating]
 
@@ -159,8 +159,8 @@ class Weights:
         """Return when nothing is under way."""
         self._gathering.finish()
 
-    def fill(self, seed: int) -> None:
-        """Set initial values, which every rank draws alike."""
+    def fill(self, seed: int, share: Share) -> None:
+        """Set initial values, each whole when `share` is told of it."""
         raise NotImplementedError
 
 
@@ -180,10 +180,9 @@ class WholeWeights(Weights):
         """Begin to gather the updated shards."""
         self._gathering.pending = self._axis.start_all_gather(self._shard, self._whole)
 
-    def fill(self, seed: int) -> None:
+    def fill(self, seed: int, share: Share) -> None:
         """Set initial values."""
-        for param in self._params:
-            param.data[...] = param.initial(seed)
+        fill(self._params, seed, share)
 
 
 class ShardedWeights(Weights):
@@ -237,12 +236,11 @@ class ShardedWeights(Weights):
         self._pool.give(self._whole)
         self._whole = None
 
-    def fill(self, seed: int) -> None:
+    def fill(self, seed: int, share: Share) -> None:
         """Draw the whole into memory of the pool and keep the shard."""
         whole = self._pool.take(self._unit.layout)
         show(self._params, "data", whole)
-        for param in self._params:
-            param.data[...] = param.initial(seed)
+        fill(self._params, seed, share)
         np.copyto(self.own, whole[self._unit.owned])
         hide(self._params, "data")
         self._pool.give(whole)

@@ -15,7 +15,7 @@ from pscale.nn.offload.storage import Storage
 from pscale.nn.optimizers import make_optimizer
 from pscale.nn.optimizers.base import Elsewhere
 from pscale.nn.optimizers.state import Flat
-from pscale.nn.param import Param, views
+from pscale.nn.param import Param, Share, views
 from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
 from pscale.parallel.precision import GradientUpcast
 from pscale.parallel.replicas import Group, grouped, square_norm
@@ -136,10 +136,10 @@ class Sharded:
         self._order: list[int] = []  # units in the order of their gathers in a step
         self._place = 0  # in that order
 
-    def fill(self, seed: int) -> None:
-        """Give every parameter its initial value."""
+    def fill(self, seed: int, share: Share) -> None:
+        """Give every parameter its initial value, and `share` it while it is whole."""
         for piece in self._pieces:
-            piece.weights.fill(seed)
+            piece.weights.fill(seed, share)
 
     def gather(self, unit: int) -> None:
         """Return when the weights of unit `unit` are whole; begin to gather the next unit's."""

@@ -130,7 +130,11 @@ def _message(found: Any, path: Path_, values: Any, top: type) -> str:
             text = f"is missing; expected {_MISSING.get(str(path[-1]), 'a value')}"
         case "literal_error":
             choices = re.findall("'([^']*)'", context["expected"])
-            hint = nearest(str(got), choices) if choices else f"expected {context['expected']}"  # of numbers
+            hint = (
+                nearest(_OTHER_NAMES.get(str(got), str(got)), choices)
+                if choices
+                else f"expected {context['expected']}"
+            )  # of numbers
             text = f"{_shown(got)} is not possible; {hint}"
         case "value_error":
             text = str(context["error"])
@@ -159,6 +163,14 @@ def _unknown_field(path: Path_, values: Any, top: type) -> str:
 
 
 _MOVED = {"model.dtype": "the type of a model's numbers is a field of the suite: `precision: float64`"}
+
+
+_OTHER_NAMES = {  # of types of numbers
+    **dict.fromkeys(("bfloat16", "brain"), "bf16"),
+    **dict.fromkeys(("float16", "half"), "fp16"),
+    **dict.fromkeys(("single", "float", "fp32"), "float32"),
+    **dict.fromkeys(("double", "fp64"), "float64"),
+}
 
 
 _MISSING = {

@@ -125,9 +125,7 @@ def run(spec: JobSpec, mesh: Mesh, recorder: Recorder, timeline: StartupTimes) -
 def make_trainer(case: Case, mesh: Mesh, batches: Batches, recorder: Recorder) -> Trainer[Recorder]:
     """Build this rank's stage; every replica starts from the weights of the first."""
     trainer = assemble(case, mesh, batches, recorder, make_storage(case, recorder))
-    trainer.replicas.fill(case.train.seed)
-    for param, value in trainer.replicas.weights():
-        mesh.axis(*param.sync).broadcast(value)
+    trainer.replicas.fill(case.train.seed, lambda param: mesh.axis(*param.sync).broadcast(param.data))
     return trainer
 
 

@@ -119,6 +119,8 @@ def trained(
     recorder.enabled = True
     result = outcome(trainer, mesh, routing)
     batches.close()
+    if trainer.storage is not None:
+        trainer.storage.close()
     return result
 
 

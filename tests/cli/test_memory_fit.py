@@ -1,6 +1,7 @@
 """What a case needs beside memory, before it is started."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,3 +21,16 @@ def test_a_case_whose_files_find_no_room_is_not_started(free, monkeypatch):
     assert bool(found) == (free == 0)
     other = replace(case, plan=Plan(dp=2))
     assert not memory_fit.memory_fits([other], here)[other.id].shortage
+
+
+def test_what_only_the_machine_that_starts_ranks_can_lack_refuses_nothing_elsewhere():
+    large = SimpleNamespace(refusal="needs 9 GiB", shortage="")
+    full, slow, fine = (SimpleNamespace(refusal="", shortage=why) for why in ("offloads 9 GiB", "", ""))
+    fits = {"large": large, "full": full, "slow": slow, "fine": fine}
+    no_blas = {"slow": "no MKL here"}
+    assert memory_fit.refusals(fits, no_blas, starts_here=False) == {"large": "needs 9 GiB"}
+    assert memory_fit.refusals(fits, no_blas, starts_here=True) == {
+        "large": "needs 9 GiB",
+        "full": "offloads 9 GiB",
+        "slow": "no MKL here",
+    }

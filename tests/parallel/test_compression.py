@@ -7,8 +7,9 @@ import pytest
 from plans import TEXT, assert_is_serial, predicted_calls, predicted_state, serial, train
 from thread_mesh import run_ranks
 
-from pscale.config import Model, Plan
+from pscale.config import Case, Model, Plan
 from pscale.errors import PlanError
+from pscale.parallel import compression, sharding
 from pscale.parallel import data_parallel as data
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.compression.codecs import BLOCK, ROUNDINGS, Blocks, Largest
@@ -227,3 +228,13 @@ def test_compression_is_refused_where_it_means_nothing(plan, words):
     with pytest.raises(PlanError) as caught:
         check(replace(TEXT, ranks=plan.ranks, plan=plan, model=model))
     assert all(word in str(caught.value) for word in words)
+
+
+def test_the_stage_that_holds_the_most_decides_whether_topk_has_indices_for_it(monkeypatch):
+    plan = Plan(dp=2, pp=2, compression="topk")
+    case = Case(suite="s", label="l", ranks=4, plan=plan, model=Model(layers=5, width=16, heads=2))
+    stages = [sum(part.parameters for part in sharding.tensor_groups(case, rank)) for rank in (0, 2)]
+    assert stages[0] != stages[1]
+    monkeypatch.setattr(compression, "MOST", max(stages) - 1)
+    with pytest.raises(PlanError, match=f"a rank sums {max(stages):,} gradients"):
+        compression.check(case)

@@ -1,16 +1,19 @@
 """Sharded replicas one at a time: what moves when, what stays, what a plan may ask for."""
 
+import itertools
 import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import each_rank
 
 from pscale.config import Case, Data, Model, Plan, Timing, Train
 from pscale.data import prepare
 from pscale.errors import PlanError
 from pscale.mesh.axis import lies_in
 from pscale.mesh.self_axis import Done, SelfAxis, SelfMesh
+from pscale.nn.param import Param
 from pscale.parallel.shards import Shards
 from pscale.parallel.strategies import check
 from pscale.worker.job import make_trainer
@@ -234,3 +237,16 @@ def test_choices_that_contradict_each_other_are_refused_with_those_that_would_wo
 )
 def test_a_single_set_of_shards_or_a_single_rank_are_fine(plan):
     check(plan_of(**plan))
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_every_rank_begins_with_the_weights_that_the_first_drew(stage, tmp_path, monkeypatch):
+    draws = itertools.count(1)
+    monkeypatch.setattr(Param, "initial", lambda param, _: np.full(param.shape, float(next(draws))))
+
+    def one(trainer, _):
+        return [set(value.ravel().tolist()) for _, value in trainer.replicas.weights()]
+
+    first, other = each_rank(CASE, Plan(dp=2, zero=stage), tmp_path, one)
+    assert first == other
+    assert {len(values) for values in first} == {1}

@@ -366,6 +366,15 @@ def test_an_override_of_a_group_keeps_the_rest_and_where_it_was_written(suite):
         ("wdith={a: 3}", ["did you mean 'width'?"]),
         ("modle.width=3", ["--set modle.width=3: modle: ", "did you mean 'model'?"]),
         ("model.widht=3", ["--set model.widht=3: model.widht: ", "did you mean 'width'?"]),
+        *(
+            (f"precision={name}", [f"did you mean '{meant}'?"])
+            for name, meant in [
+                ("bfloat16", "bf16"),
+                ("float16", "fp16"),
+                ("half", "fp16"),
+                ("fp64", "float64"),
+            ]
+        ),
         ("width=wide", ["--set width=wide: model.width: expected a whole number, got 'wide'"]),
         ("width", ["--set width: expected field=value"]),
         ("model..width=3", ["expected field=value"]),

@@ -9,6 +9,7 @@ from thread_mesh import run_ranks
 
 from pscale.config import Plan
 from pscale.mesh.grid import axis_name, groups
+from pscale.nn.offload.storage import Storage
 from pscale.parallel.ranks import GROUPS
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec
@@ -58,3 +59,10 @@ def test_one_call_more_in_one_of_all_steps_is_found(tmp_path, monkeypatch):
     assert [row for row in found["counted"] if row not in found["predicted"]] == [
         [rank, "pp", "barrier", 1 / 3, 0] for rank in range(2)
     ]
+
+
+def test_what_is_offloaded_leaves_no_file_open(tmp_path, monkeypatch):
+    closed, close = [], Storage.close
+    monkeypatch.setattr(Storage, "close", lambda self: (closed.append(self), close(self)))
+    assert verified(text(Plan(dp=2, offload="optimizer")), tmp_path)["passed"]
+    assert len(set(map(id, closed))) == 2

@@ -12,7 +12,7 @@ from pscale.config import Case, Plan
 from pscale.errors import PlanError
 from pscale.mesh.axis import Axis
 from pscale.mesh.grid import axis_name
-from pscale.parallel import sharding
+from pscale.parallel import pipeline, sharding
 from pscale.parallel.compression.codecs import MOST, ROUNDINGS, Blocks, Largest, picked_bytes, rounded_bytes
 from pscale.parallel.compression.error_feedback import Array, Encoded, Factors, LowRank, factors
 from pscale.parallel.replicas import Call
@@ -62,8 +62,12 @@ def check(case: Case) -> None:
         raise PlanError(
             f"model.kind collectives has no gradients for compression {kind}; compression none works"
         )
-    most = max(part.parameters for part in sharding.tensor_groups(case, 0))
-    if kind == "topk" and most > MOST:
+    if kind != "topk":
+        return
+    # Ranks of other stages hold other layers, and the first of other axes hold the most of a layer.
+    held = {pipeline.stage_of(plan, rank): rank for rank in reversed(range(plan.ranks))}
+    most = max(part.parameters for rank in held.values() for part in sharding.tensor_groups(case, rank))
+    if most > MOST:
         raise PlanError(
             f"compression topk has indices up to {MOST:,}, and a rank sums {most:,} gradients; "
             "tp or pp makes them fewer, powersgd needs no indices"
