@@ -13,12 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pscale.config.axes import BATCH_AXES
+from pscale.config.axes import BATCH_AXES, HALVES
 from pscale.config.choices import Loading
 from pscale.data.corpus import Corpus
 from pscale.data.placement import Placement
 from pscale.errors import PscaleError
-from pscale.mesh import grid
 from pscale.mesh.axis import Array, Axis, Mesh, ParallelFile
 
 
@@ -147,8 +146,7 @@ def open_reader(
 
     `shape` is that of the windows of a micro-batch. Raises PscaleError where `folder` cannot be written.
     """
-    batch = grid.spanned(mesh.sizes, BATCH_AXES)
-    axis = mesh.axis(*batch)
+    axis, batch = mesh.axis(*BATCH_AXES), {*BATCH_AXES, *HALVES["dp"]}
     first_of_same = not any(place for name, place in mesh.coordinates.items() if name not in batch)
     if loading == "memory":
         return MemoryReader(corpus, placement, axis.rank)
