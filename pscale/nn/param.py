@@ -183,10 +183,10 @@ def fill(params: Iterable[Param], seed: int, share: Share | None = None) -> None
 class Arena:
     """All parameters of a stage in one flat array and all gradients in another, in forward order."""
 
-    def __init__(self, params: Sequence[Param], dtype: DTypeLike):
+    def __init__(self, params: Sequence[Param], dtype: DTypeLike, gradients: DTypeLike | None = None):
         self.params = tuple(params)
         size = sum(param.size for param in self.params)
-        [self.data], [self.grad] = zeros([size], dtype), zeros([size], dtype)
+        [self.data], [self.grad] = zeros([size], dtype), zeros([size], gradients or dtype)
         for param, data in views(self.params, self.data):
             param.data = data
         for param, grad in views(self.params, self.grad):

@@ -22,7 +22,7 @@ from pscale.nn.param import Arena, Param, Share, views
 from pscale.parallel import pipeline, sharding
 from pscale.parallel.compression import make_compressed
 from pscale.parallel.matrix.grid import batch_divisor
-from pscale.parallel.precision import GradientUpcast
+from pscale.parallel.precision import gradient_dtype
 from pscale.parallel.reduction import buckets, make_reduction
 from pscale.parallel.replicas import Call, Group, grouped, square_norm
 from pscale.parallel.suggestions import multiples
@@ -34,14 +34,12 @@ class _Held:
     """The memory of one group of parameters, its reduction and its optimizer."""
 
     def __init__(self, group: Group, mesh: Mesh, case: Case, storage: Storage | None):
-        plan, dtype = case.plan, dtype_of(case.model.dtype)
-        self.arena = Arena(group.params, dtype)
+        plan = case.plan
+        self.arena = Arena(group.params, dtype_of(case.model.dtype), gradient_dtype(case))
         grad, axis = self.arena.grad, mesh.axis(*group.sync)
         shapes = [param.shape for param in group.params]
         self.sync, self.compressed = axis, make_compressed(plan, grad, shapes, axis)
-        self.summing = GradientUpcast(dtype, case.precision)
-        over = self.summing.over(axis)
-        self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), over)
+        self.reduction = self.compressed or make_reduction(plan, grad, _slices(group), axis)
         flat = Flat(self.arena.data, self.arena.grad, self.arena.params)
         elsewhere = Elsewhere(cuts=mesh.axis(*group.cut))
         self.optimizer = make_optimizer(case.train, [flat], elsewhere, storage)
@@ -117,7 +115,7 @@ class Replicated:
             "parameters": sum(held.arena.data.nbytes for held in self._held),
             "gradients": sum(held.arena.grad.nbytes for held in self._held),
             "optimizer": sum(state.nbytes for held in self._held for state in held.optimizer.state),
-            "exchange": sum(held.reduction.buffer_bytes + held.summing.total_bytes for held in self._held),
+            "exchange": sum(held.reduction.buffer_bytes for held in self._held),
         }
 
     def weights(self) -> Iterator[tuple[Param, Array]]:
@@ -181,8 +179,7 @@ def _scattered_windows(case: Case, rank: int) -> list[Call]:
 def _reduction(case: Case, part: sharding.TensorGroup, rank: int) -> list[Call]:
     """Predict the calls that sum the gradients of one group of parameters."""
     axis = axis_name(part.sync)
-    item = sharding.item_bytes(case)
-    units, sent = [size * item for size in part.units.values()], sharding.summed_bytes(case) // item
+    units = [size * sharding.gradient_bytes(case) for size in part.units.values()]
     if case.plan.reduction == "gather-broadcast":
         total, root = sum(units), place(case.plan.sizes, rank, *part.sync) == 0
         return [
@@ -196,8 +193,8 @@ def _reduction(case: Case, part: sharding.TensorGroup, rank: int) -> list[Call]:
         Call(
             axis=axis,
             verb="all_reduce",
-            sent_bytes=sent * sum(units[group.start : group.stop]),
-            wide=sent > 1,
+            sent_bytes=sum(units[group.start : group.stop]),
+            wide=sharding.upcasts(case),
         )
         for group in groups
     ]

@@ -71,12 +71,12 @@ def item_bytes(case: Case) -> int:
 
 
 def upcasts(case: Case) -> bool:
-    """Tell whether gradients are of fewer bits than their sums."""
+    """Tell whether gradients are of more bits than the weights."""
     return case.precision.reduce == "float32" and item_bytes(case) < COMPUTE_BYTES
 
 
-def summed_bytes(case: Case) -> int:
-    """Return the size of a gradient on its way to a sum."""
+def gradient_bytes(case: Case) -> int:
+    """Return the size of a gradient, at rest and on its way to a sum."""
     return COMPUTE_BYTES if upcasts(case) else item_bytes(case)
 
 

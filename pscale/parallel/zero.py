@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from numpy.typing import DTypeLike
+
 from pscale.config import Case
 from pscale.config.axes import ALL_AXES, SETS
 from pscale.dtypes import dtype_of
@@ -17,7 +19,7 @@ from pscale.nn.optimizers.base import Elsewhere
 from pscale.nn.optimizers.state import Flat
 from pscale.nn.param import Param, Share, views
 from pscale.parallel.gradients import Gradients, ShardedGradients, WholeGradients
-from pscale.parallel.precision import GradientUpcast
+from pscale.parallel.precision import gradient_dtype
 from pscale.parallel.replicas import Group, grouped, square_norm
 from pscale.parallel.shards import Pool, ShardedUnit, ShardedWeights, Weights, WholeWeights
 
@@ -72,43 +74,43 @@ class _Memory:
         stage = case.plan.zero if units[0].axis.size > 1 else 1
         self._shards_weights, self._shards_gradients = stage == 3, stage >= 2
         self._units, self._dtype = units, dtype_of(case.model.dtype)
-        self._summing = GradientUpcast(self._dtype, case.precision)
+        self._gradient_dtype = gradient_dtype(case)
         self._keep = not case.plan.reshard_after_forward
         slot = max(unit.layout.padded for unit in units)
         self._gathered = Pool(self._dtype, 0 if self._keep else slot)
-        self._contributed = Pool(self._dtype, slot)
+        self._contributed = Pool(self._gradient_dtype, slot)
 
     @property
     def exchange_bytes(self) -> int:
         """Return what was ever allocated for what does not stay."""
-        return self._gathered.total_bytes + self._contributed.total_bytes + self._summing.total_bytes
+        return self._gathered.total_bytes + self._contributed.total_bytes
 
     def weights(self) -> list[Weights]:
         """Return the weights of each unit as the plan wants them."""
         if not self._shards_weights:
-            return [WholeWeights(unit, memory) for unit, memory in self._staying(whole=True)]
+            return [WholeWeights(unit, memory) for unit, memory in self._staying(self._dtype, whole=True)]
         return [
             ShardedWeights(unit, memory, pool=self._gathered, keep=self._keep)
-            for unit, memory in self._staying(whole=False)
+            for unit, memory in self._staying(self._dtype, whole=False)
         ]
 
     def gradients(self, sets: Axis) -> list[Gradients]:
         """Return the gradients of each unit as the plan wants them, summed over `sets` too."""
-        sets, over = self._summing.over(sets), self._summing.over(self._units[0].axis)
+        over, dtype = self._units[0].axis, self._gradient_dtype
         if not self._shards_gradients:
             return [
                 WholeGradients(unit, memory, over=over, sets=sets)
-                for unit, memory in self._staying(whole=True)
+                for unit, memory in self._staying(dtype, whole=True)
             ]
         return [
             ShardedGradients(unit, memory, over=over, sets=sets, pool=self._contributed)
-            for unit, memory in self._staying(whole=False)
+            for unit, memory in self._staying(dtype, whole=False)
         ]
 
-    def _staying(self, *, whole: bool) -> Iterator[tuple[ShardedUnit, Array]]:
+    def _staying(self, dtype: DTypeLike, *, whole: bool) -> Iterator[tuple[ShardedUnit, Array]]:
         """Yield each unit with its memory, padded: of the whole, or of this rank's shard."""
         sizes = [unit.layout.padded if whole else unit.layout.shard for unit in self._units]
-        return zip(self._units, zeros(sizes, self._dtype), strict=True)
+        return zip(self._units, zeros(sizes, dtype), strict=True)
 
 
 class Sharded:
@@ -229,10 +231,9 @@ class Sharded:
         """Return what this rank holds by kind; padding and the memory of the pools are for the exchange."""
         kinds = dict.fromkeys(("parameters", "gradients", "optimizer", "exchange"), 0)
         for piece in self._pieces:
-            weights, gradients, itemsize = piece.weights, piece.gradients, piece.weights.own.itemsize
-            kinds["parameters"] += weights.held * itemsize
-            kinds["gradients"] += gradients.held * itemsize
-            kinds["exchange"] += (weights.padding + gradients.padding) * itemsize
+            for kind, memory in (("parameters", piece.weights), ("gradients", piece.gradients)):
+                kinds[kind] += memory.held * memory.own.itemsize
+                kinds["exchange"] += memory.padding * memory.own.itemsize
         kinds["optimizer"] = sum(state.nbytes for group in self._groups for state in group.optimizer.state)
         kinds["exchange"] += sum(group.exchange_bytes for group in self._groups)
         return kinds

@@ -71,7 +71,7 @@ def _exchange(case: Case, group: sharding.TensorGroup, told: Sequence[Event]) ->
         return
     name, parts = axis_name(shared), math.prod(plan.sizes[axis] for axis in shared)
     layouts = {unit: Shards(size=size, parts=parts) for unit, size in group.units.items()}
-    summed, upcasts = sharding.summed_bytes(case), sharding.upcasts(case)
+    summed, upcasts = sharding.gradient_bytes(case), sharding.upcasts(case)
     sums = case.train.micro_batches if plan.zero >= 2 else 1
     gathers = gathered(told, layouts, keep=not plan.reshard_after_forward)
     for unit, layout in layouts.items():

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pscale.config import Case, Model, Plan, Train
+from pscale.config import Case, Model, Plan, Precision, Train
 from pscale.config.axes import BATCH_AXES
 from pscale.dtypes import dtype_of
 from pscale.mesh.axis import Array, Axis
@@ -138,13 +138,18 @@ def pool_use(case: Case, rank: int) -> PoolUse:
         plan = _without_replicas(plan)
         place = {"dp": 0} | {axis: at for axis, at in place.items() if axis not in ("replica", "shard", "dp")}
     here = rank_at(plan.sizes, place)
-    return _pool_use(case.model, plan, sequences, train.micro_batches, here)
+    numbers = {"sequences": sequences, "micro_batches": train.micro_batches, "rank": here}
+    return _pool_use(case.model, plan, case.precision, **numbers)
 
 
 @lru_cache(maxsize=4096)
-def _pool_use(model: Model, plan: Plan, sequences: int, micro_batches: int, rank: int) -> PoolUse:
+def _pool_use(
+    model: Model, plan: Plan, precision: Precision, *, sequences: int, micro_batches: int, rank: int
+) -> PoolUse:
     train = Train(batch=sequences * plan.batch_parts * micro_batches, micro_batches=micro_batches)
-    case = Case(suite="", label="", ranks=plan.ranks, model=model, plan=plan, train=train)
+    case = Case(
+        suite="", label="", ranks=plan.ranks, model=model, plan=plan, train=train, precision=precision
+    )
     with meta_arrays():
         log = _Log()
         trainer, _ = _trainer(case, rank, log)

@@ -266,3 +266,27 @@ def test_what_is_not_computed_in_16_bits_is_refused_with_what_is(model, plan, pr
     plan = Plan(**plan)
     with pytest.raises(PlanError, match=words):
         check(replace(case, ranks=plan.ranks, plan=plan))
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(dp=2, reduction="all-reduce"), Plan(dp=2, zero=3)], ids=name)
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_gradients_of_many_micro_batches_are_as_exact_as_those_of_one_where_they_add_up_in_float32(
+    dtype, plan, folder
+):
+    def gradients(of, plan=plan, micro_batches=1):
+        def one(trainer, _):
+            trainer.forward_backward(0)
+            values = trainer.replicas.gradients()
+            return np.concatenate([value.astype(float).ravel() for _, value in values])
+
+        large = replace(of, train=replace(of.train, batch=64))
+        return each_rank(on_plan(large, plan, micro_batches), plan, folder, one)[0]
+
+    exact = gradients(replace(SMALL, model=replace(SMALL.model, dtype="float64")), Plan())
+
+    def error(reduce, micro_batches):
+        narrow = in_(dtype, reduce=reduce, loss_scale="none")
+        return np.linalg.norm(gradients(narrow, micro_batches=micro_batches) - exact) / np.linalg.norm(exact)
+
+    assert error("float32", 32) <= error("float32", 1)
+    assert error("float32", 32) < 0.8 * error("wire", 32)
