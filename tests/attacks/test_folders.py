@@ -35,7 +35,6 @@ from pscale.report.drawn import FILE as DRAWN
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
 from pscale.report.trace import trace_lines
-from pscale.results.predictions import NAME as PREDICTION
 from pscale.results.store import part_path, write_part
 
 POINTS = [
@@ -341,7 +340,7 @@ NO_FILES = {
     "too large": _sparse,
     "a folder": Path.mkdir,
 }
-READ_BY_REPORTS = ("data/steps-a-0.parquet", DRAWN, f"../{PREDICTION}")
+READ_BY_REPORTS = ("data/steps-a-0.parquet", DRAWN, "../../suite.prediction.json")
 HELPFUL = (
     *READ_BY_REPORTS,
     "journal.jsonl",
