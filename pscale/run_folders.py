@@ -15,6 +15,7 @@ from pscale.errors import ResultsError, UsageError
 NAME = "%Y-%m-%dT%H%M%S"  # begins the name of a run: the local time when it began
 _DATED = 17  # characters of that
 _EXAMPLES = "gallery/[!0-9]*"  # reports that are shipped; the name of a run begins with its date
+_PREDICTION = ".prediction"  # ends names beside the folder of a suite, which has runs alone
 
 
 def run_folders(root: Path) -> list[Path]:
@@ -25,6 +26,18 @@ def run_folders(root: Path) -> list[Path]:
     inside = [file.parent for file in root.glob("*/run.json")]
     of_suites = [file.parent for file in root.glob("*/*/run.json")]
     return inside + [folder for folder in of_suites if not folder.match(_EXAMPLES)]
+
+
+def prediction_file(folder: Path, suffix: str = ".json") -> Path:
+    """Return the file of what was predicted of the suite whose runs are in a folder; it lies beside that."""
+    folder = folder.absolute()
+    return folder.with_name(f"{folder.name}{_PREDICTION}{suffix}")
+
+
+def predicted_suites(reports: Path) -> Iterator[Path]:
+    """Yield the folders of the suites in `reports` of which something was predicted."""
+    for file in reports.glob(f"*{_PREDICTION}.json"):
+        yield file.with_name(file.name.removesuffix(f"{_PREDICTION}.json"))
 
 
 def check(folder: Path) -> None:

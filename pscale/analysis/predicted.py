@@ -9,7 +9,8 @@ from pathlib import Path
 from pscale.analysis.frames import Run, by_case, grouped, load
 from pscale.analysis.phases import PhaseTime, by_phase
 from pscale.errors import ResultsError
-from pscale.results.predictions import Predicted, file_of, folders, read
+from pscale.results.predictions import Predicted, read
+from pscale.run_folders import predicted_suites, prediction_file
 
 KINDS: Mapping[str, tuple[str, ...]] = {  # measured kinds of time, and those predicted kinds that they are
     "compute": ("compute", "injected"),
@@ -65,7 +66,7 @@ class Score:
 def held(run: Run) -> tuple[Held, ...]:
     """Return the last prediction of each case that was made before its first launch, beside the launches."""
     folder = run.path.absolute().parent
-    if not file_of(folder).exists():
+    if not prediction_file(folder).exists():
         return ()
     good = run.cases[(run.cases["status"] == "ok") & (run.cases["step_s"] > 0)]
     launches = {str(case): rows for case, rows in good.groupby("case", observed=True)}
@@ -128,7 +129,7 @@ def score(found: Sequence[Held]) -> Score | None:
 def score_in(reports: Path, machine: tuple[str, str]) -> Score | None:
     """Return how well predictions held of all runs in a folder on a machine: its host and processor."""
     found: list[Held] = []
-    for folder in folders(reports):
+    for folder in predicted_suites(reports):
         for document in folder.glob("*/run.json"):
             try:
                 run = load(document.parent)

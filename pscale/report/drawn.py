@@ -12,7 +12,7 @@ from pathlib import Path
 from pscale import __version__, atomic_files
 from pscale.report.answer import Answer
 from pscale.report.text import clean
-from pscale.results.predictions import file_of
+from pscale.run_folders import prediction_file
 
 FILE = "drawn.json"  # in a run's folder; of this copy of the run alone, as it holds times of files
 _OF_A_RUN = ("run.json", "journal.jsonl")
@@ -68,7 +68,9 @@ class Sources:
 
 def _run(folder: Path) -> Stamp:
     data = sorted((folder / "data").glob("*"))
-    return _stamps(folder, [*(folder / name for name in _OF_A_RUN), file_of(folder.absolute().parent), *data])
+    return _stamps(
+        folder, [*(folder / name for name in _OF_A_RUN), prediction_file(folder.absolute().parent), *data]
+    )
 
 
 def _code() -> Stamp:

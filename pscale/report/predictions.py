@@ -21,7 +21,7 @@ from pscale.report.page import Head, render, vectors
 from pscale.report.printing import print_list, print_table
 from pscale.report.table import Column, Table, Written, listed
 from pscale.report.vector import Vector
-from pscale.results.predictions import file_of
+from pscale.run_folders import prediction_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -172,7 +172,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
         "Definitions: docs/prediction.md.",
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
-    return write_file(file_of(folder, ".html"), render(head, sections))
+    return write_file(prediction_file(folder, ".html"), render(head, sections))
 
 
 def _sections(

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pscale import atomic_files
 from pscale.errors import ResultsError
+from pscale.run_folders import prediction_file
 from pscale.run_shape import mismatch
 
 FORMAT = 1
-_ENDING = ".prediction"  # of names: a suite's own folder has runs alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +47,9 @@ class Predicted:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
-def file_of(folder: Path, suffix: str = ".json") -> Path:
-    """Return the file of what was predicted of the suite whose runs are in a folder; it lies beside that."""
-    folder = folder.absolute()
-    return folder.with_name(f"{folder.name}{_ENDING}{suffix}")
-
-
-def folders(reports: Path) -> Iterator[Path]:
-    """Yield the folders of the suites in `reports` of which something was predicted."""
-    for file in reports.glob(f"*{_ENDING}.json"):
-        yield file.with_name(file.name.removesuffix(f"{_ENDING}.json"))
-
-
 def add(folder: Path, predictions: Sequence[Predicted]) -> Path:
     """Add predictions to those of the suite whose runs are in a folder; returns the file."""
-    file = file_of(folder)
+    file = prediction_file(folder)
     entries = [*_entries(file), *({**asdict(each), "seal": each.seal} for each in predictions)]
     file.parent.mkdir(parents=True, exist_ok=True)
     atomic_files.write(file, json.dumps({"format": FORMAT, "predictions": entries}, indent=1) + "\n")
@@ -74,7 +62,7 @@ def read(folder: Path) -> list[Predicted]:
     Those that were changed since are left out. Raises ResultsError for a file that cannot be read.
     """
     found = []
-    for entry in _entries(file_of(folder)):
+    for entry in _entries(prediction_file(folder)):
         seal = entry.pop("seal", "")
         try:
             predicted = Predicted(**entry)

@@ -14,6 +14,7 @@ from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.simgrid import SimGridError
 from pscale.results import predictions
+from pscale.run_folders import prediction_file
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "reports" / "gallery" / "pipeline"
@@ -103,7 +104,7 @@ def test_what_was_recorded_before_stays_and_what_was_changed_does_not_count(suit
     for _ in range(2):
         predict(suite, SuiteOptions(), tmp_path, asked(as_json=True))
     capsys.readouterr()
-    file = predictions.file_of(tmp_path / "later")
+    file = prediction_file(tmp_path / "later")
     document = json.loads(file.read_text())
     assert len(document["predictions"]) == 2
     document["predictions"][0]["step_s"] *= 2
