@@ -99,13 +99,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("text", YAML_BLOCKS, ids=lambda text: text.splitlines()[0])
-def test_every_example_expands_on_four_cores(folder, text):
-    path = folder / "example.yaml"
-    path.write_text(text if "name:" in text else f"name: example\nscaling: strong\n{text}", encoding="utf-8")
-    assert len(expand(load_suite(path), FOUR_CORES).cases) > 1
-
-
 def test_the_errors_are_printed_as_documented(folder):
     (session,) = [text for language, text in BLOCKS if language == "console"]
     answers = 0

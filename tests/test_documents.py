@@ -1,0 +1,293 @@
+"""The README and the pages of `docs`: what they print runs, and what they name is there.
+
+Every block of `sh` and of `python` runs as printed, those of a page in one folder; those of `yaml` are read.
+An HTML comment `<!-- not run: REASON -->` before a block of `sh` leaves it out; options, fields and targets
+in it are looked up all the same. In the folder
+* `pscale run` has `--budget 1s` and trains two steps: every case is launched once at least;
+* RUN stands for the newest run, as in text, and FILE for the references that the page has made;
+* a block of `yaml` with a name is that suite's file; `mine` and `a.out` are a small MPI program;
+* package managers and make are not started.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from pscale import shipped
+from pscale.cli.app import app
+from pscale.suite import expand, load_suite
+from pscale.suite.fields import LEAVES, fields_at, full_name
+from pscale.suite.load import load_references
+from pscale.suite.network import load_network
+from pscale.suite.site import find_site
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = get_command(app).commands
+FOREIGN = {  # options of other programs, and of pscale itself, that pages name
+    *("--no-deps", "--no-binary", "--force-reinstall", "--no-cache-dir", "--user", "--upgrade", "--rounds"),
+    *("--ntasks-per-node", "--exclusive", "--mpi", "--cpus-per-task", "--threads-per-core"),
+    *("--oversubscribe", "--allow-run-as-root", "--torch-python", "--debug"),
+}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<why>.+?) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
+FOUR_CORES = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
+CLUSTER = {"cores": 384.0, "memory_gib": 16.0, "nodes": 8.0}
+LIMIT_S = 600
+PROGRAM = """#!{python}
+from mpi4py import MPI
+for _ in range(5):
+    MPI.COMM_WORLD.Barrier()
+print("Total time: 0.05" * (MPI.COMM_WORLD.rank == 0), end="\\n" * (MPI.COMM_WORLD.rank == 0))
+"""
+SHELL = """set -e
+{installers}
+newest() {{ ls -td reports/$1/*/ | head -1; }}
+srun() {{ mpiexec -n 2 "$@"; }}
+pscale() {{
+  local words=("$@") code=0
+  if [ "$1" = run ]; then
+    words+=(--budget 1s)
+    if grep -qs "^train:" "$2" "suites/$2.yaml"; then words+=(--set train.steps=2 --set train.warmup=1); fi
+  fi
+  python -m pscale "${{words[@]}}" || code=$?
+  case "$1 $code" in "check 1" | "check 6" | "history 1" | "history 6") return 0 ;; esac  # answers
+  return $code
+}}
+""".format(installers="\n".join(f"{name}() {{ :; }}" for name in ("pip", "apt", "dnf", "make")))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page."""
+
+    page: Path
+    kind: str
+    text: str
+    why: str | None  # it is not run
+
+    @property
+    def id(self) -> str:
+        return f"{self.page.stem}: {self.text.splitlines()[0][:40]}"
+
+    @property
+    def lines(self) -> list[str]:
+        """The command lines, without comments."""
+        whole = self.text.replace("\\\n", " ").splitlines()
+        return list(filter(None, (re.sub(r"(^|\s)#.*", "", line).strip() for line in whole)))
+
+
+def blocks(*kinds: str) -> list[Block]:
+    return [
+        Block(page, found["kind"], found["text"], found["why"])
+        for page in PAGES
+        for found in BLOCK.finditer(page.read_text(encoding="utf-8"))
+        if found["kind"] in kinds and page.stem != "cli"  # its blocks are made of what --help says
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-")
+        number = next(n for n in range(len(found) + 1) if (f"{plain}-{n}" if n else plain) not in found)
+        found.add(f"{plain}-{number}" if number else plain)
+    return found
+
+
+def spans(page: Path) -> list[str]:
+    """Return what a page says as code inside its text."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(span.replace("\\|", "|").split()) for span in re.findall(r"`([^`]+)`", text)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_of_a_page_leads_to_a_file_or_heading_that_is_there(page):
+    wrong = []
+    for link in re.findall(r"\]\(<?([^)>]+)>?\)", page.read_text(encoding="utf-8")):
+        if ":" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_option_that_a_page_names_is_one_of_the_command(page):
+    every = {option for command in COMMANDS.values() for option in options_of(command)}
+    said = [*spans(page), *(line for block in blocks("sh") if block.page == page for line in block.lines)]
+    wrong = []
+    for text in said:
+        name = (re.findall(r"^pscale ([a-z]+)", text) or [""])[0]
+        known = options_of(COMMANDS[name]) if name in COMMANDS else every | FOREIGN
+        typed = text.partition(" -- ")[0]
+        wrong += [f"{option} in {text}" for option in OPTION.findall(typed) if option not in known]
+        if name and name not in COMMANDS:
+            wrong.append(text)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_target_of_make_and_every_extra_that_a_page_names_is_there(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = "\n".join([*spans(page), *(block.text for block in blocks("sh") if block.page == page)])
+    assert {*re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)} <= {*targets}
+    assert {*re.findall(r"(?:\.|\))\[([a-z]+)\]", text)} <= extras.keys()
+
+
+def options_of(command):
+    top = {"--help", "--version", "--install-completion", "--show-completion"}
+    return top.union(*(parameter.opts + parameter.secondary_opts for parameter in command.params))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_field_of_a_group_that_a_page_names_is_one_of_a_suite(page):
+    groups = {leaf.partition(".")[0] for leaf in LEAVES if "." in leaf}
+    named = [re.match(r"([a-z]+(?:\.\w+)+)(?:[=:].*)?$", text) for text in spans(page)]
+    fields = [found[1] for found in named if found and found[1].partition(".")[0] in groups]
+    set_ = [found for text in spans(page) for found in re.findall(r"--set '?([a-z_.]+)=", text)]
+    set_ += [
+        name
+        for block in blocks("sh")
+        if block.page == page
+        for name in re.findall(r"--set '?([a-z_.]+)=", block.text)
+    ]
+    params = [yaml.safe_load(text).get("workload", {}).get("params", {}) for text in suites_of(page)]
+    known = {name for each in params for name in each}
+    assert [name for name in [*fields, *set_] if name not in known and not is_field(name)] == []
+
+
+def is_field(name):
+    name = name.removeprefix("sweep.").removeprefix("zip.")
+    return bool(
+        full_name(name) or fields_at(name.split(".")) or name.startswith(("workload.", "launch.env."))
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_field_that_a_command_of_a_page_sets_can_be_set(page):
+    said = [*spans(page), *(line for block in blocks("sh") if block.page == page for line in block.lines)]
+    for text in said:
+        if found := re.match(r"pscale (?:run|show|verify) (\S+) (.*--set .*)", text):
+            words = shlex.split(found[2].replace("…", ""))
+            overrides = [value for option, value in pairwise(words) if option == "--set"]
+            if found[1] in shipped.suites():
+                load_suite(shipped.suites()[found[1]], overrides)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Return a folder with a run of `weak`, and what pages name: suites, examples, docs, a page's program."""
+    folder = tmp_path_factory.mktemp("documents") / "clone"
+    folder.mkdir()
+    for name in ("suites", "examples", "docs"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "reports" / "gallery" / "weak", folder / "reports" / "gallery" / "weak")
+    for name in ("mine", "a.out"):
+        write_program(folder / name)
+    run(folder, "pscale run weak --no-report")
+    return folder
+
+
+def write_program(path):
+    path.write_text(PROGRAM.format(python=sys.executable))
+    path.chmod(0o755)
+
+
+def run(folder, text):
+    """Run a block of shell."""
+    text = re.sub(r"reports/(\w+)/RUN\b", r"$(newest \1)", text)
+    text = re.sub(r"\bRUN\b", "$(newest weak)", text).replace(" FILE ", " weak.reference.yaml ")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", SHELL + text],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "XDG_CACHE_HOME": str(folder.parent / "cache")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+def suites_of(page):
+    return [
+        block.text for block in blocks("yaml") if block.page == page and re.search("^name:", block.text, re.M)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", dict.fromkeys(block.page for block in blocks("sh") if not block.why), ids=lambda page: page.stem
+)
+def test_every_shell_block_of_a_page_runs_as_printed(page, measured, tmp_path):
+    folder = tmp_path / "clone"
+    shutil.copytree(measured, folder, symlinks=True)
+    for text in suites_of(page):
+        (folder / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
+    for block in blocks("sh"):
+        if block.page == page and not block.why:
+            run(folder, block.text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", dict.fromkeys(block.page for block in blocks("python")), ids=lambda page: page.stem
+)
+def test_the_python_blocks_of_a_page_run_one_after_another(page, measured, tmp_path):
+    folder = tmp_path / "clone"
+    shutil.copytree(measured, folder, symlinks=True)
+    text = "\n".join(block.text for block in blocks("python") if block.page == page)
+    (folder / "page.py").write_text(text, encoding="utf-8")
+    run(folder, "MPLBACKEND=agg python page.py")
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.id)
+def test_every_yaml_block_is_what_it_shows(block, tmp_path):
+    document, file = yaml.safe_load(block.text), tmp_path / "example.yaml"
+    file.write_text(block.text, encoding="utf-8")
+    if "tiers" in document:
+        assert load_network(file).tiers
+    elif {"suite", "expect"} == document.keys():
+        assert load_references(file).entries
+    elif "script" in document:
+        assert all(line.split()[1] in COMMANDS for line in document["script"])
+    elif any(isinstance(value, dict) and "hosts" in value for value in document.values()):
+        (name,) = document
+        file.rename(tmp_path / "sites.yaml")
+        assert find_site(name, tmp_path, "elsewhere").launch
+    else:
+        for path in (ROOT / "suites").glob("*.yaml"):
+            shutil.copy(path, tmp_path)
+        write_program(tmp_path / "mine")
+        on_cluster = block.page.stem == "clusters"
+        head = f"name: example\n{'extends: weak' if on_cluster else 'scaling: strong'}\n"
+        file.write_text(block.text if "name" in document else head + block.text, encoding="utf-8")
+        assert expand(load_suite(file), CLUSTER if on_cluster else FOUR_CORES).cases
+
+
+def test_blocks_that_are_not_run_say_why_and_are_of_shell():
+    left_out = [block for block in blocks("sh", "yaml", "python", "console") if block.why]
+    assert all(block.kind == "sh" and len(block.why.split()) >= 3 for block in left_out)
+    assert len(left_out) < len(blocks("sh")) / 2
