@@ -24,6 +24,7 @@ from pscale.launch.command import command
 from pscale.launch.journal import Journal, writing_in
 from pscale.launch.outcome import Outcome
 from pscale.launch.provenance import provenance
+from pscale.launch.runner import signals_as_interrupts
 from pscale.launch.selection import select
 from pscale.launch.target import Target, find_target
 from pscale.report.answer import Answer
@@ -92,7 +93,8 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         )
         progress = Progress(notes, options.hang_after_s)
         limit_s = options.time_limit_s or _NEVER_S
-        outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
+        with signals_as_interrupts():
+            outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
         recorded = read(notes)
     except (PscaleError, KeyboardInterrupt) as error:
         _write_failure(job, outcome, str(error) or "interrupted")

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -62,7 +62,8 @@ def launch(
     started_unix_s, started = time.time(), time.perf_counter()
     try:
         process = _start(command, folder, job, inside, shows=shows)
-        overrun = _wait(process, is_stuck or HangReports(folder).are_complete, time_limit_s, logs)
+        with _handing_on(process, signal.SIGUSR1):
+            overrun = _wait(process, is_stuck or HangReports(folder).are_complete, time_limit_s, logs)
         wall_s = time.perf_counter() - started
     finally:  # also what a launcher that crashed has left behind
         end(job, before)
@@ -112,6 +113,20 @@ def _start(
             )
     except OSError as error:
         raise LaunchError(f"cannot start {command.argv[0]} in {folder}: {error}") from error
+
+
+@contextmanager
+def _handing_on(process: subprocess.Popen[bytes], number: signal.Signals) -> Iterator[None]:
+    """Hand a signal that is meant for the program, such as that of a batch system, to its launcher."""
+    alone = threading.current_thread() is not threading.main_thread()
+    if alone or signal.getsignal(number) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(number, lambda *_: process.send_signal(number))
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _wait(

@@ -101,7 +101,7 @@ def run(
         starters[case.id] = _Starter(
             base=base, machine=machine, task=task, attempts=attempts, counter=counter, watching=watching
         )
-    with journal.locked() as alone, _signals_as_interrupts():
+    with journal.locked() as alone, signals_as_interrupts():
         if not alone:
             tell(UNLOCKED)
         for key in journal.interrupted():  # pscale was killed and its processes live on
@@ -204,7 +204,7 @@ def worker(folder: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
+def signals_as_interrupts() -> Iterator[None]:
     """End launches also when pscale is terminated or its terminal is lost; leave `nohup` alone."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
