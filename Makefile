@@ -20,7 +20,7 @@ PYTEST ?= -q
 AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
-OF_MPI := blas clock endings equality plans steady_steps watch workload  # tests of what an MPI library can change
+OF_MPI := blas clock endings equality plans recorder steady_steps watch workload  # tests of what an MPI library can change
 BENCH ?=
 QUICK ?=
 VALIDATE ?=

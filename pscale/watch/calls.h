@@ -5,7 +5,9 @@
 
    kind    whom it depends on, and what else there is to be done about it
    pays    what this rank gives to it: ONE count of a type, EACH: one for every rank, SUM: an array of counts,
-           TYPED: an array of counts and one of types; `count2` and `type2` in place of them after MPI_IN_PLACE */
+           TYPED: an array of counts and one of types; `count2` and `type2` in place of them after MPI_IN_PLACE
+   local   between two groups, `pays` is for the ranks of the own one; of others, for those of the other
+   polls   returns at once, also if there is nothing */
 
 #define FAMILY(Name, name, ...)                        \
   SIZED(Name, name, __VA_ARGS__)                       \
@@ -30,9 +32,9 @@ SIZED(Isendrecv, isendrecv, .kind = BOTH, .pays = ONE, .count = 2, .type = 3, .p
 SIZED(Sendrecv_replace, sendrecv_replace, .kind = BOTH, .pays = ONE, .count = 2, .type = 3, .peer = 4, .tag = 5, .source = 6, .tag2 = 7, .comm = 8, .status = 9)
 SIZED(Isendrecv_replace, isendrecv_replace, .kind = BOTH, .pays = ONE, .count = 2, .type = 3, .peer = 4, .tag = 5, .source = 6, .tag2 = 7, .comm = 8, .mode = STARTS)
 ONCE(Probe, probe, .kind = PROBE, .peer = 1, .tag = 2, .comm = 3, .status = 4)
-ONCE(Iprobe, iprobe, .kind = PROBE, .peer = 1, .tag = 2, .comm = 3, .flag = 4, .status = 5)
+ONCE(Iprobe, iprobe, .kind = PROBE, .peer = 1, .tag = 2, .comm = 3, .flag = 4, .status = 5, .polls = 1)
 ONCE(Mprobe, mprobe, .kind = RECEIVE, .peer = 1, .tag = 2, .comm = 3, .status = 5)
-ONCE(Improbe, improbe, .kind = RECEIVE, .peer = 1, .tag = 2, .comm = 3, .flag = 4, .status = 6)
+ONCE(Improbe, improbe, .kind = RECEIVE, .peer = 1, .tag = 2, .comm = 3, .flag = 4, .status = 6, .polls = 1)
 SIZED(Mrecv, mrecv, .kind = MATCHED)
 SIZED(Imrecv, imrecv, .kind = MATCHED, .mode = STARTS, .request = 5)
 
@@ -40,19 +42,21 @@ SIZED(Imrecv, imrecv, .kind = MATCHED, .mode = STARTS, .request = 5)
 ONCE(Start, start, .kind = START, .request = 1)
 ONCE(Startall, startall, .kind = START, .several = 1, .request = 2)
 ONCE(Wait, wait, .kind = COMPLETE, .request = 1, .status = 2)
-ONCE(Test, test, .kind = COMPLETE, .request = 1, .flag = 2, .status = 3)
+ONCE(Test, test, .kind = COMPLETE, .request = 1, .flag = 2, .status = 3, .polls = 1)
 ONCE(Waitall, waitall, .kind = COMPLETE, .several = 1, .request = 2, .status = 3)
-ONCE(Testall, testall, .kind = COMPLETE, .several = 1, .request = 2, .flag = 3, .status = 4)
+ONCE(Testall, testall, .kind = COMPLETE, .several = 1, .request = 2, .flag = 3, .status = 4, .polls = 1)
 ONCE(Waitany, waitany, .kind = COMPLETE, .several = 1, .request = 2, .index = 3, .status = 4)
-ONCE(Testany, testany, .kind = COMPLETE, .several = 1, .request = 2, .index = 3, .flag = 4, .status = 5)
+ONCE(Testany, testany, .kind = COMPLETE, .several = 1, .request = 2, .index = 3, .flag = 4, .status = 5, .polls = 1)
 ONCE(Waitsome, waitsome, .kind = COMPLETE, .several = 1, .request = 2, .found = 3, .index = 4, .status = 5)
-ONCE(Testsome, testsome, .kind = COMPLETE, .several = 1, .request = 2, .found = 3, .index = 4, .status = 5)
+ONCE(Testsome, testsome, .kind = COMPLETE, .several = 1, .request = 2, .found = 3, .index = 4, .status = 5, .polls = 1)
+ONCE(Cancel, cancel, .kind = COMPLETE, .request = 1)
+ONCE(Request_free, request_free, .kind = COMPLETE, .request = 1)
 
 /* Collectives */
 FAMILY(Barrier, barrier, .kind = ALL, .comm = 1)
 FAMILY(Allreduce, allreduce, .kind = ALL, .pays = ONE, .count = 3, .type = 4, .comm = 6)
-FAMILY(Reduce_scatter, reduce_scatter, .kind = ALL, .pays = SUM, .count = 3, .type = 4, .comm = 6)
-FAMILY(Reduce_scatter_block, reduce_scatter_block, .kind = ALL, .pays = EACH, .count = 3, .type = 4, .comm = 6)
+FAMILY(Reduce_scatter, reduce_scatter, .kind = ALL, .pays = SUM, .count = 3, .type = 4, .comm = 6, .local = 1)
+FAMILY(Reduce_scatter_block, reduce_scatter_block, .kind = ALL, .pays = EACH, .count = 3, .type = 4, .comm = 6, .local = 1)
 FAMILY(Allgather, allgather, .kind = ALL, .pays = ONE, .buffer = 1, .count = 2, .type = 3, .count2 = 5, .type2 = 6, .comm = 7)
 FAMILY(Allgatherv, allgatherv, .kind = ALL, .pays = ONE, .buffer = 1, .count = 2, .type = 3, .count2 = 5, .array2 = 1, .type2 = 7, .comm = 8)
 FAMILY(Alltoall, alltoall, .kind = ALL, .pays = EACH, .buffer = 1, .count = 2, .type = 3, .count2 = 5, .type2 = 6, .comm = 7)

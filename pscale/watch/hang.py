@@ -11,17 +11,41 @@ from pscale.watch.matching import partners
 from pscale.watch.notes import ANYBODY, calls
 from pscale.watch.settle import Settled
 
+_MANY, _LONG_NS = 10, 1_000_000  # tests in vain that are a loop, and how long those last that are not counted
+
 
 def last_calls(settled: Settled) -> str:
     """Say in which call every rank was that had not returned, and which ranks were in none."""
-    rows, functions = settled.rows, calls()
-    inside: defaultdict[str, list[int]] = defaultdict(list)
+    rows = settled.rows
+    places: defaultdict[str, list[int]] = defaultdict(list)
     for row in np.flatnonzero(rows.open & (rows.thread == 0)).tolist():
-        inside[f"in MPI_{functions[rows.call[row]].name}{_of(settled, row)}"].append(int(rows.rank[row]))
-    busy = {rank for found in inside.values() for rank in found}
-    if outside := sorted(set(range(len(rows.places) - 1)) - busy):
-        inside["in no call"] = outside
-    return "; ".join(f"{_ranks(found)} {place}" for place, found in inside.items()) + "."
+        places[f"in {_call(settled, row)}"].append(int(rows.rank[row]))
+    for rank in sorted(set(range(len(rows.places) - 1)) - {rank for of in places.values() for rank in of}):
+        places[_loop(settled, rank) or "in no call"].append(rank)
+    others: defaultdict[str, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(rows.open & (rows.thread > 0)).tolist():
+        others[f"also in {_call(settled, row)}, in another thread"].append(int(rows.rank[row]))
+    texts = [f"{_ranks(sorted({*found}))} {place}" for place, found in [*places.items(), *others.items()]]
+    return "; ".join(texts) + "."
+
+
+def _call(settled: Settled, row: int) -> str:
+    return f"MPI_{calls()[settled.rows.call[row]].name}{_of(settled, row)}"
+
+
+def _loop(settled: Settled, rank: int) -> str:
+    """Name the test that the main thread of a rank made last, again and again and in vain; empty: none."""
+    rows = settled.rows
+    own = np.arange(rows.places[rank], rows.places[rank + 1])
+    own = own[(rows.thread[own] == 0) & (rows.main[own] == own)]
+    if not len(own) or not rows.fruitless[own[-1]]:
+        return ""
+    row = int(own[-1])
+    probes = rows.is_kind("PROBE", "RECEIVE")[row]  # their tag is that of a message
+    if (rows.leave[row] - rows.enter[row] < _LONG_NS) if probes else (rows.tag[row] + 2 < _MANY):
+        return ""
+    about = int(settled.started[row])
+    return f"in a loop of {_call(settled, row)}" + (f" for {_call(settled, about)}" if about >= 0 else "")
 
 
 def _of(settled: Settled, row: int) -> str:

@@ -98,9 +98,9 @@ def collectives(rows: Rows, found: Sequence[Group], to: Matched, *, last: bool) 
     chosen = collective(rows, found) & ~rows.paired
     meeting, so_far = np.full(len(rows.rank), NOTHING), 0
     which = np.flatnonzero(chosen)
-    for number in np.unique(rows.group[which]).tolist():
-        group = found[number]
-        order = which[rows.group[which] == number]  # rank by rank
+    which = which[np.argsort(rows.group[which], kind="stable")]
+    for order in np.split(which, np.flatnonzero(np.diff(rows.group[which])) + 1) if len(which) else ():
+        group = found[rows.group[order[0]]]  # its calls are rank by rank
         new = np.append(True, np.diff(rows.rank[order]) != 0)
         numbers = np.arange(len(order))
         turn = numbers - np.maximum.accumulate(np.where(new, numbers, 0))
@@ -197,7 +197,8 @@ def messages(rows: Rows, found: Sequence[Group], to: Matched, undecided: Mask) -
 def message(rows: Rows) -> Mask:
     """Tell which rows are an end of a message, or look for one."""
     kind = rows.is_kind("SEND", "RECEIVE", "BOTH", "PROBE")
-    return np.asarray(kind & ~rows.is_mode("PERSISTENT") & (rows.group >= 0) & ~rows.fruitless)
+    exchanges = ~rows.fruitless & ~rows.cancelled & (rows.group >= 0)
+    return np.asarray(kind & ~rows.is_mode("PERSISTENT") & exchanges)
 
 
 def takes_any(rows: Rows) -> Mask:
@@ -245,11 +246,9 @@ def _sorted(keys: Numbers) -> Numbers:
 
 def partners(rows: Rows, found: Sequence[Group], ends: Numbers) -> Numbers:
     """Return the rank in the world at the other end of each message."""
-    partner = np.full(len(ends), NOTHING)
-    groups = rows.group[ends]
-    for number in np.unique(groups).tolist():
-        here = groups == number
-        members = np.array(found[number].remote or found[number].members)
-        peers = rows.peer[ends[here]]
-        partner[here] = members[np.minimum(peers, len(members) - 1)]
-    return partner
+    numbers, place = np.unique(rows.group[ends], return_inverse=True)
+    members = [found[number].remote or found[number].members for number in numbers.tolist()]
+    sizes = np.array([len(each) for each in members], np.int64)
+    first = np.cumsum(sizes) - sizes
+    every = np.array([rank for each in members for rank in each], np.int64)
+    return np.asarray(every[first[place] + np.minimum(rows.peer[ends], sizes[place] - 1)])

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import heapq
+import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +20,26 @@ from numpy.typing import NDArray
 
 from pscale.config.choices import MOST_RANKS
 from pscale.errors import ResultsError, clean
+from pscale.ranges import as_ranges
 from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
-PART, FRUITLESS, THREAD_SHIFT = 1, 2, 4  # flags, as in watch.c
+PART, FRUITLESS, CANCELLED, THREAD_SHIFT = 1, 2, 4, 4  # flags, as in notes.h; cancelled: or failed
 NOBODY, ANYBODY = -1, -2
 _BLOCK = 1 << 18
 _LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
 _LONGEST_BYTES, _MOST_BYTES = 1 << 28, 1 << 50  # of facts; of a call
 _MOST_DRIFT = 0.01  # of two clocks: ten times of what they can
-_MOST_COMMS, _MOST_NOTES = 1 << 14, 1 << 26  # of a rank, as in watch.c
-_COUNTS = {"rank": 2, "begin": 2, "end": 1, "used": 4, "twin": 2, "trip": 3}  # of numbers behind a word
+_MOST_COMMS, _MOST_NOTES = 1 << 20, 1 << 26  # of a rank, as in notes.h
+_FULL = {-1: "the record has as many calls as it can", -2: "it has made too many communicators"}
+_COUNTS = {
+    "rank": 2,
+    "begin": 2,
+    "end": 1,
+    "used": 4,
+    "trip": 3,
+    "free": 1,
+    "cancels": 0,
+}  # of numbers behind a word
 NOTE = np.dtype(
     [
         *((name, np.int64) for name in ("enter", "leave", "bytes", "request")),
@@ -96,6 +109,7 @@ class Communicator:
 class Facts:
     """What a rank wrote beside its notes; times are ns of its own clock."""
 
+    world: str = ""  # the same for all ranks that can exchange messages
     rank: int = 0
     size: int = 0
     host: str = ""
@@ -107,6 +121,8 @@ class Facts:
     end_ns: int | None = None  # when MPI_Finalize was called; None: it never was
     used: tuple[int, ...] = ()  # user and system time in us, peak memory in KiB, involuntary switches
     comms: dict[int, Communicator] = field(default_factory=dict)
+    frees: list[tuple[int, int]] = field(default_factory=list)  # how many there were, and which was freed
+    cancels: bool = False  # it calls MPI_Cancel
     phases: dict[int, str] = field(default_factory=dict)
     trips: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = field(default_factory=lambda: ([], []))
 
@@ -127,8 +143,41 @@ class Kept:
         if not length:
             raise ResultsError(f"{path}: is empty")
         self._path = path
-        held = int(np.fromfile(path, np.int64, 1)[0])  # the place of the first holds their number
-        self._count = min(max(1, held), length)
+        header = np.fromfile(path, NOTE, 1)[0]  # in the place of the first
+        self.header = {name: int(header[name]) for name in NOTE.names or ()}
+        if not 0 <= self.header["leave"] <= _LARGEST:
+            raise ResultsError(f"{path}: its first line is damaged")
+        self._count = length if self.stopped_ns else min(max(1, self.header["enter"]), length)
+
+    @property
+    def stopped_ns(self) -> int:
+        """When recording stopped before the program did; 0: it did not."""
+        return self.header["leave"]
+
+    @property
+    def threads(self) -> int:
+        """How many threads that have called MPI are alive."""
+        return max(1, self.header["comm"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the process is over."""
+        return self.header["peer"] != 0
+
+    @property
+    def reason(self) -> str:
+        """Why recording stopped."""
+        number = self.header["bytes"]
+        return _FULL.get(number) or (os.strerror(number) if 0 < number < 1 << 12 else "not known")
+
+    def cut(self, until_ns: int) -> None:
+        """Leave out the calls that began later."""
+        for begin in reversed(range(0, self._count, _BLOCK)):
+            enter = self[begin : begin + _BLOCK]["enter"]
+            if len(early := np.flatnonzero((enter > 0) & (enter <= until_ns))):
+                self._count = begin + int(early[-1]) + 1
+                return
+        self._count = 1
 
     def __len__(self) -> int:
         return self._count
@@ -170,6 +219,7 @@ class Recorded:
 
     facts: Sequence[Facts]
     notes: Sequence[Notes | Kept]
+    warnings: Sequence[str] = ()
 
     def is_threaded(self) -> bool:
         """Tell whether any rank called MPI from several threads."""
@@ -183,23 +233,62 @@ class Recorded:
 def read(folder: Path) -> Recorded:
     """Read what the ranks of a job left in `folder`; raises ResultsError where something is missing or wrong.
 
-    Whatever is torn because its rank is at work, or was killed, is left out.
+    Whatever is torn because its rank is at work, or was killed, is left out. Of several jobs it is the
+    largest, and of several of its size the last. Where a rank stopped recording, the record of all ends.
     """
-    found = {facts.rank: facts for facts in map(_facts, sorted(folder.glob("facts.*"))) if facts.size}
-    if not found:
+    worlds: defaultdict[str, dict[int, tuple[Facts, Path]]] = defaultdict(dict)
+    for path in sorted(folder.glob("facts.*")):
+        if (facts := _facts(path)).size:
+            worlds[facts.world][facts.rank] = facts, path
+    if not worlds:
         if not folder.is_dir():
             raise ResultsError(f"{folder}: there is no such folder")
         raise ResultsError(
             f"{folder}: no rank has recorded anything: the program has not called MPI_Init, or uses an MPI "
             "library that is linked statically"
         )
-    size = next(iter(found.values())).size
-    if missing := sorted(set(range(size)) - set(found)):
+    ranks = max(
+        worlds.values(), key=lambda ranks: (len(ranks), max(each.begin for each, _ in ranks.values()))
+    )
+    size = next(iter(ranks.values()))[0].size
+    if missing := sorted(set(range(size)) - set(ranks)):
         raise ResultsError(
             f"{folder}: nothing was recorded of {len(missing)} of {size} ranks, as {missing[0]}"
         )
-    facts = [found[rank] for rank in range(size)]
-    return Recorded(facts=facts, notes=[Kept(folder / f"notes.{rank}") for rank in range(size)])
+    every = [ranks[rank] for rank in range(size)]
+    notes = [Kept(path.with_name(path.name.replace("facts", "notes", 1))) for _, path in every]
+    found = Recorded(facts=[facts for facts, _ in every], notes=notes, warnings=_several(worlds, size))
+    return _cut(folder, found, notes) if any(kept.stopped_ns for kept in notes) else found
+
+
+def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:
+    if len(worlds) == 1:
+        return ()
+    return (
+        f"{len(worlds)} MPI jobs were recorded, of {as_ranges(sorted({*map(len, worlds.values())}), ', ')} "
+        f"ranks: those of different jobs cannot reach each other. This is the last one of {size}.",
+    )
+
+
+def _cut(folder: Path, found: Recorded, notes: Sequence[Kept]) -> Recorded:
+    """Return a record up to the time at which the first rank stopped recording."""
+    clocks = [facts.clock() for facts in found.facts]
+    stops = {rank: clocks[rank].at(kept.stopped_ns) for rank, kept in enumerate(notes) if kept.stopped_ns}
+    first = min(stops, key=lambda rank: stops[rank])
+    until, began = stops[first], max(c.at(f.begin[1]) for c, f in zip(clocks, found.facts, strict=True))
+    if until <= began or not all(facts.begin[1] for facts in found.facts):
+        raise ResultsError(f"{folder}: rank {first} could not record anything: {notes[first].reason}")
+    for facts, kept, clock in zip(found.facts, notes, clocks, strict=True):
+        own = until
+        for _ in range(3):  # the clock's own time: its drift is far below 1
+            own += until - clock.at(own)
+        kept.cut(min(max(own, 0), _LARGEST))
+        facts.end_ns, facts.used = own, ()
+    stopped = (
+        f"The record ends {(until - began) * 1e-9:.3g} s after MPI_Init: rank{'s' if len(stops) > 1 else ''} "
+        f"{as_ranges(sorted(stops), ', ')} could record no more ({notes[first].reason}). The program went on."
+    )
+    return replace(found, warnings=(stopped, *found.warnings))
 
 
 def _size(path: Path) -> int:
@@ -233,7 +322,7 @@ def _facts(path: Path) -> Facts:
 def _take(facts: Facts, word: str, rest: str) -> None:
     """Add what a line says; raises ValueError or KeyError where it says nothing that can be."""
     match word:
-        case "host" | "library":
+        case "host" | "library" | "world":
             setattr(facts, word, clean(rest))
         case "pid" | "node":
             setattr(facts, word, _number(rest, MOST_RANKS if word == "node" else _LARGEST))
@@ -241,6 +330,11 @@ def _take(facts: Facts, word: str, rest: str) -> None:
             head, _, ranks = rest.partition(":")
             number, how, parent = head.split()
             facts.comms[_number(number, _MOST_COMMS)] = _communicator(clean(how), int(parent), ranks)
+        case "twin":
+            twin, parent, *made_by = rest.split()
+            old = facts.comms[int(parent)]
+            made = replace(old, how=clean(made_by[0]), parent=int(parent)) if made_by else old
+            facts.comms[_number(twin, _MOST_COMMS)] = made
         case "phase":
             level, _, name = rest.partition(" ")
             facts.phases[int(level)] = clean(name)
@@ -272,8 +366,10 @@ def _take_numbers(facts: Facts, word: str, numbers: tuple[int, ...]) -> None:
             (facts.end_ns,) = numbers
         case "used":
             facts.used = numbers
-        case "twin":
-            facts.comms[_number(str(numbers[0]), _MOST_COMMS)] = facts.comms[numbers[1]]
+        case "free":
+            facts.frees.append((len(facts.comms), numbers[0]))
+        case "cancels":
+            facts.cancels = True
         case "trip":
             facts.trips[facts.end_ns is not None].append(numbers)
 
@@ -319,7 +415,7 @@ def groups(facts: Sequence[Facts]) -> tuple[list[Group], list[NDArray[np.int64]]
     means: list[NDArray[np.int64]] = []
     for own in facts:
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        names = _names(own.comms)
+        names = _names(own)
         table = np.full(2 + max(own.comms, default=0), -1, np.int64)
         for number, comm in own.comms.items():
             if not _is_of_world(comm, own.rank, len(facts)):
@@ -347,14 +443,30 @@ def _is_of_world(comm: Communicator, rank: int, size: int) -> bool:
     )
 
 
-def _names(comms: Mapping[int, Communicator]) -> dict[int, str]:
-    """Return a name for every communicator: world, split, cart, cart.sub, split 2, …."""
+def _names(facts: Facts) -> dict[int, str]:
+    """Return a name for every communicator: world, split, cart, cart.sub, split 2, ….
+
+    One that is made after another of the same call was freed has its name: it has taken its place.
+    """
     names: dict[int, str] = {}
-    counts: dict[str, int] = {}
-    for number, comm in comms.items():
+    alive: dict[int, tuple[str, int]] = {}
+    unused: defaultdict[str, list[int]] = defaultdict(list)
+    counts: defaultdict[str, int] = defaultdict(int)
+    frees = iter([*facts.frees, (len(facts.comms) + 1, 0)])
+    before, freed = next(frees)
+    for place, (number, comm) in enumerate(facts.comms.items()):
+        while before <= place:
+            if freed in alive:
+                name, count = alive.pop(freed)
+                heapq.heappush(unused[name], count)
+            before, freed = next(frees)
         how = comm.how.lower().removeprefix("comm_").removesuffix("_create").replace("cart_sub", "sub")
         parent = names.get(comm.parent, "world")
         name = how if parent == "world" else f"{parent}.{how}"
-        counts[name] = counts.get(name, 0) + 1
-        names[number] = name if counts[name] == 1 else f"{name} {counts[name]}"
+        if unused[name]:
+            count = heapq.heappop(unused[name])
+        else:
+            count = counts[name] = counts[name] + 1
+        alive[number] = name, count
+        names[number] = name if count == 1 else f"{name} {count}"
     return names

@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
+
 from pscale.errors import ResultsError
-from pscale.watch.notes import read
-from pscale.watch.rows import rows_of
+from pscale.watch.notes import FRUITLESS, PART, THREAD_SHIFT, Kept, read
+
+_BLOCK = 1 << 18
+_LEAST_SHARE = 0.1  # of a loop of tests that is spent in them: one that computes between them spends less
 
 
 class Progress:
@@ -17,6 +21,7 @@ class Progress:
         self._folder, self._hang_after_s = folder, hang_after_s
         self._counts: list[int] = []
         self._since = time.monotonic()
+        self._polled: dict[tuple[int, int], int] = {}  # when threads that test again and again did so last
 
     def is_stuck(self) -> bool:
         """Return whether no rank has made a call for so long, and none of them computes."""
@@ -27,14 +32,47 @@ class Progress:
         return time.monotonic() - self._since > self._hang_after_s and not self._computes()
 
     def _computes(self) -> bool:
-        """Return whether some rank is in no call, or has not reached MPI_Init yet."""
+        """Return whether some rank may do something else than wait in MPI, or has not reached MPI_Init yet.
+
+        A rank waits when all its threads that have called MPI are in calls, or test again and again. After
+        MPI_Finalize it is in none, until its process ends.
+        """
+        before, self._polled = self._polled, {}
         try:
             recorded = read(self._folder)
-            rows, _ = rows_of(recorded)
+            computes, alive = bool(recorded.warnings), False
+            for rank, notes in enumerate(recorded.notes):
+                assert isinstance(notes, Kept)
+                if notes.has_ended:
+                    continue
+                inside, polls = _waiting(notes)
+                self._polled |= {(rank, thread): at for thread, at in polls.items()}
+                inside |= {thread for thread, at in polls.items() if at > before.get((rank, thread), at)}
+                computes |= len(inside) < notes.threads
+                alive = True
         except ResultsError:
             return True
-        over = {facts.rank for facts in recorded.facts if facts.end_ns is not None}
-        return len(over | set(rows.rank[rows.open].tolist())) < len(recorded.facts)
+        return computes or not alive
+
+
+def _waiting(notes: Kept) -> tuple[set[int], dict[int, int]]:
+    """Return which threads are in a call, and when those last tested that do so in a loop."""
+    inside: set[int] = set()
+    last: dict[int, np.void] = {}
+    for begin in range(0, len(notes), _BLOCK):
+        block = notes[begin : begin + _BLOCK]
+        calls = block[(block["enter"] > 0) & ((block["flags"] & PART) == 0)]
+        thread = calls["flags"] >> THREAD_SHIFT
+        inside |= set(thread[calls["leave"] == 0].tolist())
+        for number in np.unique(thread[thread > 0]).tolist():
+            last[number] = calls[np.flatnonzero(thread == number)[-1]]
+    polls = {number: int(call["leave"]) for number, call in last.items() if _is_loop(call)}
+    return inside, polls
+
+
+def _is_loop(call: np.void) -> bool:
+    inside_ns, all_ns = int(call["bytes"]), int(call["leave"]) - int(call["enter"])
+    return bool(call["flags"] & FRUITLESS) and inside_ns > _LEAST_SHARE * all_ns
 
 
 def _count(path: Path) -> int:

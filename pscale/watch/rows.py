@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.watch.notes import FRUITLESS, PART, THREAD_SHIFT, Facts, Group, Notes, Recorded, calls, groups
+from pscale.watch.notes import (
+    CANCELLED,
+    FRUITLESS,
+    PART,
+    THREAD_SHIFT,
+    Facts,
+    Group,
+    Notes,
+    Recorded,
+    calls,
+    groups,
+)
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -39,6 +50,7 @@ class Rows:
     main: Numbers  # the row of the call that a part belongs to; its own otherwise
     thread: Numbers  # 0: the one that called MPI_Init
     fruitless: Mask
+    cancelled: Mask  # no message came of it: also of what failed
     open: Mask  # the call had not returned when the record ends
     starts: Mask  # by MPI_Start
     arrival: Numbers  # when the last rank came that it depends on
@@ -187,6 +199,7 @@ def _put(
                 "main": main,
                 "thread": np.maximum((flags >> THREAD_SHIFT).astype(np.int64) - 1, 0),
                 "fruitless": (flags & FRUITLESS) > 0,
+                "cancelled": (flags & CANCELLED) > 0,
                 "open": still,
             }
         )

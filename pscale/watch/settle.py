@@ -59,33 +59,39 @@ def is_short(recorded: Recorded, at_once: int) -> bool:
 def settled_in_windows(recorded: Recorded, window: int) -> Iterator[Settled]:
     """Settle a record in windows of so many rows."""
     found, _ = groups(recorded.facts)
+    cancels = np.array([facts.cancels for facts in recorded.facts])
     left: Rows | None = None
     coming = windows(recorded, window)
     following = next(coming, None)
     while following is not None:
         rows = following if left is None else joined(left, following)
         following = next(coming, None)
-        now, left = _settled(rows, found, last=following is None)
+        now, left = _settled(rows, found, cancels, last=following is None)
         yield now
 
 
 def settle(rows: Rows, found: Sequence[Group]) -> Settled:
     """Find out what every call of a whole program waited for."""
-    return _settled(rows, found, last=True, whole=True)[0]
+    return _settled(rows, found, np.zeros(len(rows.places) - 1, np.bool_), last=True, whole=True)[0]
 
 
 def _settled(
-    rows: Rows, found: Sequence[Group], *, last: bool, whole: bool = False
+    rows: Rows, found: Sequence[Group], cancels: Mask, *, last: bool, whole: bool = False
 ) -> tuple[Settled, Rows | None]:
-    """Settle what can be of a window; return also what is left to do, nothing of the `last`."""
+    """Settle what can be of a window; return also what is left to do, nothing of the `last`.
+
+    `cancels` tells which ranks cancel requests: what of theirs is not over may still come to nothing.
+    """
     asked, kept = started(rows)
     post = np.where(rows.fruitless, NOTHING, asked)
+    rows = replace(rows, cancelled=_cancelled(rows, post))
     resolved = _resolved(rows, post)
     over = np.zeros(len(post), np.bool_)
     over[post[post >= 0]] = True
     known = Matched.of(rows)
     meetings = collectives(rows, found, known, last=last)
-    undecided = takes_any(resolved) & resolved.is_mode("STARTS") & ~over & ~rows.fruitless & (not last)
+    may_change = takes_any(resolved) | (rows.is_kind("RECEIVE") & cancels[rows.rank])
+    undecided = may_change & resolved.is_mode("STARTS") & ~over & ~rows.fruitless & (not last)
     messages(resolved, found, known, undecided)
     pending = np.zeros(len(post), np.bool_) if last else _pending(resolved, found, known, asked, undecided)
     now, dependencies = _waits(resolved, found, known, asked, post, ~pending & ~rows.counted)
@@ -138,6 +144,13 @@ def _last_parts(rows: Rows, until: Numbers) -> Numbers:
     return about
 
 
+def _cancelled(rows: Rows, post: Numbers) -> Mask:
+    """Tell which calls exchanged nothing: what completed them knows it."""
+    cancelled = rows.cancelled.copy()
+    cancelled[post[(post >= 0) & rows.cancelled]] = True
+    return cancelled
+
+
 def _resolved(rows: Rows, post: Numbers) -> Rows:
     """Say of receives from anybody from whom they got a message: what completed them knows."""
     over = np.flatnonzero(post >= 0)
@@ -153,7 +166,7 @@ def _unsettled(rows: Rows, post: Numbers, matched: Mask) -> Mask:
     """Tell which calls may have waited for somebody of whom nothing is known."""
     ends = rows.is_kind("SEND", "RECEIVE", "BOTH", "PROBE")
     ours = (rows.is_kind(*COLLECTIVE) | ends) & ~rows.is_mode("PERSISTENT")
-    alone = ends & (rows.peer == NOTHING)  # MPI_PROC_NULL
+    alone = ends & ((rows.peer == NOTHING) | rows.cancelled)  # MPI_PROC_NULL
     lost = (ours & ~matched & ~alone & ~rows.fruitless) | rows.is_kind("OTHER")
     return np.asarray(lost | ((post >= 0) & lost[post]))
 

@@ -38,7 +38,8 @@ class Sums:
         self._cells = [self._divide(rank) for rank in range(len(self.facts))]
         names = [group.name for group in groups(recorded.facts)[0]]
         self.axes = ["", NOT_SPLIT, *dict.fromkeys(names)]
-        self._axis_of_group = np.array([*map(self.axes.index, names), 0])
+        axis = {name: number for number, name in enumerate(self.axes)}
+        self._axis_of_group = np.array([*(axis[name] for name in names), 0])
         self.verbs = sorted({call.verb or call.name.lower() for call in calls()})
         self._verb_of_call = np.array([self.verbs.index(call.verb or call.name.lower()) for call in calls()])
         self._by_cell: dict[str, Numbers] = {}
@@ -191,11 +192,13 @@ class Sums:
         keys = np.concatenate([np.zeros(0, np.int64), *(keys for keys, _ in self._by_call)])
         cells, ranks, axes, verbs = np.unravel_index(keys, spans)
         keys = np.ravel_multi_index([ranks, cells, axes, verbs], (spans[1], spans[0], *spans[2:]))
-        names = [name for name in _OF_CALLS if any(name in sums for _, sums in self._by_call)]
+        made = {"count", "bytes"}.union(*(sums for _, sums in self._by_call))
+        names = [name for name in _OF_CALLS if name in made]
         nothing = [np.zeros(len(found), np.int64) for found, _ in self._by_call]
         values = {
             name: np.concatenate(
-                [sums.get(name, none) for (_, sums), none in zip(self._by_call, nothing, strict=True)]
+                [np.zeros(0, np.int64)]
+                + [sums.get(name, none) for (_, sums), none in zip(self._by_call, nothing, strict=True)]
             )
             for name in names
         }

@@ -72,6 +72,7 @@ class _Job:
 
     def __init__(self, recorded: Recorded, at_once: int, window: int):
         self.whole: Settled | None = None  # None: it was settled in windows
+        self._warnings = recorded.warnings
         if is_short(recorded, at_once):
             rows, self._groups = rows_of(recorded)
             self.steps = steps(recorded, lambda: [rows])
@@ -141,10 +142,11 @@ class _Job:
         """Return by axis how far a wait may be off: the bounds of two clocks, 0 within a node."""
         found = np.zeros(len(self._sums.axes), np.int64)
         bounds = [facts.clock().bound_ns for facts in self._sums.facts]
+        axis = {name: number for number, name in enumerate(self._sums.axes)}
         for group in self._groups:
             members = {*group.members, *group.remote}
             if len({self._sums.facts[rank].node for rank in members}) > 1:
-                place = self._sums.axes.index(group.name)
+                place = axis[group.name]
                 found[place] = max(found[place], 2 * max(bounds[rank] for rank in members))
         return found
 
@@ -215,6 +217,7 @@ class _Job:
 
     def warnings(self) -> Iterator[str]:
         """Say where the record ends before the program does."""
+        yield from self._warnings
         facts = self._sums.facts
         if unfinished := [own.rank for own in facts if own.end_ns is None]:
             yield (

@@ -6,14 +6,16 @@
 
    A call is a note of 48 bytes in a mapped file, which outlives the process however that ends. Facts that are no
    calls (communicators, names, clocks) are lines of a text beside it. No message is added to the program, but for
-   the clocks of several nodes, in MPI_Init and MPI_Finalize. */
+   the clocks of several nodes, in MPI_Init and MPI_Finalize. Arguments are read where MPI says that they matter. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -27,10 +29,7 @@
 #include <unistd.h>
 
 #include "libraries.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* of Linux 5.14; older ones refuse it, which does no harm */
-#endif
+#include "notes.h"
 
 typedef enum {
   OTHER, BEGIN, END, MARK, FREE,
@@ -43,7 +42,7 @@ enum { BLOCKS, STARTS, PERSISTENT };      /* the mode */
 typedef struct {
   const char *name;
   uint8_t kind, mode, pays, buffer, count, type, count2, array2, type2, peer, tag, source, tag2, comm, request, several,
-      status, flag, index, found, made;
+      status, flag, index, found, made, polls, local;
 } Call;
 
 #define ONCE(Name, name_, ...) {.name = "MPI_" #Name, __VA_ARGS__},
@@ -63,46 +62,32 @@ enum {
 #undef ONCE
 #undef SIZED
 
-enum { PART = 1, FRUITLESS = 2, THREAD_SHIFT = 4 };  /* flags: belongs to the note `bytes`; a test that found nothing */
-enum { NOBODY = -1, ANYBODY = -2 };                  /* peers */
-
-typedef struct {
-  int64_t enter, leave; /* ns; `leave` is 0 until the call has returned */
-  int64_t bytes;        /* given by this rank; of a fruitless test: ns inside it, and those after it */
-  int64_t request;
-  int32_t comm, peer, tag;
-  uint16_t call, flags;
-} Note;
-
 typedef struct {
   W handle;
-  int id, rank, size, targets;
+  int id, rank, size, local, between, targets; /* `size`: of the other group, if it is between two */
 } Comm;
 
-enum { MOST_COMMS = 1 << 14, MOST_NOTES = 1 << 26, AHEAD = 1 << 12 };
+typedef struct {
+  Comm comm;
+  unsigned freed; /* when it was read */
+} Cached;
 
-static Note *notes; /* the first says how many there are */
-static _Atomic int64_t *used;
-static _Atomic int64_t prepared;
-static int facts = -1, notes_file = -1;
-static Comm comms[MOST_COMMS]; /* hashed by handle; a free place has id 0 */
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
-static int comms_made, threads_seen, wildcards, several_nodes;
+static Comm *comms; /* those that are alive, hashed by handle; a free place has id 0; under `writing` */
+static size_t comms_room, comms_alive;
+static int comms_made;
+static _Atomic unsigned comms_freed;
+static _Atomic int threads_seen, wildcards, cancels;
+static pthread_key_t of_thread;
 static W world_group, fortran_in_place, fortran_ignore[2];
 
+enum { CACHED = 4 };
 #define PER_THREAD static __thread __attribute__((tls_model("initial-exec")))
 PER_THREAD int depth, thread_number;
-PER_THREAD Comm *last_comm;
-PER_THREAD Note *last_test; /* if it found nothing, and no call was made since */
-PER_THREAD W *handles;      /* of the requests of a call */
+PER_THREAD Cached cached[CACHED];
+PER_THREAD int64_t last_test; /* its place, if it found nothing, and no call was made since */
+PER_THREAD W *handles;        /* of the requests of a call */
 PER_THREAD char *statuses;
 PER_THREAD int64_t room;
-
-static int64_t now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  return at.tv_sec * 1000000000LL + at.tv_nsec;
-}
 
 static int whole(W word) { return (int)word; }
 
@@ -116,6 +101,8 @@ typedef struct { /* one call as it is made */
   const Call *call;
   W *words;
   int fortran, large;
+  int resolves, cancels; /* its statuses are read: for wildcards, for receives that were cancelled */
+  int64_t requests;
 } Made;
 
 static W word(const Made *m, int place) { return m->words[place - 1]; }
@@ -129,14 +116,7 @@ static W type_at(const Made *m, int place) {
   return m->fortran ? type_of_fortran(*(int *)word(m, place)) : handle_of(word(m, place));
 }
 
-/* --- facts --- */
-
-static void fact(const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  if (facts >= 0) vdprintf(facts, format, values);
-  va_end(values);
-}
+/* --- communicators: all of this under `writing` --- */
 
 static int ask(W comm, const char *function) { /* a size or a rank */
   int found = 0;
@@ -144,20 +124,23 @@ static int ask(W comm, const char *function) { /* a size or a rank */
   return found;
 }
 
+static void *allocate(size_t bytes) {
+  void *memory = calloc(1, bytes);
+  if (!memory) stop(ENOMEM, "its calls are recorded no further, the program goes on: cannot write a communicator");
+  return memory;
+}
+
 /* Write the ranks of a group in the world as runs "first*count", which most groups have few of. */
 static void write_members(W group) {
   int size = ask(group, "PMPI_Group_size");
-  int *numbers = malloc(2 * sizeof(int) * (size + 1)), *ranks = numbers + size;
+  int *numbers = allocate(2 * sizeof(int) * (size + 1)), *ranks = numbers + size;
+  if (!numbers) return;
   for (int i = 0; i < size; i++) numbers[i] = i;
   LIBRARY(Group_translate_ranks, group, size, (W)numbers, world_group, (W)ranks);
-  char *text = malloc(24 * (size + 1)), *end = text;
   for (int i = 0, count; i < size; i += count) {
     for (count = 1; i + count < size && ranks[i + count] == ranks[i] + count; count++) {}
-    end += sprintf(end, count > 1 ? " %d*%d" : " %d", ranks[i], count);
+    add(count > 1 ? " %d*%d" : " %d", ranks[i], count);
   }
-  *end = 0;
-  fact("%s", text);
-  free(text);
   free(numbers);
 }
 
@@ -174,10 +157,10 @@ static int write_neighbours(W comm, int rank) {
   LIBRARY(Topo_test, comm, (W)&kind);
   if (kind == mpi->cart) {
     LIBRARY(Cartdim_get, comm, (W)&sources);
-    fact(" near");
+    add(" near");
     for (int i = 0, before, after; i < sources; i++) {
       LIBRARY(Cart_shift, comm, i, 1, (W)&before, (W)&after);
-      fact(" %d %d", before, after);
+      add(" %d %d", before, after);
     }
     return 2 * sources;
   }
@@ -186,67 +169,109 @@ static int write_neighbours(W comm, int rank) {
     LIBRARY(Graph_neighbors_count, comm, rank, (W)&sources);
   else
     LIBRARY(Dist_graph_neighbors_count, comm, (W)&sources, (W)&targets, (W)&weighted);
-  int *near = calloc(2 * (sources + targets + 1), sizeof(int)), *far = near + sources, *weights = far + targets;
+  int *near = allocate(2 * (sources + targets + 1) * sizeof(int)), *far = near + sources, *weights = far + targets;
+  if (!near) return 0;
   if (kind == mpi->graph)
     LIBRARY(Graph_neighbors, comm, rank, sources, (W)near);
   else
     LIBRARY(Dist_graph_neighbors, comm, sources, (W)near, (W)weights, targets, (W)far, (W)(weights + sources));
-  fact(" near");
-  for (int i = 0; i < sources; i++) fact(" %d", near[i]);
+  add(" near");
+  for (int i = 0; i < sources; i++) add(" %d", near[i]);
   free(near);
   return kind == mpi->graph ? sources : targets;
 }
 
-/* --- communicators --- */
+static size_t home_of(W comm) { return ((uint64_t)comm * 0x9E3779B97F4A7C15u) >> 32 & (comms_room - 1); }
 
 static Comm *place_of(W comm) { /* where it is or belongs */
-  uint64_t hash = (uint64_t)comm * 0x9E3779B97F4A7C15u;
-  Comm *at = &comms[hash >> 50];
-  while (at->id && at->handle != comm)
-    if (++at == comms + MOST_COMMS) at = comms;
-  return at;
+  size_t at = home_of(comm);
+  while (comms[at].id && comms[at].handle != comm) at = (at + 1) & (comms_room - 1);
+  return &comms[at];
+}
+
+static int make_room(void) {
+  if (comms_alive + 1 < comms_room / 2) return 1;
+  Comm *before = comms;
+  size_t places = comms_room;
+  Comm *larger = allocate((places ? 2 * places : 64) * sizeof *comms);
+  if (!larger) return 0;
+  comms = larger;
+  comms_room = places ? 2 * places : 64;
+  for (size_t i = 0; i < places; i++)
+    if (before[i].id) *place_of(before[i].handle) = before[i];
+  free(before);
+  return 1;
 }
 
 /* Give a communicator a number. All its members do so in the same order, so they can tell which it is. */
-static Comm *define(W comm, const char *how, int parent) {
-  pthread_mutex_lock(&making);
-  Comm *at = place_of(comm);
-  if (!at->id && comms_made < MOST_COMMS / 2) {
-    int between = ask(comm, "PMPI_Comm_test_inter");
-    at->rank = ask(comm, "PMPI_Comm_rank");
-    at->size = ask(comm, between ? "PMPI_Comm_remote_size" : "PMPI_Comm_size");
-    fact("comm %d %s %d :", comms_made + 1, how, parent);
-    write_group(comm, "PMPI_Comm_group");
-    if (between) {
-      fact(" remote");
-      write_group(comm, "PMPI_Comm_remote_group");
-    } else {
-      at->targets = write_neighbours(comm, at->rank);
-    }
-    fact("\n");
-    at->handle = comm;
-    atomic_thread_fence(memory_order_release);
-    at->id = ++comms_made;
+static int number_comm(void) {
+  if (comms_made == MOST_COMMS)
+    stop(FULL_COMMS, "its calls are recorded no further, the program goes on: it has made too many communicators");
+  return comms_made < MOST_COMMS && make_room() ? ++comms_made : 0;
+}
+
+static void keep(Comm comm) {
+  *place_of(comm.handle) = comm;
+  comms_alive++;
+}
+
+static Comm define(W handle, const char *how, int parent) {
+  Comm comm = {.handle = handle, .id = number_comm()};
+  if (!comm.id) return comm;
+  comm.between = ask(handle, "PMPI_Comm_test_inter");
+  comm.rank = ask(handle, "PMPI_Comm_rank");
+  comm.local = ask(handle, "PMPI_Comm_size");
+  comm.size = comm.between ? ask(handle, "PMPI_Comm_remote_size") : comm.local;
+  add("comm %d %s %d :", comm.id, how, parent);
+  write_group(handle, "PMPI_Comm_group");
+  if (comm.between) {
+    add(" remote");
+    write_group(handle, "PMPI_Comm_remote_group");
+  } else {
+    comm.targets = write_neighbours(handle, comm.rank);
   }
-  pthread_mutex_unlock(&making);
-  return at;
+  add("\n");
+  write_line();
+  keep(comm);
+  return comm;
 }
 
-static Comm *comm_of(W comm) {
-  if (last_comm && last_comm->handle == comm) return last_comm;
-  Comm *at = place_of(comm);
-  if (!at->id) at = define(comm, "found", 0);
-  return last_comm = at;
+/* Give a place back; what was put behind it because it was taken moves up. */
+static void forget(W handle) {
+  Comm *comm = comms_room ? place_of(handle) : 0;
+  if (!comm || !comm->id) return;
+  add("free %d\n", comm->id);
+  write_line();
+  size_t hole = comm - comms, mask = comms_room - 1;
+  for (size_t at = (hole + 1) & mask; comms[at].id; at = (at + 1) & mask)
+    if (((at - home_of(comms[at].handle)) & mask) >= ((at - hole) & mask)) {
+      comms[hole] = comms[at];
+      hole = at;
+    }
+  comms[hole].id = 0;
+  comms_alive--;
+  atomic_fetch_add(&comms_freed, 1);
 }
 
-static void forget(W comm) {
-  place_of(comm)->handle = -1; /* its place stays taken, so that what was put behind it is found */
-  last_comm = 0;
+/* What is known of a communicator that a call names; read anew once any was freed, which may have had its handle. */
+static const Comm *comm_of(W handle) {
+  static const Comm none;
+  Cached *at = &cached[((uint64_t)handle * 0x9E3779B97F4A7C15u) >> 62];
+  unsigned freed = atomic_load_explicit(&comms_freed, memory_order_acquire);
+  if (at->comm.handle == handle && at->comm.id && at->freed == freed) return &at->comm;
+  if (handle == handle_of(mpi->comm_null)) return &none;
+  pthread_mutex_lock(&writing);
+  Comm *place = comms_room ? place_of(handle) : 0;
+  at->comm = place && place->id ? *place : define(handle, "found", 0);
+  at->freed = atomic_load(&comms_freed);
+  pthread_mutex_unlock(&writing);
+  return &at->comm;
 }
 
 /* --- what a call gives --- */
 
 static int64_t size_of(W type) {
+  if (type == handle_of(mpi->type_null)) return 0;
   if (mpi->handle_bytes == 4 && type >> 24 == 0x4c) return type >> 8 & 0xff; /* a basic type of MPICH says it itself */
   int bytes = 0;
   LIBRARY(Type_size, type, (W)&bytes);
@@ -259,46 +284,52 @@ static int64_t count_at(const Made *m, int place, int64_t element) {
 
 static int64_t one(const Made *m, int place) { return m->large ? (int64_t)word(m, place) : value(m, place); }
 
+static int64_t of_type(const Made *m, int64_t count, int place) { return count ? count * size_of(type_at(m, place)) : 0; }
+
+/* Whether MPI reads what this rank would give: not of one to nobody, nor of one that only receives. */
+static int gives(const Made *m, const Comm *comm) {
+  const Call *c = m->call;
+  if (!c->pays || !comm->id) return 0;
+  int peer = value(m, c->peer);
+  switch (c->kind) {
+    case SEND:
+    case BOTH:
+      return peer >= 0;
+    case FROM_ROOT:
+      return peer == (comm->between ? mpi->root : comm->rank);
+    case TO_ROOT:
+      return peer >= 0;
+  }
+  return 1;
+}
+
 static int64_t payload(const Made *m, const Comm *comm) {
   const Call *c = m->call;
-  if (!c->pays || (c->kind == FROM_ROOT && value(m, c->peer) != comm->rank)) return 0;
+  if (!gives(m, comm)) return 0;
   W buffer = c->buffer ? word(m, c->buffer) : 0;
   int replaced = c->buffer && buffer == (m->fortran ? fortran_in_place : mpi->in_place);
   int count = replaced ? c->count2 : c->count, type = replaced ? c->type2 : c->type;
-  int64_t of = c->kind == NEAR ? comm->targets : comm->size, sum = 0;
+  int64_t of = c->kind == NEAR ? comm->targets : c->local ? comm->local : comm->size, sum = 0;
   switch (c->pays) {
     case ONE:
-      return (replaced && c->array2 ? count_at(m, count, comm->rank) : one(m, count)) * size_of(type_at(m, type));
+      return of_type(m, replaced && c->array2 ? count_at(m, count, comm->rank) : one(m, count), type);
     case EACH:
-      return of * one(m, count) * size_of(type_at(m, type));
+      return of_type(m, of * one(m, count), type);
     case SUM:
       for (int64_t i = 0; i < of; i++) sum += count_at(m, count, i);
-      return sum * size_of(type_at(m, type));
+      return of_type(m, sum, type);
   }
   for (int64_t i = 0; i < of; i++) {
-    W of_type = handle_at(word(m, type), i, m->fortran);
-    if (m->fortran) of_type = type_of_fortran(whole(of_type));
-    sum += count_at(m, count, i) * size_of(of_type);
+    int64_t elements = count_at(m, count, i);
+    if (!elements) continue;
+    W type_of = handle_at(word(m, type), i, m->fortran);
+    if (m->fortran) type_of = type_of_fortran(whole(type_of));
+    sum += elements * size_of(type_of);
   }
   return sum;
 }
 
-/* --- notes --- */
-
-/* Have the next pages of the file at once: one by one they cost more than the notes where TMPDIR is in memory. */
-static void prepare(int64_t until) {
-  int64_t from = atomic_load_explicit(&prepared, memory_order_relaxed), to = until + AHEAD;
-  if (until <= from || to > MOST_NOTES || !atomic_compare_exchange_strong(&prepared, &from, to)) return;
-  uintptr_t begin = (uintptr_t)(notes + from) & ~(uintptr_t)4095, end = (uintptr_t)(notes + to) & ~(uintptr_t)4095;
-  madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
-}
-
-static Note *take(int64_t count) {
-  int64_t first = atomic_fetch_add_explicit(used, count, memory_order_relaxed);
-  if (first + count > MOST_NOTES) return 0; /* there are too many: `used` says how many are lost */
-  if (first + count > atomic_load_explicit(&prepared, memory_order_relaxed)) prepare(first + count);
-  return notes + first;
-}
+/* --- what is known of a call --- */
 
 static int peer_at(const Made *m, int place) {
   int peer = value(m, place);
@@ -311,40 +342,40 @@ static void resolve(Note *note, const char *status) {
   note->tag = *(int *)(status + mpi->status_tag);
 }
 
-static Note part(const Note *of, W request) {
-  Note note = *of;
-  note.flags |= PART;
-  note.bytes = of - notes;
-  note.request = request;
-  return note;
+/* Write what else a call has completed or started behind it; return its place. */
+static Note *part(const Note *note, int64_t of, int64_t place, W request) {
+  Note *more = at_place(place);
+  *more = *note;
+  more->flags |= PART;
+  more->bytes = of;
+  more->request = request;
+  return more;
 }
 
-static void grow(int64_t requests) {
-  if (requests <= room) return;
-  room = 2 * requests;
-  handles = realloc(handles, room * sizeof(W));
-  statuses = realloc(statuses, room * 64);
+static int grow(int64_t requests) {
+  if (requests <= room) return 1;
+  W *more = realloc(handles, 2 * requests * sizeof(W));
+  if (more) handles = more;
+  char *longer = more ? realloc(statuses, 2 * requests * 64) : 0;
+  if (longer) statuses = longer;
+  else stop(ENOMEM, "its calls are recorded no further, the program goes on: cannot read requests");
+  room = longer ? 2 * requests : room;
+  return longer != 0;
 }
 
 /* Have the library say from whom a message came where the program does not ask. */
 static void ask_for_status(Made *m, int64_t count) {
-  int place = m->call->status - 1;
-  int ignored = m->fortran ? m->words[place] == fortran_ignore[0] || m->words[place] == fortran_ignore[1]
-                           : m->words[place] == mpi->status_ignore;
-  if (!ignored) return;
-  grow(count);
-  m->words[place] = (W)statuses;
+  W *place = &m->words[m->call->status - 1];
+  int ignored = m->fortran ? *place == fortran_ignore[0] || *place == fortran_ignore[1] : *place == mpi->status_ignore;
+  m->resolves = count && (!ignored || grow(count));
+  if (ignored && m->resolves) *place = (W)statuses;
 }
 
 static void fill(Made *m, Note *note) {
   const Call *c = m->call;
-  note->comm = 0;
-  note->peer = note->tag = NOBODY;
-  note->bytes = note->request = 0;
-  note->call = c - calls;
-  note->flags = thread_number << THREAD_SHIFT;
+  *note = (Note){.peer = NOBODY, .tag = NOBODY, .call = c - calls, .flags = thread_number << THREAD_SHIFT};
   if (c->comm) {
-    Comm *comm = comm_of(comm_at(m, c->comm));
+    const Comm *comm = comm_of(comm_at(m, c->comm));
     note->comm = comm->id;
     note->bytes = payload(m, comm);
   }
@@ -353,45 +384,63 @@ static void fill(Made *m, Note *note) {
   if (c->kind == MARK) note->peer = value(m, 1);
 }
 
+/* Whether a request that is given up was cancelled in time: nobody asks its status any more. */
+static int was_cancelled(const Made *m, int64_t place) {
+  char status[64];
+  int over = 0, cancelled = 0;
+  W request = m->fortran ? request_of_fortran(whole(handles[place])) : handles[place];
+  LIBRARY(Request_get_status, request, (W)&over, (W)status);
+  if (over) LIBRARY(Test_cancelled, (W)status, (W)&cancelled);
+  return cancelled;
+}
+
 /* The requests that a call is about, read before it replaces them. */
-static int64_t read_requests(Made *m) {
+static void read_requests(Made *m, Note *note) {
   const Call *c = m->call;
   int64_t count = c->several ? value(m, 1) : 1;
-  grow(count);
+  if (!grow(count)) return;
+  m->requests = count;
   for (int64_t i = 0; i < count; i++) handles[i] = handle_at(word(m, c->request), i, m->fortran);
-  if (c->status && wildcards) ask_for_status(m, count);
-  return count;
+  if (count) note->request = handles[0];
+  m->cancels = atomic_load_explicit(&cancels, memory_order_relaxed);
+  if (c->status && (m->cancels || atomic_load_explicit(&wildcards, memory_order_relaxed))) ask_for_status(m, count);
+  if (c - calls == ID_Request_free && m->cancels && was_cancelled(m, 0)) note->flags |= CANCELLED;
 }
 
-/* How many of its requests a call has completed; -1: it tested and found nothing. */
-static int64_t completed(const Made *m, int64_t count) {
+/* Whether a test has found nothing; a request that is to be cancelled is asked about too, and not completed. */
+static int is_fruitless(const Made *m) {
   const Call *c = m->call;
-  if (c->flag && !*(int *)word(m, c->flag)) return -1;
-  if (c->found) {
-    int found = *(int *)word(m, c->found);
-    return found > 0 ? found : -1;
-  }
+  if (!c->polls) return c - calls == ID_Cancel;
+  return c->flag ? !*(int *)word(m, c->flag) : *(int *)word(m, c->found) <= 0;
+}
+
+/* How many of its requests a call has completed. */
+static int64_t completed(const Made *m) {
+  const Call *c = m->call;
+  if (c->found) return *(int *)word(m, c->found) < 0 ? 0 : *(int *)word(m, c->found);
   if (c->index) return *(int *)word(m, c->index) < 0 ? 0 : 1;
-  return count;
+  return m->requests;
 }
 
-static void complete(const Made *m, Note *note, int64_t count) {
+/* Say of what has been completed from whom it came, and whether it was cancelled. */
+static void resolve_completed(const Made *m, Note *note, char *status) {
+  int cancelled = 0;
+  resolve(note, status);
+  if (m->cancels) LIBRARY(Test_cancelled, (W)status, (W)&cancelled);
+  if (cancelled) note->flags |= CANCELLED;
+}
+
+static void complete(const Made *m, Note *note, int64_t at) {
   const Call *c = m->call;
-  int64_t over = completed(m, count);
+  int64_t over = completed(m), more = over > 1 ? take(over - 1) : 0;
   if (over == 0) note->request = 0;
-  if (over < 0) {
-    note->flags |= FRUITLESS;
-    note->bytes = note->leave - note->enter;
-    return;
-  }
-  int asked = c->status && wildcards;
-  Note *more = over > 1 ? take(over - 1) : 0;
   for (int64_t i = 0; i < over && (i == 0 || more); i++) {
-    int64_t which = c->index ? ((int *)word(m, c->index))[i] - m->fortran : i;
-    Note *at = i == 0 ? note : more + i - 1;
-    if (i) *at = part(note, 0);
-    at->request = handles[which];
-    if (asked) resolve(at, (char *)word(m, c->status) + i * mpi->status_bytes);
+    W request = handles[c->index ? ((int *)word(m, c->index))[i] - m->fortran : i];
+    Note *each = i == 0 ? note : part(note, at, more + i - 1, request);
+    if (i) each->flags &= ~CANCELLED;
+    each->request = request;
+    if (m->resolves) resolve_completed(m, each, (char *)word(m, c->status) + i * mpi->status_bytes);
+    if (i) release(more + i - 1);
   }
 }
 
@@ -402,124 +451,151 @@ static int takes_any(const Made *m) {
   return c->kind == RECEIVE && (peer_at(m, c->peer) == ANYBODY || value(m, c->tag) < 0);
 }
 
-/* What is known of a call when it has returned. */
-static void finish(const Made *m, Note *note) {
+static void note_made(const Made *m, const Note *note) {
+  const Call *c = m->call;
+  W made = handle_at(word(m, c->made), 0, m->fortran);
+  if (m->fortran) made = comm_of_fortran(whole(made));
+  if (made == handle_of(mpi->comm_null)) return;
+  Comm comm = *comm_of(comm_at(m, c->comm));
+  pthread_mutex_lock(&writing);
+  forget(made); /* of one that was freed within another call, which left no note */
+  if (c->mode != STARTS) {
+    define(made, c->name + 4, note->comm);
+  } else if ((comm.id = number_comm())) { /* it cannot be asked yet; it has the members of the old one */
+    add("twin %d %d %s\n", comm.id, note->comm, c->name + 4);
+    write_line();
+    comm.handle = made;
+    keep(comm);
+  }
+  pthread_mutex_unlock(&writing);
+}
+
+/* What is known of a call other than a completion when it has returned. */
+static void finish(const Made *m, Note *note, int64_t at) {
   const Call *c = m->call;
   int request = c->request ? c->request : c->mode == BLOCKS ? 0 : c->comm + 1 + (c->mode == PERSISTENT && c->kind >= ALL);
-  if (request && c->kind != START && c->kind != COMPLETE) note->request = handle_at(word(m, request), 0, m->fortran);
-  if (c->flag && !*(int *)word(m, c->flag)) {
-    note->flags |= FRUITLESS;
-    note->bytes = note->leave - note->enter;
-    return;
+  if (request && c->kind != START) note->request = handle_at(word(m, request), 0, m->fortran);
+  if (m->resolves && (c->kind == RECEIVE || c->kind == PROBE)) resolve(note, (char *)word(m, c->status));
+  int64_t other = c->kind == BOTH ? take(1) : 0;
+  if (other) { /* the receiving side is a note of its own */
+    Note *receives = part(note, at, other, note->request);
+    receives->peer = peer_at(m, c->source);
+    receives->tag = value(m, c->tag2);
+    if (m->resolves) resolve(receives, (char *)word(m, c->status));
+    release(other);
   }
-  if (c->mode == BLOCKS && c->status && (c->kind == RECEIVE || c->kind == PROBE)) resolve(note, (char *)word(m, c->status));
-  if (c->kind == BOTH) { /* the receiving side is a note of its own */
-    Note *other = take(1);
-    if (other) {
-      *other = part(note, note->request);
-      other->peer = peer_at(m, c->source);
-      other->tag = value(m, c->tag2);
-      if (c->mode == BLOCKS) resolve(other, (char *)word(m, c->status));
-    }
+  int64_t others = c->kind == START && m->requests > 1 ? take(m->requests - 1) : 0;
+  for (int64_t i = 1; others && i < m->requests; i++) {
+    part(note, at, others + i - 1, handles[i]);
+    release(others + i - 1);
   }
-  if (c->made) {
-    W made = handle_at(word(m, c->made), 0, m->fortran);
-    if (m->fortran) made = comm_of_fortran(whole(made));
-    if (made == handle_of(mpi->comm_null)) return;
-    if (c->mode == STARTS) { /* it cannot be asked yet; it has the members of the old one */
-      fact("twin %d %d\n", comms_made + 1, note->comm);
-      Comm *old = comm_of(comm_at(m, c->comm)), *at = place_of(made);
-      *at = (Comm){made, ++comms_made, old->rank, old->size, old->targets};
-    } else {
-      forget(made); /* of one that was freed within another call, which left no note */
-      define(made, c->name + 4, note->comm);
-    }
-  }
+  if (c->made) note_made(m, note);
+}
+
+/* A call that has failed says nothing. A message that was too long was received; of several, nothing is known. */
+static void note_failure(const Made *m, Note *note, int error) {
+  int class = 0;
+  LIBRARY(Error_class, error, (W)&class);
+  if (class == mpi->err_truncate) return;
+  if (m->call->several || m->call->mode != BLOCKS) note->request = 0;
+  note->flags |= CANCELLED;
+  note->bytes = 0;
 }
 
 /* Add a fruitless test to the ones before it, if nothing else happened since: a program may poll for long. */
 static int joins_last_test(const Note *note) {
-  Note *last = last_test;
+  Note *last = last_test ? at_place(last_test) : 0;
   if (!last || last->call != note->call || last->request != note->request || last->comm != note->comm) return 0;
   last->bytes += note->leave - note->enter;
   last->leave = note->leave;
-  last->tag++;
+  if (!calls[last->call].tag && last->tag < INT32_MAX) last->tag++; /* how many they are, less two */
   return 1;
 }
 
-static int start_recording(int64_t enter);
-static void stop_recording(void);
-static void close_notes(void);
+static void forget_last_test(void) {
+  if (last_test) release(last_test);
+  last_test = 0;
+}
 
-/* Tests leave a note when they have returned, so that those that found nothing can be joined. */
-static int tests(const Call *c) { return c->flag || c->found; }
+/* Write what is known after a call; tests leave their note only now, so that those that found nothing can be joined. */
+static void write_note(const Made *m, Note *note, int64_t at, int result) {
+  const Call *c = m->call;
+  int failed = !m->fortran && result, fruitless = !failed && is_fruitless(m);
+  if (fruitless) {
+    note->flags |= FRUITLESS;
+    note->bytes = note->leave - note->enter;
+    if (joins_last_test(note)) return;
+  }
+  forget_last_test();
+  if (!at) {
+    if (!c->polls || !(at = take(1))) return; /* recording has stopped */
+    Note *place = at_place(at);
+    *place = *note;
+    note = place;
+  }
+  if (failed) note_failure(m, note, result);
+  else if (!fruitless && c->kind == COMPLETE) complete(m, note, at);
+  else if (!fruitless) finish(m, note, at);
+  if (fruitless && c->polls) last_test = at;
+  else release(at);
+}
+
+static void leave_thread(void *thread) {
+  (void)thread;
+  free(handles);
+  free(statuses);
+  handles = 0, statuses = 0, room = 0;
+  if (!header) return;
+  forget_last_test();
+  atomic_fetch_sub(&header->threads, 1);
+}
+
+static void enter_thread(void) {
+  int number = atomic_fetch_add(&threads_seen, 1) + 1;
+  thread_number = number < MOST_THREADS ? number : MOST_THREADS;
+  atomic_fetch_add(&header->threads, 1);
+  pthread_setspecific(of_thread, &of_thread);
+}
+
+static int begin(Made *m, Function function);
+static void end_facts(void);
 
 __attribute__((noinline)) static int record(Made *m, Function function) {
 #define REAL function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13])
   const Call *c = m->call;
   W *w = m->words;
-  int result;
-  if (c->kind == BEGIN && !notes) {
-    int64_t enter = now();
-    depth++;
-    result = REAL;
-    if (!notes) start_recording(enter); /* a function of Fortran may have called that of C */
-    depth--;
-    return result;
-  }
-  if (!notes || depth || c->kind == BEGIN) return REAL;
+  if (c->kind == BEGIN) return begin(m, function);
+  int now_is = atomic_load_explicit(&state, memory_order_acquire);
+  if (now_is == STOPPED && c->kind == END && !depth) end_facts();
+  if (now_is != RECORDING || depth) return REAL;
   depth = 1;
-  if (!thread_number) thread_number = __atomic_add_fetch(&threads_seen, 1, __ATOMIC_RELAXED);
-  if (c->kind == END) stop_recording();
-  Note local, *note = tests(c) ? &local : take(1);
-  if (!note) note = &local;
+  if (!thread_number) enter_thread();
+  if (c->kind == END) end_facts();
+  Note local, *note = &local;
+  int64_t at = c->polls ? 0 : take(1);
+  if (at) note = at_place(at);
   fill(m, note);
-  int64_t requests = c->kind == START || c->kind == COMPLETE ? read_requests(m) : 0;
-  if (requests) note->request = handles[0];
-  if (c->status && c->mode == BLOCKS && c->kind != COMPLETE) ask_for_status(m, 1);
-  if (c->mode != BLOCKS && takes_any(m)) wildcards = 1;
+  if (c->kind == START || c->kind == COMPLETE) read_requests(m, note);
+  else if (c->status && c->mode == BLOCKS) ask_for_status(m, 1);
+  if (c->mode != BLOCKS && takes_any(m)) atomic_store_explicit(&wildcards, 1, memory_order_relaxed);
+  if (c - calls == ID_Cancel && !atomic_exchange(&cancels, 1)) FACT("cancels\n");
   if (c->kind == FREE) {
     W freed = m->fortran ? comm_at(m, 1) : handle_at(word(m, 1), 0, 0);
     note->comm = comm_of(freed)->id;
+    pthread_mutex_lock(&writing);
     forget(freed);
+    pthread_mutex_unlock(&writing);
   }
-  note->leave = 0;
   note->enter = now();
-  result = REAL;
-  int64_t leave = now();
-  note->leave = leave;
-  if (c->kind == COMPLETE) complete(m, note, requests);
-  else finish(m, note);
-  if (c->kind == START)
-    for (int64_t i = 1; i < requests; i++) {
-      Note *more = take(1);
-      if (more) *more = part(note, handles[i]);
-    }
-  if (note == &local && tests(c)) {
-    if (!((note->flags & FRUITLESS) && joins_last_test(note)) && (note = take(1))) *note = local;
-    last_test = note && (note->flags & FRUITLESS) ? note : last_test;
-  } else {
-    last_test = 0;
-  }
+  int result = REAL;
+  note->leave = now();
+  write_note(m, note, at, result);
   if (c->kind == END) close_notes();
   depth = 0;
   return result;
 }
 
 /* --- from Init to Finalize --- */
-
-static uint64_t clock_name(void) { /* ranks with the same read the same clock: of one boot, in one namespace */
-  char text[256] = "";
-  int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
-  ssize_t length = file < 0 ? 0 : read(file, text, 64);
-  if (file >= 0) close(file);
-  length = length < 0 ? 0 : length;
-  ssize_t more = readlink("/proc/self/ns/time", text + length, 128);
-  length += more < 0 ? 0 : more;
-  uint64_t hash = 14695981039346656037u;
-  for (ssize_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
-  return hash;
-}
 
 enum { TRIPS = 100, CLOCK_TAG = 32001 };
 
@@ -530,124 +606,154 @@ static void receive_time(int64_t *at, int from) {
   LIBRARY(Recv, (W)at, 8, mpi_byte(), from, CLOCK_TAG, mpi_world(), (W)status);
 }
 
+typedef struct { /* what every rank tells all others */
+  uint64_t clock, name;
+  int32_t records, leader; /* it can; the first rank of the node with this number, in its place */
+} Rank;
+
+static Rank few[1024], *ranks = few;
+static int nodes;
+
 /* The first rank of every other node asks rank 0 for the time, many times: `worker.clock` says what that tells. */
-static void compare_clocks(const int *leaders, int count, int rank) {
+static void compare_clocks(void) {
   int64_t asked = 0, told = 0;
-  for (int i = 1; i < count; i++)
-    for (int trip = 0; trip < TRIPS; trip++)
-      if (rank == 0) {
-        receive_time(&asked, leaders[i]);
+  for (int node = 1; node < nodes; node++)
+    for (int trip = 0, leader = ranks[node].leader; trip < TRIPS; trip++)
+      if (world_rank == 0) {
+        receive_time(&asked, leader);
         told = now();
-        send_time(&told, leaders[i]);
-      } else if (rank == leaders[i]) {
+        send_time(&told, leader);
+      } else if (world_rank == leader) {
         asked = now();
         send_time(&asked, 0);
         receive_time(&told, 0);
-        fact("trip %lld %lld %lld\n", (long long)asked, (long long)told, (long long)now());
+        FACT("trip %lld %lld %lld\n", (long long)asked, (long long)told, (long long)now());
       }
 }
 
-static int world_rank, world_size, *leaders, nodes;
-
-static void find_nodes(void) {
-  uint64_t own = clock_name(), *all = calloc(world_size, sizeof *all);
-  LIBRARY(Allgather, (W)&own, 8, mpi_byte(), (W)all, 8, mpi_byte(), mpi_world());
-  leaders = calloc(world_size, sizeof *leaders);
-  for (int i = 0, j; i < world_size; i++) {
-    for (j = 0; j < nodes && all[leaders[j]] != all[i]; j++) {}
-    if (j == nodes) leaders[nodes++] = i;
-    if (i == world_rank) fact("node %d\n", j);
+/* Tell all ranks that this one can record, or cannot; return whether all can. */
+static int agree(uint64_t name, int records) {
+  Rank own = {clock_name(), name, records, 0};
+  int all = 1;
+  if (world_size > (int)(sizeof few / sizeof *few)) ranks = calloc(world_size, sizeof *ranks);
+  LIBRARY(Allgather, (W)&own, sizeof own, mpi_byte(), (W)ranks, sizeof own, mpi_byte(), mpi_world());
+  for (int i = 0, node; i < world_size; i++) {
+    all &= ranks[i].records;
+    for (node = 0; node < nodes && ranks[ranks[node].leader].clock != ranks[i].clock; node++) {}
+    if (node == nodes) ranks[nodes++].leader = i;
+    if (i == world_rank) FACT("world %016llx\nnode %d\n", (unsigned long long)ranks[0].name, node);
   }
-  free(all);
+  return all;
 }
 
 static void write_cpus(void) {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set)) return;
-  fact("cpus");
+  pthread_mutex_lock(&writing);
+  add("cpus");
   for (int i = 0; i < CPU_SETSIZE; i++)
-    if (CPU_ISSET(i, &set)) fact(" %d", i);
-  fact("\n");
+    if (CPU_ISSET(i, &set)) add(" %d", i);
+  add("\n");
+  write_line();
+  pthread_mutex_unlock(&writing);
 }
 
-static int open_files(const char *folder) {
-  char path[4096];
-  snprintf(path, sizeof path, "%s/facts.%d", folder, world_rank);
-  facts = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0666);
-  snprintf(path, sizeof path, "%s/notes.%d", folder, world_rank);
-  notes_file = open(path, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
-  int64_t bytes = (int64_t)MOST_NOTES * sizeof(Note); /* a file with holes: it takes what is written */
-  if (facts < 0 || notes_file < 0 || ftruncate(notes_file, bytes)) return 0;
-  void *map = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, notes_file, 0);
-  if (map == MAP_FAILED) return 0;
-  used = map;
-  atomic_store(used, 1);
-  notes = map;
-  return 1;
+static char folder[4096];
+
+/* Take what starts the recorder out of the environment: programs that this one starts are none of its ranks. */
+static void hide_from_children(void) {
+  const char *asked = getenv("PSCALE_WATCH"), *loaded = getenv("LD_PRELOAD");
+  if (asked && strlen(asked) < sizeof folder) strcpy(folder, asked);
+  unsetenv("PSCALE_WATCH");
+  Dl_info own;
+  char *others = loaded && dladdr(&calls, &own) ? malloc(strlen(loaded) + 1) : 0, *end = others;
+  if (!others) return; /* then children find that they descend from a rank */
+  const char *base = strrchr(own.dli_fname, '/');
+  for (const char *name = loaded, *after; *name; name = after + strspn(after, " :")) {
+    size_t length = strcspn(name, " :");
+    after = name + length;
+    int is_own = (length == strlen(own.dli_fname) && !strncmp(name, own.dli_fname, length)) ||
+                 (base && length == strlen(base + 1) && !strncmp(name, base + 1, length));
+    if (length && !is_own) end += sprintf(end, "%s%.*s", end > others ? ":" : "", (int)length, name);
+  }
+  if (end > others) setenv("LD_PRELOAD", others, 1);
+  else unsetenv("LD_PRELOAD");
+  free(others);
 }
 
-static int start_recording(int64_t enter) {
-  const char *folder = getenv("PSCALE_WATCH");
+static void start_recording(int64_t enter) {
+  char name[96], host[256] = "", version[8192] = "";
   W parent = 0;
+  int error, length = 0;
   LIBRARY(Comm_get_parent, (W)&parent);
-  int spawned = handle_of(parent) != handle_of(mpi->comm_null); /* its ranks have the numbers of others */
-  if (!folder || !*folder || spawned) return 0;
+  state = OVER;
+  if (!*folder || handle_of(parent) != handle_of(mpi->comm_null)) return; /* spawned ranks have the numbers of others */
   world_rank = ask(mpi_world(), "PMPI_Comm_rank");
   world_size = ask(mpi_world(), "PMPI_Comm_size");
-  if (!open_files(folder)) {
-    if (!world_rank) fprintf(stderr, "pscale watch: cannot write in %s: nothing is recorded\n", folder);
-    notes = 0;
-    return 0;
+  name_process(name, getpid());
+  int descends = is_of_recorded(folder);
+  error = descends ? 0 : open_files(folder, name);
+  if (error) tell("nothing is recorded, the program goes on: cannot make a record in PSCALE_WATCH", error);
+  FACT("rank %d %d\n", world_rank, world_size);
+  if (!agree(add_to_hash(enter, name, strlen(name)), state == RECORDING)) {
+    close_files(folder, name);
+    state = OVER;
+    return;
   }
-  char host[256] = "", version[8192] = "";
-  int length = 0;
+  if (pthread_key_create(&of_thread, leave_thread) || pthread_atfork(0, 0, forget_parent)) {}
   gethostname(host, sizeof host - 1);
   LIBRARY(Get_library_version, (W)version, (W)&length);
   version[strcspn(version, "\n")] = 0;
-  fact("rank %d %d\nhost %s\npid %d\nlibrary %s\n", world_rank, world_size, host, (int)getpid(), version);
+  FACT("host %s\npid %d\nlibrary %s\n", host, (int)getpid(), version);
   write_cpus();
   LIBRARY(Comm_group, mpi_world(), (W)&world_group);
   world_group = handle_of(world_group);
+  pthread_mutex_lock(&writing);
   define(mpi_world(), "world", 0);
   define(mpi_self(), "self", 0);
+  pthread_mutex_unlock(&writing);
   fortran_in_place = (W)dlsym(RTLD_DEFAULT, "mpi_fortran_in_place_");
   fortran_ignore[0] = (W)dlsym(RTLD_DEFAULT, "mpi_fortran_status_ignore_");
   fortran_ignore[1] = (W)dlsym(RTLD_DEFAULT, "mpi_fortran_statuses_ignore_");
-  find_nodes();
-  several_nodes = nodes > 1;
-  compare_clocks(leaders, nodes, world_rank);
-  thread_number = __atomic_add_fetch(&threads_seen, 1, __ATOMIC_RELAXED);
-  fact("begin %lld %lld\n", (long long)enter, (long long)now());
-  return 1;
+  compare_clocks();
+  enter_thread();
+  FACT("begin %lld %lld\n", (long long)enter, (long long)now());
 }
 
-static void stop_recording(void) {
+static int begin(Made *m, Function function) {
+  W *w = m->words;
+  int64_t enter = now();
+  if (state != IDLE) return REAL;
+  hide_from_children();
+  depth++;
+  int result = REAL;
+  if (state == IDLE) start_recording(enter); /* a function of Fortran may have called that of C */
+  depth--;
+  return result;
+}
+
+static void end_facts(void) {
   struct rusage spent;
   getrusage(RUSAGE_SELF, &spent);
-  fact("end %lld\n", (long long)now());
-  fact("used %lld %lld %ld %ld\n", spent.ru_utime.tv_sec * 1000000LL + spent.ru_utime.tv_usec,
+  FACT("end %lld\n", (long long)now());
+  FACT("used %lld %lld %ld %ld\n", spent.ru_utime.tv_sec * 1000000LL + spent.ru_utime.tv_usec,
        spent.ru_stime.tv_sec * 1000000LL + spent.ru_stime.tv_usec, spent.ru_maxrss, spent.ru_nivcsw);
-  if (several_nodes) compare_clocks(leaders, nodes, world_rank);
-}
-
-static void close_notes(void) { /* nothing can follow MPI_Finalize */
-  notes = 0;
-  if (ftruncate(notes_file, atomic_load(used) * sizeof(Note))) return;
+  compare_clocks(); /* also where recording has stopped: other ranks wait for it */
 }
 
 /* --- for programs that name their steps and phases; MPI_Pcontrol does the same --- */
 
 static void mark(int level) {
-  Note *note = notes ? take(1) : 0;
-  if (!note) return;
-  int64_t at = now();
-  *note = (Note){.enter = at, .leave = at, .peer = level, .tag = NOBODY, .call = ID_Pcontrol};
-  last_test = 0;
+  int64_t at = atomic_load(&state) == RECORDING ? take(1) : 0, time = now();
+  if (!at) return;
+  *at_place(at) = (Note){.enter = time, .leave = time, .peer = level, .tag = NOBODY, .call = ID_Pcontrol};
+  release(at);
+  forget_last_test();
 }
 
 void pscale_watch_mark(int level) { mark(level); }
 
-void pscale_watch_name(int level, const char *name) { fact("phase %d %s\n", level, name); }
+void pscale_watch_name(int level, const char *name) { FACT("phase %d %s\n", level, name); }
 
 /* --- the functions that programs call --- */
 
@@ -660,8 +766,8 @@ static int is_recorded_in_c(const Call *c) {
 #define LIST {a, b, c, d, e, f, g, h, i, j, k, l, m, n}
 #define RECORDED(id, function, is_fortran, is_large)                                      \
   {                                                                                       \
-    static Function real;                                                                 \
-    if (!real) real = function;                                                           \
+    static _Atomic(Function) known;                                                       \
+    Function real = ONCE_FOUND(known, function);                                          \
     W words[] = LIST;                                                                     \
     Made made = {.call = &calls[id], .words = words, .fortran = is_fortran, .large = is_large}; \
     return record(&made, real);                                                           \
@@ -670,8 +776,8 @@ static int is_recorded_in_c(const Call *c) {
    of Open MPI do not. They are handed all pointers untouched, and the lengths of texts, which follow them. */
 #define FROM_FORTRAN(id, symbol)                                             \
   int symbol(WORDS) {                                                        \
-    static Function real;                                                    \
-    if (!real) real = next_function(#symbol);                                \
+    static _Atomic(Function) known;                                          \
+    Function real = ONCE_FOUND(known, next_function(#symbol));               \
     W words[] = LIST;                                                        \
     Made made = {.call = &calls[id], .words = words, .fortran = 1};          \
     if (is_recorded_in_c(&calls[id])) return real(a, b, c, d, e, f, g, h, i, j, k, l, m, n); \

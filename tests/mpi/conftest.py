@@ -1,8 +1,12 @@
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from whole_runs import TINY, Cli
+from whole_runs import LIMIT_S, TINY, Cli
+
+PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 
 PLANS = """
 name: plans
@@ -51,3 +55,33 @@ def plans(tmp_path_factory):
     """A traced run of plans that between them make every kind of call."""
     cli = Cli(tmp_path_factory.mktemp("plans"))
     return cli.run(cli.suite(PLANS), report=True)
+
+
+@pytest.fixture
+def watch(cli):
+    """Return a function that watches a program and returns what it left; the exit code `None` is any."""
+
+    def run(ranks, *words, options=(), code=0):
+        command = cli.command(
+            "watch", "-n", str(ranks), *options, "--no-report", "--reports", cli.reports, "--", *words
+        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert code in (None, done.returncode), done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return cli.newest(done.stdout + done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def compiled(compilers, tmp_path):
+    """Return a function that compiles a program of the tests."""
+
+    def compile_(compiler, name="calls.c", *flags):
+        if not (compilers / compiler).exists() or not shutil.which("cc"):
+            pytest.skip(f"there is no {compiler}")
+        program = tmp_path / name.partition(".")[0]
+        subprocess.run([compilers / compiler, "-pthread", *flags, "-o", program, PROGRAMS / name], check=True)
+        return program
+
+    return compile_

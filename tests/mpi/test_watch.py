@@ -39,36 +39,6 @@ def is_built():
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_built(), reason="there was no C compiler")]
 
 
-@pytest.fixture
-def watch(cli):
-    """Return a function that watches a program and returns what it left; the exit code `None` is any."""
-
-    def run(ranks, *words, options=(), code=0):
-        command = cli.command(
-            "watch", "-n", str(ranks), *options, "--no-report", "--reports", cli.reports, "--", *words
-        )
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        assert code in (None, done.returncode), done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return cli.newest(done.stdout + done.stderr)
-
-    return run
-
-
-@pytest.fixture
-def compiled(compilers, tmp_path):
-    """Return a function that compiles a program of the tests."""
-
-    def compile_(compiler, name="calls.c"):
-        if not (compilers / compiler).exists() or not shutil.which("cc"):
-            pytest.skip(f"there is no {compiler}")
-        program = tmp_path / "program"
-        subprocess.run([compilers / compiler, "-o", program, PROGRAMS / name], check=True)
-        return program
-
-    return compile_
-
-
 def counts(results, rank):
     """Return how often a rank made each call, by axis and verb."""
     found = Counter()

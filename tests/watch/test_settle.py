@@ -1,7 +1,7 @@
 import pytest
 from recordings import Made, recorded, settled, table, waits
 
-from pscale.watch.notes import ANYBODY, FRUITLESS, Communicator
+from pscale.watch.notes import ANYBODY, CANCELLED, FRUITLESS, Communicator, groups
 from pscale.watch.rows import rows_of
 from pscale.watch.settle import settle
 from pscale.watch.tables import watched
@@ -236,3 +236,29 @@ def test_sends_that_share_a_request_are_completed_in_their_turn():
     )
     found = settle(*rows_of(record))
     assert found.post.tolist() == [-1, -1, 0, 1, -1, 4]
+
+
+def test_a_receive_that_was_cancelled_takes_no_message():
+    for flags, expected in ((CANCELLED, 40), (0, 0)):
+        found = settled(
+            [Made("Ssend", 10, 60, peer=1, tag=3)],
+            [
+                Made("Irecv", 1, 2, peer=0, tag=3, request=7),
+                Made("Wait", 3, 4, comm=0, request=7, flags=flags),
+                Made("Recv", 50, 61, peer=0, tag=3),
+            ],
+        )
+        assert waits(found)[0][1] == expected
+
+
+def test_a_communicator_made_after_another_of_its_call_was_freed_has_its_name():
+    split = Communicator(how="Comm_split", parent=1, members=(0,))
+    record = recorded([], comms=[[split] * 4])
+    record.facts[0].frees = [(2, 2), (4, 5), (4, 9)]  # the first, then the third; one that there never was
+    assert [group.name for group in groups(record.facts)[0]] == [
+        "world",
+        "split",
+        "split",
+        "split 2",
+        "split 3",
+    ]
