@@ -40,7 +40,7 @@ def exported(plans, tmp_path, capsys):
 
     def export_(as_format, case=None):
         folder = tmp_path / f"{as_format} {case}"
-        export(plans.folder, Path(), as_format, case, None, None, folder)
+        export(plans.folder, as_format, case, None, None, folder)
         *files, hint = capsys.readouterr().out.splitlines()
         assert hint.startswith("read by: ")
         assert str(files[0]) in hint or as_format == "chakra"
@@ -170,7 +170,7 @@ def test_extrap_has_the_step_times_and_the_calls_of_a_mean_rank_and_step(plans, 
 def test_what_cannot_be_exported_is_said(plans, tmp_path, monkeypatch):
     def refused(as_format, case=None, number=None, steps=None, folder=tmp_path / "out"):
         with pytest.raises(PscaleError) as error:
-            export(plans.folder, Path(), as_format, case, number, steps, folder)
+            export(plans.folder, as_format, case, number, steps, folder)
         return str(error.value)
 
     assert "the run has no such case" in refused("goal", case="no such")

@@ -88,7 +88,7 @@ def test_the_timeline_of_every_plan_keeps_the_rules_of_its_format_and_has_all_th
     events = pd.DataFrame(plans.rows("events"))
     for case, every in events.groupby("case"):
         file = tmp_path / f"{case}.json"
-        trace(plans.folder, Path(), case, 1, None, file)
+        trace(plans.folder, case, 1, None, file)
         drawn = checked(file.read_text(encoding="utf-8"))
         notes = every[
             ~every["kind"].isin(["io_submitted", "io_done"])
@@ -116,11 +116,11 @@ def test_the_timeline_of_every_plan_keeps_the_rules_of_its_format_and_has_all_th
 
 def test_one_step_can_be_drawn_alone_packed_or_to_the_terminal(plans, tmp_path, capsys):
     file = tmp_path / "new" / "second.json.gz"
-    trace(plans.folder, Path(), None, 1, range(1, 2), file)
+    trace(plans.folder, None, 1, range(1, 2), file)
     packed = gzip.decompress(file.read_bytes()).decode()
     assert {name for _, found in checked(packed).slices.items() for name in [found[0]["name"]]} == {"step 1"}
     assert "ui.perfetto.dev" in capsys.readouterr().out
-    trace(plans.folder, Path(), None, 1, range(1, 2), Path("-"))
+    trace(plans.folder, None, 1, range(1, 2), Path("-"))
     assert capsys.readouterr().out == packed
 
 
@@ -166,4 +166,4 @@ def test_a_run_that_kept_no_calls_says_how_to_keep_them_and_unknown_axes_are_nam
         (None, 1, "5-2", "first and last such as 3-5"),
     ]:
         with pytest.raises(UsageError, match=words):
-            trace(plans.folder, Path(), case, number, window(steps), None)
+            trace(plans.folder, case, number, window(steps), None)

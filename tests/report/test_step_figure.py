@@ -62,9 +62,9 @@ def test_what_is_under_way_lies_below_the_work_that_hides_it(axes):
 
 
 def test_every_traced_case_is_drawn_into_a_file_and_no_other_format_is(tmp_path):
-    draw(TRACED, Path(), None, 1, None, tmp_path / "step.svg")
+    draw(TRACED, None, 1, None, tmp_path / "step.svg")
     drawn = (tmp_path / "step.svg").read_text()
     assert "2 ranks · injected 5 ms in forward of rank 0: " in drawn
     assert "all-reduce dp" in drawn
     with pytest.raises(UsageError, match=r"svg, \.png, \.pdf"):
-        draw(TRACED, Path(), None, 1, None, tmp_path / "step.json")
+        draw(TRACED, None, 1, None, tmp_path / "step.json")
