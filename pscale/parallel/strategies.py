@@ -41,9 +41,9 @@ class Strategy(Protocol):
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "collectives": collectives,
-    "data": data_parallel,
     "zero": zero_plan,
+    "collectives": collectives,  # asks for the ranks of dp, so sets of shards have to be refused by then
+    "data": data_parallel,
     "tensor": tensor,
     "sequence": sequence,
     "context": context,
