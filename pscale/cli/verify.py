@@ -62,8 +62,8 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
         raise UsageError(
             f"{path} has a workload: only pscale's own trainer has a serial program to compare with"
         )
-    cases = [_proof(case) for case in suite.cases]
-    proofs = {case.id: proof.id for case, proof in zip(suite.cases, cases, strict=True)}
+    cases = [proof(case) for case in suite.cases]
+    proofs = {case.id: proved.id for case, proved in zip(suite.cases, cases, strict=True)}
     no_blas = {proofs[case]: reason for case, reason in suite.no_blas.items()}
     fits = memory_fits(cases, suite.target.machine)
     suite = replace(suite, cases=cases, repeats=1, auto=None, fits=fits, no_blas=no_blas)
@@ -117,16 +117,19 @@ def _show(
             console.print(f"[red]{escape(verdict['label'])}[/red]: {escape(verdict['reason'])}")
 
 
-def _proof(case: Case) -> Case:
+def proof(case: Case) -> Case:
     """Return the case as it is proved: in float64 or its 16 bits, a few steps, nothing measured beside them.
 
     The bias of the keys has no gradient but rounding (softmax does not see it), which Adam with a small
-    epsilon would blow up to a weight; hence the larger one. No gradient overflows at the smaller scale.
+    epsilon would blow up to a weight; hence the larger one. At the scale of the loss here gradients of 16
+    bits neither overflow nor vanish.
     """
+    rounds, asked = is_16_bit(case.model.dtype), case.precision.loss_scale
+    loss_scale = asked if isinstance(asked, str) or not rounds else SCALE
     return replace(
         case,
-        model=case.model if is_16_bit(case.model.dtype) else replace(case.model, dtype="float64"),
-        precision=replace(case.precision, initial_scale=min(case.precision.initial_scale, SCALE)),
+        model=case.model if rounds else replace(case.model, dtype="float64"),
+        precision=replace(case.precision, initial_scale=SCALE, loss_scale=loss_scale),
         train=replace(case.train, steps=STEPS, warmup=0, epsilon=max(case.train.epsilon, EPSILON)),
         timing=Timing(gemm_peak=False, overhead_steps=0),
     )

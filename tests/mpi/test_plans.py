@@ -23,7 +23,7 @@ QUICK = """
   - {pp: 2, schedule: zero-bubble, zero: 2, precision: bf16, reduce: float32}
   - {tx: 2, tz: 2, algorithm: agarwal, micro_batches: 1}
   - {model.kind: moe, ep: 2, zero: 3, micro_batches: 1, checkpoint: full}
-  - {model.kind: moe, ep: 2, tp: 2, precision: fp16}
+  - {model.kind: moe, ep: 2, tp: 2, precision: fp16, loss_scale: 0.01}
 """
 
 THOROUGH = """
