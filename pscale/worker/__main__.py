@@ -64,34 +64,37 @@ def main(folder: Path) -> None:
         )
     if comm.rank == 0:
         (folder / "born").touch()  # the launcher has done its part: what goes wrong now is the case's fault
+    run(spec, comm, library, timeline)
+
+
+def run(spec: job.JobSpec, comm: mpi.Comm, library: dict[str, str], timeline: job.StartupTimes) -> None:
+    """Run a case on the ranks of `comm` and leave its results in its folder; collective."""
     case = spec.case
     use_kernels(case.launch.kernels, case.threads, narrow=is_16_bit(case.model.dtype))
     sizes = case.plan.sizes
     spans = grid.groups(sizes, (*GROUPS, tuple(sizes)) if case.timing.pace else GROUPS)
     names, measures = [grid.axis_name(span) for span in spans], spec.task != "verify"
-    recorder = (
-        delay_injection.recorder(spec.case, names, comm.rank, spec.repeat) if measures else Recorder(names)
-    )
+    recorder = delay_injection.recorder(case, names, comm.rank, spec.repeat) if measures else Recorder(names)
     if comm.rank == 0 and (counter := StepCounter.open(spec.counter)):
         recorder.on_step = counter.add
-    run, poll_s = job.run, 0.0
+    train, poll_s = job.run, 0.0
     if case.ghost.gflops:
         from pscale.worker import ghost  # noqa: PLC0415 - what only ghosts need
 
-        run, poll_s = ghost.run, ghost.poll_s(case)
+        train, poll_s = ghost.run, ghost.poll_s(case)
     mesh = mpi.MpiMesh(comm, sizes, spans, recorder, mpi.nodes(comm), poll_s=poll_s)
-    with watchdog(recorder, mesh, spec.folder, spec.case.launch.hang_after_s):
+    with watchdog(recorder, mesh, spec.folder, case.launch.hang_after_s):
         if not measures:
             from pscale.worker.verify import verify  # noqa: PLC0415 - what only proving needs
 
             verify(spec, mesh, recorder)
             return
-        result = run(spec, mesh, recorder, timeline)
+        result = train(spec, mesh, recorder, timeline)
         axes = [mesh.axis(*span) for span in spans]
         collect.collect(spec, mesh, axes, result, {"mpi": library, **software()})
 
 
-def _report_and_abort(folder: Path) -> None:
+def report_and_abort(folder: Path) -> None:
     """Leave behind why this rank died, then end the job: the others would wait for it forever."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -114,5 +117,5 @@ def _report_and_abort(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _report_and_abort(Path(sys.argv[1]))
+    report_and_abort(Path(sys.argv[1]))
     main(Path(sys.argv[1]))
