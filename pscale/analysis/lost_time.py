@@ -16,7 +16,7 @@ import pandas as pd
 
 from pscale.analysis.deciding import more_rounds
 from pscale.analysis.efficiency_tree import Tree
-from pscale.analysis.frames import records
+from pscale.analysis.frames import grouped, records
 from pscale.analysis.stats import Estimate, student_quantile
 from pscale.analysis.threads import ThreadTime, idle
 from pscale.analysis.wording import percent
@@ -81,7 +81,7 @@ def lost_time(
     shares = medians.div(medians["wall_s"], axis=0).fillna(0.0)
     idle_of = {time.case: idle(time) for time in threads}
     found = {}
-    rows = {str(case): records(own) for case, own in table.groupby("case")}
+    rows = grouped(records(table), lambda row: str(row["case"]))
     for row in records(shares.assign(wall_s=medians["wall_s"]).reset_index()):
         tree = trees[row["case"]]
         of_base = idle_of.get(bases.get(row["case"], ""), 0.0) if tree.computation else 0.0

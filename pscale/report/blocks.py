@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ from pscale.report.vector import Vector
 
 MOST_ROWS = 400  # of a table that has several rows a case; that of all cases has up to MOST_CASES
 MOST_CASES = 2000
-_LARGEST_FILE = 300_000  # characters of a CSV file inside the page
+_LARGEST_FILE = 300_000  # bytes of a CSV file inside the page
 _OPEN = 24  # rows that are not folded away
 _FILTERED = 8  # rows; for more there is a box to filter them
 _LONG = 40  # characters of a text that takes several lines
@@ -27,11 +27,15 @@ _BANDS: tuple[tuple[float, Band], ...] = ((0.9, "high"), (0.8, "good"), (0.6, "f
 
 @dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """A file inside the page; without `address` it was too large for that, and the page says where it is."""
+    """A file inside the page; without `address` it was too large for that, and the page says where it is.
+
+    `again`: it is inside the page above already.
+    """
 
     name: str
-    size: int
+    size: int  # bytes
     address: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class Cell:
     note: str = ""  # a second, smaller line
     bar: float | None = None  # drawn under the number, as a share of the cell
     prose: bool = False
+    case: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,7 @@ class Picture:
     description: str  # what it shows, for those who do not see it
     vector: Vector
     data: tuple[Listing, ...] = ()
+    case: str = ""  # that all of it is about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +174,16 @@ class Bands:
     kind: ClassVar = "bands"
 
 
-Block = Listing | Picture | Words | Facts | Quote | Headlines | Tiles | Stack | Bands
+@dataclass(frozen=True, kw_only=True)
+class Downloads:
+    """Files for programs alone."""
+
+    kind: ClassVar = "downloads"
+    title: str
+    files: tuple[Attachment, ...]
+
+
+Block = Downloads | Listing | Picture | Words | Facts | Quote | Headlines | Tiles | Stack | Bands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,30 +198,36 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What every section is made from: the findings of a run, its figures and its CSV files by name."""
+    """What every section is made from: the findings of a run, its figures and its CSV files by name.
+
+    `offered` are the files that are inside the page so far.
+    """
 
     summary: Summary
     vectors: Mapping[str, Vector]
     csv: Mapping[str, str]
+    offered: set[str] = field(default_factory=set)
 
     def files(self, *names: str) -> tuple[Attachment, ...]:
-        """Return CSV tables as files inside the page; what has no rows is left out."""
-        return tuple(
-            Attachment(
-                name=f"{name}.csv",
-                size=len(self.csv[name]),
-                address=f"data:text/csv;charset=utf-8,{quote(self.csv[name], safe=_PLAIN)}"
-                if len(self.csv[name]) <= _LARGEST_FILE
-                else "",
-            )
-            for name in names
-            if self.csv[name].count("\n") > 1
-        )
+        """Return CSV tables as files inside the page, each once; what has no rows is left out."""
+        return tuple(self._file(name) for name in names if self.csv[name].count("\n") > 1)
+
+    def others(self) -> tuple[Attachment, ...]:
+        """Return the files that no table of the page so far has."""
+        return self.files(*(name for name in self.csv if name not in self.offered))
+
+    def _file(self, name: str) -> Attachment:
+        size, again = len(self.csv[name].encode()), name in self.offered
+        self.offered.add(name)
+        if size > _LARGEST_FILE:
+            return Attachment(name=f"{name}.csv", size=size)
+        address = "" if again else f"data:text/csv;charset=utf-8,{quote(self.csv[name], safe=_PLAIN)}"
+        return Attachment(name=f"{name}.csv", size=size, address=address, again=again)
 
     def listings(
         self, tables: Iterable[Table], name: str, *files: str, left_out: str = "", most: int = MOST_CASES
     ) -> list[Listing]:
-        """Return tables for the page, `most` rows of each; the last has the files of all of them."""
+        """Return tables for the page, `most` rows of each, with their own files or else with these."""
         found = []
         for place, table in enumerate(tables):
             total, rows = len(table.rows), table.rows[:most]
@@ -217,9 +238,10 @@ class Context:
                     table=replace(table, rows=rows).for_people(),
                     left_out=" ".join(filter(None, (left_out, cut))),
                     folded=len(rows) > _OPEN,
+                    files=self.files(*(table.files or files)),
                 )
             )
-        return [*found[:-1], *(replace(each, files=self.files(*files)) for each in found[-1:])]
+        return found
 
 
 def band(value: float | None) -> Band:
@@ -248,7 +270,7 @@ def chosen(summary: Summary, rows_per_case: float) -> tuple[Summary, str]:
         kept, which = ends[:most], "the smallest and the largest case of each series"
         which += "" if len(kept) == len(ends) else " that there is room for"
     cases = {point.case for point in kept}
-    found = {field.name: getattr(summary, field.name) for field in fields(summary)}
+    found = {each.name: getattr(summary, each.name) for each in fields(summary)}
     of_cases: dict[str, Any] = {
         name: tuple(finding for finding in value if finding.case in cases)
         for name, value in found.items()
@@ -258,9 +280,15 @@ def chosen(summary: Summary, rows_per_case: float) -> tuple[Summary, str]:
     return replace(summary, **of_cases), said
 
 
+def _shown(column: Column, value: Value) -> float | None:
+    """Return the number that a cell shows, the first of several."""
+    known = value.low if column.interval and isinstance(value, Estimate) else plain(value)
+    shown = any(map(str.isdigit, column.cell(value)))
+    return float(known) if shown and isinstance(known, int | float) else None
+
+
 def _cell(column: Column, value: Value) -> Cell:
-    words, known = column.cell(value), plain(value)
-    number = float(known) if isinstance(known, int | float) else None
+    words, number = column.cell(value), _shown(column, value)
     order = "" if number is None else f"{number:.6g}"
     level = band(number) if column.band else ""
     left = "" if column.right else "w" if column.fold and len(words) > _LONG else "l"
@@ -274,4 +302,5 @@ def _cell(column: Column, value: Value) -> Cell:
         note="" if bounds == f"{words[:-1]}–{words}" else bounds,
         bar=min(number, 1.0) if column.bar and number is not None else None,
         prose=column.fold and not column.right,
+        case=column.case,
     )

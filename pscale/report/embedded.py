@@ -21,7 +21,6 @@ from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, of_phases
 
 MOST_EVENTS, MOST_CELLS = 60_000, 200_000  # on a page; one step has at most a half of them
 _MOST_STEPS, _MOST_MAPS = 24, 60
-_FEW = 8  # cases: nobody needs to filter these
 _LEVELS = 4000  # of a map, from nothing to its largest value
 _NUMBERS = ("kind", "axis", "verb", "bytes", "request", "partner")
 Json = dict[str, Any]
@@ -37,11 +36,10 @@ def embedded(summary: Summary) -> str:
     several = [case for case in order if summary.point(case).ranks > 1]
     steps = sorted(_steps(run), key=lambda step: order.index(step["case"]) if step["case"] in order else 0)
     maps = list(_maps(run, several))
-    if not steps and not maps and len(summary.points) <= _FEW:
+    if not steps and not maps:
         return ""
     phases = of_phases(time.phase for time in summary.phases)
     document = {
-        "labels": {point.case: text.clean(point.label) for point in summary.points},
         **CODES,
         "colours": {**KINDS, "injected": DELAY, "phases": phases, "map": MAP},
         "clipped": CLIPPED,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from pscale.analysis.history import CaseHistory, LevelChange, SuiteHistory
+from pscale.analysis.history import CaseHistory, CounterChange, LevelChange, SuiteHistory
 from pscale.analysis.stats import Estimate
 from pscale.report import text
 from pscale.report.printing import print_list, print_table
@@ -98,13 +98,23 @@ def tables(found: SuiteHistory) -> Iterator[Table]:
         f"course: a block is the slowest of some runs; ▄ is the median, each step {_PER_BLOCK:.0%} of it"
     )
     yield from listed(
-        "Cases", found.cases, _CASES, caption=caption, filled=True, tone=lambda case: _TONES[case.answer]
+        "Cases",
+        found.cases,
+        _CASES,
+        caption=caption,
+        filled=True,
+        tone=lambda case: _TONES[case.answer],
+        case=_label,
     )
     changes = [change for case in found.cases for change in case.changes]
-    yield from listed("Changes of step times", changes, _CHANGES, tone=_tone)
+    yield from listed("Changes of step times", changes, _CHANGES, tone=_tone, case=_label)
     counters = [change for case in found.cases for change in case.counters]
     said = "of a step; launches of a run agree on these, so that any change is certain"
-    yield from listed("Changes of counters", counters, _COUNTERS, caption=said)
+    yield from listed("Changes of counters", counters, _COUNTERS, caption=said, case=_label)
+
+
+def _label(finding: CaseHistory | LevelChange | CounterChange) -> str:
+    return finding.label
 
 
 def _tone(change: LevelChange) -> Tone:

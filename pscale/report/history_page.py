@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ def render_history(found: SuiteHistory) -> str:
     listings: list[Block] = [
         Listing(
             name=f"history-{place}",
-            table=replace(table.for_people(), cases=()),
+            table=table.for_people(),
             folded=len(table.rows) > _OPEN,
         )
         for place, table in enumerate(tables(found))
@@ -50,7 +49,8 @@ def render_history(found: SuiteHistory) -> str:
         sections.append(
             Section(name="notes", title="Notes", lead="", blocks=[Words(title="Notes", lines=found.notes)])
         )
-    return render(head, [section for section in sections if section.blocks])
+    labels = {case.label: case.label for case in found.cases}
+    return render(head, [section for section in sections if section.blocks], labels)
 
 
 _LEAD = (
@@ -74,6 +74,7 @@ def _picture(case: CaseHistory, place: int) -> Picture:
         title=f"{text.clean(case.label)}: {case.text}",
         description=f"Step times of {len(case.runs)} runs, with {text.plural(len(case.levels), 'level')}.",
         vector=vector(svg, f"h{place}"),
+        case=case.label,
     )
 
 
@@ -81,7 +82,7 @@ def _draw(axes: Axes, case: CaseHistory) -> None:
     times = [1e3 * each for each in case.steps_s]
     dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
     said = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
-    marks.mark(dots[0], case.label, values=said)
+    marks.mark(dots[0], case.label, case.label, said)
     before = case.levels[0].step_s
     for level in case.levels:
         colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER

@@ -52,7 +52,8 @@ def render_page(summary: Summary, figures: Mapping[str, str], data: str | None =
         "table in full: `pscale report --format csv`.",
     )
     sections = [section for topic in TOPICS if (section := topic.section(context))]
-    return render(head, sections, embedded(summary) if data is None else data)
+    labels = {point.case: point.label for point in summary.points}
+    return render(head, sections, labels, embedded(summary) if data is None else data)
 
 
 def vectors(figures: Mapping[str, str]) -> dict[str, Vector]:
@@ -60,8 +61,8 @@ def vectors(figures: Mapping[str, str]) -> dict[str, Vector]:
     return {name: vector(svg, f"c{place}") for place, (name, svg) in enumerate(figures.items())}
 
 
-def render(head: Head, sections: Sequence[Section], data: str = "") -> str:
-    """Return a page of sections; `data` is what its script draws again."""
+def render(head: Head, sections: Sequence[Section], labels: Mapping[str, str], data: str = "") -> str:
+    """Return a page of sections; `labels` are those of its cases, `data` is what its script draws again."""
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     return (
         _environment()
@@ -69,6 +70,7 @@ def render(head: Head, sections: Sequence[Section], data: str = "") -> str:
         .render(
             head=head,
             sections=sections,
+            labels={case: text.clean(label) for case, label in labels.items()},
             parts=COLOURS,
             style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
             data=Markup(data),

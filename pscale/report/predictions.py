@@ -69,7 +69,7 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
     caption = (
         f"shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause{_mark(outlook)}"
     )
-    yield from listed("Predicted steps", outlook.rows, columns, caption=caption)
+    yield from listed("Predicted steps", outlook.rows, columns, caption=caption, case=_case)
 
 
 def _factors(outlook: Outlook) -> Iterator[Table]:
@@ -85,7 +85,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         f"work per core and second, relative to {outlook.base}; overall, the product of the factors, is the "
         f"efficiency times the share that {outlook.base} keeps itself{_mark(outlook)}"
     )
-    yield from listed("Efficiency by size", outlook.rows, columns, caption=caption)
+    yield from listed("Efficiency by size", outlook.rows, columns, caption=caption, case=_case)
 
 
 def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Table]:
@@ -108,7 +108,11 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
     asked = f"Training on {text.rate(goal).replace('G', 'B')} tokens" if goal else ""
     caption = ("" if price is None else f"at {price:g} per rank and hour") + _mark(outlook)
     caption = caption.removeprefix("; ")
-    yield from listed(asked, outlook.rows, columns, caption=caption)
+    yield from listed(asked, outlook.rows, columns, caption=caption, case=_case)
+
+
+def _case(row: Row) -> str:
+    return row.case.id
 
 
 def _days(hours: float) -> str:
@@ -127,13 +131,11 @@ def _factor(name: str) -> Callable[[Row], float | None]:
 
 
 def _bounds(step_s: Interval) -> Written:
-    return Written(
-        step_s.high / step_s.low, f"{text.duration_3(step_s.low)} to {text.duration_3(step_s.high)}"
-    )
+    return Written(step_s.low, f"{text.duration_3(step_s.low)} to {text.duration_3(step_s.high)}")
 
 
 def _percents(found: Interval) -> Written:
-    return Written(found.high - found.low, f"{found.low:.0%} to {found.high:.0%}")
+    return Written(found.low, f"{found.low:.0%} to {found.high:.0%}")
 
 
 def _ranks(row: Row) -> Written:
@@ -172,7 +174,8 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
         "Definitions: docs/prediction.md.",
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
-    return write_file(prediction_file(folder, ".html"), render(head, sections))
+    labels = {row.case.id: row.case.label for row in outlook.rows}
+    return write_file(prediction_file(folder, ".html"), render(head, sections, labels))
 
 
 def _sections(

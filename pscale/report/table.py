@@ -31,8 +31,9 @@ class Column:
     `wide` ones are left out where there is little room, `fold` ones may take several lines. `interval` ones
     write the bounds of an Estimate, all others its value. A page colours `band` ones, efficiencies, writes
     the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `key` is the name for
-    programs, with the unit; a column without any other is for programs alone. `get` takes the value out of
-    a finding, by the name of its attribute or a function of it: see `listed`.
+    programs, with the unit; a column without any other is for programs alone. `case` is what all of the
+    column is about. `get` takes the value out of a finding, by the name of its attribute or a function of
+    it: see `listed`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Column:
     bounded: bool = False
     bar: bool = False
     key: str = ""
+    case: str = ""
     get: str | Callable[[Any], Value] = ""
 
     def value(self, finding: Any) -> Value:
@@ -72,7 +74,8 @@ class Table:
     """A table: one tone and as many values as columns in every row.
 
     In a `grouped` one several rows in turn are about what the first of them begins with. `cases` are those
-    that the rows are about, as far as they are about one.
+    that the rows are about, empty for a row about several. `files` are names of the data for programs, where
+    these differ from the topic's.
     """
 
     title: str
@@ -81,6 +84,7 @@ class Table:
     caption: str = ""
     grouped: bool = False
     cases: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Value]], *names: str, bounded: Collection[str] = ()) -> Self:
@@ -151,6 +155,8 @@ def listed(
     grouped: bool = False,
     filled: bool = False,
     tone: Callable[[Any], Tone] = lambda _: "",
+    case: Callable[[Any], str] = lambda finding: getattr(finding, "case", ""),
+    files: tuple[str, ...] = (),
 ) -> Iterator[Table]:
     """Yield a table with a row for each finding, of what its columns get; none without findings.
 
@@ -159,14 +165,14 @@ def listed(
     found = list(findings)
     rows = tuple((tone(each), tuple(column.value(each) for column in columns)) for each in found)
     if rows:
-        cases = tuple(getattr(each, "case", "") for each in found)
         table = Table(
             title=title,
             columns=tuple(columns),
             rows=rows,
             caption=caption,
             grouped=grouped,
-            cases=cases if all(cases) else (),
+            cases=tuple(map(case, found)),
+            files=files,
         )
         yield table.filled() if filled else table
 

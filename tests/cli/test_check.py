@@ -69,7 +69,8 @@ def test_the_table_has_measured_reference_and_bounds_beside_each_other(pscale, t
         "bounds",
         "verdict",
     ]
-    assert row.split()[:6] == ["✗", *TWO.split(), "step_s", "120.5"]
+    assert row.split()[:5] == [*TWO.split(), "step_s", "120.5"]
+    assert "✗" in row
     assert "100 ms 50 ms–110 ms" in " ".join(row.split())
     assert "0 of 1 expectations hold" in out
 

@@ -1,4 +1,6 @@
 import os
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from browser import Browser, found
@@ -7,11 +9,23 @@ from synthetic import Point, summary_of
 HOSTILE = "=cmd|' /C calc'!A0 | `x` [red]*b*[/red] <script> @all $\\frac{$ \x1b[31m"
 
 
+def need(there, otherwise):
+    """Skip the test without what it needs; where all is to be tested, fail it."""
+    if not there:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(otherwise)
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """Return the script of axe-core, which audits a page in its browser."""
+    package = find_spec("axe_playwright_python")
+    need(package, "there is no axe-core: pip install --no-deps axe-playwright-python")
+    return (Path(package.origin).parent / "axe.min.js").read_text()
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    if not found():
-        say = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        say("there is no Chromium: apt-get install chromium")
+    need(found(), "there is no Chromium: apt-get install chromium")
     with Browser(tmp_path_factory.mktemp("profile")) as started:
         yield started
 

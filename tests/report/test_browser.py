@@ -1,9 +1,27 @@
 """The page in a real browser: with a mouse, a keyboard, on a phone, in dark mode, without scripts."""
 
-import pytest
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
+import pytest
+from synthetic import Point, summary_of, write_run
+
+from pscale.analysis.frames import load
+from pscale.analysis.history import suite_history
+from pscale.analysis.history_entry import entries
+from pscale.analysis.merits import Merit
+from pscale.analysis.overlay import overlay
+from pscale.analysis.stats import Estimate
+from pscale.analysis.summary import summarise
+from pscale.cli.predict import PredictOptions, predict
+from pscale.cli.prepare import SuiteOptions
+from pscale.config import Workload
 from pscale.report.figures import draw_figures, inline_figures
+from pscale.report.history_page import render_history
 from pscale.report.page import render_page
+from pscale.results.history import History
 
 pytestmark = pytest.mark.slow
 
@@ -35,26 +53,137 @@ CASES = "[aria-labelledby=cases-0-t]"
 COLUMN = f"[...document.querySelectorAll('{CASES} tbody tr')].map(row => row.cells[{{}}].textContent)"
 
 
+GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
+KINDS = ("page", "hostile", "failed", "workload", "watched", "steps", "several", "history", "prediction")
+SUITE = """
+name: later
+scaling: weak
+model: {kind: gpt, layers: 8, width: 64, heads: 4, sequence: 128, vocabulary: 256}
+data: {kind: synthetic}
+train: {batch: "=8 * ranks", micro_batches: 4, steps: 5}
+plan: {pp: 2, dp: rest}
+sweep: {ranks: [2, 4]}
+launch: {oversubscribe: true}
+"""
+
+
+def program(folder, *, watch):
+    """Return a run of somebody's program, watched or with a figure of merit."""
+    workload = Workload(command="./a.out", watch=watch)
+    settings = {"noise": 0.1, "launch_noise": 0.5, "workload": workload}
+    points = [Point(ranks=ranks, late_s={1: 0.03}, **settings) for ranks in (1, 2, 4)]
+    summary = summary_of(folder / f"program-{watch}", points)
+    rate = Estimate(value=9.5, low=9.0, high=10.0)
+    of_case = {"figure": "rate", "unit": "GB/s", "better": "higher", "launches": 3, "value": rate}
+    merits = tuple(Merit(case=point.case, **of_case) for point in summary.points)
+    return summary if watch else replace(summary, merits=merits)
+
+
+def asked(run):
+    """Return what to predict from an example's parts."""
+    costs = {"tokens": "1B", "price": 2.0}
+    network = {"bare": None, "network": None, "engine": "vector", "ranks": None, "draws": 20}
+    return PredictOptions(profiled=GALLERY / run, anywhere=True, as_json=False, **costs, **network)
+
+
+def entries_of(folder, number):
+    """Return what a history keeps of a run; the later half is slower."""
+    settings = {"launch_noise": 0.005, "plan_row": {"started_unix_s": 1.7e9 + 86400 * number}}
+    points = [Point(ranks=ranks, compute_s=0.1 if number < 4 else 0.13, **settings) for ranks in (1, 2)]
+    return entries(load(write_run(folder, points, steps=6, seed=number)))
+
+
 @pytest.fixture(scope="module")
-def written(summary, hostile, tmp_path_factory):
+def written(summary, hostile, failed, tmp_path_factory):
+    """Return a function that writes a page of some kind, once, and returns its path."""
     folder = tmp_path_factory.mktemp("pages")
-    for name, run in (("page", summary), ("hostile", hostile)):
-        (folder / f"{name}.html").write_text(render_page(run, inline_figures(draw_figures(run))))
-    return folder
+    run_of = {
+        "page": lambda: summary,
+        "hostile": lambda: hostile,
+        "failed": lambda: failed,
+        "workload": lambda: program(folder, watch=False),
+        "watched": lambda: program(folder, watch=True),
+        "steps": lambda: summarise(load(GALLERY / "pipeline")),
+        "several": lambda: summarise(overlay([load(GALLERY / name) for name in ("weak", "strong")], folder)),
+    }
+
+    @cache
+    def write(name):
+        path = folder / f"{name}.html"
+        if name == "history":
+            kept = [entry for number in range(8) for entry in entries_of(folder / f"run{number}", number)]
+            course = History(suite="synthetic", entries=tuple(kept), acceptances=(), damaged=())
+            path.write_text(render_history(suite_history(course)))
+        elif name == "prediction":
+            (folder / "later.yaml").write_text(SUITE)
+            predict(folder / "later.yaml", SuiteOptions(), folder, asked("pipeline"))
+            (folder / "later" / "prediction.html").rename(path)
+        else:
+            run = run_of[name]()
+            path.write_text(render_page(run, inline_figures(draw_figures(run))))
+        return path
+
+    return write
 
 
 @pytest.fixture
 def page(browser, written):
     browser.show()
-    browser.open(written / "page.html")
+    browser.open(written("page"))
     return browser
+
+
+AUDIT = """axe.run(document, {resultTypes: ["violations"]}).then((found) =>
+  found.violations.flatMap((each) => each.nodes.map((node) => [each.id, node.html.slice(0, 200)])))"""
+
+
+@pytest.fixture
+def shown(browser, written):
+    """Return a function that shows a page of some kind with everything unfolded."""
+
+    def show(name, **screen):
+        browser.show(**screen)
+        browser.open(written(name))
+        if browser.value("document.getElementById('packed') !== null"):
+            browser.until("document.documentElement.dataset.ready === ''")
+        browser.value("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+        browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        return browser
+
+    return show
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_audit_of_accessibility_finds_nothing(shown, axe, name):
+    for screen in ({}, {"width": 390, "dark": True}):
+        page = shown(name, **screen)
+        page.value(f"{axe}; 0")
+        assert page.value(AUDIT) == []
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_filter_of_cases_leaves_nothing_of_the_others_in_any_table(shown, name):
+    page = shown(name)
+    cases = page.value("JSON.parse(document.querySelector('nav').dataset.cases ?? '{}')")
+    assert len(cases) > 1
+    first, *others = cases.values()
+    page.press("/", 191, text="/")
+    page.value(f"document.activeElement.value = {json.dumps(first)}")
+    page.value("document.activeElement.dispatchEvent(new Event('input'))")
+    left = page.value("""[...document.querySelectorAll("tr > *, figure h3")]
+      .filter((each) => each.checkVisibility()).map((each) => each.textContent.trim())""")
+    kept = [label for label in others if all(word in label.lower() for word in first.lower().split())]
+    assert not {label for label in others if label not in kept} & {*left}
+    columns = page.value("""[...document.querySelectorAll("td[data-case], th[data-case]")]
+      .filter((each) => each.checkVisibility()).map((each) => each.dataset.case)""")
+    assert {*columns} <= {case for case, label in cases.items() if label in (first, *kept)}
 
 
 @pytest.mark.parametrize("name", ["page", "hostile"])
 def test_a_page_asks_the_network_for_nothing_and_the_console_stays_empty(browser, written, name):
     browser.show()
-    browser.open(written / f"{name}.html")
-    assert browser.requests() == [(written / f"{name}.html").as_uri()]
+    browser.open(written(name))
+    assert browser.requests() == [written(name).as_uri()]
     assert browser.complaints() == []
 
 
@@ -178,13 +307,12 @@ def test_words_in_the_filter_leave_the_rows_that_have_them_all(page):
     assert page.value('document.querySelector("#phases output").textContent').startswith("1 of ")
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_no_page_is_wider_than_its_screen(browser, written, width):
-    for name in ("page", "hostile"):
-        browser.show(width=width)
-        browser.open(written / f"{name}.html")
-        browser.value("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-        assert browser.value("document.documentElement.scrollWidth") == width
+@pytest.mark.parametrize("name", KINDS)
+def test_no_page_is_wider_than_its_screen(shown, name):
+    page = shown(name, width=320)
+    for width in (320, 390, 768, 1280):
+        page.show(width=width)
+        assert page.value("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -226,7 +354,7 @@ def test_without_scripts_only_sorting_and_filtering_are_missing(browser, written
     browser.tell("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.show()
-        browser.open(written / "page.html")
+        browser.open(written("page"))
         answer = browser.tell("DOM.getDocument", depth=-1)
     finally:
         browser.tell("Emulation.setScriptExecutionDisabled", value=False)

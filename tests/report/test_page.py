@@ -187,8 +187,9 @@ def test_without_figures_the_tables_say_all_of_it(summary):
 
 def test_cells_are_sorted_by_their_values_and_not_by_their_texts(page, summary):
     (steps,) = [row.children for row in section(page, "scaling").all("tr") if row.words.startswith("dp 4 ")]
-    step = summary.points[2].step_s.value
-    assert [float(cell.attributes["data-o"]) for cell in steps[2:4]] == [pytest.approx(step, rel=1e-5)] * 2
+    step = summary.points[2].step_s
+    shown = [float(cell.attributes["data-o"]) for cell in steps[2:4]]
+    assert shown == [pytest.approx(step.value, rel=1e-5), pytest.approx(step.low, rel=1e-5)]
     assert "data-o" not in steps[1].attributes, "the text is the number"
     assert "data-o" not in steps[0].attributes
 

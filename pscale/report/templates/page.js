@@ -17,6 +17,7 @@
     tip.style.top = `${y + 18 + height < innerHeight ? y + 18 : Math.max(4, y - height - 10)}px`;
   };
 
+  const labels = JSON.parse(document.querySelector("nav").dataset.cases ?? "{}"); // of cases, by id
   const hot = { case: "", rank: "" };
   const watchers = []; // called when what is hot changes
   const link = (name, rank = "") => {
@@ -40,9 +41,11 @@
   const marksOf = (drawing) => {
     const marks = [...drawing.querySelectorAll(".mark")];
     for (const mark of marks) {
+      mark.setAttribute("role", "img");
       mark.setAttribute("aria-label", mark.querySelector("title").textContent);
-      mark.querySelector("title").remove(); // or the browser would say it as well
+      mark.querySelector("title").remove(); // or the browser would show it as well
     }
+    if (marks.length) drawing.setAttribute("role", "group"); // what is inside an image has no names
     return marks;
   };
 
@@ -504,7 +507,7 @@
     const leave = () => { say(""); link(""); };
 
     controls.append(
-      chooser("Case", data.steps.map((each) => each.case), data.labels, (value) => { step = unpacked(data.steps[value]); rebuild(); whole(); }),
+      chooser("Case", data.steps.map((each) => each.case), labels, (value) => { step = unpacked(data.steps[value]); rebuild(); whole(); }),
       button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("Whole step", "Show the whole step", whole),
     );
     const axes = element("select", { onchange: () => { network.axis = axes.value; rebuild(); } });
@@ -512,10 +515,11 @@
       const value = element("output"), input = element("input", { type: "range", min: low, max: high, step: 0.05, value: Math.log10(network[key]) });
       input.addEventListener("input", () => {
         network[key] = Number((10 ** Number(input.value)).toPrecision(3));
-        value.textContent = write();
+        tell();
         rebuild();
       });
-      value.textContent = write();
+      const tell = () => { value.textContent = input.ariaValueText = write(); }; // the slider itself holds a logarithm
+      tell();
       return element("label", {}, `${name} `, input, " ", value);
     };
     const latency = slider("Latency", -7, -2, "latencyS", () => duration(network.latencyS * 1e9));
@@ -655,7 +659,7 @@
       link(each.case, String(cell[0]));
       view.redraw();
     };
-    controls.append(chooser("Case", cases, data.labels, (value) => { [each] = ofCase(cases[value]); fill(); rebuild(); }), element("label", {}, "Launch ", launches), element("label", {}, "Time ", kindsOf));
+    controls.append(chooser("Case", cases, labels, (value) => { [each] = ofCase(cases[value]); fill(); rebuild(); }), element("label", {}, "Launch ", launches), element("label", {}, "Time ", kindsOf));
     const area = element("div");
     box.append(controls, area);
     const view = board(area, "Map of ranks and steps. Arrows move from cell to cell.", draw);
@@ -690,7 +694,6 @@
     const binary = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
     new Response(new Blob([binary]).stream().pipeThrough(new DecompressionStream("deflate"))).json().then((data) => {
       const figure = (name) => document.getElementById(`${name}-figure`);
-      filterCases(data.labels);
       if (data.maps.length && figure("wait")) map(figure("wait"), data);
       if (data.steps.length && figure("timeline")) window.pscale = timeline(figure("timeline"), data);
       requestAnimationFrame(() => { document.documentElement.dataset.ready = ""; });  // after the first drawing
@@ -726,9 +729,8 @@
   }
 
   // The filter of cases, for all tables, figures and choosers.
-  const filterCases = (labels) => {
+  const filterCases = () => {
     const names = Object.entries(labels).map(([name, label]) => [name, label.toLowerCase()]);
-    if (names.length < 4) return;
     const count = element("output"), input = element("input", { type: "search", placeholder: "words of a case" });
     input.addEventListener("input", () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -747,6 +749,7 @@
     });
     document.querySelector("nav").prepend(element("label", { className: "filter", title: "Press / to come here" }, "Cases ", input, count));
   };
+  if (Object.keys(labels).length > 1) filterCases();
 
   // Sorting and filtering of tables.
   const numeric = new Intl.Collator("en", { numeric: true });

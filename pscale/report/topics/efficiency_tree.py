@@ -118,6 +118,7 @@ def _by_phase(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
         caption="of step: where the phase is longest; transfer passes 100% where an ideal network would "
         "move waiting into the phase",
         grouped=True,
+        files=("efficiency",),
     )
 
 
@@ -158,7 +159,9 @@ def _tree(context: Context, series: str, points: Sequence[Point]) -> Listing:
         if name == "unaccounted":  # a loss: in words, so that it gets no band of an efficiency
             values = [text.percent_1(value) for value in values]
         rows.append(("base" if name == "overall" else "", (_NAMES[name][1], *values)))
-    sizes = (Column(text.size(point), text.percent_1, band=True, bounded=True) for point in points)
+    sizes = (
+        Column(text.size(point), text.percent_1, band=True, bounded=True, case=point.case) for point in points
+    )
     intervals = any(getattr(value, "low", None) is not None for _, row in rows for value in row)
     table = Table(
         title=text.titled("Efficiency tree", series, context.summary),

@@ -57,7 +57,9 @@ def _splits(summary: Summary) -> Iterator[Table]:
         Column("its cores lose", fold=True, get=lambda split: split.lost or None),
         Column("to decide", fold=True, get=lambda split: split.to_decide or None),
     )
-    yield from listed("Splits of the same cores", summary.splits, columns, grouped=True, filled=True)
+    yield from listed(
+        "Splits of the same cores", summary.splits, columns, grouped=True, filled=True, files=("splits",)
+    )
 
 
 def _beside_fastest(split: Split) -> Value:
@@ -78,7 +80,8 @@ def _delay_costs(summary: Summary) -> Iterator[Table]:
         Column("of the delay", text.percent_1, get="passed_on"),
     )
     caption = "delay: per step, of the rank that got most; of the delay: what the step is longer by"
-    yield from listed("Cost of injected delays", summary.delay_costs, columns, caption=caption, filled=True)
+    costs, files = summary.delay_costs, ("delay_costs",)
+    yield from listed("Cost of injected delays", costs, columns, caption=caption, filled=True, files=files)
 
 
 def lost_time(summary: Summary) -> Iterator[Table]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pscale.analysis.merits import Merit
 from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.table import Column, Table, Value, listed, table_of
+from pscale.report.table import Column, Table, Value, Written, listed, table_of
 from pscale.report.topics.topic import Topic, case_column
 
 
@@ -16,7 +16,7 @@ def tables(summary: Summary) -> Iterator[Table]:
 
     def bounds(merit: Merit) -> Value:
         stated = merit.value.stated
-        return f"{text.number(stated[0])}–{text.number(stated[1])}" if stated else None
+        return Written(stated[0], f"{text.number(stated[0])}–{text.number(stated[1])}") if stated else None
 
     columns = (
         case_column(summary),

@@ -45,7 +45,9 @@ def tables(summary: Summary) -> Iterator[Table]:
         Column("by", get=lambda each: each[2]),
         Column("why not", fold=True, get=lambda each: each[3]),
     )
-    yield from listed("Sizes not predicted", _refused(summary), columns, tone=lambda _: "bad")
+    yield from listed(
+        "Sizes not predicted", _refused(summary), columns, tone=lambda _: "bad", files=("models",)
+    )
 
 
 def _refused(summary: Summary) -> Iterator[tuple[str, Sequence[int], str, str]]:
@@ -94,8 +96,8 @@ def _projected(model: Model, summary: Summary) -> Iterator[Table]:
     said += dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for each in found for note in each.notes)
     if any(each.unchecked for each in found):
         said.append("* unchecked: no prediction for that many ranks was ever checked on this machine.")
-    title = text.titled("Predicted step", model.series, summary)
-    yield from listed(title, found, columns, caption=" ".join(said))
+    title, files = text.titled("Predicted step", model.series, summary), ("projected", "predictions")
+    yield from listed(title, found, columns, caption=" ".join(said), files=files)
 
 
 def _agreement(found: Projection, law: Prediction | None) -> str:

@@ -87,7 +87,7 @@ def tables(summary: Summary) -> Iterator[Table]:
 def _blocks(context: Context) -> Sequence[Block]:
     """Return timelines, then bubbles predicted and measured."""
     ranks = context.listings(_by_rank(context.summary), "timeline-ranks", "timeline", most=MOST_ROWS)
-    drawn = picture(context, TOPIC.figure, ranks)
+    drawn = picture(context, TOPIC.figure, ranks) or ranks
     return [*drawn, *context.listings(tables(context.summary), "bubbles", "bubbles")]
 
 
@@ -113,6 +113,7 @@ def _by_rank(summary: Summary) -> Iterator[Table]:
         [(each, rank) for each in summary.timelines for rank in each.ranks],
         columns,
         caption="Wait and exchange lie in the parts before them. Waits: share of the step.",
+        case=lambda row: row[0].case,
     )
 
 

@@ -12,12 +12,12 @@ from pscale.analysis.warnings import CaseWarning
 from pscale.metrics import METRICS, unit_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context, Words
-from pscale.report.table import Column, Table, Tone, listed, table_of
+from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
 from pscale.report.topics.topic import Topic, case_column
 
 _OF_ONE_CASE = {"straggler", "injected"}  # warnings that name a rank, a phase, a purpose
 _TONES: dict[Answer, Tone] = {"holds": "good", "falls short": "bad", "undecided": "pending", "unknown": "bad"}
-_SIGNS: dict[Answer, str] = {"holds": "✓", "falls short": "✗", "undecided": "?", "unknown": "-"}
+_SIGNS: dict[Answer, str] = {"holds": "✓", "falls short": "✗", "undecided": "?", "unknown": "✗"}
 
 
 def tables(summary: Summary) -> Iterator[Table]:
@@ -50,14 +50,13 @@ def _interference(summary: Summary) -> Iterator[Table]:
 def expectations(summary: Summary) -> Iterator[Table]:
     """Yield what the suite, or a file of references, expects, and whether it holds."""
     columns = (
-        Column("", get=lambda each: _SIGNS[each.answer]),
         Column("case", fold=True, get=lambda each: each.label or each.demand),
         Column("metric", get="metric"),
-        Column("measured", str, get=measured),
-        Column("95% interval", str, wide=True, get=lambda each: interval(each) or None),
+        Column("measured", str, get=lambda each: Written(each.value and each.value.value, measured(each))),
+        Column("95% interval", str, wide=True, get=_interval),
         Column("reference", str, get=_reference),
-        Column("bounds", str, get=bounds),
-        Column("verdict", fold=True, get="text"),
+        Column("bounds", str, get=_bounds),
+        Column("verdict", fold=True, get=lambda each: f"{_SIGNS[each.answer]} {each.text}"),
         Column("to decide", fold=True, get=lambda each: each.to_decide or None),
     )
     found, title = summary.expectations, "Expectations"
@@ -76,8 +75,16 @@ _WRITTEN: dict[str, Callable[[float], str]] = {  # metrics in their own unit, as
 }
 
 
-def _reference(each: Expectation) -> str | None:
-    return None if each.reference is None else _written(each, each.reference)
+def _interval(each: Expectation) -> Value:
+    return Written(each.value.low, said) if each.value and (said := interval(each)) else None
+
+
+def _bounds(each: Expectation) -> Value:
+    return Written(each.upper if each.lower is None else each.lower, bounds(each))
+
+
+def _reference(each: Expectation) -> Value:
+    return None if each.reference is None else Written(each.reference, _written(each, each.reference))
 
 
 def measured(entry: Expectation) -> str:
@@ -178,7 +185,9 @@ def _warnings(summary: Summary) -> Iterator[Table]:
         Column("about", fold=True, get=lambda said: said[0] or "the run"),
         Column("warning", fold=True, get=lambda said: said[1]),
     )
-    return listed("Warnings", warnings(summary.warnings), columns)
+    cases = {label: case for case, label in summary.labels.items()}
+    about = warnings(summary.warnings)
+    return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""))
 
 
 def _data(summary: Summary) -> Mapping[str, Table]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pscale.report import text
-from pscale.report.blocks import Block, Context, Facts, Quote
+from pscale.report.blocks import Block, Context, Downloads, Facts, Quote
 from pscale.report.topics.topic import Topic
 
 
 def _blocks(context: Context) -> Sequence[Block]:
-    """Return where the run comes from."""
+    """Return where the run comes from, and what no other topic has: this one is the last."""
     summary = context.summary
     first = (("Run", summary.run), ("Suite", summary.suite), ("Launches", f"{summary.launches}"))
     blocks: list[Block] = [Facts(title="This run", items=_clean((*first, *summary.machine)))]
@@ -18,6 +18,8 @@ def _blocks(context: Context) -> Sequence[Block]:
         blocks.append(Facts(title="Environment", items=_clean(summary.provenance), folded=True))
     if summary.given:
         blocks.append(Quote(title="The suite", text=summary.given))
+    if others := context.others():
+        blocks.append(Downloads(title="Tables for programs alone", files=others))
     return blocks
 
 

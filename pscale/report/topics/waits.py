@@ -14,7 +14,7 @@ from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context
 from pscale.report.figure_style import CLIPPED, MAP, describe, wrapped
-from pscale.report.table import Column, Table, Value, listed, table_of
+from pscale.report.table import Column, Table, Value, Written, listed, table_of
 from pscale.report.topics.topic import Topic, TopicFigure, case_column, picture
 
 if TYPE_CHECKING:
@@ -64,12 +64,17 @@ def _stragglers(summary: Summary) -> Iterator[Table]:
         Column("host", fold=True, get="host"),
         Column("of the step", text.percent_1, get="step_share"),
         Column("of all wait", text.percent_1, get="wait_share"),
-        Column("late in", get=lambda each: f"{each.late_steps} of {each.steps} steps"),
+        Column("late in", str, get=_late_steps),
         Column("late by", text.duration_3, get="late_s"),
         Column("most in", get="phase"),
     )
     caption = "of the step: how long each of the others waits for it"
-    yield from listed("Ranks that the others wait for", summary.stragglers[:_LATE], columns, caption=caption)
+    late = summary.stragglers[:_LATE]
+    yield from listed("Ranks that the others wait for", late, columns, caption=caption, files=("stragglers",))
+
+
+def _late_steps(each: Straggler) -> Written:
+    return Written(each.late_steps, f"{each.late_steps} of {each.steps} steps")
 
 
 def _of_largest(summary: Summary) -> Iterator[RankTime]:
@@ -86,8 +91,8 @@ def _blocks(context: Context) -> Sequence[Block]:
     if summary.wait is not None and len(summary.wait.wait_s) > 1:
         label = text.label(summary.point(summary.wait.case))
         by_rank = context.listings(_by_rank(summary.wait, label), "wait-by-rank", "wait", most=MOST_ROWS)
-        blocks += picture(context, TOPIC.figure, by_rank)
-    return [*blocks, *context.listings(tables(summary), "ranks", "ranks", "stragglers")]
+        blocks += picture(context, TOPIC.figure, by_rank) or by_rank
+    return [*blocks, *context.listings(tables(summary), "ranks", "ranks")]
 
 
 def _by_rank(found: WaitMap, label: str) -> Iterator[Table]:
@@ -98,7 +103,7 @@ def _by_rank(found: WaitMap, label: str) -> Iterator[Table]:
         Column("in step", str, get=lambda row: row[1].index(max(row[1]))),
     )
     title = f"Wait of every rank: {label}, launch {found.repeat + 1}"
-    return listed(title, enumerate(found.wait_s), columns)
+    return listed(title, enumerate(found.wait_s), columns, case=lambda _: found.case)
 
 
 def _data(summary: Summary) -> Mapping[str, Table]:
