@@ -140,6 +140,13 @@ def below(figure: Figure, named: Mapping[str, Colour | str], *others: tuple[Any,
     figure.legend(handles, names, loc="outside lower center", ncols=columns, **spacing)
 
 
+def count_drawn(figure: Figure, drawn: int, total: int, noun: str) -> None:
+    """Say under a figure how many of all it shows, unless it shows all."""
+    if drawn < total:
+        words = f"{drawn:,} of {total:,} {noun} are drawn; the tables have all"
+        figure.supxlabel(words, fontsize=sized(8.5), color=QUIET)
+
+
 class Part(NamedTuple):
     """A part of a bar: what stands on it if it is long, and what the figure says of it under the pointer."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
@@ -43,10 +44,12 @@ def render_plots(summary: Summary, console: Console) -> None:
 
 
 def render_topics(summary: Summary, console: Console, names: Collection[str]) -> None:
-    """Print the tables of the topics of these names."""
+    """Print the tables of the topics of these names; what several say in their captions once."""
+    said = {""}
     for topic in TOPICS:
         for table in topic.tables(summary) if topic.name in names else ():
-            print_table(table, console)
+            print_table(replace(table, caption="") if table.caption in said else table, console)
+            said.add(table.caption)
 
 
 def _header(summary: Summary) -> Iterator[Text]:

@@ -178,3 +178,10 @@ def test_the_figure_marks_decided_values_by_filled_points_and_the_turn_by_a_span
     assert [line.get_markerfacecolor() == "white" for line in dots] == [False, True, True, False]
     (span,) = axes.patches
     assert (span.get_x(), span.get_width()) == (2, 14)
+
+
+def test_a_figure_of_many_groups_says_how_many_of_them_it_shows(turning):
+    many = tuple(replace(each, common=f"n {place}") for place in range(20) for each in turning.crossings)
+    placed = draw_figures(replace(turning, crossings=many))["crossing"]
+    assert "4 of 20 groups are drawn; the tables have all" in placed.inline()
+    assert "groups are drawn" not in draw_figures(turning)["crossing"].inline()

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 from rich.console import Console
+from synthetic import replicated
 
 from pscale.report.printing import print_table
 from pscale.report.table import Column, Table
@@ -17,6 +18,12 @@ def shown(summary, width=80, **settings):
     console = Console(file=io.StringIO(), width=width, **settings)
     render_terminal(summary, console)
     return console.file.getvalue()
+
+
+def test_what_the_tables_of_many_series_say_in_common_is_printed_once(summary):
+    said = shown(replicated(summary, 5), 200)
+    assert said.count("Efficiency: dp ") == 5
+    assert said.count("parallel = load balance × communication") == 1
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

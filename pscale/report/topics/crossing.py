@@ -116,10 +116,12 @@ def figure(summary: Summary) -> Figure | None:
     """Draw the ratio of step times over the swept number, a panel a reference; None without variants."""
     from pscale.report import drawing
 
-    groups = _groups(summary)[:_MOST]
+    found = _groups(summary)
+    groups = found[:_MOST]
     if not groups:
         return None
     figure = drawing.canvas(9.2, 3.6 * len(groups), text.heading(summary))
+    drawing.count_drawn(figure, len(groups), len(found), "groups")
     panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
     for axes, members in zip(panels, groups, strict=True):
         colours = drawing.distinct(_FIRST + len(members))[_FIRST:]
@@ -170,7 +172,8 @@ def _arrows(axes: Axes, crossing: Crossing, colour: Colour) -> None:
     below = [value for value, bound in zip(at, lows, strict=True) if bound < low]
     above = [value for value, bound in zip(at, highs, strict=True) if bound > high]
     for edge, values, arrow in ((low, below, "v"), (high, above, "^")):
-        axes.plot(values, [edge] * len(values), arrow, color=colour, markersize=sized(5), clip_on=False)
+        if values:  # the layout takes no point for one in the corner of the figure
+            axes.plot(values, [edge] * len(values), arrow, color=colour, markersize=sized(5), clip_on=False)
 
 
 def _said(crossing: Crossing, beside: Beside) -> str:
@@ -203,10 +206,10 @@ def _axes(axes: Axes, members: Sequence[Crossing]) -> None:
         place: dict[str, Any] = {"transform": axes.transAxes, "fontsize": sized(8.5), "color": QUIET}
         axes.text(0.01 if left else 0.99, height, f"{name} is faster", **side, **place)
     axes.set_xlabel(_field(first))
-    axes.set_ylabel(f"step time of {variant} / {reference}")
+    axes.set_ylabel("ratio of step times")  # the title names both: it has more room
     common = f"{wrapped(first.common, 40, most=1)}: " if first.common else ""
     turn = "; grey: where it turns" if len(members) == 1 and first.turns else ""
-    describe(axes, f"{common}ratio with 95% intervals; filled: decided{turn}")
+    describe(axes, f"{common}{variant} / {reference}, with 95% intervals; filled: decided{turn}")
 
 
 TOPIC = Topic(

@@ -58,7 +58,8 @@ def figure(summary: Summary) -> Figure | None:
 
     variants = _variants(summary)
     series = [(name, _curves(points)) for name, points in summary.series.items()]
-    series = [(name, curves) for name, curves in series if curves][:_MOST]
+    found = [(name, curves) for name, curves in series if curves]
+    series = found[:_MOST]
     if variants:
         series = [("", variants)]
     if not series:
@@ -66,6 +67,8 @@ def figure(summary: Summary) -> Figure | None:
     columns = min(room(_ACROSS), len(series))
     rows = -(-len(series) // columns)
     figure = drawing.canvas(_WIDTHS[columns], (2.6 if narrow() else 3.3) * rows, summary.title)
+    if not variants:
+        drawing.count_drawn(figure, len(series), len(found), "series")
     panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
     for place, (axes, (name, curves)) in enumerate(zip(panels, series, strict=False)):
         guess = next(

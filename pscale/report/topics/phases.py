@@ -78,7 +78,10 @@ def figure(summary: Summary) -> Figure | None:
     above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
     _legend(above, colours)
     _bars(axes, groups, colours, {(time.case, time.phase): time for time in summary.phases})
-    if rows < len({time.case for time in summary.phases}):
+    measured = {time.case for time in summary.phases}
+    total = sum(any(point.case in measured for point in points) for points in summary.series.values())
+    drawing.count_drawn(figure, len(groups), total, "series")
+    if rows < len(measured):
         axes.set_title("smallest and largest case of each series", fontsize=sized(8.5), color=QUIET)
     return figure
 
