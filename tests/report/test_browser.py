@@ -117,7 +117,7 @@ def written(summary, hostile, failed, tmp_path_factory):
         elif name == "prediction":
             (folder / "later.yaml").write_text(SUITE)
             predict(folder / "later.yaml", SuiteOptions(), folder, asked("pipeline"))
-            (folder / "later" / "prediction.html").rename(path)
+            (folder / "later.prediction.html").rename(path)
         else:
             run = run_of[name]()
             path.write_text(render_page(run, inline_figures(draw_figures(run))))
