@@ -35,6 +35,7 @@ import yaml
 from figures import Figure, figure, finish, parser
 
 from pscale.launch import launcher
+from pscale.launch_folder import LaunchFolder
 from pscale.results.store import read_table
 from pscale.watch.notes import NOTE, PART, Communicator, Facts, Kept, Recorded, calls
 from pscale.watch.preload import FOLDER, beside, recorder
@@ -318,7 +319,7 @@ def made_up(folder: Path, count: int, calls_of_step: int) -> Recorded:
                 rows.tofile(file)
             file.seek(0)
             np.array([1 + 5 * turns]).tofile(file)
-    return Recorded(facts=facts, notes=[Kept(Path(folder, f"notes.{rank}")) for rank in (0, 1)])
+    return Recorded(facts=facts, notes=[Kept(LaunchFolder(Path(folder)), f"notes.{rank}") for rank in (0, 1)])
 
 
 def settle_many(count: int, calls_of_step: int) -> None:

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MOST_BYTES = 1 << 28  # of a file that is read whole
+_PART_BYTES = 1 << 20
 _HALF = re.compile(r"\\u[dD]")  # what may write half of a character
 
 
 def write(path: Path, text: str) -> None:
     """Write a file or replace it; a reader sees the old content or all of the new."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.unlink(missing_ok=True)  # of a crash, or somebody's link
+    with temporary.open("x", encoding="utf-8") as file:
+        file.write(text)
     rename(temporary, path)
 
 
@@ -35,7 +40,8 @@ def rename(temporary: Path, path: Path) -> None:
 def append(path: Path, line: bytes) -> None:
     """Add a line to a file, which is made if it is not there."""
     is_new = not path.exists()
-    with path.open("ab") as file:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o666), "ab") as file:
         file.write(line + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -45,13 +51,61 @@ def append(path: Path, line: bytes) -> None:
 
 def read(path: Path) -> bytes:
     """Return what is in a file; raises OSError also for a pipe or a device, which may never end."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "is no file", str(path))
-        if found.st_size > MOST_BYTES:
+    content = bytearray()
+    for part in parts(path):
+        content += part
+        if len(content) > MOST_BYTES:
             raise OSError(errno.EFBIG, f"has more than {MOST_BYTES >> 20} MiB", str(path))
-        return file.read()
+    return bytes(content)
+
+
+def parts(path: Path) -> Iterator[bytes]:
+    """Yield what is in a file, as far as its size says: some of the kernel's have none and never end."""
+    with open_file(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        while left > 0 and (part := file.read(min(left, _PART_BYTES))):
+            left -= len(part)
+            yield part
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    hashed = hashlib.sha256()
+    for part in parts(path):
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+def copy(path: Path, folder: Path) -> Path:
+    """Copy a file with its permissions into a folder; return the copy."""
+    with (folder / path.name).open("wb") as file:
+        file.writelines(parts(path))
+        os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
+    return folder / path.name
+
+
+def open_file(path: Path | str, folder: int | None = None) -> BinaryIO:
+    """Open a file for reading; raises OSError also for a pipe or a device, which may never end.
+
+    Within an open `folder` a link is no file.
+    """
+    follow = folder is None
+    _check_kind(
+        os.stat(path, dir_fd=folder, follow_symlinks=follow), path
+    )  # to open some devices is to use them
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    file = os.fdopen(os.open(path, flags, dir_fd=folder), "rb")
+    try:
+        _check_kind(os.fstat(file.fileno()), path)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _check_kind(facts: os.stat_result, path: Path | str) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise OSError(errno.EINVAL, "is no file", str(path))
 
 
 def read_json(path: Path) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import hashlib
 import os
 import re
 import shlex
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from pscale import atomic_files
 from pscale.config import Case, Program
 from pscale.config.workload import FACTS, PLACEHOLDER, placeholders, plain
 
@@ -225,5 +225,4 @@ def _digest(path: Path) -> str:
 def _hashed(path: Path, size: int, changed_ns: int) -> str:
     if size > _HASHED_BYTES:
         return f"{size} bytes, changed at {changed_ns} ns"
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return atomic_files.sha256(path)

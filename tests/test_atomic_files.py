@@ -1,7 +1,10 @@
 """What is written is on disk, name and all, before anything is done that relies on it."""
 
+import hashlib
 import os
 from pathlib import Path
+
+import pytest
 
 from pscale import atomic_files
 
@@ -28,3 +31,31 @@ def test_content_and_names_are_synced_before_anyone_relies_on_them(tmp_path, mon
     assert acts == ["journal", tmp_path.name, "journal"]
     assert (tmp_path / "journal").read_text() == "one\ntwo\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal", "order"]
+
+
+def test_of_a_file_that_never_ends_no_more_is_read_than_its_size_says(tmp_path):
+    endless = Path("/proc/self/pagemap")  # one number for each page that there could be
+    assert atomic_files.read(endless) == b""
+    assert atomic_files.sha256(endless) == hashlib.sha256().hexdigest()
+    assert atomic_files.copy(endless, tmp_path).read_bytes() == b""
+
+
+def test_a_copy_has_the_content_and_the_permissions_of_its_file(tmp_path):
+    (tmp_path / "to").mkdir()
+    (tmp_path / "a").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "a").chmod(0o750)
+    copy = atomic_files.copy(tmp_path / "a", tmp_path / "to")
+    assert copy.read_bytes() == (tmp_path / "a").read_bytes()
+    assert copy.stat().st_mode & 0o777 == 0o750
+    assert atomic_files.sha256(copy) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
+
+
+def test_what_is_put_in_the_place_of_a_half_written_file_is_left_alone(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "a.tmp").symlink_to(tmp_path / "victim")
+    atomic_files.write(tmp_path / "a", "new")
+    assert [(tmp_path / name).read_text() for name in ("a", "victim")] == ["new", "precious"]
+    (tmp_path / "log").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        atomic_files.append(tmp_path / "log", b"more")
+    assert (tmp_path / "victim").read_text() == "precious"

@@ -10,8 +10,10 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from pscale.atomic_files import parts
 from pscale.errors import PscaleError
 
 _FILES = {  # by kind, the names of the library
@@ -31,7 +33,7 @@ _INSTALL = {
     "mkl": "anywhere: pip install mkl",
 }
 _OPENMP = (b"omp.so", b"omp5.so")  # libgomp, libomp, libiomp5: the runtimes that a library may be linked to
-_HEAD_BYTES = 2 << 20  # of a library: where the names of those that it needs are
+_HEAD_PARTS = 2  # of a library, MiB: where the names of those that it needs are
 
 KINDS = tuple(_FILES)
 
@@ -103,8 +105,7 @@ def _has_openmp(path: Path) -> bool:
     if _FILES["mkl"].fullmatch(path.name):
         return True  # loads the runtime itself
     try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+        head = b"".join(islice(parts(path), _HEAD_PARTS))
     except OSError:
         return False
     return any(name in head for name in _OPENMP)

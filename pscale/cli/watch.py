@@ -95,19 +95,21 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         limit_s = options.time_limit_s or _NEVER_S
         with signals_as_interrupts():
             outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
-        recorded = read(notes)
+        recorded = read(progress.folder)
     except (PscaleError, KeyboardInterrupt) as error:
+        job.journal.check_place()
         _write_failure(job, outcome, str(error) or "interrupted")
         if outcome is None or not (ending := _ending(outcome)):
             raise
         fail(f"{ending}. {error}")
         return _exit_code(outcome, FAILED)
+    job.journal.check_place()
     return _report(job, recorded, outcome, reported=options.reported)
 
 
 def read_notes(notes: Path, reports: Path, *, reported: bool) -> int:
     """Report what a program has left in a folder that was recorded without `pscale watch`."""
-    recorded = read(notes)
+    recorded = read(notes.resolve())
     case = case_of(notes.absolute().name, len(recorded.facts))
     target = find_target(Launch(), os.environ, submits=False)
     job = prepared(case, [str(notes)], reports, target)
@@ -159,8 +161,7 @@ def _identity(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         path = Path(shutil.which(word) or word)
         if os.path.isfile(path):  # noqa: PTH113 - False for what can be no path, such as a program's text
-            with path.open("rb") as file:
-                found[f"sha256 of {path.name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[f"sha256 of {path.name}"] = atomic_files.sha256(path)
     return found
 
 

@@ -13,7 +13,7 @@ from pscale.config.workload import WALL, WATCH
 from pscale.errors import ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
-from pscale.launch.outcome import RESULT, Outcome
+from pscale.launch.outcome import Outcome
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.metrics import conversion
@@ -66,7 +66,7 @@ def _stuck(case: Case, folder: Path) -> Callable[[], bool] | None:
 
 def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:
     """Write the tables of a launch of a workload; return what its row says of it."""
-    case, folder = launch.case, journal.case_folder(launch.key)
+    case, figures = launch.case, outcome.figures
     columns: dict[str, Any] = {}
     if case.workload.watch and outcome.status in ("ok", "hung"):
         try:
@@ -75,7 +75,6 @@ def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> d
             return {"status": "failed", "reason": str(error).replace(f"{journal.folder}/", "")}
     if outcome.status != "ok":
         return columns
-    figures = json.loads((folder / RESULT).read_text(encoding="utf-8"))["figures"]
     if figures:
         rows = [_figure_row(case, name, value) for name, value in figures.items()]
         write_part(journal.data, "figures", *launch.key, rows)

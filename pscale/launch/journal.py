@@ -24,6 +24,8 @@ Key = tuple[str, int]  # case id and repeat
 
 _FORMAT = 1
 _DOCUMENT, _RECORDS, _REPORT = "run.json", "journal.jsonl", "report.md"
+_CASES, _DATA = "cases", "data"
+_PROGRAMS_REACH = _DOCUMENT, _RECORDS, _CASES, _DATA  # from the folders of their launches
 
 
 class Journal:
@@ -37,6 +39,7 @@ class Journal:
         self.folder = folder
         self.document = document
         self._branch = branch
+        self._place = folder.stat() if folder.is_dir() else None
 
     @property
     def _own(self) -> Path:
@@ -59,8 +62,8 @@ class Journal:
         folder = root.absolute() / suite / name
         document = {**run_document, "format": _FORMAT, "run": name}
         with writing_in(folder, "; --reports FOLDER keeps runs elsewhere"):
-            (folder / "cases").mkdir(parents=True)
-            (folder / "data").mkdir()
+            (folder / _CASES).mkdir(parents=True)
+            (folder / _DATA).mkdir()
             atomic_files.write(folder / _DOCUMENT, json.dumps(document, indent=1))  # last: now it is a run
         return cls(folder, document)
 
@@ -91,12 +94,12 @@ class Journal:
     @property
     def data(self) -> Path:
         """Folder of the tables."""
-        return self.folder / "data"
+        return self.folder / _DATA
 
     def case_folder(self, key: Key) -> Path:
         """Return where one launch has its input, logs and result."""
         case, repeat = key
-        return self.folder / "cases" / f"{case}-{repeat}"
+        return self.folder / _CASES / f"{case}-{repeat}"
 
     def launched(self, key: Key, index: int) -> None:
         """Note that a launch is about to be started."""
@@ -191,6 +194,14 @@ class Journal:
                     ) from None
                 self._cut_torn_line()
             yield works
+
+    def check_place(self) -> None:
+        """Raise LaunchError where a program has put something else in the place of this run or its files."""
+        links = [path for name in _PROGRAMS_REACH if (path := self.folder / name).is_symlink()]
+        moved = self._place and not os.path.samestat(self._place, self.folder.stat())
+        if links or moved:
+            path = links[0] if links else self.folder
+            raise LaunchError(f"{path}: a program has put something else there; nothing more is written")
 
     def is_abandoned(self) -> bool:
         """Tell whether the pscale that was the last to work on this run is known to be gone."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -23,15 +23,17 @@ from pscale.launch.outcome import (
     STDOUT,
     HangReports,
     Outcome,
-    Status,
+    Verdict,
     describe_hang,
     judge,
     overdue,
 )
+from pscale.launch_folder import LaunchFolder
 
 _LOOK_S = 2.0  # between two looks for hang reports
 TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job
 
+_LOGS = STDOUT, STDERR
 LARGEST_LOG_BYTES, _KEPT_BYTES = 64 << 20, 1 << 20
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE_S = 3.0  # for MPI to clean up after itself before it is killed
@@ -47,7 +49,7 @@ def launch(
     time_limit_s: float,
     *,
     is_stuck: Callable[[], bool] | None = None,
-    judged: Callable[[Path, int], tuple[Status, str]] = judge,
+    judged: Callable[[LaunchFolder, int], Verdict] = judge,
     inside: Path | None = None,
     shows: bool = False,
 ) -> Outcome:
@@ -58,34 +60,36 @@ def launch(
     interrupts. Raises LaunchError where it cannot be started or `folder` cannot be written.
     """
     job, before = tag(folder), _adopted()
-    logs = [folder / name for name in (STDOUT, STDERR)]
     started_unix_s, started = time.time(), time.perf_counter()
     try:
-        process = _start(command, folder, job, inside, shows=shows)
+        held = LaunchFolder(folder)
+    except OSError as error:
+        raise _not_started(command, folder, error) from error
+    try:
+        process = _start(command, held, job, inside, shows=shows)
         with _handing_on(process, signal.SIGUSR1):
-            overrun = _wait(process, is_stuck or HangReports(folder).are_complete, time_limit_s, logs)
+            overrun = _wait(process, is_stuck or HangReports(held).are_complete, time_limit_s, held)
         wall_s = time.perf_counter() - started
     finally:  # also what a launcher that crashed has left behind
         end(job, before)
-        for log in logs:
-            _cut(log)
+        _cut_logs(held)
     exit_code = process.wait()
     _bury(before)
-    status: Status
-    if overrun:
-        status, reason = (
-            overrun,
-            describe_hang(folder) if overrun == "hung" else overdue(folder, time_limit_s),
-        )
+    if not held.is_in_place():
+        verdict = Verdict(status="failed", reason=f"the program took {folder} away, the folder of its launch")
+    elif overrun:
+        reason = describe_hang(held) if overrun == "hung" else overdue(held, time_limit_s)
+        verdict = Verdict(status=overrun, reason=reason)
     else:
-        status, reason = judged(folder, exit_code)
+        verdict = judged(held, exit_code)
     return Outcome(
-        status=status,
-        reason=reason,
+        status=verdict.status,
+        reason=verdict.reason,
+        figures=verdict.figures,
         wall_s=wall_s,
         exit_code=exit_code,
         started_unix_s=started_unix_s,
-        failed_at_startup=status == "failed" and not (folder / BORN).exists(),
+        failed_at_startup=verdict.status == "failed" and not held.is_file(BORN),
     )
 
 
@@ -95,13 +99,11 @@ def tag(folder: Path) -> str:
 
 
 def _start(
-    command: Command, folder: Path, job: str, inside: Path | None, *, shows: bool
+    command: Command, folder: LaunchFolder, job: str, inside: Path | None, *, shows: bool
 ) -> subprocess.Popen[bytes]:
     """Start the launcher in a session of its own, so that the terminal's Ctrl-C reaches pscale alone."""
     try:
-        for log in (folder / STDOUT, folder / STDERR):
-            log.write_bytes(b"")
-        with (folder / STDOUT).open("ab") as stdout, (folder / STDERR).open("ab") as stderr:
+        with folder.make(STDOUT) as stdout, folder.make(STDERR) as stderr:
             return subprocess.Popen(
                 command.argv,
                 cwd=inside,
@@ -112,7 +114,11 @@ def _start(
                 start_new_session=True,
             )
     except OSError as error:
-        raise LaunchError(f"cannot start {command.argv[0]} in {folder}: {error}") from error
+        raise _not_started(command, folder.path, error) from error
+
+
+def _not_started(command: Command, folder: Path, error: OSError) -> LaunchError:
+    return LaunchError(f"cannot start {command.argv[0]} in {folder}: {error}")
 
 
 @contextmanager
@@ -130,9 +136,9 @@ def _handing_on(process: subprocess.Popen[bytes], number: signal.Signals) -> Ite
 
 
 def _wait(
-    process: subprocess.Popen[bytes], is_stuck: Callable[[], bool], limit_s: float, logs: Sequence[Path]
+    process: subprocess.Popen[bytes], is_stuck: Callable[[], bool], limit_s: float, folder: LaunchFolder
 ) -> Overrun | None:
-    """Wait for the end, for hang reports of the ranks, or for the limit; keep the `logs` small.
+    """Wait for the end, for hang reports of the ranks, or for the limit; keep the logs in `folder` small.
 
     `Popen.wait` with a limit sleeps up to 50 ms between two looks, which would be added to every case.
     """
@@ -143,25 +149,23 @@ def _wait(
         waiter.join(min(left_s, _LOOK_S))
         if not waiter.is_alive():
             return None
-        for log in logs:
-            _cut(log)
+        _cut_logs(folder)
         if is_stuck():
             return "hung"
     return "timeout"
 
 
-def _cut(log: Path) -> None:
-    """Leave of a log that has grown too large its beginning and its end; ranks write on behind that."""
-    if not log.is_file():  # ranks have put something else there
-        return
-    with suppress(OSError), log.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size > LARGEST_LOG_BYTES:
-            file.seek(size - _KEPT_BYTES)
-            last = file.read(_KEPT_BYTES)
-            file.seek(_KEPT_BYTES)
-            file.write(b"\n... %d bytes left out ...\n" % (size - 2 * _KEPT_BYTES) + last)
-            file.truncate()
+def _cut_logs(folder: LaunchFolder) -> None:
+    """Leave of logs that have grown too large their beginnings and ends; ranks write on behind that."""
+    for name in _LOGS:
+        with suppress(OSError, KeyError):  # it was never made
+            log = folder.descriptor(name)
+            size = os.fstat(log).st_size
+            if size > LARGEST_LOG_BYTES and folder.has(name):  # else it is somebody's now
+                last = os.pread(log, _KEPT_BYTES, size - _KEPT_BYTES)
+                left_out = b"\n... %d bytes left out ...\n" % (size - 2 * _KEPT_BYTES)
+                os.pwrite(log, left_out + last, _KEPT_BYTES)
+                os.ftruncate(log, _KEPT_BYTES + len(left_out) + len(last))
 
 
 def _adopted() -> frozenset[psutil.Process]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, BinaryIO, Literal, TypedDict
 
 from pscale.config.choices import MOST_RANKS
 from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch_folder import LaunchFolder
 from pscale.ranges import as_ranges
 from pscale.run_shape import mismatch
 
@@ -105,44 +107,52 @@ class _Hang(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The end of one launch. `reason` is one line, or empty; `exit_code` is minus the number of a signal."""
+class Verdict:
+    """How a launch ended, by what it left. `reason` is one line, or empty."""
 
     status: Status
-    reason: str
+    reason: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)  # of a workload that ended well
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Verdict):
+    """The end of one launch; `exit_code` is minus the number of a signal."""
+
     wall_s: float
     exit_code: int
     started_unix_s: float
     failed_at_startup: bool = False  # before its ranks had formed their MPI world
 
 
-def judge(folder: Path, exit_code: int) -> tuple[Status, str]:
-    """Return status and reason of a launch that ended by itself and left `folder`."""
+def judge(folder: LaunchFolder, exit_code: int) -> Verdict:
+    """Return how a launch ended that ended by itself and left `folder`."""
     if failure := _first_failure(folder):
-        return "invalid" if failure["status"] == "invalid" else "failed", _quoted(failure)
-    if exit_code == 0 and (folder / RESULT).is_file():
-        return "ok", ""
-    return "failed", cause(folder, exit_code) + last_words(folder)
+        status: Status = "invalid" if failure["status"] == "invalid" else "failed"
+        return Verdict(status=status, reason=_quoted(failure))
+    if exit_code == 0 and folder.is_file(RESULT):
+        return Verdict(status="ok")
+    return Verdict(status="failed", reason=cause(folder, exit_code) + last_words(folder))
 
 
-def overdue(folder: Path, limit_s: float) -> str:
+def overdue(folder: LaunchFolder, limit_s: float) -> str:
     """Return the reason of a launch that was ended because it took more than `limit_s`."""
     failure = _first_failure(folder)
     known = f": {_quoted(failure)}" if failure else last_words(folder)
     return f"no end after {limit_s:g} s (time_limit){known}"
 
 
-def last_words(folder: Path, *logs: str) -> str:
+def last_words(folder: LaunchFolder, *logs: str) -> str:
     """Return what to do about the end of a log, that end, and where it is, to be put behind a cause.
 
     It is the first of `logs` that says anything; standard error, if none are named.
     """
-    texts = {name: tail(folder / name) for name in logs or (STDERR,)}
+    texts = {name: _tail(folder, name) for name in logs or (STDERR,)}
     name, text = next((each for each in texts.items() if each[1].strip()), (next(iter(texts)), ""))
     lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
     said = f": {' / '.join(_telling(lines))}" if lines else ""
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
-    return f"{advice}{said} [{folder / name}]"
+    return f"{advice}{said} [{folder.path / name}]"
 
 
 def _telling(lines: Sequence[str]) -> Sequence[str]:
@@ -157,15 +167,15 @@ def _telling(lines: Sequence[str]) -> Sequence[str]:
     return lines[-_QUOTED_LINES:]
 
 
-def _first_failure(folder: Path) -> dict[str, Any] | None:
+def _first_failure(folder: LaunchFolder) -> dict[str, Any] | None:
     """Return what the first rank to fail left behind: it takes the others with it."""
     return min(_failures(folder), key=lambda failure: float(failure["unix_s"]), default=None)
 
 
-def _failures(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in folder.glob("failure-*.json"):
+def _failures(folder: LaunchFolder) -> Iterator[dict[str, Any]]:
+    for name in folder.names("failure-*.json"):
         with suppress(OSError, ValueError, RecursionError):  # the disk was full, say: the log will have to do
-            failure = json.loads(_start_of(path))
+            failure = json.loads(_start_of(folder, name))
             if not mismatch(_Failure, failure):
                 yield failure
 
@@ -175,13 +185,13 @@ def _quoted(failure: dict[str, Any]) -> str:
     return f"rank {failure['rank']}: {lines[-1] if failure['traceback'] else ' '.join(lines)}"
 
 
-def cause(folder: Path, exit_code: int) -> str:
+def cause(folder: LaunchFolder, exit_code: int) -> str:
     """Return why a launch ended that left no results, as far as its exit code and its logs tell."""
     if exit_code == 0:
         return "ended without an error but left no results"
     if exit_code < 0:
         return f"the launcher was ended by {_signal_name(-exit_code)}"
-    if found := _SIGNALLED.search(tail(folder / STDOUT) + tail(folder / STDERR)):
+    if found := _SIGNALLED.search(_tail(folder, STDOUT) + _tail(folder, STDERR)):
         return f"a rank was ended by {_signal_name(int(found[1] or found[2]))}"
     return f"exit code {exit_code}"
 
@@ -192,22 +202,25 @@ def _signal_name(number: int) -> str:
     return names.get(number, f"signal {number}") + memory
 
 
-def tail(path: Path) -> str:
+def _tail(folder: LaunchFolder, name: str) -> str:
     """Return the end of a log; nothing where it cannot be read."""
-    if not path.is_file():
-        return ""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _QUOTED_BYTES))
-            return file.read().decode(errors="replace")
+        return tail(folder.open(name))
     except OSError:
         return ""
+
+
+def tail(file: BinaryIO) -> str:
+    """Return the end of an open log, and close it."""
+    with file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _QUOTED_BYTES))
+        return file.read(_QUOTED_BYTES).decode(errors="replace")
 
 
 class HangReports:
     """The reports that ranks of the job in `folder` write when they make no progress."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: LaunchFolder):
         self._folder = folder
         self._first: float | None = None
 
@@ -225,7 +238,7 @@ class HangReports:
         return time.monotonic() - self._first > limit_s
 
 
-def describe_hang(folder: Path) -> str:
+def describe_hang(folder: LaunchFolder) -> str:
     """Return the hang report of the job in `folder` in one line: who is in which call, who is missing.
 
     Empty where no rank reported a hang.
@@ -246,7 +259,7 @@ def describe_hang(folder: Path) -> str:
     if missing:
         parts.append(f"no report from {ranks(sorted(missing))}: ended, stopped or still running")
     still_s = max(report["still_s"] for report in reports)
-    return f"no progress for {still_s:.3g} s: {'; '.join(parts)} [{folder / _HANG_REPORTS}]"
+    return f"no progress for {still_s:.3g} s: {'; '.join(parts)} [{folder.path / _HANG_REPORTS}]"
 
 
 def ranks(numbers: Sequence[int]) -> str:
@@ -274,16 +287,14 @@ def _place(report: Report) -> str:
     return f" at {Path(path).name} {function}: {line}"
 
 
-def _reports(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in folder.glob(_HANG_REPORTS):
+def _reports(folder: LaunchFolder) -> Iterator[dict[str, Any]]:
+    for name in folder.names(_HANG_REPORTS):
         with suppress(OSError, ValueError, RecursionError):  # a line is being written
-            found = [json.loads(line) for line in _start_of(path).splitlines()]
+            found = [json.loads(line) for line in _start_of(folder, name).splitlines()]
             yield from (each for each in found if not mismatch(_Hang, each) and each["ranks"] <= MOST_RANKS)
 
 
-def _start_of(path: Path) -> str:
+def _start_of(folder: LaunchFolder, name: str) -> str:
     """Return what a rank has written into a file, as far as it is of a sensible size."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
+    with folder.open(name) as file:
         return file.read(_LONGEST_BYTES).decode()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
+from pscale import atomic_files
 from pscale.launch import jobs
 from pscale.launch.jobs import SubmittedJob
 from pscale.launch.journal import Journal, Key, key_of
@@ -118,6 +120,8 @@ def last_words(folder: Path) -> str:
     """Return the job's own reason for its failure, or the end of its log, and the path of the log."""
     log = folder / "log.txt"
     for path, most in ((folder / jobs.FAILURE, None), (log, -_QUOTED_LINES)):
-        if said := [text for line in tail(path).splitlines() if (text := line.strip())][most:]:
-            return f": {' / '.join(said)} [{log}]"
+        with suppress(OSError):
+            lines = tail(atomic_files.open_file(path)).splitlines()
+            if said := [text for line in lines if (text := line.strip())][most:]:
+                return f": {' / '.join(said)} [{log}]"
     return f" [{log}]"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -26,6 +25,7 @@ from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import Outcome
 from pscale.launch.workload import Watching
+from pscale.launch_folder import LaunchFolder
 from pscale.step_counter import StepCounter
 
 ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
@@ -114,6 +114,8 @@ def run(
                     outcome = skipped(reason)
                 else:
                     outcome = starters[launch.case.id](journal, launch)
+                with writing_in(journal.folder):  # it may be gone
+                    journal.check_place()
                 kept = on_end(launch, outcome) or outcome
                 journal.ended(launch.key, kept.status, kept.reason, kept.wall_s)
 
@@ -159,7 +161,7 @@ class _Starter:
         if reason := workload.changed(case):
             return replace(skipped(reason), status="failed")
         with writing_in(folder):
-            inside = workload.prepare(case, folder)
+            work = workload.prepare(case, folder)
         is_stuck = None
         if self.watching and case.workload.watch:
             (folder / self.watching.notes).mkdir()
@@ -169,8 +171,8 @@ class _Starter:
             folder,
             case.launch.time_limit_s,
             is_stuck=is_stuck or workload.never,
-            judged=partial(workload.judge, case),
-            inside=inside,
+            judged=partial(workload.judge, case, work),
+            inside=work.folder.path,
         )
 
     def _prepare(self, folder: Path, journal: Journal, launch: CaseLaunch) -> None:
@@ -185,11 +187,19 @@ class _Starter:
             "counter": str(self.counter.path) if self.counter else "",
         }
         with writing_in(folder):
-            if folder.exists():  # of a launch that was interrupted
-                shutil.rmtree(folder)
+            _remove(folder)
             folder.mkdir(parents=True)
             journal.launched(launch.key, launch.index)
             (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _remove(folder: Path) -> None:
+    """Remove what a launch that was interrupted has left, or somebody's link."""
+    if folder.is_dir() and not folder.is_symlink():
+        LaunchFolder(folder).clear()
+        folder.rmdir()
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def of_rank(case: Case, folder: Path, machine: Machine, watching: Watching | None = None) -> tuple[str, ...]:

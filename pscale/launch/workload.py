@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pscale import atomic_files, workload_command
 from pscale.config import Case
 from pscale.config.workload import Figure, compiled, number
-from pscale.launch.journal import writing_in
 from pscale.launch.machine import Machine, place
-from pscale.launch.outcome import RESULT, STDERR, STDOUT, Status, cause, last_words
+from pscale.launch.outcome import STDERR, STDOUT, Verdict, cause, last_words
+from pscale.launch_folder import LaunchFolder
 
 INSIDE = "work"  # the folder in which the program runs, in that of its launch
 _READ_BYTES = 64 << 20  # of each stream, from its end; of a JSON file
@@ -52,13 +52,32 @@ def never() -> bool:
     return False
 
 
-def prepare(case: Case, folder: Path) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The folder in which a program runs, and its input files as they were copied there."""
+
+    folder: LaunchFolder
+    inputs: Mapping[str, tuple[int, int]]  # by name: inode and time of the last change in ns
+
+    def is_written(self, name: str) -> bool:
+        """Tell whether the program has written this file, or anything there is under this name."""
+        return name not in self.inputs or self.inputs[name] != _state(self.folder.path / name)
+
+
+def prepare(case: Case, folder: Path) -> Work:
     """Make the folder in which the program runs, with its input files."""
     inside = folder / INSIDE
     inside.mkdir()
-    for path in workload_command.inputs(case):
-        shutil.copy(path, inside)
-    return inside
+    copies = [atomic_files.copy(path, inside) for path in workload_command.inputs(case)]
+    inputs = {path.name: state for path in copies if (state := _state(path))}
+    return Work(folder=LaunchFolder(inside), inputs=inputs)
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        facts = os.lstat(path)
+        return facts.st_ino, facts.st_mtime_ns
+    return None
 
 
 def changed(case: Case) -> str:
@@ -68,47 +87,42 @@ def changed(case: Case) -> str:
     return f"{', '.join(names)} changed after the run began: `pscale run` starts a new one" if names else ""
 
 
-def judge(case: Case, folder: Path, exit_code: int) -> tuple[Status, str]:
-    """Return status and reason of a launch that has ended; its figures go into its result."""
+def judge(case: Case, work: Work, folder: LaunchFolder, exit_code: int) -> Verdict:
+    """Return how a launch in `folder` ended, whose program ran in `work`; only files asked for are kept."""
     if exit_code != case.workload.success.exit:
         unlike = _unlike(case.workload.success.exit, folder, exit_code)
-        return "failed", f"{unlike}{last_words(folder, STDERR, STDOUT)}"
+        return Verdict(status="failed", reason=f"{unlike}{last_words(folder, STDERR, STDOUT)}")
     try:
         _check_success(case, folder)
-        figures = dict(_figures(case, folder))
-        _keep(case, folder / INSIDE)
+        figures = dict(_figures(case, work, folder))
+        _keep(case, work)
     except _NotThereError as error:
-        return "failed", f"{error}{last_words(folder, STDOUT, STDERR)}"
-    document = {"status": "ok", "reason": "", "figures": figures, "columns": {}}
-    if not folder.is_dir() or (folder / RESULT).is_dir():
-        return "failed", f"the program left no place for {folder / RESULT}"
-    with writing_in(folder):
-        atomic_files.write(folder / RESULT, json.dumps(document, indent=1))
-    return "ok", ""
+        return Verdict(status="failed", reason=f"{error}{last_words(folder, STDOUT, STDERR)}")
+    return Verdict(status="ok", figures=figures)
 
 
-def _unlike(asked: int, folder: Path, exit_code: int) -> str:
+def _unlike(asked: int, folder: LaunchFolder, exit_code: int) -> str:
     """Say how a launch ended that should have ended with another exit code."""
     said = cause(folder, exit_code) if exit_code else "exit code 0"
     return f"{said}, not {asked}" if asked else said
 
 
-def _check_success(case: Case, folder: Path) -> None:
+def _check_success(case: Case, folder: LaunchFolder) -> None:
     regex = case.workload.success.regex
     if regex and not any(compiled(regex).search(text) for text in _texts(folder)):
         raise _NotThereError(f"no success: nothing in the output matches '{regex}'")
 
 
-def _figures(case: Case, folder: Path) -> Iterator[tuple[str, float]]:
+def _figures(case: Case, work: Work, folder: LaunchFolder) -> Iterator[tuple[str, float]]:
     """Yield name and value of each figure; a step time has to be above 0."""
     for name, figure in case.workload.figures.items():
-        value = _in_json(case, name, folder) if figure.json else _in_text(name, figure, folder)
+        value = _in_json(case, name, work) if figure.json else _in_text(name, figure, folder)
         if name == case.workload.times and not value > 0:
             raise _NotThereError(f"figure {name} is {value:g}, which is no step time")
         yield name, value
 
 
-def _in_text(name: str, figure: Figure, folder: Path) -> float:
+def _in_text(name: str, figure: Figure, folder: LaunchFolder) -> float:
     for text in _texts(folder):
         if found := [match[1] for match in compiled(figure.regex or "").finditer(text)]:
             try:
@@ -118,15 +132,14 @@ def _in_text(name: str, figure: Figure, folder: Path) -> float:
     raise _NotThereError(f"the output has no figure {name}: nothing matches '{figure.regex}'")
 
 
-def _in_json(case: Case, name: str, folder: Path) -> float:
+def _in_json(case: Case, name: str, work: Work) -> float:
     file, path = workload_command.json_file(case, name), case.workload.figures[name].path
-    written = folder / INSIDE / file
-    if not written.is_file():
-        raise _NotThereError(f"there is no figure {name}: the program wrote no {file}")
-    if written.stat().st_size > _READ_BYTES:
-        raise _NotThereError(f"figure {name}: {file} has more than {_READ_BYTES >> 20} MiB")
     try:
-        value: Any = json.loads(written.read_text(encoding="utf-8"), parse_int=float)
+        with _opened(work, name, file) as written:
+            content = written.read(_READ_BYTES + 1)
+        if len(content) > _READ_BYTES:
+            raise _NotThereError(f"figure {name}: {file} has more than {_READ_BYTES >> 20} MiB")
+        value: Any = json.loads(content.decode("utf-8"), parse_int=float)
     except (OSError, ValueError, RecursionError) as error:
         raise _NotThereError(f"figure {name}: {file} is not JSON: {error}") from None
     for part in (path or "").split("."):
@@ -138,6 +151,20 @@ def _in_json(case: Case, name: str, folder: Path) -> float:
     return value
 
 
+def _opened(work: Work, figure: str, file: str) -> BinaryIO:
+    """Open the file that a figure is in."""
+    missing = f"there is no figure {figure}: the program wrote no {file}"
+    if not work.folder.is_in_place():
+        raise _NotThereError(f"{missing} in {work.folder.path}: it has put something else in that place")
+    if not work.is_written(file):
+        raise _NotThereError(f"{missing}: that of `files.in` is unchanged")
+    try:
+        return work.folder.open(file)
+    except OSError as error:
+        seen = f": {file} {error.strerror}" if os.path.lexists(work.folder.path / file) else ""
+        raise _NotThereError(f"{missing}{seen}") from None
+
+
 def _member(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)
@@ -146,28 +173,31 @@ def _member(value: Any, name: str) -> Any:
     return None
 
 
-def _keep(case: Case, inside: Path) -> None:
-    """Leave only the files that are to be kept."""
-    kept: set[Path] = set()
+def _keep(case: Case, work: Work) -> None:
+    """Leave only the files that are to be kept; what the program has put in the folder's place, as it is."""
+    inside, is_in_place = work.folder.path, work.folder.is_in_place()
+    kept: set[str] = set()
     for pattern in workload_command.outputs(case):
-        found = [path for path in inside.glob(pattern) if path.is_file()]
-        if not found:
-            raise _NotThereError(f"the program left no file {pattern}")
-        kept.update(found)
-    for path in sorted(inside.rglob("*"), reverse=True):  # what is in a folder before it
-        with suppress(OSError):  # a folder that is not empty, or that the program has closed
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            elif path not in kept:
-                path.unlink()
-    if not kept:
-        shutil.rmtree(inside, ignore_errors=True)
+        found = [
+            str(path.relative_to(inside))
+            for path in (inside.glob(pattern) if is_in_place else ())
+            if path.is_file() and path.resolve().is_relative_to(inside.resolve())
+        ]
+        written = [name for name in found if work.is_written(name)]
+        if not written:
+            unchanged = ": that of `files.in` is unchanged" if found else ""
+            raise _NotThereError(f"the program left no file {pattern}{unchanged}")
+        kept.update(written)
+    if is_in_place:
+        work.folder.clear(kept)
+        if not kept:
+            with suppress(OSError):  # it is not empty
+                inside.rmdir()
 
 
-def _texts(folder: Path) -> Iterator[str]:
+def _texts(folder: LaunchFolder) -> Iterator[str]:
     """Yield what the program wrote, standard output first."""
     for name in (STDOUT, STDERR):
-        if (folder / name).is_file():  # and nothing that the program has put there
-            with (folder / name).open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
-                yield file.read().decode(errors="replace")
+        with suppress(OSError), folder.open(name) as file:
+            file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
+            yield file.read(_READ_BYTES).decode(errors="replace")

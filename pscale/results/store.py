@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pscale import atomic_files
 from pscale.config import Case
 from pscale.errors import ResultsError
+from pscale.launch_folder import LaunchFolder
 from pscale.results.documents import planned_columns, provenance_of
 from pscale.results.schema import KINDS_OF_1, NAMES_OF_1, TABLES, VERSION, Table, Type
 from pscale.run_shape import is_name_of_case, mismatch
@@ -39,6 +40,7 @@ _MOST_OF_A_KEY = (1 << 31) - 1
 _ROWS, _ROWS_PER_BYTE = 1_000_000, 20  # beyond these, rows are equal: made to fill memory, not measured
 _LONGEST_LIST = 10_000  # of columns or groups of rows: a file that lists more was made to fill memory
 _WRITTEN_AT_ONCE = 1 << 20  # bytes
+_LONGEST_BYTES = 256 << 20  # of what a launch says of itself
 BATCH_ROWS = 1 << 17  # read at once, at least: enough that what a batch costs beside its rows is small
 _DAMAGED: tuple[type[Exception], ...] = (  # what files raise that are none of ours
     *(pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
@@ -149,9 +151,10 @@ def launch_row(case: Case, folder: Path, ended: Mapping[str, Any]) -> dict[str, 
     Where the launcher saw nothing wrong the job's own word counts: it knows whether its figures hold.
     """
     row = {**planned_columns(case), **ended}
-    if ended["status"] == "ok":
+    if ended["status"] == "ok" and not case.workload.command:
         try:
-            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            with LaunchFolder(folder).open("result.json") as file:
+                result = json.loads(file.read(_LONGEST_BYTES))
             wrong = mismatch(_Result, result) or unfit("cases", result["columns"])
             if not wrong and result["status"] not in ("ok", "invalid"):
                 wrong = f"status {result['status']!r:.60}"

@@ -6,6 +6,7 @@ no duplicate keys: a suite is data from somebody else.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from pscale.atomic_files import open_file
 from pscale.config.workload import with_text
 from pscale.errors import SuiteError
 
@@ -137,8 +139,8 @@ def _read_text(path: Path) -> str:
         what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
         raise SuiteError(f"{what}; expected a YAML file", file=path)
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_BYTES + 1)
+        with open_file(path) as file:
+            raw = file.read(min(os.fstat(file.fileno()).st_size, LARGEST_BYTES + 1))
     except OSError as error:
         raise SuiteError(f"cannot be read: {error.strerror}", file=path) from None
     if len(raw) > LARGEST_BYTES:

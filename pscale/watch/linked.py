@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pscale.atomic_files import open_file
+
 _MPI = re.compile(r"libmpi(ch|_abi)?\.so")
 _IS_ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lowest first
 _LOAD, _DYNAMIC = 1, 2  # segments
@@ -64,9 +66,7 @@ def _found(name: str, rpath: tuple[str, ...], runpath: tuple[str, ...]) -> Path 
 def _read(path: Path) -> _Linked:
     """Return what a file needs: nothing if it is none, or damaged."""
     try:
-        if not path.is_file():
-            return _Linked()
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _parsed(data, path.resolve().parent)
     except (OSError, ValueError, OverflowError, struct.error):
         return _Linked()

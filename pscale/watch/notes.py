@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pscale.config.choices import MOST_RANKS
 from pscale.errors import ResultsError, clean
+from pscale.launch_folder import LaunchFolder
 from pscale.ranges import as_ranges
 from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
@@ -138,15 +139,16 @@ class Facts:
 class Kept:
     """The whole notes in the file of a rank, of which only what is asked for comes into memory."""
 
-    def __init__(self, path: Path):
-        length = min(_size(path) // NOTE.itemsize, _MOST_NOTES)
-        if not length:
-            raise ResultsError(f"{path}: is empty")
-        self._path = path
-        header = np.fromfile(path, NOTE, 1)[0]  # in the place of the first
-        self.header = {name: int(header[name]) for name in NOTE.names or ()}
+    def __init__(self, folder: LaunchFolder, name: str):
+        self._folder, self._name, self._path = folder, name, folder.path / name
+        with self._open() as file:
+            length = min(_size(file) // NOTE.itemsize, _MOST_NOTES)
+            if not length:
+                raise ResultsError(f"{self._path}: is empty")
+            header = np.frombuffer(file.read(NOTE.itemsize), NOTE)[0]  # in the place of the first
+        self.header = {field_: int(header[field_]) for field_ in NOTE.names or ()}
         if not 0 <= self.header["leave"] <= _LARGEST:
-            raise ResultsError(f"{path}: its first line is damaged")
+            raise ResultsError(f"{self._path}: its first line is damaged")
         self._count = length if self.stopped_ns else min(max(1, self.header["enter"]), length)
 
     @property
@@ -179,12 +181,16 @@ class Kept:
                 return
         self._count = 1
 
+    def _open(self) -> BinaryIO:
+        return _opened(self._folder, self._name)
+
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, asked: slice) -> Notes:
         begin, end, _ = asked.indices(self._count)
-        notes = np.fromfile(self._path, NOTE, max(0, end - begin), offset=begin * NOTE.itemsize)
+        with self._open() as file:
+            notes = np.fromfile(file, NOTE, max(0, end - begin), offset=begin * NOTE.itemsize)
         if begin == 0:
             notes[:1] = 0
         made = notes["enter"] > 0
@@ -230,22 +236,25 @@ class Recorded:
         )
 
 
-def read(folder: Path) -> Recorded:
+def read(folder: Path | LaunchFolder) -> Recorded:
     """Read what the ranks of a job left in `folder`; raises ResultsError where something is missing or wrong.
 
     Whatever is torn because its rank is at work, or was killed, is left out. Of several jobs it is the
     largest, and of several of its size the last. Where a rank stopped recording, the record of all ends.
     """
-    worlds: defaultdict[str, dict[int, tuple[Facts, Path]]] = defaultdict(dict)
-    for path in sorted(folder.glob("facts.*")):
-        if (facts := _facts(path)).size:
-            worlds[facts.world][facts.rank] = facts, path
+    if isinstance(folder, Path):
+        try:
+            folder = LaunchFolder(folder)
+        except OSError:
+            raise ResultsError(f"{folder}: there is no such folder") from None
+    worlds: defaultdict[str, dict[int, tuple[Facts, str]]] = defaultdict(dict)
+    for name in sorted(folder.names("facts.*")):
+        if (facts := _facts(folder, name)).size:
+            worlds[facts.world][facts.rank] = facts, name
     if not worlds:
-        if not folder.is_dir():
-            raise ResultsError(f"{folder}: there is no such folder")
         raise ResultsError(
-            f"{folder}: no rank has recorded anything: the program has not called MPI_Init, or uses an MPI "
-            "library that is linked statically"
+            f"{folder.path}: no rank has recorded anything: the program has not called MPI_Init, or uses an "
+            "MPI library that is linked statically"
         )
     ranks = max(
         worlds.values(), key=lambda ranks: (len(ranks), max(each.begin for each, _ in ranks.values()))
@@ -253,12 +262,12 @@ def read(folder: Path) -> Recorded:
     size = next(iter(ranks.values()))[0].size
     if missing := sorted(set(range(size)) - set(ranks)):
         raise ResultsError(
-            f"{folder}: nothing was recorded of {len(missing)} of {size} ranks, as {missing[0]}"
+            f"{folder.path}: nothing was recorded of {len(missing)} of {size} ranks, as {missing[0]}"
         )
     every = [ranks[rank] for rank in range(size)]
-    notes = [Kept(path.with_name(path.name.replace("facts", "notes", 1))) for _, path in every]
+    notes = [Kept(folder, name.replace("facts", "notes", 1)) for _, name in every]
     found = Recorded(facts=[facts for facts, _ in every], notes=notes, warnings=_several(worlds, size))
-    return _cut(folder, found, notes) if any(kept.stopped_ns for kept in notes) else found
+    return _cut(folder.path, found, notes) if any(kept.stopped_ns for kept in notes) else found
 
 
 def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:
@@ -291,19 +300,29 @@ def _cut(folder: Path, found: Recorded, notes: Sequence[Kept]) -> Recorded:
     return replace(found, warnings=(stopped, *found.warnings))
 
 
-def _size(path: Path) -> int:
-    """Return the size of a file of a record; raises ResultsError where it is none."""
-    if not path.is_file():
-        raise ResultsError(f"{path}: is {'no file' if path.exists() else 'missing'}")
-    return path.stat().st_size
+def _opened(folder: LaunchFolder, name: str) -> BinaryIO:
+    """Open a file of a record; raises ResultsError where it is none."""
+    try:
+        return folder.open(name)
+    except FileNotFoundError:
+        raise ResultsError(f"{folder.path / name}: is missing") from None
+    except OSError as error:
+        raise ResultsError(f"{folder.path / name}: {error.strerror}") from None
 
 
-def _facts(path: Path) -> Facts:
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _facts(folder: LaunchFolder, name: str) -> Facts:
     """Return what a rank said so far; a last line without its end is being written."""
-    if _size(path) > _LONGEST_BYTES:
-        raise ResultsError(f"{path}: has more than {_LONGEST_BYTES >> 20} MiB")
+    path = folder.path / name
+    with _opened(folder, name) as file:
+        if _size(file) > _LONGEST_BYTES:
+            raise ResultsError(f"{path}: has more than {_LONGEST_BYTES >> 20} MiB")
+        text = file.read(_LONGEST_BYTES).decode("utf-8", errors="replace")
     facts = Facts()
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    lines = text.split("\n")[:-1]
     for number, line in enumerate(lines, start=1):
         word, _, rest = line.partition(" ")
         try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from pscale.errors import ResultsError
+from pscale.launch_folder import LaunchFolder
 from pscale.watch.notes import FRUITLESS, PART, THREAD_SHIFT, Kept, read
 
 _BLOCK = 1 << 18
@@ -18,18 +21,24 @@ class Progress:
     """The record in `folder` of a program that hangs when every rank is in MPI for `hang_after_s` seconds."""
 
     def __init__(self, folder: Path, hang_after_s: float):
-        self._folder, self._hang_after_s = folder, hang_after_s
+        self.folder, self._hang_after_s = LaunchFolder(folder), hang_after_s
         self._counts: list[int] = []
         self._since = time.monotonic()
         self._polled: dict[tuple[int, int], int] = {}  # when threads that test again and again did so last
 
     def is_stuck(self) -> bool:
         """Return whether no rank has made a call for so long, and none of them computes."""
-        counts = [_count(path) for path in sorted(self._folder.glob("notes.*")) if path.is_file()]
+        counts = [*self._counted()]
         if counts != self._counts or not counts:
             self._counts, self._since = counts, time.monotonic()
             return False
         return time.monotonic() - self._since > self._hang_after_s and not self._computes()
+
+    def _counted(self) -> Iterator[int]:
+        """Yield how many notes each rank has written: the number in its first."""
+        for name in self.folder.names("notes.*"):
+            with suppress(OSError), self.folder.open(name) as file:
+                yield int.from_bytes(file.read(8), "little")
 
     def _computes(self) -> bool:
         """Return whether some rank may do something else than wait in MPI, or has not reached MPI_Init yet.
@@ -39,7 +48,7 @@ class Progress:
         """
         before, self._polled = self._polled, {}
         try:
-            recorded = read(self._folder)
+            recorded = read(self.folder)
             computes, alive = bool(recorded.warnings), False
             for rank, notes in enumerate(recorded.notes):
                 assert isinstance(notes, Kept)
@@ -73,9 +82,3 @@ def _waiting(notes: Kept) -> tuple[set[int], dict[int, int]]:
 def _is_loop(call: np.void) -> bool:
     inside_ns, all_ns = int(call["bytes"]), int(call["leave"]) - int(call["enter"])
     return bool(call["flags"] & FRUITLESS) and inside_ns > _LEAST_SHARE * all_ns
-
-
-def _count(path: Path) -> int:
-    """Return how many notes a rank has written: the number in its first."""
-    with path.open("rb") as file:
-        return int.from_bytes(file.read(8), "little")

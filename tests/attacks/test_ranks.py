@@ -84,14 +84,10 @@ LIES_OF_PROGRAMS = {  # a script that is the second launch of a workload, and wh
     "a folder": (f"{FIGURE}; rm out.json; mkdir out.json", "failed", "the program wrote no out.json"),
     "a large file": (f"{FIGURE}; truncate -s 3G out.json", "failed", "out.json has more than"),
     "a way out": (f'{FIGURE}; ln -s "$0.outside" out; ln -s / all', "ok", ""),
-    "no logs": (f"{FIGURE}; rm ../std*.log", "failed", "the output has no figure time"),
-    "logs that never end": (
-        f"{FIGURE}; rm ../std*.log; mkfifo ../stdout.log ../stderr.log",
-        "failed",
-        "no figure",
-    ),
+    "no logs": (f"{FIGURE}; rm ../std*.log", "ok", ""),
+    "logs that never end": (f"{FIGURE}; rm ../std*.log; mkfifo ../stdout.log ../stderr.log", "ok", ""),
     "no folder": (f"{FIGURE}; rm -rf ../../*-0", "failed", ""),
-    "no place": (f"{FIGURE}; mkdir ../result.json", "failed", "result.json"),
+    "a folder for a result": (f"{FIGURE}; mkdir ../result.json", "ok", ""),
     "files that stay": (f"{FIGURE}; mkdir -p a/b; touch a/b/c; chmod 0 a/b", "ok", ""),
 }
 WORKLOAD = """

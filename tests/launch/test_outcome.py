@@ -3,6 +3,7 @@ import json
 import pytest
 
 from pscale.launch import outcome
+from pscale.launch_folder import LaunchFolder
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_a_hang_report_says_who_is_in_which_call_who_is_missing_and_where_those_
     for rank, host in ((0, "a"), (1, "a"), (3, "b")):
         report(rank, host=host, **in_call("all_reduce", "dp", 0, 1, 2, 3))
     report(2, host="b", stack=["/lib/x.py:9 outer: f()", "/lib/late.py:12 nap: time.sleep(1000)"])
-    text = outcome.describe_hang(tmp_path)
+    text = outcome.describe_hang(LaunchFolder(tmp_path))
     assert text.startswith("no progress for 61 s: ranks 0-1, 3 in all_reduce over dp (step 7, sync)")
     assert "rank 2 missing; rank 2 is in no call but at late.py:12 nap: time.sleep(1000)" in text
 
@@ -35,7 +36,7 @@ def test_ranks_that_are_in_different_calls_are_distinguished_and_so_are_groups_o
     report(0, **in_call("all_reduce", "tp", 0, 1))
     report(1, **in_call("broadcast", "tp", 0, 1))
     report(2, **in_call("all_reduce", "tp", 2, 3))
-    text = outcome.describe_hang(tmp_path)
+    text = outcome.describe_hang(LaunchFolder(tmp_path))
     assert "rank 0 in all_reduce over tp (step 7, sync), rank 1 missing" in text
     assert "rank 1 in broadcast over tp (step 7, sync), rank 0 missing" in text
     assert "rank 2 in all_reduce over tp (step 7, sync), rank 3 missing" in text
@@ -47,9 +48,9 @@ def test_hang_reports_of_slow_ranks_are_waited_for_and_those_of_dead_ranks_are_n
 ):
     monkeypatch.setattr(outcome, "_REPORTS_S", 0.0)
     monkeypatch.setattr(outcome, "_REPORTS_SHARE", 0.0)
-    reports = outcome.HangReports(tmp_path)
+    reports = outcome.HangReports(LaunchFolder(tmp_path))
     assert not reports.are_complete()
-    assert not outcome.describe_hang(tmp_path)
+    assert not outcome.describe_hang(LaunchFolder(tmp_path))
     report(0, ranks=2)
     assert not reports.are_complete()  # the first report was seen just now
     assert reports.are_complete()
@@ -62,4 +63,4 @@ def test_hang_reports_of_slow_ranks_are_waited_for_and_those_of_dead_ranks_are_n
 def test_a_line_that_is_being_written_is_left_for_the_next_look(report, tmp_path):
     report(0, ranks=2)
     (tmp_path / "hang-b.jsonl").write_text('{"rank": 1, ')
-    assert "no report from rank 1" in outcome.describe_hang(tmp_path)
+    assert "no report from rank 1" in outcome.describe_hang(LaunchFolder(tmp_path))

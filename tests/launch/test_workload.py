@@ -1,12 +1,11 @@
 """What a launch of a workload leaves: its figures, and why it failed."""
 
-import json
-
 import pytest
 
 from pscale.config import Case, Figure, Files, Success, Workload
-from pscale.launch.outcome import RESULT, STDERR, STDOUT
-from pscale.launch.workload import INSIDE, judge
+from pscale.launch.outcome import STDERR, STDOUT
+from pscale.launch.workload import INSIDE, Work, judge
+from pscale.launch_folder import LaunchFolder
 
 NONE = Files()
 
@@ -18,17 +17,15 @@ def ended(tmp_path):
     def end(out="", err="", code=0, files=(), kept=NONE, **fields):
         inside = tmp_path / INSIDE
         inside.mkdir(exist_ok=True)
-        (tmp_path / RESULT).unlink(missing_ok=True)
         (tmp_path / STDOUT).write_text(out)
         (tmp_path / STDERR).write_text(err)
         for name, content in dict(files).items():
             (inside / name).parent.mkdir(exist_ok=True)
             (inside / name).write_text(content)
         case = Case(suite="s", label="l", workload=Workload(command="./a", files=kept, **fields))
-        status, reason = judge(case, tmp_path, code)
-        result = tmp_path / RESULT
-        assert result.exists() == (status == "ok")
-        return status, reason, json.loads(result.read_text())["figures"] if result.exists() else None
+        found = judge(case, Work(folder=LaunchFolder(inside), inputs={}), LaunchFolder(tmp_path), code)
+        assert bool(found.reason) == (found.status != "ok")
+        return found.status, found.reason, found.figures or None
 
     return end
 

@@ -1,5 +1,6 @@
 """Workloads in suites: what a command becomes, what can never be injected, what is refused before a start."""
 
+import hashlib
 import json
 import os
 import re
@@ -248,6 +249,14 @@ def test_input_files_are_found_by_their_case(cases, folder):
     (case,) = cases(workload, sweep={"n": [2]})
     assert inputs(case) == [folder / "deck-2.in"]
     assert "deck-2.in" in case.program.sha256
+
+
+def test_files_that_never_end_are_hashed_as_far_as_their_size_says(cases):
+    endless = "/proc/self/pagemap"
+    (case,) = cases(
+        {"command": f"'./a program' {{n}} {endless}", "files": {"in": [endless]}}, sweep={"n": [1]}
+    )
+    assert case.program.sha256["pagemap"] == hashlib.sha256().hexdigest()
 
 
 def test_a_case_is_stored_and_restored_whole_without_anything_of_a_training(cases):
