@@ -54,9 +54,9 @@ def outputs(case: Case) -> list[str]:
     return [_filled(name, values) for name in case.workload.files.out]
 
 
-def json_file(case: Case, name: str) -> str:
-    """Return the name of the JSON file in which a figure is."""
-    return _filled(case.workload.figures[name].json or "", _values(case))
+def figure_file(case: Case, name: str) -> str:
+    """Return the name of the file in which a figure is."""
+    return _filled(case.workload.figures[name].file, _values(case))
 
 
 def with_program(case: Case, folder: Path) -> Case:
@@ -97,7 +97,7 @@ def problems(case: Case) -> Iterator[Found]:
     yield from _input_problems(case)
     for path, text in _texts(case):
         name = PurePosixPath(_filled(text, _values(case)))
-        written = "out" in path or "json" in path
+        written = "out" in path or path[1] == "figures"
         if written and (name.is_absolute() or ".." in name.parts):
             yield path, f"{name} is outside of the folder that each launch has of its own"
 
@@ -130,8 +130,8 @@ def _texts(case: Case) -> Iterator[tuple[Path_, str]]:
     for kind, names in (("in", workload.files.in_), ("out", workload.files.out)):
         yield from ((("workload", "files", kind, place), name) for place, name in enumerate(names))
     for name, figure in workload.figures.items():
-        if figure.json:
-            yield ("workload", "figures", name, "json"), figure.json
+        if figure.file:
+            yield ("workload", "figures", name, "json" if figure.json else "csv"), figure.file
 
 
 def _unknown_names(case: Case) -> Iterator[Found]:

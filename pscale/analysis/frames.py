@@ -141,6 +141,7 @@ def load(path: Path) -> Run:
     kernels = _kernel_sums(frame(data, "kernels", damaged))
     cases = _with_faults(cases, damaged, [steps["broken"], calls["broken"]])
     good = {name: _of_good(table, cases) for name, table in steps.items()}
+    good |= {name: _broken_down(good[name], good["phases"]) for name in ("seats", "phases")}
     return Run(
         path=path,
         document=document,
@@ -281,6 +282,17 @@ def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     launch = table["case"].cat.codes.astype(np.int64) * repeats + table["repeat"]
     kept = launch.isin((numbers * repeats + good["repeat"])[numbers >= 0])
     return table if kept.all() else table[kept]
+
+
+def _broken_down(table: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of launches whose steps were recorded: programs that list theirs tell only times."""
+    keys = ["case", "repeat"]
+    unknown = phases.loc[phases["compute_s"].isna(), keys].drop_duplicates()
+    return (
+        table
+        if unknown.empty
+        else table[~pd.MultiIndex.from_frame(table[keys]).isin(pd.MultiIndex.from_frame(unknown))]
+    )
 
 
 def _pending(document: Mapping[str, Any], cases: pd.DataFrame) -> Counter[str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pandas as pd
+
 from pscale.analysis.frames import Run, is_program
 from pscale.analysis.stats import Estimate, Sample
 from pscale.config import Workload, from_dict
-from pscale.config.workload import WALL, WATCH
+from pscale.config.workload import MATCH, WALL, WATCH
+from pscale.metrics import conversion
 from pscale.results.documents import provenance_of
 
 
@@ -31,7 +34,7 @@ def merits(run: Run) -> tuple[Merit, ...]:
         (str(case), str(figure)): Merit(
             case=str(case),
             figure=str(figure),
-            value=_over_launches(tuple(rows["value"])),
+            value=_over_launches(_in_unit(rows, rows["unit"].iloc[0])),
             unit=rows["unit"].iloc[0],
             better=_better(rows["better"].iloc[0]),
             launches=len(rows),
@@ -41,6 +44,14 @@ def merits(run: Run) -> tuple[Merit, ...]:
     named = {case: workload.figures for case, workload in workloads(run).items()}
     order = [(case, figure) for case, figures in named.items() for figure in figures]
     return tuple(known[key] for key in dict.fromkeys([*order, *known]) if key in known)
+
+
+def _in_unit(rows: pd.DataFrame, unit: str) -> tuple[float, ...]:
+    """Return the values of a figure in one unit: programs may say which each is in."""
+    factors = [conversion(each, unit) for each in rows["unit"]]
+    return tuple(
+        value * factor for value, factor in zip(rows["value"], factors, strict=True) if factor is not None
+    )
 
 
 def _over_launches(values: tuple[float, ...]) -> Estimate:
@@ -88,8 +99,14 @@ def _of_steps(times: str, workload: Workload) -> str:
     if times == WATCH:
         return "A step is one of those that were found in the calls of the program."
     figure = workload.figures[times]
-    where = f"{figure.path} in {figure.json}" if figure.json else f"/{figure.regex}/ in its output"
-    return f"A step is the figure {times} of the program: {where}, in {figure.unit}."
+    where = (
+        f"{figure.path or figure.column} in {figure.file}"
+        if figure.file
+        else f"/{figure.regex}/ in its output"
+    )
+    unit = "the unit that it says" if figure.unit == MATCH else figure.unit
+    each = "each is a step of the launch" if workload.lists_steps else f"its {figure.pick or 'last'} value"
+    return f"A step is the figure {times} of the program: {where}, in {unit}; {each}."
 
 
 def _of_records(run: Run) -> Iterator[str]:

@@ -103,7 +103,11 @@ def step_samples(run: Run) -> dict[str, Sample]:
         str(case): Sample(medians=tuple(rows["step_s"]), repeats=tuple(rows["repeat"]))
         for case, rows in stated.groupby("case")
     }
-    stating = [case for case, workload in workloads(run).items() if workload.times != WATCH]
+    stating = [
+        case
+        for case, workload in workloads(run).items()
+        if workload.times != WATCH and not workload.lists_steps
+    ]
     return plain | samples(run.ends[~run.ends["case"].isin(stating)], run.paces)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from pscale.config.workload import WALL, WATCH
 from pscale.errors import ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
-from pscale.launch.outcome import Outcome
+from pscale.launch.outcome import Outcome, Reading
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.metrics import conversion
+from pscale.results.step_time import step_time_of
 from pscale.results.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.workload_command import arguments
@@ -76,24 +78,36 @@ def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> d
     if outcome.status != "ok":
         return columns
     if figures:
-        rows = [_figure_row(case, name, value) for name, value in figures.items()]
+        rows = [_figure_row(case, name, found) for name, found in figures.items()]
         write_part(journal.data, "figures", *launch.key, rows)
+    if case.workload.lists_steps:
+        found = figures[case.workload.times]
+        factor = conversion(found.unit, "s") or math.nan
+        return _step_columns(journal, launch, [step * factor for step in found.steps])
     return {**columns, "step_s": _step_s(case, figures, outcome.wall_s, columns)}
 
 
-def _figure_row(case: Case, name: str, value: float) -> dict[str, Any]:
-    figure = case.workload.figures[name]
-    return {"figure": name, "value": value, "unit": figure.unit, "better": figure.better}
+def _figure_row(case: Case, name: str, found: Reading) -> dict[str, Any]:
+    better = case.workload.figures[name].better
+    return {"figure": name, "value": found.value, "unit": found.unit, "better": better}
 
 
-def _step_s(case: Case, figures: Mapping[str, float], wall_s: float, watched: Mapping[str, Any]) -> float:
+def _step_columns(journal: Journal, launch: CaseLaunch, steps_s: Sequence[float]) -> dict[str, Any]:
+    """Write the steps of a launch whose program tells their times; return what its row says of them."""
+    count, ends_s = len(steps_s), list(itertools.accumulate(steps_s))
+    numbers = {"rank": [0] * count, "step": [*range(count)], "phase": ["program"] * count}
+    write_columns(journal.data, "steps", *launch.key, {**numbers, "wall_s": steps_s, "end_s": ends_s})
+    return {"steps": count, "warmup": 0, "step_s": step_time_of(steps_s)}
+
+
+def _step_s(case: Case, figures: Mapping[str, Reading], wall_s: float, watched: Mapping[str, Any]) -> float:
     times = case.workload.times
     if times == WALL:
         return wall_s
     return (
         float(watched["step_s"])
         if times == WATCH
-        else figures[times] * (conversion(case.workload.figures[times].unit, "s") or math.nan)
+        else figures[times].value * (conversion(figures[times].unit, "s") or math.nan)
     )
 
 

@@ -17,40 +17,79 @@ FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?\s*", re.ASCII)
 _SUITE_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]{1,400}(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 LARGEST_WHOLE = 1 << 53  # that programs agree on which read JSON
+MATCH = "match"  # the unit of a figure that is read from the output, too
+_MOST_FIGURES = 100
+_MOST_REGEX, _BEYOND_ASCII = 4_000, 10  # characters of all patterns; a rare one counts as so many: see below
 _QUOTED = 60  # characters of a text that is no number
+_RARE = re.compile(r"[^\0-\x7f]|\\[uUN]")
 _TAKEN = frozenset({*FACTS, "cores_per_node", "memory_gib"})
 
 Name = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "a name of letters, digits and _")]
-Regex = Annotated[str, Text(r"[^\0]+", "a regular expression")]
+Regex = Annotated[str, Text(r"[^\0]{1,500}", "a regular expression of at most 500 characters")]
 FileName = Annotated[str, Text(r"[^\0]+", "the name of a file")]
 Value = Annotated[bool | int | float | str, AnyValue()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure of merit: a number in the output of the program, or in a JSON file that it writes."""
+    """A figure of merit: a number in the output of the program, or in a JSON or CSV file that it writes."""
 
     regex: Regex | None = None
-    """Regular expression over the output, with one group: the number. `^` and `$` are those of a line; of
-    several matches the last counts. Standard error is searched if standard output has no match."""
+    """Regular expression over the whole output, with one group: the number. `^` and `$` are those of a line.
+    Standard error is searched if standard output has no match."""
     json: FileName | None = None
-    """Instead of `regex`: a JSON file that the program writes."""
+    """Instead of `regex`: a JSON file that the program writes. Of several documents, a line each, all count
+    that have the number."""
     path: NonEmpty | None = None
-    """`json`: the names that lead to the number, joined by dots; places in lists are numbers: `runs.0.cg`."""
+    """`json`: the names that lead to the number, joined by dots, as `runs.0.cg`; places in lists are numbers,
+    -1 is the last. Names that have dots: a JSON Pointer, as `/latency/99.9`."""
+    csv: FileName | None = None
+    """Instead of `regex`: a CSV file that the program writes, its columns separated by `,`, `;` or tabs."""
+    column: NonEmpty | None = None
+    """`csv`: the name of the column in the first line, or its place from 0."""
+    row: NonEmpty | None = None
+    """`csv`: the text in the first column of the row; null: all rows."""
+    pick: Literal["last", "first", "min", "max", "mean", "median", "sum", "count"] | None = None
+    """Which of several numbers counts, or what of them: `count` is how many there are, and needs no group.
+    Null: the last."""
+    steps: bool = False
+    """All numbers are the steps of the launch, in order: for the figure that is the `step_time`."""
     unit: str = ""
-    """Unit, for the report and for `expect`; that of a step time is `s`, `ms`, `us`, `ns`, `min` or `h`."""
+    """Unit, for the report and for `expect`; that of a step time is `s`, `ms`, `us`, `ns`, `min` or `h`.
+    `match`: a second group of `regex`."""
     better: Literal["lower", "higher"] | None = None
     """Which values are better: `pscale check --update` bounds the others; null: neither."""
 
+    @property
+    def file(self) -> str:
+        """The file that the number is in; empty: the output."""
+        return self.json or self.csv or ""
+
     def check(self) -> None:
         """Raise ValueError for a figure that could never be found."""
-        if bool(self.regex) == bool(self.json):
-            raise ValueError("expected regex or json, one of both: where the number is")
+        if sum(map(bool, (self.regex, self.json, self.csv))) != 1:
+            raise ValueError("expected regex, json or csv, one of them: where the number is")
         if self.json and not self.path:
             raise ValueError(f"path is missing; expected where in {self.json} the number is, as cg.time")
         if self.path and not self.json:
             raise ValueError("path is for json, a file that the program writes")
-        if self.regex and (groups := compiled(self.regex).groups) != 1:
+        if self.csv and not self.column:
+            raise ValueError(f"column is missing; expected its name in the first line of {self.csv}")
+        if (self.column or self.row) and not self.csv:
+            raise ValueError("column and row are for csv, a file that the program writes")
+        if self.steps and self.pick:
+            raise ValueError("pick and steps: all numbers are steps, or one figure is made of them")
+        if self.unit == MATCH and not self.regex:
+            raise ValueError("unit: match is for regex, whose second group is the unit")
+        if self.regex:
+            self._check_groups(self.regex)
+
+    def _check_groups(self, regex: str) -> None:
+        groups = compiled(regex).groups
+        if self.unit == MATCH:
+            if groups != 2 or self.pick == "count":
+                raise ValueError(f"regex has {groups} groups; expected two, the number and its unit")
+        elif groups != 1 and not (self.pick == "count" and groups == 0):
             raise ValueError(f"regex has {groups} groups; expected one, the number: 'Time: (\\S+)'")
 
 
@@ -99,6 +138,8 @@ class Workload:
     """Parameters that change how the work is done, not what it is, and `command` where that is so: cases that
     differ in others are listed by `pscale compare`, not compared."""
     success: Success = Success()
+    encoding: Annotated[str, Text(r"[A-Za-z0-9_.:-]{1,40}", "the name of an encoding")] = "utf-8"
+    """Encoding of what the program prints and of the JSON and CSV files that it writes."""
     files: Files = Files()
     shell: bool = False
     """Let `/bin/sh` read the command; values are quoted for it, so `{NAME}` stands outside of quotes."""
@@ -110,6 +151,20 @@ class Workload:
         """What a step is: the name of a figure, `wall` or `watch`."""
         return self.step_time or (WATCH if self.watch else WALL)
 
+    @property
+    def lists_steps(self) -> bool:
+        """Whether the program tells the time of each of its steps."""
+        return not self.watch and self.times in self.figures and self.figures[self.times].steps
+
+    def _check_sizes(self) -> None:
+        """Raise ValueError for so many patterns that it could take seconds to read them."""
+        if len(self.figures) > _MOST_FIGURES:
+            raise ValueError(f"figures: there are {len(self.figures)}; expected at most {_MOST_FIGURES}")
+        patterns = [self.success.regex or "", *(figure.regex or "" for figure in self.figures.values())]
+        if sum(map(_weight, patterns)) > _MOST_REGEX:
+            most = f"at most {_MOST_REGEX}, where one beyond ASCII counts as {_BEYOND_ASCII}"
+            raise ValueError(f"figures: the regular expressions have too many characters; expected {most}")
+
     def check(self) -> None:
         """Raise ValueError for what does not fit together."""
         for name in self.params:
@@ -118,9 +173,16 @@ class Workload:
         for name in self.same_work:
             if name != "command" and name not in self.params and name not in placeholders(self.command):
                 raise ValueError(f"same_work: there is no parameter '{name}'; expected one, or command")
-        for name in self.figures:
+        for name, figure in self.figures.items():
             if name in (WALL, WATCH):
                 raise ValueError(f"figures: {name} stands for a step time; expected another name")
+            if figure.steps and name != self.times:
+                raise ValueError(f"figures: {name} has steps: true, which is for the figure of step_time")
+        self._check_sizes()
+        try:
+            "".encode(self.encoding)
+        except (LookupError, UnicodeError):
+            raise ValueError(f"encoding: there is no '{self.encoding}'; expected one as utf-8") from None
         if self.times == WATCH and not self.watch:
             raise ValueError("step_time: watch needs watch: true")
         if self.times in (WALL, WATCH):
@@ -129,7 +191,7 @@ class Workload:
             known = ", ".join([*self.figures, WALL, WATCH])
             raise ValueError(f"step_time: there is no figure '{self.times}'; expected one of {known}")
         unit = self.figures[self.times].unit
-        if conversion(unit, "s") is None:
+        if unit != MATCH and conversion(unit, "s") is None:
             expected = "expected a unit of time for the figure, such as s, ms, us, ns, min or h"
             raise ValueError(f"step_time: {self.times} is in {unit or 'no unit'}; {expected}")
 
@@ -140,6 +202,11 @@ class Program:
 
     folder: str = ""  # of the suite: where relative names begin
     sha256: Mapping[str, str] = field(default_factory=dict)  # of the program and of every file it is given
+
+
+def _weight(regex: str) -> int:
+    """Return how long it can take to compile a pattern: a range of 65,000 characters takes some ms."""
+    return len(regex) + (_BEYOND_ASCII - 1) * len(_RARE.findall(regex))
 
 
 def compiled(regex: str) -> re.Pattern[str]:

@@ -35,11 +35,15 @@ TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job
 
 _LOGS = STDOUT, STDERR
 LARGEST_LOG_BYTES, _KEPT_BYTES = 64 << 20, 1 << 20
+_LARGEST_MEANWHILE = 256 << 20  # of a log that is not cut yet, of a job that runs
+_BLOCK = 512  # bytes, as stat(2) counts
+_PUNCH_HOLE = 3  # with FALLOC_FL_KEEP_SIZE: fallocate(2)
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE_S = 3.0  # for MPI to clean up after itself before it is killed
 _KILLS = 5  # more than one: a process may start while the others are killed
 _PAUSE_S = 0.01
 
+ReadOn = Callable[[LaunchFolder, str, int], None]  # a log up to a byte
 Overrun = Literal["hung", "timeout"]  # why a job is ended
 
 
@@ -50,12 +54,14 @@ def launch(
     *,
     is_stuck: Callable[[], bool] | None = None,
     judged: Callable[[LaunchFolder, int], Verdict] = judge,
+    read_on: ReadOn | None = None,
     inside: Path | None = None,
     shows: bool = False,
 ) -> Outcome:
     """Run a job whose logs and results go to `folder`; one that `shows` its output has the terminal instead.
 
-    Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`.
+    Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`;
+    before a part of a large log is left out meanwhile, the log is `read_on` up to a byte.
     It is ended after `time_limit_s`, when its ranks report a hang or it `is_stuck`, and when the user
     interrupts. Raises LaunchError where it cannot be started or `folder` cannot be written.
     """
@@ -66,22 +72,26 @@ def launch(
     except OSError as error:
         raise _not_started(command, folder, error) from error
     try:
-        process = _start(command, held, job, inside, shows=shows)
-        with _handing_on(process, signal.SIGUSR1):
-            overrun = _wait(process, is_stuck or HangReports(held).are_complete, time_limit_s, held)
-        wall_s = time.perf_counter() - started
-    finally:  # also what a launcher that crashed has left behind
-        end(job, before)
+        try:
+            process = _start(command, held, job, inside, shows=shows)
+            stuck = is_stuck or HangReports(held).are_complete
+            with _handing_on(process, signal.SIGUSR1):
+                overrun = _wait(process, stuck, time_limit_s, held, read_on)
+            wall_s = time.perf_counter() - started
+        finally:  # also what a launcher that crashed has left behind
+            end(job, before)
+        exit_code = process.wait()
+        _bury(before)
+        if not held.is_in_place():
+            reason = f"the program took {folder} away, the folder of its launch"
+            verdict = Verdict(status="failed", reason=reason)
+        elif overrun:
+            reason = describe_hang(held) if overrun == "hung" else overdue(held, time_limit_s)
+            verdict = Verdict(status=overrun, reason=reason)
+        else:
+            verdict = judged(held, exit_code)
+    finally:
         _cut_logs(held)
-    exit_code = process.wait()
-    _bury(before)
-    if not held.is_in_place():
-        verdict = Verdict(status="failed", reason=f"the program took {folder} away, the folder of its launch")
-    elif overrun:
-        reason = describe_hang(held) if overrun == "hung" else overdue(held, time_limit_s)
-        verdict = Verdict(status=overrun, reason=reason)
-    else:
-        verdict = judged(held, exit_code)
     return Outcome(
         status=verdict.status,
         reason=verdict.reason,
@@ -136,7 +146,11 @@ def _handing_on(process: subprocess.Popen[bytes], number: signal.Signals) -> Ite
 
 
 def _wait(
-    process: subprocess.Popen[bytes], is_stuck: Callable[[], bool], limit_s: float, folder: LaunchFolder
+    process: subprocess.Popen[bytes],
+    is_stuck: Callable[[], bool],
+    limit_s: float,
+    folder: LaunchFolder,
+    read_on: ReadOn | None,
 ) -> Overrun | None:
     """Wait for the end, for hang reports of the ranks, or for the limit; keep the logs in `folder` small.
 
@@ -149,23 +163,49 @@ def _wait(
         waiter.join(min(left_s, _LOOK_S))
         if not waiter.is_alive():
             return None
-        _cut_logs(folder)
+        for log in _LOGS:
+            _leave_out(folder, log, read_on)
         if is_stuck():
             return "hung"
     return "timeout"
 
 
+def _leave_out(folder: LaunchFolder, name: str, read_on: ReadOn | None) -> None:
+    """Free the middle of a log that has grown too large, once it was read; ranks write on at its end."""
+    with suppress(OSError):
+        log = folder.descriptor(name)
+        facts = os.fstat(log)
+        if facts.st_blocks * _BLOCK <= _LARGEST_MEANWHILE or not folder.has(name):
+            return
+        if read_on:
+            read_on(folder, name, facts.st_size)
+        if not _free(log, _KEPT_BYTES, facts.st_size - 2 * _KEPT_BYTES):
+            _cut(log)  # what is written in this instant may be lost
+
+
+def _free(log: int, begin: int, length: int) -> bool:
+    """Give a part of a file back, which reads as zeros then; false where its file system cannot."""
+    with suppress(AttributeError):  # no Linux
+        hole = (ctypes.c_int64(each) for each in (begin, length))
+        return bool(ctypes.CDLL(None).fallocate64(log, _PUNCH_HOLE, *hole) == 0)
+    return False
+
+
 def _cut_logs(folder: LaunchFolder) -> None:
-    """Leave of logs that have grown too large their beginnings and ends; ranks write on behind that."""
+    """Leave of logs that have grown too large their beginnings and ends."""
     for name in _LOGS:
         with suppress(OSError, KeyError):  # it was never made
-            log = folder.descriptor(name)
-            size = os.fstat(log).st_size
-            if size > LARGEST_LOG_BYTES and folder.has(name):  # else it is somebody's now
-                last = os.pread(log, _KEPT_BYTES, size - _KEPT_BYTES)
-                left_out = b"\n... %d bytes left out ...\n" % (size - 2 * _KEPT_BYTES)
-                os.pwrite(log, left_out + last, _KEPT_BYTES)
-                os.ftruncate(log, _KEPT_BYTES + len(left_out) + len(last))
+            if folder.has(name):  # else it is somebody's now
+                _cut(folder.descriptor(name))
+
+
+def _cut(log: int) -> None:
+    size = os.fstat(log).st_size
+    if size > LARGEST_LOG_BYTES:
+        last = os.pread(log, _KEPT_BYTES, size - _KEPT_BYTES)
+        left_out = b"\n... %d bytes left out ...\n" % (size - 2 * _KEPT_BYTES)
+        os.pwrite(log, left_out + last, _KEPT_BYTES)
+        os.ftruncate(log, _KEPT_BYTES + len(left_out) + len(last))
 
 
 def _adopted() -> frozenset[psutil.Process]:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Literal, TypedDict
 
 from pscale.config.choices import MOST_RANKS
 from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.search import text_of, visible
 from pscale.launch_folder import LaunchFolder
 from pscale.ranges import as_ranges
 from pscale.run_shape import mismatch
@@ -107,12 +108,21 @@ class _Hang(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A figure of a launch in `unit`; of a step time that the program tells step by step, all of them."""
+
+    value: float
+    unit: str
+    steps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """How a launch ended, by what it left. `reason` is one line, or empty."""
 
     status: Status
     reason: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)  # of a workload that ended well
+    figures: Mapping[str, Reading] = field(default_factory=dict)  # of a workload that ended well
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +159,7 @@ def last_words(folder: LaunchFolder, *logs: str) -> str:
     """
     texts = {name: _tail(folder, name) for name in logs or (STDERR,)}
     name, text = next((each for each in texts.items() if each[1].strip()), (next(iter(texts)), ""))
-    lines = [line.strip() for line in text.splitlines() if not _DECORATION.fullmatch(line)]
+    lines = [visible(line.strip()) for line in text.splitlines() if not _DECORATION.fullmatch(line)]
     said = f": {' / '.join(_telling(lines))}" if lines else ""
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
     return f"{advice}{said} [{folder.path / name}]"
@@ -214,7 +224,7 @@ def tail(file: BinaryIO) -> str:
     """Return the end of an open log, and close it."""
     with file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _QUOTED_BYTES))
-        return file.read(_QUOTED_BYTES).decode(errors="replace")
+        return text_of(file.read(_QUOTED_BYTES), "utf-8")
 
 
 class HangReports:

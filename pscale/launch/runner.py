@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn
@@ -171,7 +170,8 @@ class _Starter:
             folder,
             case.launch.time_limit_s,
             is_stuck=is_stuck or workload.never,
-            judged=partial(workload.judge, case, work),
+            judged=(judge := workload.Judge(case, work)),
+            read_on=judge.read_on,
             inside=work.folder.path,
         )
 

@@ -11,6 +11,7 @@ series of noise alone the rule leaves out a few steps as well, so those left out
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,11 @@ def step_times(ends_s: Vector) -> Vector:
 def step_time(times: Vector) -> float:
     """Return the step time of a launch, given the times of its measured steps in order."""
     return median(np.sort(times[steady(times).start :]))
+
+
+def step_time_of(steps_s: Sequence[float]) -> float:
+    """Return the step time of a launch, given the times of its steps in order as plain numbers."""
+    return step_time(np.array(steps_s))
 
 
 def median(ordered: Vector) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pscale.config import Case
 from pscale.config.choices import Scaling
-from pscale.config.workload import stored, without_text
+from pscale.config.workload import MATCH, stored, without_text
 from pscale.errors import SuiteError, UsageError
 from pscale.metrics import METRICS, conversion
 from pscale.shipped import suite_file
@@ -147,6 +147,10 @@ def _expect_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
         if name not in METRICS and name not in figures:
             message = f"'{name}' is not possible; {nearest(name, [*METRICS, *figures])}"
             yield Problem(("expect", place, "metric"), message)
+        elif name in figures and figures[name]["unit"] == MATCH:
+            if not unit:
+                message = f"is missing: {name} has the unit that the program says; expected one such as 's'"
+                yield Problem(("expect", place, "unit"), message)
         elif name in figures and unit and conversion(figures[name]["unit"], unit) is None:
             message = f"{name} is not measured in '{unit}'; expected '{figures[name]['unit']}', or no unit"
             yield Problem(("expect", place, "unit"), message)

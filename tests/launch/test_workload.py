@@ -3,8 +3,9 @@
 import pytest
 
 from pscale.config import Case, Figure, Files, Success, Workload
+from pscale.launch import figures as figures_module
 from pscale.launch.outcome import STDERR, STDOUT
-from pscale.launch.workload import INSIDE, Work, judge
+from pscale.launch.workload import INSIDE, Judge, Work
 from pscale.launch_folder import LaunchFolder
 
 NONE = Files()
@@ -17,15 +18,19 @@ def ended(tmp_path):
     def end(out="", err="", code=0, files=(), kept=NONE, **fields):
         inside = tmp_path / INSIDE
         inside.mkdir(exist_ok=True)
-        (tmp_path / STDOUT).write_text(out)
-        (tmp_path / STDERR).write_text(err)
+        folder = LaunchFolder(tmp_path)
+        for log, text in ((STDOUT, out), (STDERR, err)):
+            with folder.make(log) as file:
+                file.write(text if isinstance(text, bytes) else text.encode())
         for name, content in dict(files).items():
             (inside / name).parent.mkdir(exist_ok=True)
-            (inside / name).write_text(content)
+            (inside / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         case = Case(suite="s", label="l", workload=Workload(command="./a", files=kept, **fields))
-        found = judge(case, Work(folder=LaunchFolder(inside), inputs={}), LaunchFolder(tmp_path), code)
+        found = Judge(case, Work(folder=LaunchFolder(inside), inputs={}))(folder, code)
         assert bool(found.reason) == (found.status != "ok")
-        return found.status, found.reason, found.figures or None
+        values = {name: reading.value for name, reading in found.figures.items()}
+        end.figures = found.figures
+        return found.status, found.reason, values or None
 
     return end
 
@@ -64,7 +69,7 @@ def test_output_without_a_figure_is_a_failed_launch_with_its_last_lines(ended):
     status, reason, _ = ended("one\ntwo\nthree\nfour\n", "a warning", figures=T)
     assert status == "failed"
     assert reason.startswith(
-        "the output has no figure t: nothing matches '^time: (\\S*)': two / three / four ["
+        "the output has no figure t: nothing matches '^time: (\\S*)' in 28 bytes of output: two / three"
     )
     assert reason.endswith("stdout.log]")
 
@@ -81,8 +86,9 @@ def test_a_figure_in_json_is_found_by_its_path(ended):
         ("{", "figure j: out/a.json is not JSON"),
         ('{"runs": [{}]}', "there is no runs.1.t in it"),
         ('{"runs": {"t": 1}}', "there is no runs.1.t in it"),
-        ('{"runs": [0, {"t": NaN}]}', "is NaN, no finite number"),
-        ('{"runs": [0, {"t": "2"}]}', 'is "2", no finite number'),
+        ('{"runs": [0, {"t": NaN}]}', "is 'NaN', no finite number"),
+        ('{"runs": [0, {"t": "2 s"}]}', "is '2 s', no finite number"),
+        ('{"runs": [0, {"t": [1]}]}', 'is ["1"], no finite number'),
         ('{"runs": [0, {"t": true}]}', "is true, no finite number"),
         ('{"runs": [0, {"t": 1' + "0" * 400 + "}]}", "no finite number"),
     ],
@@ -101,7 +107,7 @@ def test_success_is_an_exit_code_and_a_text_in_the_output(ended):
     status, reason, _ = ended("not done\n", success=Success(regex="^done$"))
     assert (status, reason[: reason.index(" [")]) == (
         "failed",
-        "no success: nothing in the output matches '^done$': not done",
+        "no success: nothing matches '^done$' in 9 bytes of output: not done",
     )
     assert ended(code=3, success=Success(exit=3))[0] == "ok"
     assert ended(err="oh\n", code=3)[1].startswith("exit code 3: oh [")
@@ -123,3 +129,122 @@ def test_only_files_that_are_asked_for_are_kept_and_all_of_them_where_one_is_mis
     assert left() == ["a.log", "b.log", "deep/x"]
     assert ended(files=written.items())[0] == "ok"
     assert not (tmp_path / INSIDE).exists()
+
+
+def test_line_ends_of_any_kind_end_a_line_and_colours_and_nulls_are_not_there(ended):
+    output = b"time: 9\r\n10 %\rtime: 8\r\n\x1b[1;32mtime:\x1b[0m \x1b]0;title\x071\0.5\x1b[K\r20 %\r"
+    assert ended(output, figures={"t": Figure(regex=r"^time: (\S+)$")})[2] == {"t": 1.5}
+
+
+def test_output_is_read_in_its_encoding(ended):
+    figures = {"t": Figure(regex="^Zeit für alles: (.*) µs$")}
+    text = "Zeit für alles: 5 µs\n"
+    assert ended(text.encode("latin-1"), figures=figures, encoding="latin-1")[2] == {"t": 5}
+    assert ended(text.encode("utf-16"), figures=figures, encoding="utf-16")[2] == {"t": 5}
+    assert ended(text, figures=figures)[2] == {"t": 5}
+
+
+def test_reasons_quote_the_bytes_that_were_there(ended):
+    reason = ended(b"time: 1.5\xff\x07x\nlast \x1b[31mwords\0\n", figures=T)[1]
+    assert reason.startswith(r"figure t: '1.5\xff\x07x' is no finite number: ")
+    assert r"last \x1b[31mwords\0 [" in reason
+
+
+def test_the_whole_of_a_large_output_is_searched_and_a_match_may_have_several_lines(ended):
+    filler = b"." * 99 + b"\n"
+    middle = b"begin\n" + filler * 500 + b"time: 1.5\n"
+    for before in (15_000, 10_485):  # the second ends within a part
+        output = filler * before + middle + filler * 20_000
+        assert ended(output, figures=T)[2] == {"t": 1.5}
+        across = {"t": Figure(regex=r"begin\n(?:[.]*\n)*time: (\S+)")}
+        assert ended(output, figures=across)[2] == {"t": 1.5}
+    assert f"in {len(output):,} bytes of output" in ended(output, figures={"x": Figure(regex="(x)")})[1]
+    assert ended(output, success=Success(regex="^begin$"))[0] == "ok"
+    assert ended(b"x" * 5_000_000 + b" time=2 \n", figures={"t": Figure(regex="time=(.) ")})[2] == {"t": 2}
+
+
+def test_matches_at_the_seams_of_parts_are_found_once(ended):
+    lines = "".join(f"n {number}\n" for number in range(400_000))
+    asked = {"count": Figure(regex="^n .*$", pick="count"), "sum": Figure(regex="^n (.*)$", pick="sum")}
+    assert ended(lines, figures=asked)[2] == {"count": 400_000, "sum": 400_000 * 399_999 / 2}
+
+
+def test_a_pattern_that_backtracks_for_ever_fails_its_launch_and_is_named(ended, monkeypatch):
+    monkeypatch.setattr(figures_module, "_PATTERN_S", 0.5)
+    regex = "(a+)+b"
+    status, reason, _ = ended("a" * 60, figures={"t": Figure(regex=f"{regex}")})
+    assert status == "failed"
+    assert reason.startswith(f"figure t: the search for '{regex}' took more than 0.5 s in 1 MiB of output: ")
+    assert ended("a" * 60, success=Success(regex=regex))[1].startswith(f"success: the search for '{regex}'")
+
+
+@pytest.mark.parametrize(
+    ("pick", "value"),
+    [
+        *((None, 4), ("last", 4), ("first", 3), ("min", 1), ("max", 4)),
+        *(("mean", 8 / 3), ("median", 3), ("sum", 8), ("count", 3)),
+    ],
+)
+def test_of_several_numbers_the_one_that_is_asked_for_counts(ended, pick, value):
+    text = Figure(regex=r"^t (\S+)", pick=pick)
+    lines = Figure(json="a.jsonl", path="t", pick=pick)
+    column = Figure(csv="a.csv", column="t", pick=pick)
+    files = {
+        "a.jsonl": '{"t": 3}\n{"u": 9}\n\n{"t": 1}\n{"t": "4"}\n',
+        "a.csv": "name;t\na;3\nb;1\nc;4\n",
+    }
+    found = ended("t 3\nt 1\nt 4\n", files=files, figures={"x": text, "y": lines, "z": column})[2]
+    assert found == pytest.approx({"x": value, "y": value, "z": value})
+
+
+def test_nothing_that_is_counted_is_there_no_times(ended):
+    assert ended("fine\n", figures={"w": Figure(regex="WARNING", pick="count")})[2] == {"w": 0}
+
+
+def test_a_unit_is_read_beside_its_number_and_all_are_converted(ended):
+    asked = {"t": Figure(regex=r"^t (\S+) (\S+)", unit="match", pick="sum")}
+    assert ended("t 1 s\nt 500 ms\n", figures=asked, step_time="t")[2] == {"t": 1500}
+    assert ended.figures["t"].unit == "ms"
+    assert "figure t is in 's' and in 'GB'" in ended("t 1 s\nt 5 GB\n", figures=asked)[1]
+    assert "in 'GB', which is no unit of time" in ended("t 5 GB\n", figures=asked, step_time="t")[1]
+
+
+def test_all_numbers_are_the_steps_of_the_launch_where_that_is_asked(ended):
+    asked = {"t": Figure(regex=r"^step (\S+)", unit="ms", steps=True)}
+    assert ended("step 3\nstep 1\nstep 2\n", figures=asked, step_time="t")[2] == {"t": 2}
+    assert ended.figures["t"].steps == (3, 1, 2)
+    assert "which is no step time" in ended("step 3\nstep 0\n", figures=asked, step_time="t")[1]
+    listed = {"t": Figure(json="a.json", path="times", unit="s", steps=True)}
+    assert ended(files={"a.json": '{"times": [1, 2, 9]}'}, figures=listed, step_time="t")[2] == {"t": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "value"),
+    [
+        ('{"lat": {"99.9": 7}}', "/lat/99.9", 7),
+        ('{"a/b": {"~": 7}}', "/a~1b/~0", 7),
+        ('{"runs": [1, 2, 7]}', "runs.-1", 7),
+        ('{"runs": [1, 2, 7]}', "/runs/-1", 7),
+        (b'\xef\xbb\xbf{"t": "7e0"}', "t", 7),
+    ],
+)
+def test_a_number_in_json_is_found_by_names_and_places(ended, content, path, value):
+    asked = {"t": Figure(json="a.json", path=path)}
+    assert ended(files={"a.json": content}, figures=asked)[2] == {"t": value}
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "expected"),
+    [
+        ("name,GB/s\ncopy,1\ntriad,7\n", {"column": "GB/s", "row": "triad"}, 7),
+        ("name\tGB/s\r\ncopy\t1\r\n", {"column": "GB/s"}, 1),
+        ("copy, 1, 7\n", {"column": "2"}, 7),
+        ("name,t\na,1\n", {"column": "u"}, "it has no column u, but name, t"),
+        ("name,t\na,1\n", {"column": "t", "row": "b"}, "there is nothing in column t in a row b"),
+        ("name,t\na,fast\n", {"column": "t"}, "t in a.csv is 'fast', no finite number"),
+        ("", {"column": "t"}, "it has no column t"),
+    ],
+)
+def test_a_number_in_csv_is_found_by_column_and_row(ended, content, fields, expected):
+    _, reason, found = ended(files={"a.csv": content}, figures={"t": Figure(csv="a.csv", **fields)})
+    assert found == {"t": expected} if isinstance(expected, int) else expected in reason
