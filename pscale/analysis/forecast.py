@@ -116,7 +116,7 @@ def _amdahl(_: str, space: Space, times: Vector, draws: Vector) -> NamedLaw:
     narrow = Space(_nested(AMDAHL, INVERSE), space.sizes, space.scale, spare=1)
 
     def fraction(parts: Mapping[Term, Vector]) -> Vector:
-        return parts[CONSTANT] / (parts[CONSTANT] + parts[INVERSE])
+        return _ratio(parts[CONSTANT], parts[CONSTANT] + parts[INVERSE])
 
     choice, drawn = narrow.closest(times[None]), narrow.closest(draws)
     known = _estimated(fraction(_parts(choice, AMDAHL)), fraction(_parts(drawn, AMDAHL)))
@@ -143,7 +143,8 @@ def _usl(scaling: str, space: Space, times: Vector, draws: Vector) -> NamedLaw:
     choice, drawn = narrow.closest(times[None]), narrow.closest(draws)
     own, many = _parts(choice, law), _parts(drawn, law)
     sigma, kappa = (
-        _estimated(own[term] / own[alone], many[term] / many[alone]) for term in (contention, coherency)
+        _estimated(_ratio(own[term], own[alone]), _ratio(many[term], many[alone]))
+        for term in (contention, coherency)
     )
     peak = ((1 - sigma.value) / kappa.value) ** 0.5 if kappa.value > 0 and sigma.value < 1 else None
     return NamedLaw(law="usl", error=float(choice.errors[0]), contention=sigma, coherency=kappa, peak=peak)
@@ -174,5 +175,11 @@ def _parts(choice: Choice, law: Law) -> dict[Term, Vector]:
     return found
 
 
+def _ratio(part: Vector, whole: Vector) -> Vector:
+    """Return part / whole: NaN for a draw in which no size took any time, which tells nothing of a law."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(part / whole)
+
+
 def _estimated(value: Vector, draws: Vector) -> Estimate:
-    return estimate(float(value[0]), draws)
+    return estimate(float(value[0]), draws[~np.isnan(draws)])

@@ -1,11 +1,13 @@
 """Models of whole runs: what is fitted, what is refused, and which phase hurts first."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pandas as pd
 import pytest
-from synthetic import Point, summary_of
+from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.frames import load
 from pscale.analysis.models import models
@@ -97,6 +99,19 @@ def test_one_launch_of_each_and_equal_times_give_a_constant(tmp_path):
     assert model.first == ""
     last = model.step.predictions[-1].time_s
     assert (last.low, last.high) == pytest.approx((last.value, last.value))
+
+
+@pytest.mark.parametrize(("repeats", "noise"), [(1, 0.0), (3, 0.0), (3, 1.5)])
+@pytest.mark.parametrize("scaling", ["strong", "weak"])
+def test_a_report_of_alike_or_wild_launches_has_laws_and_writes_no_warning(tmp_path, scaling, repeats, noise):
+    settings = {"scaling": scaling, "launch_noise": noise}
+    points = [Point(ranks=ranks, compute_s=0.1 * ranks, **settings) for ranks in SIZES]
+    folder = write_run(tmp_path / "run", points, repeats=repeats, steps=6)
+    assert all(law.contention.high >= 0 for law in only(summarise(load(folder))).named[1:])
+    done = subprocess.run(
+        [sys.executable, "-m", "pscale", "report", folder], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
