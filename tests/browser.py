@@ -84,10 +84,10 @@ class Browser:
                 return result
             self.events.append(answer)
 
-    def open(self, path: Path) -> None:
-        """Show a file and wait until it has loaded; its events are the only ones kept."""
+    def open(self, page: Path | str) -> None:
+        """Show a file or an address and wait until it has loaded; its events are the only ones kept."""
         self.events.clear()
-        self.tell("Page.navigate", url=path.as_uri())
+        self.tell("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 

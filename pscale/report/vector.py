@@ -11,9 +11,8 @@ from pscale.report.figure_style import PAPER, TITLE
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-_FONT = re.compile(r"\s*font-family:[^;]*;")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
-_REFERENCE = re.compile(r"^#|(?<=url\()#")
+_LOCAL = re.compile(r"(?<=url\()#")
 _SPACE = re.compile(r"\s+")
 _BEHIND = re.compile(rf"{PAPER}(-\d+)?$|{TITLE}$")
 _DROPPED = {f"{_SVG}metadata", f"{_SVG}style"}
@@ -52,14 +51,16 @@ def _adapt(part: ET.Element, name: str) -> None:
         return
     identity = attributes.pop("id", "")
     if (target := attributes.pop(_LINK, None)) is not None:
-        attributes["href"] = target
+        attributes["href"] = re.sub("^#", f"#{name}-", target)
+    for declared in filter(None, map(str.strip, attributes.pop("style", "").split(";"))):
+        key, value = declared.split(":", 1)
+        if key != "font-family":  # the page's
+            attributes[key] = value  # which, unlike a style, no Content-Security-Policy drops
     for key, value in attributes.items():
         short = _LONG.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
-        attributes[key] = _REFERENCE.sub(f"#{name}-", _SPACE.sub(" ", short).strip())
+        attributes[key] = _LOCAL.sub(f"#{name}-", _SPACE.sub(" ", short).strip())
     if attributes.get("transform", "").startswith("rotate(-0 "):
         del attributes["transform"]
-    if "style" in attributes:
-        attributes["style"] = _FONT.sub("", attributes["style"]).replace(": ", ":")
     if identity.startswith("QuadMesh"):
         attributes["shape-rendering"] = "crispEdges"  # no seams between cells
     elif identity and part.tag != "g":  # nothing refers to a group

@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from synthetic import Point, summary_of, write_run
@@ -93,6 +95,12 @@ def entries_of(folder, number):
     return entries(load(write_run(folder, points, steps=6, seed=number)))
 
 
+def course_of(folder):
+    """Return the history of eight runs."""
+    kept = [entry for number in range(8) for entry in entries_of(folder / f"run{number}", number)]
+    return suite_history(History(suite="synthetic", entries=tuple(kept), acceptances=(), damaged=()))
+
+
 @pytest.fixture(scope="module")
 def written(summary, hostile, failed, tmp_path_factory):
     """Return a function that writes a page of some kind, once, and returns its path."""
@@ -111,9 +119,7 @@ def written(summary, hostile, failed, tmp_path_factory):
     def write(name):
         path = folder / f"{name}.html"
         if name == "history":
-            kept = [entry for number in range(8) for entry in entries_of(folder / f"run{number}", number)]
-            course = History(suite="synthetic", entries=tuple(kept), acceptances=(), damaged=())
-            path.write_text(render_history(suite_history(course)))
+            path.write_text(render_history(course_of(folder)))
         elif name == "prediction":
             (folder / "later.yaml").write_text(SUITE)
             predict(folder / "later.yaml", SuiteOptions(), folder, asked("pipeline"))
@@ -369,3 +375,44 @@ def _tags(node):
     yield node["nodeName"]
     for child in node.get("children", ()):
         yield from _tags(child)
+
+
+class Strict(SimpleHTTPRequestHandler):
+    """A server with the Content-Security-Policy that Jenkins' HTML publisher has by default."""
+
+    def end_headers(self):
+        policy = "sandbox; default-src 'none'; img-src 'self'; style-src 'self';"
+        self.send_header("Content-Security-Policy", policy)
+        super().end_headers()
+
+    def log_message(self, *_):
+        """Keep the terminal clean."""
+
+
+@pytest.fixture
+def strict(browser, written):
+    """Return the address of a server that has the written pages; the browser runs scripts afterwards."""
+    pages = partial(Strict, directory=written("page").parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), pages) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+    browser.tell("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_a_policy_without_scripts_and_styles_leaves_the_words_and_the_drawings_their_colours(
+    browser, written, strict
+):
+    look = """[...document.querySelectorAll(".chart svg *")].map((each) => {
+      const { fill, stroke, strokeWidth, textAnchor, opacity } = getComputedStyle(each);
+      return [each.tagName, fill, stroke, strokeWidth, textAnchor, opacity]; })"""
+    words = "[...document.querySelectorAll('main td, .verdict')].map((each) => each.textContent)"
+    browser.show()
+    seen = []
+    for page in (written("page"), f"{strict}/{written('page').name}"):
+        browser.tell("Emulation.setScriptExecutionDisabled", value=page is written("page"))
+        browser.open(page)
+        seen.append((browser.value(look), browser.value(words)))
+    assert seen[0] == seen[1]
+    assert len({fill for _, fill, *_ in seen[1][0]}) > 5
+    assert browser.value("getComputedStyle(document.querySelector('.stack i')).flexGrow") == "0"
