@@ -32,6 +32,9 @@ def render_history(found: SuiteHistory) -> str:
     )
     lines = tuple((case.label, case.text) for case in found.cases if case.answer in ("worse", "undecided"))
     verdict: Block = Headlines(warning="", lines=(("", headline(found)),), more=lines)
+    lead = _LEAD
+    if len(found.cases) > _MOST:
+        lead += f" {_MOST} of {len(found.cases):,} cases are drawn; the tables have all."
     listings: list[Block] = [
         Listing(
             name=f"history-{place}",
@@ -42,7 +45,7 @@ def render_history(found: SuiteHistory) -> str:
     ]
     sections = [
         Section(name="verdict", title="Verdict", lead="", blocks=[verdict]),
-        Section(name="course", title="Step times", lead=_LEAD, blocks=_pictures(found)),
+        Section(name="course", title="Step times", lead=lead, blocks=_pictures(found)),
         Section(name="changes", title="Changes", lead="", blocks=listings),
     ]
     if found.notes:

@@ -101,6 +101,13 @@ def course_of(folder):
     return suite_history(History(suite="synthetic", entries=tuple(kept), acceptances=(), damaged=()))
 
 
+def test_a_history_of_many_cases_says_how_many_it_draws(tmp_path):
+    course = course_of(tmp_path)
+    many = replace(course, cases=course.cases * 13)
+    assert "24 of 26 cases are drawn; the tables have all." in render_history(many)
+    assert "are drawn;" not in render_history(course)
+
+
 @pytest.fixture(scope="module")
 def written(summary, hostile, failed, tmp_path_factory):
     """Return a function that writes a page of some kind, once, and returns its path."""

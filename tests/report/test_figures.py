@@ -127,6 +127,7 @@ def test_of_very_many_series_the_best_and_worst_are_named(tmp_path):
     assert {"s", "ss", "sss", "ssss"} < set(found)
     assert "sssss" not in found
     assert "Efficiency, with 95% intervals (8 best and worst of 30 named)" in found
+    assert figures[3].get_supxlabel() == "24 of 30 calls are drawn; the tables have all"
     assert max(sizes) < 40  # inches; pictures have limits
 
 

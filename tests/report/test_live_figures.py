@@ -142,6 +142,7 @@ def test_sliders_of_the_network_redraw_the_step_and_say_how_long_it_takes(page):
     slow = page.value(sentence)
     assert "latency: 10000us" in slow
     assert "(+" in slow
+    assert page.value(f"{sliders}.map((each) => each.ariaValueText)") == ["10 ms", "10 GB/s"]
 
 
 def test_the_map_has_every_launch_and_says_the_wait_of_a_cell(page, run):

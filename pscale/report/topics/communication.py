@@ -69,8 +69,9 @@ def figure(summary: Summary) -> Figure | None:
     """Draw a row for each axis and verb of the largest case of every series; None where nothing is sent."""
     from pscale.report import drawing
 
-    groups = _groups(summary)
-    rows = sum(len(found) for _, found in groups)
+    planned = _groups(summary)
+    groups = _at_most(planned)
+    total, rows = (sum(len(found) for _, found in each) for each in (planned, groups))
     if not rows:
         return None
     heads = len(groups) if len(groups) > 1 else 0
@@ -85,6 +86,7 @@ def figure(summary: Summary) -> Figure | None:
     places, names = _names(groups)
     left.set_yticks(places, names)
     left.set_ylim(max(places) + 0.6, -0.6)
+    drawing.count_drawn(figure, rows, total, "calls")
     return figure
 
 
@@ -98,6 +100,11 @@ def _groups(summary: Summary) -> list[Group]:
     for points in [[point] for point in summary.points] if summary.side_by_side else summary.series.values():
         sending = [point for point in points if point.case in of_case]
         groups += [(text.label(point), of_case[point.case]) for point in sending[-1:]]
+    return groups
+
+
+def _at_most(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups that there is room for, or as many bars of the first."""
     kept, rows = [], 0
     for label, found in groups:
         rows += len(found)
