@@ -43,7 +43,7 @@ def test_no_message_of_a_sum_has_a_tag_that_others_receive_or_one_that_some_libr
     alone = Sums(Comm(network, 0, 2)), Sums(Comm(network, 1, 2))
     for _ in range(8192):
         under_way = [each.reduce(half.copy()) for each in alone]
-        while not all(one.Test() for one in under_way):
+        while False in [one.Test() for one in under_way]:  # both move, also while the first one waits
             pass
     tags = {tag for _, _, tag in network}
     assert max(Tag) < min(tags)
