@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from pscale import atomic_files
-from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
+from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, work_ratio
 from pscale.errors import ResultsError
 from pscale.results.documents import write_json
 from pscale.run_folders import check, run_folders
@@ -25,7 +25,7 @@ CARD = "card.json"
 _VERSION = 5
 _COLUMNS = (
     *("case", "repeat", "status", "label", "series", "base", "scaling", "ranks", "threads", "batch"),
-    *("step_s", "model_flops", "started_unix_s"),
+    *("step_s", "step_resolution_s", "model_flops", "started_unix_s"),
 )
 
 
@@ -214,9 +214,12 @@ class _Case:
         self.base = bool(known.get("base"))
         self.cores = (known.get("ranks") or 1) * (known.get("threads") or 1)
         self.batch = rows[0]["batch"] or 0 if rows else 0
+        self.work = (planned.get("workload") or {}).get("work")
         self.launches = len(rows)
         self.times = Sample(
-            medians=tuple(row["step_s"] for row in rows), repeats=tuple(row["repeat"] for row in rows)
+            medians=tuple(row["step_s"] for row in rows),
+            repeats=tuple(row["repeat"] for row in rows),
+            resolution=lower_median(row["step_resolution_s"] for row in rows),
         )
         self.flops = median(row["model_flops"] or 0.0 for row in rows) if rows else 0.0
 
@@ -231,6 +234,8 @@ def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case
         base = base_of(members)
         for case in members:
             if base is not None and base.launches and case.launches and case is not base:
-                work = work_ratio(case.scaling, (case.cores, base.cores), (case.flops, base.flops))
+                work = work_ratio(
+                    case.scaling, (case.cores, base.cores), (case.flops, base.flops), (case.work, base.work)
+                )
                 factor = work * base.cores / case.cores
                 yield case.cores, ratio(base.times, case.times, factor), case

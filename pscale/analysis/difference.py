@@ -5,7 +5,8 @@ pairs, tested by Student's t on logarithms of their ratios (Yuen's of the trimme
 ratio and interval are those of the report. Two sets of launches are tested by Mann and Whitney's rank test,
 which assumes no distribution. The ratio is the median of all ratios of a launch to one of the other set, its
 interval those ratios that the test does not reject (Hodges and Lehmann 1963,
-https://doi.org/10.1214/aoms/1177704172). With too few launches for a small p-value the test is Welch's.
+https://doi.org/10.1214/aoms/1177704172). With too few launches for a small p-value, or too few printed
+digits, the test is Welch's.
 
 `scipy.stats` takes a second to import, so that only comparisons of two runs load it, never reports.
 """
@@ -85,8 +86,8 @@ class Difference:
 def difference(a: Sample, b: Sample) -> Difference:
     """Set the launches of one case against those of another, of any run."""
     one, other = (np.log(sample.medians) for sample in (a, b))
-    ranked = min(len(one), len(other)) >= _FEWEST_RANKED
-    apart = level(other).over(level(one))
+    ranked = min(len(one), len(other)) >= _FEWEST_RANKED and not (a.rounding or b.rounding)
+    apart = b.level.over(a.level)
     return _difference(
         (a, b),
         (len(one), len(other)),
@@ -105,7 +106,7 @@ def paired(a: Sample, b: Sample) -> Difference:
     pairs = pair_logs(b, a)
     if pairs is None:
         return difference(a, b)
-    apart = level(pairs)
+    apart = level(pairs).widened(a.rounding, b.rounding)
     return _difference(
         (a, b),
         (len(pairs), len(pairs)),

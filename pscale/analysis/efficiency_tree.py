@@ -106,6 +106,8 @@ def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     steps = run.ends.groupby(_LAUNCH, observed=True).size().rename("steps")
     table = table.join(steps, on=_LAUNCH).reset_index()
     table["case"] = table["case"].astype(str)
+    stated = {case: (planned.get("workload") or {}).get("work") for case, planned in run.planned.items()}
+    table["work"] = table["case"].map(stated).astype(float)
     known = ["case", "repeat", "threads", "model_flops", "scaling"]
     table = table.merge(run.cases[known], on=_LAUNCH, how="left")
     return table.assign(core_s=table["sum_compute_s"] * table["threads"] / table["steps"])
@@ -166,6 +168,7 @@ def _values(table: pd.DataFrame, bases: Mapping[str, str]) -> list[dict[str, Any
     base = medians.reindex([bases.get(str(case), "") for case in medians.index]).set_axis(medians.index)
     strong = of_case["scaling"].first() == "strong"
     work = (medians["model_flops"] / base["model_flops"]).where(~strong, 1.0)
+    work = (medians["work"] / base["work"]).fillna(work)
     found["computation"] = work * base["core_s"] / medians["core_s"]
     found["own"] = [bases.get(str(case)) == case for case in medians.index]
     found["overall"] = found["parallel"].where(found["own"])
@@ -175,7 +178,7 @@ def _values(table: pd.DataFrame, bases: Mapping[str, str]) -> list[dict[str, Any
 
 
 _USED = (
-    *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "model_flops"),
+    *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "model_flops", "work"),
     "mean_unaccounted_s",
 )
 _Rows = Mapping[str, NDArray[Any]]  # columns of the launches of one case

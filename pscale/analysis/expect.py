@@ -35,6 +35,7 @@ _OF_TREE = {
 
 Answer = Literal["holds", "undecided", "falls short", "unknown"]  # unknown: nothing was measured
 _SCATTERS = (*_OF_TREE, "step_s", "speedup", "efficiency", "samples_per_s", "tokens_per_s")
+_OF_STEPS = ("step_s", "samples_per_s", "tokens_per_s")
 _OF_BASES = ("efficiency", "speedup")  # 1 for the base of a series, whatever was measured
 
 
@@ -77,8 +78,12 @@ def expectations(
     figures = frozenset(figure_names(run))
     by_case = {(merit.case, merit.figure): merit for merit in merits}
     launches = {point.case: point.launches for point in points}
+    coarse = {(merit.case, merit.figure) for merit in merits if merit.coarse}
+    series = {point.series for point in points if point.coarse_s}  # of which ratios are as coarse
+    coarse |= {(point.case, metric) for point in points if point.series in series for metric in _OF_BASES}
+    coarse |= {(point.case, metric) for point in points if point.coarse_s for metric in _OF_STEPS}
     return tuple(
-        replace(verdict, to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s))
+        replace(verdict, to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s, coarse))
         for entry in run.document.get("expect") or []
         for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
@@ -109,19 +114,28 @@ def _grave(
     return max(taken, key=lambda each: each.share, default=None)
 
 
-def _to_decide(found: Expectation, launches: int, round_s: float) -> str:
+def _to_decide(found: Expectation, launches: int, round_s: float, coarse: Collection[tuple[str, str]]) -> str:
     """Return what would narrow the interval until it lies on one side of a bound that it contains."""
     known = found.value
     if found.answer != "undecided" or known is None:
         return ""
     if known.low is None or known.high is None:
         return "several launches"
-    bounds = [each for each in (found.lower, found.upper) if each and known.low < each < known.high]
-    if known.low <= 0 or not bounds:
+    if (found.case, found.metric) in coarse:
+        return "more digits in what the program prints"
+    bounds = [
+        each for each in (found.lower, found.upper) if each is not None and known.low < each < known.high
+    ]
+    if not bounds:
         return in_words(None, round_s)
-    value, nearest = known.value, min(bounds, key=lambda bound: abs(math.log(known.value / bound)))
-    half_width = math.log(value / known.low) if nearest < value else math.log(known.high / value)
-    return in_words(more_rounds(half_width, abs(math.log(value / nearest)), launches), round_s)
+    low, value, high, *bounds = (
+        map(math.log, (known.low, known.value, known.high, *bounds))
+        if known.low > 0
+        else (known.low, known.value, known.high, *bounds)
+    )
+    nearest = min(bounds, key=lambda bound: abs(value - bound))
+    half_width = value - low if nearest < value else high - value
+    return in_words(more_rounds(half_width, abs(value - nearest), launches), round_s)
 
 
 def _verdicts(
@@ -269,18 +283,18 @@ def _of_case(point: Point, name: str, merits: Sequence[Merit]) -> Iterator[Refer
         unit = unit_of(metric)
         known = measured(metric, point, None, unit)
         if known is not None and not (metric == "efficiency" and point.base):
-            yield _bounded(name, metric, known, worse, unit)
+            yield bounded(name, metric, known, worse, unit)
     for merit in merits:
-        if merit.better:
+        if merit.better and (merit.value.value or merit.launches > 1):  # of one zero nothing is known
             worse = 1 if merit.better == "lower" else -1
-            yield _bounded(name, merit.figure, merit.value, worse, merit.unit)
+            yield bounded(name, merit.figure, merit.value, worse, merit.unit)
 
 
-def _bounded(name: str, metric: str, known: Estimate, worse: int, unit: str) -> Reference:
+def bounded(name: str, metric: str, known: Estimate, worse: int, unit: str) -> Reference:
     """Return a value with its bound on the side, +1 or -1, on which it would be worse."""
     far = ALONE * abs(known.value)
-    if known.stated:
-        end = known.stated[1 if worse > 0 else 0]
+    end = known.high if worse > 0 else known.low
+    if end is not None:
         far = max(REACH * abs(end - known.value), LEAST * abs(known.value))
     bound = _rounded(known.value + worse * far)
     return Reference(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pscale.analysis.frames import Run, is_program
-from pscale.analysis.stats import Estimate, Sample
+from pscale.analysis.stats import Estimate, Sample, lower_median
 from pscale.config import Workload, from_dict
 from pscale.config.workload import MATCH, WALL, WATCH
 from pscale.metrics import conversion
@@ -25,41 +25,45 @@ class Merit:
     unit: str
     better: str  # lower, higher or empty
     launches: int
+    coarse: float | None = None  # unit of the last digit that was printed, where most of its uncertainty
 
 
 def merits(run: Run) -> tuple[Merit, ...]:
     """Return every figure of every case, in the order of the suite."""
     found = run.figures.astype({"figure": str, "unit": str}).groupby(["case", "figure"], observed=True)
-    known = {
-        (str(case), str(figure)): Merit(
-            case=str(case),
-            figure=str(figure),
-            value=_over_launches(_in_unit(rows, rows["unit"].iloc[0])),
-            unit=rows["unit"].iloc[0],
-            better=_better(rows["better"].iloc[0]),
-            launches=len(rows),
-        )
-        for (case, figure), rows in found
-    }
+    known = {(str(case), str(figure)): _merit(str(case), str(figure), rows) for (case, figure), rows in found}
     named = {case: workload.figures for case, workload in workloads(run).items()}
     order = [(case, figure) for case, figures in named.items() for figure in figures]
     return tuple(known[key] for key in dict.fromkeys([*order, *known]) if key in known)
 
 
-def _in_unit(rows: pd.DataFrame, unit: str) -> tuple[float, ...]:
-    """Return the values of a figure in one unit: programs may say which each is in."""
+def _in_unit(rows: pd.DataFrame, column: str, unit: str) -> tuple[float, ...]:
+    """Return a column of a figure in one unit: programs may say which each is in."""
     factors = [conversion(each, unit) for each in rows["unit"]]
     return tuple(
-        value * factor for value, factor in zip(rows["value"], factors, strict=True) if factor is not None
+        value * factor for value, factor in zip(rows[column], factors, strict=True) if factor is not None
     )
 
 
-def _over_launches(values: tuple[float, ...]) -> Estimate:
+def _merit(case: str, figure: str, rows: pd.DataFrame) -> Merit:
     """Return the figure of a case: one that is the same in all launches stays so to the last digit."""
-    if len(set(values)) > 1:
-        return Sample(medians=values).estimate
-    bound = values[0] if len(values) > 1 else None
-    return Estimate(value=values[0], low=bound, high=bound)
+    unit = rows["unit"].iloc[0]
+    values, resolutions = (_in_unit(rows, name, unit) for name in ("value", "resolution"))
+    known = Sample(medians=values, resolution=lower_median(resolutions))
+    value = known.estimate
+    if len(set(known.medians)) == 1 and not known.resolution:
+        (exact,) = set(known.medians)
+        bound = exact if len(rows) > 1 else None
+        value = Estimate(value=exact, low=bound, high=bound)
+    return Merit(
+        case=case,
+        figure=figure,
+        value=value,
+        coarse=known.resolution if known.coarse else None,
+        unit=unit,
+        better=_better(rows["better"].iloc[0]),
+        launches=len(rows),
+    )
 
 
 def _better(value: object) -> str:
@@ -87,6 +91,8 @@ def notes(run: Run) -> Iterator[str]:
         own = [workload for workload in found.values() if workload.times == times]
         watched = any(workload.watch for workload in own)
         yield _of_steps(times, own[0]) + (_BREAKDOWN if watched and times != WATCH else "")
+    if any(workload.work for workload in found.values()):
+        yield "Efficiency is work per core and second; the suite states the work of each case."
     yield from _of_records(run)
 
 

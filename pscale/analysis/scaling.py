@@ -10,7 +10,7 @@ import pandas as pd
 
 from pscale.analysis.frames import Run, grouped, records
 from pscale.analysis.merits import workloads
-from pscale.analysis.stats import Estimate, Sample, base_of, ratio, samples, work_ratio
+from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, samples, work_ratio
 from pscale.config.injection import stored_words
 from pscale.config.workload import WATCH
 
@@ -42,6 +42,7 @@ class Point:
     threads: int
     cores: int
     batch: int
+    work: float | None  # of a step, as the suite states it
     status: str  # ok, as soon as one launch was; else that of the first launch; pending without any
     reason: str
     launches: int  # that ended well
@@ -51,6 +52,7 @@ class Point:
     steps: int = 0  # steady ones, over all launches
     dropped: int = 0
     step_s: Estimate | None = None
+    coarse_s: float | None = None  # unit of the last digit that was printed, where most of its uncertainty
     speedup: Estimate | None = None
     efficiency: Estimate | None = None
     samples_per_s: Estimate | None = None
@@ -100,7 +102,11 @@ def step_samples(run: Run) -> dict[str, Sample]:
     """
     stated = run.cases.loc[(run.cases["status"] == "ok") & run.cases["step_s"].notna()]
     plain = {
-        str(case): Sample(medians=tuple(rows["step_s"]), repeats=tuple(rows["repeat"]))
+        str(case): Sample(
+            medians=tuple(rows["step_s"]),
+            repeats=tuple(rows["repeat"]),
+            resolution=lower_median(rows["step_resolution_s"]),
+        )
         for case, rows in stated.groupby("case")
     }
     stating = [
@@ -158,6 +164,7 @@ def _identity(
         threads=threads,
         cores=ranks * threads,
         batch=int(known.get("batch") or 0),
+        work=_number((planned.get("workload") or {}).get("work")),
         status="ok" if good else (statuses[0] if statuses else "pending"),
         reason="" if good else _text(first.get("reason")),
         launches=good,
@@ -207,6 +214,7 @@ class _Measured:
             dropped=sample.dropped if sample else 0,
             course_s=sample.course if sample else (),
             step_s=step_s,
+            coarse_s=sample.resolution if sample and sample.coarse else None,
             samples_per_s=None if point.case in self._bare else _rate(median["batch"], step_s),
             tokens_per_s=_rate(median["tokens"], step_s),
             model_flops=flops,
@@ -238,7 +246,7 @@ def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> P
     if base is None or point.case not in times or base.case not in times:
         return replace(point, base=base is not None and point.case == base.case)
     flops, pair = (point.model_flops, base.model_flops), (times[base.case], times[point.case])
-    work = work_ratio(point.scaling, (point.cores, base.cores), flops)
+    work = work_ratio(point.scaling, (point.cores, base.cores), flops, (point.work, base.work))
     return replace(
         point,
         base=point.case == base.case,

@@ -6,6 +6,11 @@ without a seventh of them at either end, with Yuen's interval (1974, "The two-sa
 population variances", https://doi.org/10.1093/biomet/61.1.165). Launches of one round follow each other, so
 that what the machine does meanwhile cancels in their ratio. From one launch nothing can be known of what
 differs between launches: it has no interval.
+
+Times that a program prints are known to half a unit of their last digit. Where launches scatter by less,
+all of them are wrong by the same amount, which no number of launches tells: it is an uncertainty of its own
+("Guide to the expression of uncertainty in measurement", 4.3.7). Where they scatter by more, digits are noise
+that is part of their scatter.
 """
 
 from __future__ import annotations
@@ -35,6 +40,10 @@ _FEWEST_PAIRS = (
 )
 _COMPLETE = 0.75  # of the launches of the side that has fewer
 _MOST_LOG = 700.0  # of a floating-point number
+_MOST_DEGREES = 1e6
+_HALF_UNIT = 0.6  # standard errors: 0.58 for an even distribution, more as ratios of two are not normal
+_COARSE = 0.5  # of an error: digits of which it consists by more are the first to be improved
+_LEAST_SHARE = 1e-3  # of a value: what is left of one that is all rounding
 
 Paces = Mapping[tuple[str, int], Sequence[float]]  # by case and repeat: one a measured step
 
@@ -69,8 +78,9 @@ class Estimate:
         """The interval where it says something: None without one, and where its ends are `VAGUE` times apart.
 
         That is so for two launches that differ by more than chance lets them: all that is known is the value.
+        Values that may be zero or negative have no such ends.
         """
-        if self.low is None or self.high is None or not 0 < self.high <= VAGUE * self.low:
+        if self.low is None or self.high is None or 0 < VAGUE * self.low < self.high:
             return None
         return self.low, self.high
 
@@ -95,7 +105,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """A robust mean of logarithms, its standard error and the degrees of freedom of that."""
+    """A robust mean, mostly of logarithms, its standard error and the degrees of freedom of that."""
 
     value: float
     error: float | None  # None from a single value
@@ -109,6 +119,23 @@ class Level:
         reach = math.exp(min(student_quantile(self.degrees) * self.error, _MOST_LOG))
         return Estimate(value=value, low=value / reach, high=value * reach)
 
+    def plain(self) -> Estimate:
+        """Return it with its interval where it is no logarithm."""
+        if self.error is None:
+            return Estimate(value=self.value)
+        reach = student_quantile(self.degrees) * self.error
+        return Estimate(value=self.value, low=self.value - reach, high=self.value + reach)
+
+    def widened(self, *errors: float) -> Level:
+        """Return it with further standard errors, which are independent of the number of launches."""
+        if self.error is None or not any(errors):
+            return self
+        total = math.hypot(self.error, *errors)
+        share = (self.error / total) ** 4 / self.degrees
+        return Level(
+            value=self.value, error=total, degrees=min(1 / share if share else math.inf, _MOST_DEGREES)
+        )
+
     def over(self, other: Level) -> Level:
         """Return the difference of two that have nothing in common, by Welch."""
         value = self.value - other.value
@@ -121,11 +148,11 @@ class Level:
         )
 
 
-def level(logs: Vector) -> Level:
-    """Return the mean of logarithms: without a seventh of them at either end."""
-    count = len(logs)
+def level(values: Vector) -> Level:
+    """Return the mean of values, mostly logarithms: without a seventh of them at either end."""
+    count = len(values)
     cut = count // TRIMMED
-    ordered = np.sort(logs)
+    ordered = np.sort(values)
     kept = ordered[cut : count - cut]
     left, value = len(kept), float(kept.mean())
     if count == 1:
@@ -137,7 +164,7 @@ def level(logs: Vector) -> Level:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """The launches of a case that ended well, with the step time of each, in seconds."""
+    """The launches of a case that ended well, with the step time of each, in seconds; or another figure."""
 
     medians: tuple[float, ...]  # of each launch's steady steps
     repeats: tuple[int, ...] = ()  # the round of each launch
@@ -151,6 +178,7 @@ class Sample:
     fastest: float = float("nan")
     slowest: float = float("nan")
     course: tuple[float, ...] = ()  # by step, all measured ones: medians over the launches
+    resolution: float = 0.0  # unit of the last digit of what a program printed; 0: known to all digits
 
     @property
     def launches(self) -> int:
@@ -164,10 +192,31 @@ class Sample:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """The step time with its interval; without one where a launch took no time at all."""
-        if self.logs is None:
-            return Estimate(value=float(np.median(self.medians)))
-        return level(self.logs).estimate()
+        """The figure with its interval: by logarithms, or as it is where it may be zero or negative."""
+        return self.level.plain() if self.logs is None else self.level.estimate()
+
+    @cached_property
+    def level(self) -> Level:
+        """The mean of the logarithms of its launches, or of its values where these have none."""
+        return level(np.array(self.medians) if self.logs is None else self.logs).widened(self.rounding)
+
+    @cached_property
+    def rounding(self) -> float:
+        """The standard error of its level by the digits that were printed."""
+        if not self.resolution:
+            return 0.0
+        values, unit = np.array(self.medians), self.resolution
+        if self.logs is not None:
+            middle, half = float(np.median(values)), unit / 2
+            values = self.logs
+            unit = math.log((middle + half) / max(middle - half, _LEAST_SHARE * middle))
+        scatter = max(0.0, float(values.var(ddof=1)) / unit**2 - 1 / 12) if len(values) > 1 else 0.0
+        return _HALF_UNIT * unit / 2 * math.exp(-4 * math.pi**2 * scatter)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether its error is mostly that of printed digits, so that more of them would tell more."""
+        return bool(self.level.error) and self.rounding > _COARSE * (self.level.error or 0.0)
 
     @cached_property
     def logs(self) -> Vector | None:
@@ -200,6 +249,15 @@ def _course(launches: Sequence[Vector]) -> tuple[float, ...]:
     return tuple(np.median([times[:shortest] for times in launches], axis=0).tolist())
 
 
+def lower_median(values: Iterable[float | None]) -> float:
+    """Return the median of the values that are known, of two the lower; 0 without any.
+
+    Of resolutions: programs that leave out last zeros print some values with fewer digits than they have.
+    """
+    known = sorted(value for value in values if value is not None and math.isfinite(value))
+    return known[(len(known) - 1) // 2] if known else 0.0
+
+
 def student_quantile(degrees: float) -> float:
     """Return what Student's t exceeds, to either side, 5 times in 100."""
     if degrees <= len(_STUDENT):
@@ -224,17 +282,24 @@ def ratio(above: Sample, below: Sample, factor: float = 1.0) -> Estimate:
         return Estimate(value=factor, low=factor, high=factor)
     pairs = pair_logs(above, below)
     if pairs is not None:
-        return level(pairs).estimate(factor)
+        return level(pairs).widened(above.rounding, below.rounding).estimate(factor)
     if above.logs is None or below.logs is None:
         return Estimate(value=factor * above.value / below.value)
-    return level(above.logs).over(level(below.logs)).estimate(factor)
+    return above.level.over(below.level).estimate(factor)
 
 
-def work_ratio(scaling: str, cores: tuple[int, int], flops: tuple[float | None, float | None]) -> float:
-    """Return the work of a case's step over that of its base: FLOPs, or the size where those are not known.
+def work_ratio(
+    scaling: str,
+    cores: tuple[int, int],
+    flops: tuple[float | None, float | None],
+    stated: tuple[float | None, float | None] = (None, None),
+) -> float:
+    """Return the work of a case's step over that of its base: as stated, else by FLOPs, else by size.
 
     Times this and the cores of the base over its own, the ratio of their step times is its efficiency.
     """
+    if stated[0] and stated[1]:
+        return stated[0] / stated[1]
     if scaling == "strong":
         return 1.0
     own, base = flops

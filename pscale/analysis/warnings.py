@@ -12,7 +12,7 @@ import pandas as pd
 
 from pscale.analysis.advice import bound, no_training
 from pscale.analysis.answers import injection_warning
-from pscale.analysis.frames import Run, by_case
+from pscale.analysis.frames import Run, by_case, grouped
 from pscale.analysis.interference import BUSY, interference
 from pscale.analysis.loss_scaling import LossScaling
 from pscale.analysis.read import LIMIT, Unclear
@@ -55,7 +55,8 @@ def case_warnings(
     good = run.cases[run.cases["status"] == "ok"]
     launched = _suspicious_launches(good)
     stragglers_of, unclear = by_case(stragglers), by_case(run.unclear)
-    found = [CaseWarning(kind=kind, case="", label="", text=text) for kind, text in _of_run(run)]
+    of_run = (*_of_run(run), *_of_work(run, points))
+    found = [CaseWarning(kind=kind, case="", label="", text=text) for kind, text in of_run]
     without_update = {each.case: each for each in loss_scaling if each.skipped_measured}
     cores = max((point.cores for point in points if point.launches), default=0)
     for point in points:
@@ -69,6 +70,7 @@ def case_warnings(
         ]
         said += _of_launches(launched[case]) if case in launched else []
         said += _of_skipped(without_update[case]) if case in without_update else []
+        said += _of_digits(point)
         said += _of_interval(point, run.document.get("auto"))
         seen = observed.get(case)
         said += _of_cores(_cpus(run, point, seen), point)
@@ -118,6 +120,24 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         )
 
 
+def _of_work(run: Run, points: Sequence[Point]) -> Iterator[tuple[str, str]]:
+    """Warn of weak scaling whose parameters depend on the size: rounded ones are not the same work a rank."""
+    for members in grouped(
+        (point for point in points if point.scaling == "weak"), lambda p: p.series
+    ).values():
+        found = [run.planned.get(point.case, {}).get("workload") or {} for point in members]
+        params = [workload.get("params") or {} for workload in found]
+        differing = [name for name in params[0] if len({str(each.get(name)) for each in params}) > 1]
+        if differing and not all(workload.get("work") for workload in found):
+            yield (
+                "work",
+                f"Every core is taken to have equal work, although {', '.join(differing)} "
+                f"differ{'s' * (len(differing) == 1)} between sizes: rounded sizes make efficiencies wrong "
+                'by as much. State the work of a case: workload.work, such as "=n ** 3".',
+            )
+            return
+
+
 def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if speed := planned.get("ghost", {}).get("gflops"):
         yield (
@@ -159,6 +179,16 @@ def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, st
             "unsteady",
             f"Steps were still getting faster or slower in the second half of {where}. "
             f"{longer}, or take more {more}.",
+        )
+
+
+def _of_digits(point: Point) -> Iterator[tuple[str, str]]:
+    if point.coarse_s and point.step_s:
+        share = point.coarse_s / 2 / point.step_s.value
+        yield (
+            "digits",
+            f"The program prints step times to {duration(point.coarse_s)}, so each is known to ±{share:.1%} "
+            "at best. Print more digits, or let a launch do more work.",
         )
 
 

@@ -61,7 +61,11 @@ class Known:
             base = base_of(other for other in sizes if other.series == case.series)
             if base is not None and base is not case and {base.id, case.id} <= self.steps_s.keys():
                 own, least = case.cores, base.cores
-                work = work_ratio(case.scaling, (own, least), (self.flops[case.id], self.flops[base.id]))
+                flops, stated = (
+                    (self.flops[case.id], self.flops[base.id]),
+                    (case.workload.work, base.workload.work),
+                )
+                work = work_ratio(case.scaling, (own, least), flops, stated)
                 return case, ratio(self._sample(base), self._sample(case), factor=work * least / own)
         return None
 

@@ -84,12 +84,20 @@ def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> d
         found = figures[case.workload.times]
         factor = conversion(found.unit, "s") or math.nan
         return _step_columns(journal, launch, [step * factor for step in found.steps])
-    return {**columns, "step_s": _step_s(case, figures, outcome.wall_s, columns)}
+    step_s = _step_s(case, figures, outcome.wall_s, columns)
+    return {**columns, "step_s": step_s, "step_resolution_s": _step_resolution_s(case, figures)}
+
+
+def _step_resolution_s(case: Case, figures: Mapping[str, Reading]) -> float | None:
+    found = figures.get(case.workload.times)
+    factor = conversion(found.unit, "s") if found else None
+    return found.resolution * factor if found and factor and found.resolution else None
 
 
 def _figure_row(case: Case, name: str, found: Reading) -> dict[str, Any]:
     better = case.workload.figures[name].better
-    return {"figure": name, "value": found.value, "unit": found.unit, "better": better}
+    known = {"figure": name, "value": found.value, "resolution": found.resolution}
+    return {**known, "unit": found.unit, "better": better}
 
 
 def _step_columns(journal: Journal, launch: CaseLaunch, steps_s: Sequence[float]) -> dict[str, Any]:

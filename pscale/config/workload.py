@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pscale.config.choices import AnyValue, Command, NonEmpty, Number, Text
 from pscale.metrics import conversion
@@ -137,6 +137,9 @@ class Workload:
     same_work: tuple[NonEmpty, ...] = ()
     """Parameters that change how the work is done, not what it is, and `command` where that is so: cases that
     differ in others are listed by `pscale compare`, not compared."""
+    work: Annotated[float, Number(gt=0)] | None = None
+    """What a step computes on all ranks, in any unit: `"=n ** 3"`. Efficiency is work per core and second.
+    Null: equal work at all sizes of strong scaling, and on each core in weak scaling."""
     success: Success = Success()
     encoding: Annotated[str, Text(r"[A-Za-z0-9_.:-]{1,40}", "the name of an encoding")] = "utf-8"
     """Encoding of what the program prints and of the JSON and CSV files that it writes."""
@@ -217,10 +220,26 @@ def compiled(regex: str) -> re.Pattern[str]:
         raise ValueError(f"regex is no regular expression: {error}") from None
 
 
-def number(text: str) -> float:
-    """Read a number as programs write it, also `1.5D-03` of Fortran; raises ValueError for any other text."""
-    value = float(re.sub("[dD]", "e", text)) if _NUMBER.fullmatch(text) else math.nan
-    if not math.isfinite(value):
+class Printed(float):
+    """A number as programs write it, with the `resolution` of its text: the unit of the last digit.
+
+    That is 0.01 of `1.50` and 100 of `2.5e3`.
+    """
+
+    resolution: float
+
+    def __new__(cls, text: str) -> Self:
+        """Read a text, also `1.5D-03` of Fortran."""
+        digits, _, exponent = text.strip().lower().replace("d", "e").partition("e")
+        read = super().__new__(cls, f"{digits}e{exponent or 0}")
+        read.resolution = float(f"1e{int(exponent or 0) - len(digits.partition('.')[2])}")
+        return read
+
+
+def number(text: str) -> Printed:
+    """Read a number as programs write it; raises ValueError for any other text."""
+    value = Printed(text) if _NUMBER.fullmatch(text) else math.nan
+    if not isinstance(value, Printed) or not math.isfinite(value):
         raise ValueError(f"'{text[:_QUOTED]}' is no finite number")
     return value
 

@@ -187,7 +187,7 @@ def _reading(case: Case, name: str, texts: Texts, where: str) -> Reading:
     ends: dict[str | None, Texts] = {None: texts[-1:], "last": texts[-1:], "first": texts[:1]}
     chosen = texts if figure.steps else ends.get(figure.pick, texts)
     unit = _unit(case, name, chosen[-1][1])
-    values = []
+    values, resolutions = [], []
     for text, written in chosen:
         try:
             value = number(text)
@@ -199,10 +199,14 @@ def _reading(case: Case, name: str, texts: Texts, where: str) -> Reading:
         if factor is None:
             raise NotThereError(f"figure {name} is in '{visible(written)}' and in '{unit}'")
         values.append(value * factor)
+        resolutions.append(value.resolution * factor)
         if name == case.workload.times and not values[-1] > 0:
             raise NotThereError(f"figure {name} is {values[-1]:g}, which is no step time")
     steps = tuple(values) if figure.steps else ()
-    return Reading(value=_PICKS.get(figure.pick or "", _only)(values), unit=unit, steps=steps)
+    exact = not unit and all(value.is_integer() for value in values)
+    resolution = None if exact else (sum if figure.pick == "sum" else max)(resolutions)
+    picked = _PICKS.get(figure.pick or "", _only)(values)
+    return Reading(value=picked, unit=unit, resolution=resolution, steps=steps)
 
 
 def _unit(case: Case, name: str, written: str) -> str:

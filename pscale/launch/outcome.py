@@ -113,6 +113,7 @@ class Reading:
 
     value: float
     unit: str
+    resolution: float | None = None  # unit of the last digit that was printed; None: an exact number
     steps: tuple[float, ...] = ()
 
 

@@ -87,6 +87,7 @@ _CASES = (
     *_each("float", "import_s", "mpi_init_s", "data_prepare_s", "build_s", "roofline_s"),
     Column("warmup_s", "float"),
     Column("step_s", "float", "median over the steady steps: results.step_time"),
+    Column("step_resolution_s", "float", "unit of the last digit of a step time that a program printed"),
     Column("work_quantum_s", "floats", "by measured step: a fixed piece of work beside it, if asked for"),
     Column("model_flops", "float", "of one step, all ranks; attention counted causal"),
     Column("executed_flops", "float", "of one step, all ranks; what is really multiplied"),
@@ -208,6 +209,7 @@ _FIGURES = (
     *_LAUNCH,
     Column("figure", "text", "its name in the suite"),
     Column("value", "float", "as the program said it, in `unit`"),
+    Column("resolution", "float", "unit of the last digit that the program printed; null: an exact number"),
     Column("unit", "text", "empty: none"),
     Column("better", "text", "lower or higher; null: neither"),
 )

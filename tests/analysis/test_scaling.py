@@ -4,6 +4,7 @@ from synthetic import Point, summary_of
 from pscale.analysis.cards import card
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
+from pscale.config import Workload
 from pscale.report.answer import Answer
 
 
@@ -75,6 +76,28 @@ def test_a_base_that_this_machine_has_no_memory_for_is_replaced_and_the_ten_line
 def test_the_ten_lines_say_that_the_largest_size_failed(tmp_path):
     points = [Point(ranks=1), Point(ranks=2), Point(ranks=4, status="failed", reason="died")]
     assert Answer.of(summary_of(tmp_path / "run", points)).lines[0].size == "2 ranks (4 ranks failed)"
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_efficiency_is_stated_work_per_core_second_and_rounded_sizes_without_it_are_warned_of(
+    tmp_path, stated
+):
+    sizes = {1: 10, 2: 13, 4: 16}  # of a cube, which should have ranks * 10 ** 3 cells
+    points = [
+        Point(
+            ranks=ranks,
+            workload=Workload(command="solver", params={"n": n}, work=float(n**3) if stated else None),
+            row={"step_s": n**3 / ranks * 1e-4, "model_flops": None},
+        )
+        for ranks, n in sizes.items()
+    ]
+    summary = summary_of(tmp_path / "run", points)
+    known = [point.efficiency.value for point in summary.points]
+    expected = [1.0, 1.0, 1.0] if stated else [1.0, 2000 / 2197, 4000 / 4096]
+    assert known == pytest.approx(expected)
+    assert [warning.text for warning in summary.warnings if warning.kind == "work"] == [] or not stated
+    assert stated or any("n differs between sizes" in warning.text for warning in summary.warnings)
+    assert card(tmp_path / "run").value == pytest.approx(expected[-1])
 
 
 def test_series_have_bases_of_their_own(tmp_path):

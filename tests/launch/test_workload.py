@@ -49,6 +49,19 @@ def test_a_figure_is_the_last_number_that_the_output_has_for_it(ended, text, val
     assert ended("time is up", output, figures=T)[2] == {"t": value}
 
 
+@pytest.mark.parametrize(
+    ("text", "unit", "resolution"),
+    [("1.50", "s", 0.01), ("2.5e3", "s", 100), ("1.5D-03", "s", 1e-4), ("12", "s", 1), ("12", "", None)],
+)
+def test_the_unit_of_the_last_digit_of_a_figure_is_kept_and_a_count_is_exact(ended, text, unit, resolution):
+    figures = {"t": Figure(regex="^t (.*)", unit=unit), "j": Figure(json="a.json", path="t", unit=unit)}
+    in_json = text.replace("D", "e")
+    assert ended(f"t {text}", files={"a.json": f'{{"t": {in_json}}}'}, figures=figures)[0] == "ok"
+    for name in figures:
+        known = ended.figures[name].resolution
+        assert known == (None if resolution is None else pytest.approx(resolution))
+
+
 @pytest.mark.parametrize("text", ["nan", "-inf", "1e999", "fast", "****", "0x10", "1_000", "1,5", ""])
 def test_a_figure_of_nonsense_is_a_failed_launch_with_the_last_lines(ended, text):
     status, reason, figures = ended(f"time: {text}\nlast words\n", figures=T)
