@@ -159,7 +159,9 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
     noise = segments.noise(series, places) if len(entries) >= FEWEST else None
     levels = _levels(series.values, places)
     first = _accepted_place(entries, accepted)
-    judged = _Judged(levels, noise, first)
+    judged = _Judged(
+        levels, noise, first, np.array([0.0 if entry.paces else _error(entry.steps) for entry in entries])
+    )
     grown = _grown(entries[first or 0 :])
     answer, text = _certainly(grown) or _answer(judged, series.values, relevant)
     newest = levels[-1]
@@ -190,6 +192,11 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
         since=entries[newest.start].run if newest.start else "",
         cause=causes.at(newest.start) if newest.start else "",
     )
+
+
+def _error(steps: Sequence[float]) -> float:
+    """Return the standard error of the mean of a run's launches; 0 of one, which tells none."""
+    return float(np.std(steps, ddof=1)) / math.sqrt(len(steps)) if len(steps) > 1 else 0.0
 
 
 def at_one_pace(entries: Sequence[Entry], causes: Causes) -> Series:
@@ -306,8 +313,8 @@ class Causes:
 class _Judged:
     """The levels of a case, and which of them is the normal one."""
 
-    def __init__(self, levels: Sequence[Level], noise: Noise | None, accepted: int | None):
-        self.levels, self.noise = levels, noise
+    def __init__(self, levels: Sequence[Level], noise: Noise | None, accepted: int | None, errors: Vector):
+        self.levels, self.noise, self._errors = levels, noise, errors
         start = next(
             (i for i, level in enumerate(levels) if accepted is not None and accepted < level.stop), 0
         )
@@ -323,8 +330,17 @@ class _Judged:
             return Estimate(value=1.0, low=1.0, high=1.0)
         if self.noise is None:
             return Estimate(value=value)
-        reach = math.exp(student_quantile(self.noise.degrees) * self.noise.error(level.runs, other.runs))
+        error = max(self.noise.error(level.runs, other.runs), self._error(level, other))
+        reach = math.exp(student_quantile(self.noise.degrees) * error)
         return Estimate(value=value, low=value / reach, high=value * reach)
+
+    def _error(self, *levels: Level) -> float:
+        """Return the standard error of a difference of levels by the launches of their own runs.
+
+        Noise that has grown is larger in the newest runs than in all.
+        """
+        squares = [self._errors[level.start : level.stop] ** 2 for level in levels]
+        return math.sqrt(sum(float(each.mean()) / len(each) for each in squares))
 
 
 def _accepted_place(entries: Sequence[Entry], accepted: Acceptance | None) -> int | None:

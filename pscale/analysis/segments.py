@@ -175,13 +175,19 @@ def _evidence(part: Series, asked: Vector) -> Vector:
 
 
 def without_spikes(values: Vector) -> Vector:
-    """Return the values with single ones that lie outside both neighbours moved towards them."""
+    """Return the values with single ones that lie outside both neighbours moved towards them.
+
+    The newest has one neighbour alone, and would make a level of the two: it becomes equal to that.
+    """
     if len(values) < FEWEST:
         return values
     spread = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
     before, after = np.r_[values[1], values[:-1]], np.r_[values[1:], values[-2]]
     low, high = np.minimum(before, after), np.maximum(before, after)
-    return np.clip(values, low - _SPIKE * spread, high + _SPIKE * spread)
+    kept = np.clip(values, low - _SPIKE * spread, high + _SPIKE * spread)
+    if kept[-1] != values[-1]:
+        kept[-1] = kept[-2]
+    return kept
 
 
 def _partition(series: Series, marks: Sequence[int]) -> list[int]:
