@@ -177,7 +177,8 @@ def _evidence(part: Series, asked: Vector) -> Vector:
 def without_spikes(values: Vector) -> Vector:
     """Return the values with single ones that lie outside both neighbours moved towards them.
 
-    The newest has one neighbour alone, and would make a level of the two: it becomes equal to that.
+    The newest has one neighbour alone, and would make a level of the two: it becomes equal to that, unless that
+    one is the spike.
     """
     if len(values) < FEWEST:
         return values
@@ -185,8 +186,10 @@ def without_spikes(values: Vector) -> Vector:
     before, after = np.r_[values[1], values[:-1]], np.r_[values[1:], values[-2]]
     low, high = np.minimum(before, after), np.maximum(before, after)
     kept = np.clip(values, low - _SPIKE * spread, high + _SPIKE * spread)
-    if kept[-1] != values[-1]:
+    if kept[-2] == values[-2] and kept[-1] != values[-1]:
         kept[-1] = kept[-2]
+    elif kept[-2] != values[-2]:
+        kept[-1] = values[-1]
     return kept
 
 

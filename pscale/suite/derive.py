@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from pscale.config import Case, Plan
+from pscale.config.workload import without_text
 from pscale.errors import UsageError
 from pscale.suite.draft import Draft, drafts_of
 from pscale.suite.expand import expand, selected
@@ -162,4 +163,4 @@ def _plain(value: Any) -> Any:
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return str(value) if isinstance(value, str) else value
+    return str(value) if isinstance(value, str) else without_text(value)

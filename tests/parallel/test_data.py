@@ -69,7 +69,7 @@ def test_predicted_calls_and_bytes_are_those_that_are_made(reduction, dp):
     def one(mesh):
         units = [unit.layer.params for unit in build(MODEL, case.plan, mesh).units]
         replicas = Replicated(units, mesh, case)
-        replicas.fill(case.train.seed)
+        replicas.fill(case.train.seed, lambda _: None)
         recorders[mesh.world.rank].enabled = True
         for unit in reversed(range(len(units))):
             replicas.ready(unit, last=True)
