@@ -33,7 +33,7 @@ typedef struct { /* in the place of the first note */
   _Atomic int32_t threads, gone; /* how many threads that have called MPI are alive; the process has ended */
 } Header;
 
-static _Atomic int state;
+static _Atomic int state, threads_seen;
 static Header *header;
 static _Atomic(Note *) windows[MOST_NOTES / WINDOW];
 static _Atomic int done[MOST_NOTES / WINDOW]; /* notes of a window that nobody writes any more */
@@ -79,14 +79,14 @@ static void unquieten(Quiet *quiet) {
   errno = quiet->error;
 }
 
-static int write_whole(int file, const char *text, size_t bytes) { /* returns a number of errno */
+static int write_whole(int file, const char *text, size_t bytes, off_t from) { /* -1: behind all; returns errno */
   Quiet quiet;
   int error = 0;
   quieten(&quiet);
   while (bytes && !error) {
-    ssize_t written = write(file, text, bytes);
+    ssize_t written = from < 0 ? write(file, text, bytes) : pwrite(file, text, bytes, from);
     if (written < 0 && errno != EINTR) error = errno;
-    if (written > 0) text += written, bytes -= written;
+    if (written > 0) text += written, bytes -= written, from += from < 0 ? 0 : written;
   }
   unquieten(&quiet);
   return error;
@@ -98,7 +98,7 @@ static void tell(const char *what, int error) {
   char text[512];
   int bytes = snprintf(text, sizeof text, "pscale watch: rank %d: %s%s%.100s\n", world_rank, what, error > 0 ? ": " : "",
                        error > 0 ? strerror(error) : "");
-  write_whole(2, text, bytes < (int)sizeof text ? bytes : (int)sizeof text - 1);
+  write_whole(2, text, bytes < (int)sizeof text ? bytes : (int)sizeof text - 1, -1);
 }
 
 /* Record nothing more; the program goes on. Until when the record goes is in its header, whose place is reserved. */
@@ -113,14 +113,13 @@ static void stop(int reason, const char *what) {
 
 /* --- notes --- */
 
+/* Written zeros have blocks on every kind of file system, or an error says why not, and are mapped in large pages:
+   after posix_fallocate, where it is not emulated, the first write to each page costs three times as much. */
 static int map_window(int64_t number) { /* returns a number of errno */
-  size_t bytes = WINDOW * sizeof(Note);
+  static char zeros[WINDOW * sizeof(Note)];
+  const size_t bytes = sizeof zeros;
   off_t from = number * (off_t)bytes;
-  Quiet quiet;
-  int error;
-  quieten(&quiet);
-  while ((error = posix_fallocate(notes, from, bytes)) == EINTR) {}
-  unquieten(&quiet);
+  int error = write_whole(notes, zeros, bytes, from);
   if (error) return error;
   void *map = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, notes, from);
   if (map == MAP_FAILED) return errno;
@@ -162,7 +161,14 @@ static int64_t take(int64_t count) {
 /* Nobody writes this note any more. A window of such notes leaves the memory; the first one, of the header, stays. */
 static void release(int64_t place) {
   int64_t number = place / WINDOW;
-  if (atomic_fetch_add_explicit(&done[number], 1, memory_order_acq_rel) + 1 == WINDOW)
+  int before;
+  if (atomic_load_explicit(&threads_seen, memory_order_relaxed) == 1) { /* a count that is lost only keeps a window */
+    before = atomic_load_explicit(&done[number], memory_order_relaxed);
+    atomic_store_explicit(&done[number], before + 1, memory_order_relaxed);
+  } else {
+    before = atomic_fetch_add_explicit(&done[number], 1, memory_order_acq_rel);
+  }
+  if (before + 1 == WINDOW)
     munmap(atomic_load(&windows[number]), WINDOW * sizeof(Note));
 }
 
@@ -190,7 +196,7 @@ static void add(const char *format, ...) {
 }
 
 static void write_line(void) {
-  int error = facts < 0 ? 0 : write_whole(facts, line, line_bytes);
+  int error = facts < 0 ? 0 : write_whole(facts, line, line_bytes, -1);
   line_bytes = 0;
   if (!error) return;
   facts = -1; /* the line may be torn: nothing can follow it */

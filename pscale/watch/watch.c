@@ -76,7 +76,7 @@ static Comm *comms; /* those that are alive, hashed by handle; a free place has 
 static size_t comms_room, comms_alive;
 static int comms_made;
 static _Atomic unsigned comms_freed;
-static _Atomic int threads_seen, wildcards, cancels;
+static _Atomic int wildcards, cancels;
 static pthread_key_t of_thread;
 static W world_group, fortran_in_place, fortran_ignore[2];
 

@@ -21,7 +21,7 @@ from pscale.watch.preload import beside, preloading, recorder
 from pscale.watch.tables import watched
 
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
-FAILING = "malloc", "calloc", "realloc", "open", "mmap", "madvise", "posix_fallocate", "ftruncate", "write"
+FAILING = "malloc", "calloc", "realloc", "open", "mmap", "madvise", "pwrite", "ftruncate", "write"
 SOURCE = Path(__file__).parents[2] / "pscale" / "watch" / "watch.c"
 
 

@@ -19,15 +19,15 @@ static int fails(int error) {
 
 void *__real_malloc(size_t), *__real_calloc(size_t, size_t), *__real_realloc(void *, size_t);
 void *__real_mmap(void *, size_t, int, int, int, off_t);
-int __real_open(const char *, int, ...), __real_posix_fallocate(int, off_t, off_t), __real_ftruncate(int, off_t);
+int __real_open(const char *, int, ...), __real_ftruncate(int, off_t);
 int __real_madvise(void *, size_t, int);
-ssize_t __real_write(int, const void *, size_t);
+ssize_t __real_write(int, const void *, size_t), __real_pwrite(int, const void *, size_t, off_t);
 
 void *__wrap_malloc(size_t size) { return fails(ENOMEM) ? 0 : __real_malloc(size); }
 void *__wrap_calloc(size_t count, size_t size) { return fails(ENOMEM) ? 0 : __real_calloc(count, size); }
 void *__wrap_realloc(void *old, size_t size) { return fails(ENOMEM) ? 0 : __real_realloc(old, size); }
-int __wrap_posix_fallocate(int file, off_t from, off_t size) {
-  return fails(ENOSPC) ? ENOSPC : __real_posix_fallocate(file, from, size);
+ssize_t __wrap_pwrite(int file, const void *text, size_t size, off_t from) {
+  return fails(ENOSPC) ? -1 : __real_pwrite(file, text, size, from);
 }
 int __wrap_ftruncate(int file, off_t size) { return fails(EIO) ? -1 : __real_ftruncate(file, size); }
 int __wrap_madvise(void *at, size_t size, int how) { return fails(EFAULT) ? -1 : __real_madvise(at, size, how); }
