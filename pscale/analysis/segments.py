@@ -177,8 +177,8 @@ def _evidence(part: Series, asked: Vector) -> Vector:
 def without_spikes(values: Vector) -> Vector:
     """Return the values with single ones that lie outside both neighbours moved towards them.
 
-    The newest has one neighbour alone, and would make a level of the two: it becomes equal to that, unless that
-    one is the spike.
+    The newest has one neighbour alone, and would make a level of the two: it becomes equal to that, unless
+    that one is the spike.
     """
     if len(values) < FEWEST:
         return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
@@ -159,15 +159,6 @@ class Workload:
         """Whether the program tells the time of each of its steps."""
         return not self.watch and self.times in self.figures and self.figures[self.times].steps
 
-    def _check_sizes(self) -> None:
-        """Raise ValueError for so many patterns that it could take seconds to read them."""
-        if len(self.figures) > _MOST_FIGURES:
-            raise ValueError(f"figures: there are {len(self.figures)}; expected at most {_MOST_FIGURES}")
-        patterns = [self.success.regex or "", *(figure.regex or "" for figure in self.figures.values())]
-        if sum(map(_weight, patterns)) > _MOST_REGEX:
-            most = f"at most {_MOST_REGEX}, where one beyond ASCII counts as {_BEYOND_ASCII}"
-            raise ValueError(f"figures: the regular expressions have too many characters; expected {most}")
-
     def check(self) -> None:
         """Raise ValueError for what does not fit together."""
         for name in self.params:
@@ -181,7 +172,6 @@ class Workload:
                 raise ValueError(f"figures: {name} stands for a step time; expected another name")
             if figure.steps and name != self.times:
                 raise ValueError(f"figures: {name} has steps: true, which is for the figure of step_time")
-        self._check_sizes()
         try:
             "".encode(self.encoding)
         except (LookupError, UnicodeError):
@@ -205,6 +195,16 @@ class Program:
 
     folder: str = ""  # of the suite: where relative names begin
     sha256: Mapping[str, str] = field(default_factory=dict)  # of the program and of every file it is given
+
+
+def check_patterns(figures: Collection[Any], success: Any) -> None:
+    """Raise ValueError for so many patterns that it could take seconds to compile them."""
+    if len(figures) > _MOST_FIGURES:
+        raise ValueError(f"figures: there are {len(figures)}; expected at most {_MOST_FIGURES}")
+    patterns = [each["regex"] for each in (*figures, success) if isinstance(each, dict) and "regex" in each]
+    if sum(_weight(pattern) for pattern in patterns if isinstance(pattern, str)) > _MOST_REGEX:
+        most = f"at most {_MOST_REGEX}, where one beyond ASCII counts as {_BEYOND_ASCII}"
+        raise ValueError(f"figures: the regular expressions have too many characters; expected {most}")
 
 
 def _weight(regex: str) -> int:

@@ -34,7 +34,7 @@ from pydantic_core import CoreSchema, core_schema
 from pscale.config import Data, Model, Plan, Workload
 from pscale.config.axes import DEGREES, PLAN_AXES
 from pscale.config.choices import AnyValue, Number, OneOf, Text
-from pscale.config.workload import Value, without_text
+from pscale.config.workload import Value, check_patterns, without_text
 from pscale.suite.fields import (
     BY_MEMBER,
     LEAVES,
@@ -294,7 +294,15 @@ def _no_workload() -> Any:
     return found
 
 
+def _few_patterns(workload: Any) -> Any:
+    """Refuse patterns that take too long before any is compiled."""
+    if isinstance(workload, dict) and isinstance(figures := workload.get("figures", {}), dict):
+        check_patterns(figures.values(), workload.get("success"))
+    return workload
+
+
 _RULES: dict[type, dict[str, Any]] = {
+    Workload: {"patterns": model_validator(mode="before")(_few_patterns)},
     Plan: {"rest": model_validator(mode="after")(_rest_of_the_ranks)},
     Precision: {"number": model_validator(mode="before")(_no_number)},
     File: {"defaults": model_validator(mode="after")(_defaults_that_fit)},
