@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,26 @@ import pandas as pd
 
 from pscale.analysis.advice import bound, no_training
 from pscale.analysis.answers import injection_warning
+from pscale.analysis.difference import holm, p_value
 from pscale.analysis.frames import Run, by_case, grouped
 from pscale.analysis.interference import BUSY, interference
 from pscale.analysis.loss_scaling import LossScaling
 from pscale.analysis.read import LIMIT, Unclear
 from pscale.analysis.scaling import Point
-from pscale.analysis.stats import Sample
+from pscale.analysis.stats import Level, Sample, student_quantile
 from pscale.analysis.stragglers import Straggler, hint, sentence
-from pscale.analysis.wording import duration
+from pscale.analysis.verdict import interval
+from pscale.analysis.wording import duration, percent
 
 DEVIATION = 0.10  # of the mean
 EXTREME = 0.50  # away from the mean
 HALF_WIDTH = 0.05  # of the value
 RECORDING = 1.02
 UNACCOUNTED = 0.01  # of the wall
+GAIN = 0.02  # of an efficiency above 100 %
+TREND = 0.02  # of the step time, from the first launch to the last
+TREND_P = 0.01
+TREND_LAUNCHES = 4
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 
 
@@ -55,8 +62,10 @@ def case_warnings(
     good = run.cases[run.cases["status"] == "ok"]
     launched = _suspicious_launches(good)
     stragglers_of, unclear = by_case(stragglers), by_case(run.unclear)
-    of_run = (*_of_run(run), *_of_work(run, points))
+    trends = {} if run.origins else _of_trends(run.cases)  # several runs share no rounds
+    of_run = (*_of_run(run), *_of_work(run, points), *trends.pop("", ()))
     found = [CaseWarning(kind=kind, case="", label="", text=text) for kind, text in of_run]
+    compared = sum(point.efficiency is not None and not point.base for point in points)
     without_update = {each.case: each for each in loss_scaling if each.skipped_measured}
     cores = max((point.cores for point in points if point.launches), default=0)
     for point in points:
@@ -72,6 +81,8 @@ def case_warnings(
         said += _of_skipped(without_update[case]) if case in without_update else []
         said += _of_digits(point)
         said += _of_interval(point, run.document.get("auto"))
+        said += trends.get(case, ())
+        said += _of_gain(point, compared)
         seen = observed.get(case)
         said += _of_cores(_cpus(run, point, seen), point)
         if seen:
@@ -138,6 +149,59 @@ def _of_work(run: Run, points: Sequence[Point]) -> Iterator[tuple[str, str]]:
             return
 
 
+def _of_trends(cases: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
+    """Warn, by case or for "" of all, of launches that take the longer or the shorter the later they begin.
+
+    Launches of a round share the state of the machine, so that rounds are what shows a trend of all cases.
+    """
+    good = cases[(cases["status"] == "ok") & (cases["step_s"] > 0) & cases["started_unix_s"].notna()]
+    names = good["case"]
+    table = pd.DataFrame({"time": np.log(good["step_s"]), "start": good["started_unix_s"]})
+    table -= table.groupby(names).transform("mean")
+    of_run = _trends({"": table.groupby(good["repeat"]).median()} if names.nunique() > 1 else {})
+    return of_run or _trends({str(case): rows for case, rows in table.groupby(names)})
+
+
+def _trends(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[tuple[str, str]]]:
+    """Return the warnings on tables of start and logarithm of time whose slope chance does not explain."""
+    known = {name: _slope(rows) for name, rows in tables.items() if len(rows) >= TREND_LAUNCHES}
+    large = {
+        name: p_value(level) or 0.0
+        for name, level in known.items()
+        if abs(level.value) > max(math.log1p(TREND), student_quantile(level.degrees) * (level.error or 0.0))
+    }
+    corrected = dict(zip(known, holm([large.get(name, 1.0) for name in known]), strict=True))
+    return {
+        name: [("trend", _trend_text(known[name].value, p, name))]
+        for name, p in corrected.items()
+        if p < TREND_P
+    }
+
+
+def _slope(rows: pd.DataFrame) -> Level:
+    """Return what is added to the logarithm of a time from the first start to the last, by least squares."""
+    start, time = ((rows[name] - rows[name].mean()).to_numpy(np.float64) for name in ("start", "time"))
+    start = start / (np.ptp(start) or 1.0)
+    squares, degrees = float(start @ start) or 1.0, len(rows) - 2
+    slope = float(start @ time) / squares
+    left = time - slope * start
+    return Level(value=slope, error=math.sqrt(float(left @ left) / degrees / squares), degrees=degrees)
+
+
+def _trend_text(slope: float, p: float, case: str) -> str:
+    which = "Launches" if case else "Launches of all cases"
+    known = f"at the end of the run than at its beginning (p {f'{p:.1g}' if p >= 1e-4 else '< 0.0001'})"
+    if slope > 0:
+        return (
+            f"{which} take {math.expm1(slope):.0%} longer {known}: "
+            "heat, or memory or disks that fill up. Look at the clock and at free memory, and measure again."
+        )
+    return (
+        f"{which} take {-math.expm1(slope):.0%} less time {known}: "
+        "files that are cached by now, or other work that has ended. Measure again, with `--wait-idle`."
+    )
+
+
 def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if speed := planned.get("ghost", {}).get("gflops"):
         yield (
@@ -189,6 +253,22 @@ def _of_digits(point: Point) -> Iterator[tuple[str, str]]:
             "digits",
             f"The program prints step times to {duration(point.coarse_s)}, so each is known to ±{share:.1%} "
             "at best. Print more digits, or let a launch do more work.",
+        )
+
+
+def _of_gain(point: Point, compared: int) -> Iterator[tuple[str, str]]:
+    """Warn of an efficiency above 100 % by more than its interval, which is wider where many are compared."""
+    known = point.efficiency
+    if known is None or known.low is None or point.base or not known.value > 1:
+        return
+    normal = NormalDist()
+    wider = normal.inv_cdf(1 - 0.025 / compared) / normal.inv_cdf(0.975)
+    if known.value * (known.low / known.value) ** wider > 1 + GAIN:
+        yield (
+            "gain",
+            f"The efficiency is {percent(known.value)}{interval(known)}, more than the base allows. Either "
+            "the data of a core fit its cache here and not in the base, or the base is slow for another "
+            "reason: measure it again, or name a larger `base`.",
         )
 
 

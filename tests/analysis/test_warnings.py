@@ -1,6 +1,12 @@
-import pytest
-from synthetic import Point, summary_of
+from dataclasses import replace
 
+import numpy as np
+import pytest
+from synthetic import Point, summary_of, write_run
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.analysis.warnings import _of_trends
 from pscale.config import Launch, Workload
 
 FLAWS = {
@@ -105,3 +111,60 @@ def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
     (text, _) = (warning.text for warning in spent.warnings if warning.kind == "interval")
     assert "The efficiency has an interval of ±" in text
     assert "±1% were asked for: the budget was spent" in text
+
+
+def begun(run, grown, noise=0.01, seed=1):
+    """Return the run with launches that begin one after the other; at the end those of a case take longer."""
+    cases, random = run.cases, np.random.default_rng(seed)
+    order = np.lexsort((random.random(len(cases)), cases["repeat"])).argsort()
+    longer = [
+        1 + grown.get(label, 0.0) * at / len(cases) for label, at in zip(cases["label"], order, strict=True)
+    ]
+    times = 0.1 * np.array(longer) * np.exp(noise * random.normal(size=len(cases)))
+    return replace(run, cases=cases.assign(started_unix_s=1e9 + 60.0 * order, step_s=times))
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    points = [Point(ranks=ranks) for ranks in (1, 2, 4, 8)]
+    return load(write_run(tmp_path_factory.mktemp("begun") / "run", points, repeats=8, steps=3, joined=True))
+
+
+def trends(run):
+    return {(each.kind, each.label): each.text for each in summarise(run).warnings if each.kind == "trend"}
+
+
+def test_launches_that_take_longer_the_later_they_begin_are_a_trend_of_the_run_or_of_one_case(quiet):
+    labels = quiet.cases["label"].unique()
+    ((about, text),) = trends(begun(quiet, dict.fromkeys(labels, 0.15))).items()
+    assert about == ("trend", "")
+    assert text.startswith("Launches of all cases take 1")
+    assert "% longer at the end of the run" in text
+    ((about, text),) = trends(begun(quiet, dict.fromkeys(labels, -0.2))).items()
+    assert "% less time at the end of the run" in text
+    assert "--wait-idle" in text
+    ((about, text),) = trends(begun(quiet, {labels[2]: 0.2})).items()
+    assert about == ("trend", labels[2])
+    assert text.startswith("Launches take ")
+
+
+def test_noise_of_launches_and_of_rounds_is_hardly_ever_a_trend(quiet):
+    found = sum(bool(_of_trends(begun(quiet, {}, noise=0.03, seed=seed).cases)) for seed in range(200))
+    assert found <= 8  # 1 % of the run, 1 % of all cases: 4 on average
+    by_round = begun(quiet, {}).cases
+    factor = np.exp(0.05 * np.random.default_rng(2).normal(size=8))[by_round["repeat"]]
+    assert not _of_trends(by_round.assign(step_s=by_round["step_s"] * factor))
+
+
+def test_an_efficiency_above_100_percent_by_more_than_its_interval_is_doubted(tmp_path):
+    strong = {"scaling": "strong", "launch_noise": 0.01}
+    points = [
+        Point(ranks=1, compute_s=0.4, **strong),
+        Point(ranks=2, compute_s=0.2, **strong),
+        Point(ranks=4, compute_s=0.08, **strong),
+    ]
+    gains = [each for each in summary_of(tmp_path / "run", points, repeats=8).warnings if each.kind == "gain"]
+    (gain,) = gains  # 100 % of two ranks is none
+    assert gain.case == points[2].case.id
+    assert "more than the base allows" in gain.text
+    assert "name a larger `base`" in gain.text
