@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.crossing import Crossing
@@ -15,6 +15,7 @@ from pscale.analysis.verdict import Verdict, instead, size
 from pscale.analysis.warnings import CaseWarning
 from pscale.analysis.wording import duration, number, percent
 
+EVERY = "every series"  # the topic of what is said of all at once
 _NAMED = 3  # plans in a tie
 _SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
@@ -28,15 +29,24 @@ class Headline:
 
 
 def of_series(verdicts: Sequence[Verdict]) -> tuple[Headline, ...]:
-    """Return the verdict on every series."""
-    several = len(verdicts) > 1
-    return tuple(
-        Headline(
-            topic=verdict.series if several else "",
-            text=verdict.sentences,
-        )
-        for verdict in verdicts
+    """Return the verdict on every series; a cause or advice common to all comes once, at the end."""
+    if len(verdicts) == 1:
+        return (Headline(topic="", text=verdicts[0].sentences),)
+    loss, advice = (
+        _alike([getattr(each, name) for each in verdicts if each.case]) for name in ("loss", "advice")
     )
+    own = [
+        replace(each, loss="" if loss else each.loss, advice="" if advice else each.advice)
+        for each in verdicts
+    ]
+    found = [Headline(topic=each.series, text=each.sentences) for each in own]
+    of_all = " ".join(filter(None, (loss, advice)))
+    return (*found, *([Headline(topic=EVERY, text=of_all)] if of_all else []))
+
+
+def _alike(texts: Sequence[str]) -> str:
+    """Return what several texts are if they are equal, else nothing."""
+    return texts[0] if len(texts) > 1 and len(set(texts)) == 1 else ""
 
 
 def of_crossings(crossings: Sequence[Crossing]) -> tuple[Headline, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median_low
 
 from pscale.analysis.answers import DelayCost, Split
+from pscale.analysis.headline import EVERY
 from pscale.analysis.lost_time import LOSSES, LostTime
 from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
@@ -118,13 +119,14 @@ def _blocks(context: Context) -> Sequence[Block]:
     """Return the head of the page."""
     summary = context.summary
     said = [(text.clean(line.topic), text.clean(line.text)) for line in summary.headlines]
-    sentences, folded = said[:_SENTENCES], said[_SENTENCES:]
+    own, of_all = ([line for line in said if (line[0] == EVERY) == every] for every in (False, True))
+    sentences, folded = own[:_SENTENCES], own[_SENTENCES:]
     if folded and (in_all := _overview(summary)):
-        sentences, folded = [("", in_all)], said
+        sentences, folded = [("", in_all)], own
     blocks: list[Block] = [
         Headlines(
             warning=summary.oversubscribed,
-            lines=tuple(sentences),
+            lines=(*sentences, *of_all),
             more=tuple(folded[:_FOLDED]),
             left_out=len(folded[_FOLDED:]),
             concerns=tuple(concerns(summary)),
@@ -158,13 +160,28 @@ def _overview(summary: Summary) -> str:
         return ""
     (low, worst), (high, best) = known[0], known[-1]
     middle = median_low(value for value, _ in known)
-    (cause, count), *_ = Counter(each.cause if each.firm else _UNDECIDED for _, each in largest).most_common()
     return text.clean(
         f"At their largest size, {len(known)} series keep {text.percent_1(low)} ({worst}) to "
         f"{text.percent_1(high)} ({best}) of the efficiency of their base, half of them "
-        f"{text.percent_1(middle)} or more. Most often the main loss is "
-        f"{_CAUSES[cause]}: in {count} of {len(largest)}."
+        f"{text.percent_1(middle)} or more.{_most_often(summary)}"
     )
+
+
+def _most_often(summary: Summary) -> str:
+    """Say which loss is the main one most often; nothing where none was measured."""
+    causes = Counter(cause for each in summary.verdicts if (cause := _cause(each, summary)) is not None)
+    if not causes:
+        return ""
+    (cause, count), *_ = causes.most_common()
+    named = f"the main loss is {_CAUSES[cause]}" if cause else "no loss is worth a name"
+    return f" Most often {named}: in {count} of {causes.total()}."
+
+
+def _cause(verdict: Verdict, summary: Summary) -> str | None:
+    """Return the main loss, empty where none is worth a name; None where none is known."""
+    if verdict.interference or all(losses.case != verdict.case for losses in summary.lost_time):
+        return None
+    return verdict.cause if verdict.firm else _UNDECIDED
 
 
 def _series(summary: Summary) -> Table:
@@ -181,7 +198,9 @@ def _series(summary: Summary) -> Table:
             Written(getattr(losses, each.cause), losses.text(each.cause)) if losses and each.cause else None
         )
         values = (point.step_s, None if point.base else point.efficiency)
-        cause = _CAUSES.get(each.cause, each.cause) + f" ({_UNDECIDED})" * (not each.firm)
+        cause = None
+        if _cause(each, summary) is not None:
+            cause = _CAUSES[each.cause] + f" ({_UNDECIDED})" * (not each.firm)
         rows.append(("", (each.series or "unnamed", Written(point.cores, size(point)), *values, cause, loss)))
     return Table(
         title="Every series",

@@ -1,0 +1,73 @@
+"""What is said first of many series: nothing of what was not measured, and nothing twice."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from synthetic import Point, write_run
+
+from pscale.analysis.frames import load
+from pscale.analysis.summary import summarise
+from pscale.config import Workload
+from pscale.config.workload import Figure
+from pscale.report.blocks import Context, Headlines, Listing
+from pscale.report.topics.headline import TOPIC
+
+TIMED = Workload(command="solver", step_time="t", figures={"t": Figure(regex="(.*)", unit="s")})
+
+
+def many(folder, **settings):
+    points = [
+        Point(
+            ranks=ranks,
+            series="s" * series,
+            compute_s=0.1 * ranks**0.1,
+            row={"step_s": 0.1 * ranks**0.1},
+            **settings,
+        )
+        for series in range(1, 7)
+        for ranks in (1, 2)
+    ]
+    return load(write_run(folder, points, repeats=3, steps=3, joined=True))
+
+
+def without_breakdown(run):
+    """Return a run whose programs told the times of their launches alone."""
+    empty = {
+        name: getattr(run, name).iloc[:0]
+        for name in ("phases", "seats", "ends", "waited", "caused_waits", "calls")
+    }
+    return replace(run, **empty)
+
+
+def blocks(summary):
+    """Return the head of the page, and its other blocks."""
+    head, *others = TOPIC.blocks(Context(summary=summary, vectors={}, csv=defaultdict(str)))
+    assert isinstance(head, Headlines)
+    return head, others
+
+
+def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_to_measure_comes_once(
+    tmp_path,
+):
+    summary = summarise(without_breakdown(many(tmp_path / "run", workload=TIMED)))
+    (overview, of_all) = blocks(summary)[0].lines
+    assert overview[1].startswith("At their largest size, 6 series keep 93.3%")
+    assert overview[1].endswith("or more.")
+    assert of_all[0] == "every series"
+    assert of_all[1].startswith(
+        "The steps have no breakdown, so the cause is not known. Advice: record its MPI"
+    )
+    assert sum("no breakdown" in line.text for line in summary.headlines) == 1
+    assert len(summary.headlines) == 7
+
+
+def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
+    summary = summarise(many(tmp_path / "run"))
+    assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is computation: in 6 of 6.")
+    lost = tuple(
+        each for each in summary.lost_time if each.case not in {v.case for v in summary.verdicts[:2]}
+    )
+    some = replace(summary, lost_time=lost)
+    assert blocks(some)[0].lines[0][1].endswith("Most often the main loss is computation: in 4 of 4.")
+    tables = {each.table.title: each.table for each in blocks(some)[1] if isinstance(each, Listing)}
+    assert [row[1][4] for row in tables["Every series"].rows] == [None] * 2 + ["computation"] * 4
