@@ -36,6 +36,14 @@ def conversion(unit: str, other: str) -> float | None:
     return worth / divisor if measures == others else None
 
 
+def depends_on_time(metric: str, unit: str) -> bool:
+    """Tell whether a metric, or a figure in such a unit, changes with how fast the program runs."""
+    if metric in METRICS:
+        return METRICS[metric].units != _LOSS
+    measures, _ = _meaning(unit)
+    return measures == "s" or measures.endswith("/s")
+
+
 def _meaning(unit: str) -> tuple[str, float]:
     """Return what a unit measures, in base units, and its worth in those; of an unknown one its own name."""
     text = unicodedata.normalize("NFKC", unit).replace("μ", "u").strip()

@@ -20,7 +20,7 @@ from pscale.analysis.wording import percent
 from pscale.config.workload import numeric
 from pscale.errors import UsageError
 from pscale.expressions import condition
-from pscale.metrics import METRICS, conversion, unit_of
+from pscale.metrics import METRICS, conversion, depends_on_time, unit_of
 
 _OF_TREE = {
     "pe": "parallel",
@@ -92,13 +92,13 @@ def expectations(
 def withheld(
     found: Iterable[Expectation], bases: Mapping[str, str], interference: Mapping[str, Interference]
 ) -> tuple[Expectation, ...]:
-    """Return verdicts, undecided where others took the cores that a time or that of its base was measured on.
+    """Return verdicts, undecided where others took the cores of a time or rate, or those of its base.
 
     `bases` are those of efficiencies, by case, and `interference` is by case.
     """
     return tuple(
         replace(each, answer="undecided", text=f"undecided: {taken.sentence}", to_decide="")
-        if each.metric in _SCATTERS
+        if depends_on_time(each.metric, each.unit)
         and each.value is not None
         and (taken := _grave(each, bases, interference))
         else each

@@ -204,7 +204,8 @@ NotesFolder = Annotated[
     typer.Option(
         "--read",
         metavar="FOLDER",
-        help="Report what a program recorded that was started without `pscale watch`.",
+        help="Report the record of a program started without `pscale watch`, or of the launch of a run.",
+        autocompletion=complete.runs,
     ),
 ]
 

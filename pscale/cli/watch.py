@@ -18,7 +18,7 @@ from pscale.cli.console import new_console, say
 from pscale.cli.run import RunOptions, published, tell_briefly
 from pscale.cli.workload_tables import NOTES, launcher_beside
 from pscale.config import Case, Launch, Plan, to_dict
-from pscale.errors import FAILED, PscaleError, UsageError
+from pscale.errors import FAILED, PscaleError, ResultsError, UsageError
 from pscale.launch import local
 from pscale.launch.command import command
 from pscale.launch.journal import Journal, writing_in
@@ -29,7 +29,8 @@ from pscale.launch.selection import select
 from pscale.launch.target import Target, find_target
 from pscale.report.answer import Answer
 from pscale.results.store import write_columns, write_part
-from pscale.watch.notes import Recorded, read
+from pscale.run_folders import run_folder
+from pscale.watch.notes import FACTS, Recorded, read
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.watch.progress import Progress
 from pscale.watch.tables import Watched, watched
@@ -107,14 +108,36 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     return _report(job, recorded, outcome, reported=options.reported)
 
 
-def read_notes(notes: Path, reports: Path, *, reported: bool) -> int:
-    """Report what a program has left in a folder that was recorded without `pscale watch`."""
-    recorded = read(notes.resolve())
-    case = case_of(notes.absolute().name, len(recorded.facts))
+def read_notes(named: Path, reports: Path, *, reported: bool) -> int:
+    """Report the record of a program: that in a folder, or of the one launch of a run that has one."""
+    recorded = read(_record(named, reports))
+    case = case_of(named.absolute().name, len(recorded.facts))
     target = find_target(Launch(), os.environ, submits=False)
-    job = prepared(case, [str(notes)], reports, target)
+    job = prepared(case, [str(named)], reports, target)
     outcome = Outcome(status="ok", reason="", wall_s=0.0, exit_code=0, started_unix_s=time.time())
     return _report(job, recorded, outcome, reported=reported)
+
+
+def _record(named: Path, reports: Path) -> Path:
+    """Return the folder of a record. Raises ResultsError where a run has none, or several."""
+    if any(named.glob(FACTS)):
+        return named.resolve()
+    try:
+        run = run_folder(named, reports).resolve()
+    except ResultsError:
+        if named.is_dir():  # what it lacks is said where it is read
+            return named.resolve()
+        raise
+    records = sorted({file.parent for file in run.glob(f"cases/*/{NOTES}/{FACTS}")})
+    records = [folder for folder in records if folder == folder.resolve()]  # not what links lead to
+    if not records:
+        raise ResultsError(f"{run}: has no record of calls; runs of a suite with `workload.watch: true` do")
+    if len(records) > 1:
+        raise ResultsError(
+            f"{run}: has records of {len(records)} launches; read that of one: "
+            f"pscale watch --read {records[0]}"
+        )
+    return records[0]
 
 
 def _name(words: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
 PART, FRUITLESS, CANCELLED, THREAD_SHIFT = 1, 2, 4, 4  # flags, as in notes.h; cancelled: or failed
 NOBODY, ANYBODY = -1, -2
+FACTS = "facts.*"  # the files of a record that say what it is of, one a rank
 _BLOCK = 1 << 18
 _LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
 _LONGEST_BYTES, _MOST_BYTES = 1 << 28, 1 << 50  # of facts; of a call
@@ -248,7 +249,7 @@ def read(folder: Path | LaunchFolder) -> Recorded:
         except OSError:
             raise ResultsError(f"{folder}: there is no such folder") from None
     worlds: defaultdict[str, dict[int, tuple[Facts, str]]] = defaultdict(dict)
-    for name in sorted(folder.names("facts.*")):
+    for name in sorted(folder.names(FACTS)):
         if (facts := _facts(folder, name)).size:
             worlds[facts.world][facts.rank] = facts, name
     if not worlds:

@@ -5,6 +5,7 @@ from synthetic import Point, summary_of, write_run
 from pscale.analysis.frames import load
 from pscale.analysis.interference import interference, observations
 from pscale.analysis.summary import summarise
+from pscale.metrics import METRICS, depends_on_time, unit_of
 
 COLUMNS = (
     "steal_s",
@@ -108,7 +109,9 @@ def test_what_others_took_from_the_cores_is_said_first_and_replaces_cause_and_ad
 
 def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
     taken = {"cpus": "0-1", "steal_s": 1.5}  # a third
-    expect = [{"metric": metric, "at_most": 1e9} for metric in ("efficiency", "step_s", "loss_last")]
+    expect = [
+        {"metric": metric, "at_most": 1e9} for metric in ("efficiency", "step_s", "wall_s", "loss_last")
+    ]
     points = [Point(ranks=1, losses=[2.0], rank_row=taken), Point(ranks=2, losses=[2.0])]
     run = write_run(tmp_path / "run", points, expect=expect)
     summary = summarise(load(run), predict=None)
@@ -140,3 +143,12 @@ def test_a_small_loss_may_come_of_little_interference(tmp_path):
     assert summary_of(tmp_path / "small", points).verdicts[0].interference
     points = [Point(ranks=1), Point(ranks=2, rank_row=little, transfer_s=0.03)]
     assert summary_of(tmp_path / "large", points).verdicts[0].cause == "transfer"
+
+
+def test_what_changes_with_the_speed_of_a_program_is_told_by_its_unit():
+    judged = {"loss_first", "loss_last"}
+    assert {metric for metric in METRICS if not depends_on_time(metric, unit_of(metric))} == judged
+    told = {unit: depends_on_time("mine", unit) for unit in ("µs", "min", "GB/s", "1/s", "GFLOPS", "steps/s")}
+    assert all(told.values()), told
+    told = {unit: depends_on_time("mine", unit) for unit in ("", "%", "GiB", "eV", "iterations", "m/K")}
+    assert not any(told.values()), told

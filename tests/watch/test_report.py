@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from recordings import Made, recorded
+from recordings import Made, record_of, recorded
 
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
@@ -56,3 +56,33 @@ def test_the_report_of_a_program_says_what_a_step_takes_and_nothing_of_training(
 def test_every_figure_of_a_program_can_be_drawn(summary):
     drawn = [topic.name for topic in TOPICS if topic.figure and topic.figure.draw(summary)]
     assert {"phases", "pipeline", "communication"} <= set(drawn)
+
+
+def test_a_run_that_is_read_again_means_its_only_record_inside_its_folder(pscale, tmp_path):
+    runs = {name: tmp_path / "reports" / "heat" / name for name in ("one", "none", "two", "linked")}
+    for run in runs.values():
+        (run / "cases" / "a-0").mkdir(parents=True)
+        (run / "run.json").write_text("{}")
+    record_of(runs["one"] / "cases" / "a-0" / "notes")
+    (runs["linked"] / "cases" / "a-0" / "notes").symlink_to(runs["one"] / "cases" / "a-0" / "notes")
+    for case in ("a-0", "b-0"):
+        (runs["two"] / "cases" / case).mkdir(exist_ok=True)
+        record_of(runs["two"] / "cases" / case / "notes")
+
+    def answer(word):
+        code, _, said = pscale("watch", "--read", word, "--no-report", "--reports", "reports")
+        return code, said
+
+    for word in ("one", "reports/heat/one", "reports/heat/one/cases/a-0/notes"):
+        code, said = answer(word)
+        assert (code, "report it with" in said) == (0, True), said
+    for word, why in {
+        "none": "has no record of calls; runs of a suite with `workload.watch: true` do",
+        "linked": "has no record of calls",
+        "two": f"records of 2 launches; read that of one: pscale watch --read {runs['two']}/cases/a-0/notes",
+        "heta": "did you mean 'heat'?",
+        "reports/heat/two/cases": "no rank has recorded anything",
+    }.items():
+        code, said = answer(word)
+        assert code == 5
+        assert why in said
