@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from patience import LIMIT_S
 
 from pscale.cli.verify import proof, reason
 from pscale.config import Case, Launch, Plan, to_dict
@@ -24,7 +25,6 @@ from pscale.worker.recorder import Recorder
 from pscale.worker.verify import on_one_rank, trained
 
 _WORKER = Path(__file__).parent / "mpi" / "warm_worker.py"
-_HUNG_S = 300  # a case takes a second
 _STACKS_S = 2  # until ranks have said where they are
 _STEPS = 2
 
@@ -44,10 +44,10 @@ class WarmRanks:
         order = self._folder / str(self._count)
         document = {"task": task, "case": to_dict(case), "repeat": 0, "launched_unix_s": time.time()}
         (folder / "case.json").write_text(json.dumps(document | {"data": str(folder / "data")}))
-        (folder / "order").write_text(str(folder))
+        (folder / "order").write_text(f"{case.ranks} {folder}")
         (folder / "order").rename(order)
         self._count += 1
-        deadline = time.monotonic() + _HUNG_S
+        deadline = time.monotonic() + LIMIT_S
         while not (done := Path(f"{order}.done").exists()) and self._process.poll() is None:
             if time.monotonic() > deadline:
                 break
@@ -76,15 +76,19 @@ class WarmRanks:
         """Return why a case has ended the ranks, or where they stay; then there are none."""
         reason = "a rank died"
         if self._process.poll() is None:
-            reason = f"no end within {_HUNG_S} s"
-            for child in psutil.Process(self._process.pid).children(recursive=True):
-                if str(_WORKER) in child.cmdline() and "python" in child.name():
-                    child.send_signal(signal.SIGUSR1)
+            reason = f"no end within {LIMIT_S} s"
+            for process in self.processes():
+                process.send_signal(signal.SIGUSR1)
             time.sleep(_STACKS_S)
         reasons = [json.loads(path.read_text())["message"] for path in sorted(folder.glob("failure-*.json"))]
         said = (self._folder / "log").read_text(errors="replace")[-8000:]
         self.close()
         return "\n".join([reason, *reasons, said])
+
+    def processes(self) -> list[psutil.Process]:
+        """Return those of the ranks."""
+        started = psutil.Process(self._process.pid).children(recursive=True)
+        return [child for child in started if str(_WORKER) in child.cmdline() and "python" in child.name()]
 
     def close(self) -> None:
         """End the processes."""

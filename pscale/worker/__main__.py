@@ -108,10 +108,12 @@ def report_and_abort(folder: Path) -> None:
             "traceback": "" if of_user else text,
             "unix_s": time.time(),
         }
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        write_json(folder / f"failure-{rank}.json", failure)
-        mpi.abort()
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            write_json(folder / f"failure-{rank}.json", failure)
+        finally:
+            mpi.abort()  # even where nothing can be written
 
     sys.excepthook = hook
 

@@ -1,7 +1,7 @@
 """Ranks that run one case after another, each on as many of them as it needs: `warm_worker.py FOLDER PID`.
 
-FOLDER/N has the folder of launch N, with its case.json, for N from 0; FOLDER/N.done says that it ended. A
-rank that dies ends all; so does the end of process PID, which asks.
+FOLDER/N says how many ranks launch N has, for N from 0, and in which folder its case.json is, which is gone
+once FOLDER/N.done says that it ended. A rank that dies ends all; so does the end of process PID, which asks.
 """
 
 import faulthandler
@@ -57,11 +57,11 @@ def main(folder, asker):
             os.kill(asker, 0)
             time.sleep(idle_s)
             idle_s = min(1.2 * idle_s, _LONG_S)
-        spec = JobSpec.read(Path(order.read_text()))
-        if world.rank >= spec.case.ranks:
+        ranks, launch = order.read_text().split(" ", 1)
+        if world.rank >= int(ranks):
             continue
+        spec, group = JobSpec.read(Path(launch)), groups[int(ranks)]
         report_and_abort(spec.folder)
-        group = groups[spec.case.ranks]
         run(spec, group, mpi.library(), StartupTimes())
         group.Barrier()
         for comm in _Noted.made:

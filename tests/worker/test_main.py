@@ -15,3 +15,17 @@ def test_ranks_start_without_arrow_and_the_one_that_writes_loads_it_without_pand
         "assert not [name for name in sys.modules if name.startswith('pandas.')]\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_a_rank_that_cannot_leave_behind_why_it_dies_ends_the_job_all_the_same(tmp_path):
+    program = (
+        "import sys, pathlib\n"
+        "import pscale.worker.__main__ as worker\n"
+        "worker.mpi.abort = lambda: print('aborts')\n"
+        "worker.report_and_abort(pathlib.Path(sys.argv[1]))\n"
+        "raise ValueError('lost')\n"
+    )
+    argv = [sys.executable, "-c", program, str(tmp_path / "gone")]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert ended.stdout == "aborts\n"
+    assert "ValueError: lost" in ended.stderr
