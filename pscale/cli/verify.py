@@ -185,14 +185,15 @@ def details(verdict: Verdict) -> Iterator[Table | str]:
     """Yield a heading, a table of all tensors of a case, and one of all its calls."""
     if not verdict["errors"]:
         return
-    limit, errors = verdict["limit"], {kind: dict(verdict["errors"][kind]) for kind in _KINDS}
+    limits, errors = verdict["limits"], {kind: dict(verdict["errors"][kind]) for kind in _KINDS}
     ((_, loss),) = verdict["errors"]["loss"]
     choices = "".join(f", {_CHOICE} {name} {error:.1e}" for name, error in verdict["errors"].get(_CHOICE, ()))
-    yield f"{escape(verdict['label'])}: loss {loss:.1e}{choices}, limit {limit:.0e} of the largest value"
+    within = ", ".join(f"{kind} {limits[kind]:.0e}" for kind in ("loss", *_KINDS))
+    yield f"{escape(verdict['label'])}: loss {loss:.1e}{choices}; limits, of the largest value: {within}"
     tensors = Table("tensor", *_KINDS, "", box=None, header_style="bold", pad_edge=False)
     for name in sorted(errors["weight"], key=lambda name: (int(name.partition("/")[0]), name)):
         each = [errors[kind][name] for kind in _KINDS]
-        passed = max(each) <= limit
+        passed = all(errors[kind][name] <= limits[kind] for kind in _KINDS)
         tensors.add_row(escape(name), *(f"{error:.1e}" for error in each), _word(passed=passed))
     yield tensors
     calls = Table("axis", "call", "calls", "bytes", box=None, header_style="bold", pad_edge=False)
@@ -219,11 +220,12 @@ def reason(result: Verdict) -> str:
     if differing := _differing(result["files"]):
         side, (rank, verb, size) = differing
         return f"bytes of files differ: {side} on rank {rank}: {verb} {size} bytes"
+    limits = result["limits"]
     kind, (name, error) = max(
-        ((kind, rows[0]) for kind, rows in result["errors"].items() if rows), key=lambda worst: worst[1][1]
+        ((kind, rows[0]) for kind, rows in result["errors"].items() if rows),
+        key=lambda worst: worst[1][1] / limits[worst[0]],
     )
-    limit = f"over the limit of {result['limit']:.0e}"
-    return f"{kind} {name} differs by {error:.1e} of its largest value, {limit}"
+    return f"{kind} {name} differs by {error:.1e} of its largest value, over the limit of {limits[kind]:.0e}"
 
 
 def _differing(sides: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]] | None:

@@ -11,7 +11,7 @@ EQUAL = {
     "ranks": 2,
     "passed": True,
     "reason": "",
-    "limit": 1e-12,
+    "limits": {"loss": 1e-12, "gradient": 1e-12, "weight": 2e-12},
     "errors": {
         "loss": [["every step", 1e-16]],
         "gradient": [["10/norm.gain", 3e-14], ["2/qkv.weight", 2e-15]],
@@ -62,12 +62,14 @@ def test_what_was_compared_of_choices_is_a_column_where_there_is_any(printed):
     assert " ".join(dense).endswith("3e-14 5e-14 8 2.41 KiB 2 equal")
     assert " ".join(mixture).endswith("3e-14 5e-14 2e-03 8 2.41 KiB 2 equal")
     first, *_ = printed(*verify.details(routed))
-    assert "loss 1.0e-16, choice block.3 2.0e-03, choice block.1 0.0e+00, limit" in " ".join(first)
+    assert "loss 1.0e-16, choice block.3 2.0e-03, choice block.1 0.0e+00; limits" in " ".join(first)
 
 
 def test_details_have_every_tensor_in_the_order_of_the_model_and_every_call(printed):
     lines = [" ".join(line) for line in printed(*verify.details(UNFORESEEN))]
-    assert lines[0] == "dp 2 [red]: loss 1.0e-16, limit 1e-12 of the largest value"
+    assert lines[0] == (
+        "dp 2 [red]: loss 1.0e-16; limits, of the largest value: loss 1e-12, gradient 1e-12, weight 2e-12"
+    )
     assert lines[2:4] == ["2/qkv.weight 2.0e-15 5.0e-14 equal", "10/norm.gain 3.0e-14 4.0e-15 equal"]
     assert lines[-2:] == ["dp all_reduce 6 ≠ 3 2,400 ≠ 1,200", "pp send = 2 = 64"]
     assert list(verify.details(FAILED)) == []

@@ -14,7 +14,7 @@ from pscale.parallel.ranks import GROUPS
 from pscale.training.trainer import Trainer
 from pscale.worker.job import JobSpec
 from pscale.worker.recorder import Recorder
-from pscale.worker.verify import verify
+from pscale.worker.verify import rounding, verify
 
 
 def verified(case, folder):
@@ -66,3 +66,22 @@ def test_what_is_offloaded_leaves_no_file_open(tmp_path, monkeypatch):
     monkeypatch.setattr(Storage, "close", lambda self: (closed.append(self), close(self)))
     assert verified(text(Plan(dp=2, offload="optimizer")), tmp_path)["passed"]
     assert len(set(map(id, closed))) == 2
+
+
+def test_rounding_that_steps_blow_up_is_told_from_a_small_mistake(tmp_path, monkeypatch):
+    """Adam makes lr / epsilon times as much of it where a gradient is near zero, also on one rank."""
+    steep = text(Plan(dp=4))
+    steep = replace(steep, train=replace(steep.train, lr=0.05, epsilon=1e-7, clip=None))
+    found = verified(steep, tmp_path)
+    (_, weight), limits = found["errors"]["weight"][0], found["limits"]
+    assert limits["gradient"] == rounding(steep) < 1e-12
+    assert rounding(steep) < weight < limits["weight"] < 1e-9
+    assert found["passed"]
+    update = Trainer.update
+
+    def wrong_by_a_millionth(self, index):
+        rate = self.train.lr * (1 + 1e-6 * (self.sharing > 1 and index == 2))
+        update(replace(self, train=replace(self.train, lr=rate)), index)
+
+    monkeypatch.setattr(Trainer, "update", wrong_by_a_millionth)
+    assert not verified(steep, tmp_path)["passed"]
