@@ -1,5 +1,7 @@
-"""Fit every law to times and choose one: by leave-one-out error, and by AICc how many parameters.
+"""Fit every law to times and choose one: by leave-one-out error, and how many parameters by likelihood.
 
+How likely a law is follows from its misfit, whose variance is known where launches were repeated and the law
+misses them by no more than they scatter; else it is a parameter too, by AICc.
 All laws are sums of known terms, so that a fit is a projection, and so is what it says of a size left out. A
 law of which a coefficient would be negative is out: the same law without that term is another of the space.
 Many series of times (draws of a bootstrap) are fitted at once, each with a choice of its own.
@@ -7,6 +9,7 @@ Many series of times (draws of a bootstrap) are fitted at once, each with a choi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,9 +23,22 @@ FEWEST_SIZES = 5
 _FINEST = 1e-4  # relative: no difference below it is worth a parameter
 _LEVERAGE = 1e-9
 _AT_ONCE = 100  # series that are fitted together
+_PRICE = 4  # of a parameter, as Akaike's is 2: each count offers the best of many laws
 _FOR_AICC = 3  # the variance is one more parameter, and AICc needs a degree of freedom beyond
 
 Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """How uncertain times are by what launches differ by, relative to the scale of their sizes."""
+
+    launch: float = 0.0  # standard deviation of one
+    size: float = 0.0  # of the time of a size
+    degrees: int = 0  # of freedom; 0: unknown, as sizes have one launch each
+
+
+UNKNOWN = Scatter()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,10 +102,10 @@ class Space:
                 by_terms.setdefault(len(law.terms), []).append(place)
         self._families = [self._family(places) for places in by_terms.values()]
 
-    def choose(self, times: Vector) -> Choice:
-        """Choose a law for each row of times, draws x sizes, by leave-one-out error and AICc."""
+    def choose(self, times: Vector, scatter: Scatter = UNKNOWN) -> Choice:
+        """Choose a law for each row of times, draws x sizes, by leave-one-out error and likelihood."""
         found = self._fitted(times)
-        return self._choice(found, _best(found, len(self.sizes)))
+        return self._choice(found, _best(found, len(self.sizes), scatter))
 
     def likeliest(self, times: Vector) -> Choice:
         """Choose the law of least leave-one-out error, however many parameters it has.
@@ -169,11 +185,12 @@ def _solved(family: _Family, scaled: Vector) -> tuple[Vector, Vector, Vector, Ve
     return padded, (residuals**2).sum(axis=1), errors, spread
 
 
-def _best(found: _Fitted, sizes: int) -> Whole:
+def _best(found: _Fitted, sizes: int, scatter: Scatter) -> Whole:
     """Return the row of the law to choose for each draw.
 
     Of laws with as many parameters, the plainest within one standard error of the least leave-one-out error
-    (Breiman et al. 1984, "Classification and regression trees"); of these, the one that AICc prefers.
+    (Breiman et al. 1984, "Classification and regression trees"), or within what launches scatter by; of
+    these, the likeliest.
     """
     draws = np.arange(found.errors.shape[1])
     candidates = []
@@ -182,15 +199,25 @@ def _best(found: _Fitted, sizes: int) -> Whole:
         own = found.errors[rows]
         least = own.argmin(axis=0)
         limit = own[least, draws] + found.spread[rows][least, draws] + _FINEST**2
-        candidates.append(rows[(own <= limit).argmax(axis=0)])
+        candidates.append(rows[(own <= np.maximum(limit, scatter.size**2)).argmax(axis=0)])
     chosen = np.stack(candidates)
-    aicc = _aicc(found.squares[chosen, draws], found.parameters[chosen], sizes)
-    scores = np.where(np.isfinite(found.errors[chosen, draws]), aicc, np.inf)
+    unlikely = _unlikely(found.squares[chosen, draws], found.parameters[chosen], sizes, scatter)
+    scores = np.where(np.isfinite(found.errors[chosen, draws]), unlikely, np.inf)
     return np.asarray(chosen[scores.argmin(axis=0), draws])
 
 
-def _aicc(squares: Vector, parameters: Whole, sizes: int) -> Vector:
-    """Return Akaike's criterion for few observations (Hurvich and Tsai 1989); the variance is a parameter."""
+def _unlikely(squares: Vector, parameters: Whole, sizes: int, scatter: Scatter) -> Vector:
+    """Return minus twice the logarithm of the likelihood, with a price of parameters.
+
+    A law that misses more than launches scatter by has a variance of its own, which few sizes tell: Akaike's
+    criterion for few observations (Hurvich and Tsai 1989). The variance of launches is an estimate too, so
+    that errors have Student's distribution.
+    """
     known = parameters + 1
-    likelihood = sizes * np.log(squares / sizes + _FINEST**2)
-    return np.asarray(likelihood + 2 * known + 2 * known * (known + 1) / (sizes - known - 1))
+    own = sizes * (np.log(squares / sizes + _FINEST**2) + 1)
+    own = own + 2 * known + 2 * known * (known + 1) / (sizes - known - 1)
+    if not scatter.degrees:
+        return np.asarray(own)
+    variance, degrees = max(scatter.size, _FINEST) ** 2, scatter.degrees
+    shared = sizes * math.log(variance) + (degrees + sizes) * np.log1p(squares / variance / degrees)
+    return np.minimum(own, shared + _PRICE * parameters)

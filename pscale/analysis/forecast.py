@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from pscale.analysis.fits import Choice, Space
+from pscale.analysis.fits import Choice, Scatter, Space
 from pscale.analysis.laws import AMDAHL, CONSTANT, INVERSE, OTHERS, PAIRS, SHARED, USL, Law, Term, gustafson
 from pscale.analysis.stats import Estimate, estimate
 from pscale.results.step_time import Vector
@@ -30,6 +30,16 @@ class Observed:
     times: Vector
     scale: Vector  # what errors are relative to: the time of a whole step
     launches: Sequence[Vector]
+
+    @property
+    def scatter(self) -> Scatter:
+        """What is known of the times by what launches of a size differ by."""
+        pool, counts = _deviations(self), [len(times) for times in self.launches]
+        if not len(pool):
+            return Scatter()
+        launch = float((pool**2).mean() ** 0.5)
+        size = launch * float(np.mean([1 / count for count in counts])) ** 0.5
+        return Scatter(launch=launch, size=size, degrees=len(pool) - sum(count > 1 for count in counts))
 
 
 class Bootstrap:

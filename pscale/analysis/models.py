@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.fits import FEWEST_SIZES, Choice, Space
+from pscale.analysis.fits import FEWEST_SIZES, Choice, Scatter, Space
 from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
 from pscale.analysis.frames import KINDS
 from pscale.analysis.laws import CONSTANT, laws
@@ -51,6 +51,9 @@ class Fit:
     terms: tuple[FittedTerm, ...]
     r_squared: float | None  # None of a constant, which explains no difference
     error: float  # root mean square of leave-one-out errors, as a share of the step
+    misfit: float  # root mean square by degrees of freedom of what the law misses, as a share of the step
+    scatter: float | None  # standard deviation of launches, likewise; None where sizes have one each
+    fits: bool  # whether that explains the misfit
     measured_s: tuple[float, ...]  # at every size
     predictions: tuple[Prediction, ...]
 
@@ -164,7 +167,7 @@ def _fitted(model: Model, measured: Sequence[Point], spent: Spent, seed: Sequenc
     largest = max(model.sizes)
     ahead = np.array(model.asked or [2 * largest, REACH * largest], dtype=np.float64)
     space = Space(laws(model.scaling), spent.sizes, spent.scale)
-    choice = space.choose(spent.step.times[None])
+    choice = space.choose(spent.step.times[None], spent.step.scatter)
     bootstrap = Bootstrap(spent.step, choice, seed)
     line = np.unique(np.geomspace(min(model.sizes), REACH * largest, _CURVE).round())
     every = np.concatenate([ahead, line])
@@ -241,7 +244,7 @@ def _part(
 ) -> Fit:
     """Return the law of a part; `ahead` are sizes to predict and the time of a whole step there."""
     sizes, steps_s = ahead
-    choice = space.choose(observed.times[None])
+    choice = space.choose(observed.times[None], observed.scatter)
     times = Bootstrap(observed, choice, seed).at(space, choice, sizes, steps_s)
     found = [
         place.prediction(float(size), time, whole=False) for size, time in zip(sizes, times, strict=True)
@@ -253,7 +256,8 @@ def _fit(part: str, observed: Observed, choice: Choice, predictions: Sequence[Pr
     law, weights = choice.law(), observed.scale**-2
     mean = np.average(observed.times, weights=weights)
     spread = float(np.sum(weights * (observed.times - mean) ** 2))
-    squares = float(choice.residuals[0]) ** 2
+    squares, scatter = float(choice.residuals[0]) ** 2, observed.scatter
+    free = max(len(observed.sizes) - law.parameters, 1)
     return Fit(
         part=part,
         kind=law.kind,
@@ -263,9 +267,21 @@ def _fit(part: str, observed: Observed, choice: Choice, predictions: Sequence[Pr
         ),
         r_squared=None if law.terms == (CONSTANT,) or not spread > 0 else 1 - squares / spread,
         error=float(choice.errors[0]),
+        misfit=math.sqrt(squares / free),
+        scatter=scatter.launch if scatter.degrees else None,
+        fits=_explained(squares / free, free, scatter),
         measured_s=tuple(observed.times.tolist()),
         predictions=tuple(predictions),
     )
+
+
+def _explained(variance: float, free: int, scatter: Scatter) -> bool:
+    """Tell whether launches scatter by as much as a law misses, by an F test; small misfit is let pass."""
+    if not scatter.degrees or variance <= max(MISFIT, _OBVIOUS * scatter.size) ** 2:
+        return True
+    from scipy.special import fdtrc  # noqa: PLC0415 - reports seldom need it
+
+    return bool(scatter.size) and float(fdtrc(free, scatter.degrees, variance / scatter.size**2)) > MISFIT_P
 
 
 def _first(
@@ -297,6 +313,9 @@ def _first(
     )
 
 
+MISFIT = 0.02  # of the step: a law that misses less fits well enough
+MISFIT_P = 0.01
+_OBVIOUS = 1.5  # times what launches scatter by: no test finds less
 SMALL = 0.01  # of the step, at every size: not worth a law
 _KINDS = tuple(kind for kind in KINDS if kind != "hidden_s")
 

@@ -130,6 +130,25 @@ def test_the_interval_holds_a_measurement_at_four_times_the_largest_size(name, l
     assert held >= 0.85 * trials
 
 
+def test_known_scatter_of_launches_decides_how_many_terms_a_law_has():
+    def parameters(launches, law, noise=0.01):
+        found = []
+        for seed in range(20):
+            seen = observed(SIX, measured(law, SIX, launches, np.random.default_rng([seed, launches]), noise))
+            choice = Space(laws("strong"), SIX, seen.scale).choose(seen.times[None], seen.scatter)
+            found.append(choice.law().parameters)
+        return found
+
+    def three(size):
+        return 1 + 64 / size + 0.5 * np.log2(size)
+
+    assert np.mean(parameters(1, three)) < 2.2  # nothing is known of the scatter
+    assert np.mean(parameters(5, three)) > 2.9
+    assert np.mean(parameters(5, three, noise=0.2)) < 2.5  # the same times are as likely with two
+    assert np.mean(parameters(5, LAWS["amdahl"][2])) < 2.3
+    assert np.mean(parameters(5, np.ones_like)) < 1.3
+
+
 def test_draws_are_the_same_for_the_same_seed():
     seen = observed(SIX, measured(LAWS["amdahl"][2], SIX, 3, np.random.default_rng(1)))
     space = Space(laws("strong"), SIX, seen.scale)

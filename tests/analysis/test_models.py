@@ -13,6 +13,8 @@ from pscale.analysis.frames import load
 from pscale.analysis.models import models
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
+from pscale.report import text
+from pscale.report.topics.models import tables
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +65,29 @@ def test_beyond_four_times_the_largest_size_there_is_a_mark_and_no_interval(run)
     assert near.time_s.low is not None
     assert (far.time_s.low, far.efficiency.low) == (None, None)
     assert max(found.size for found in only(summarise(run, predict=[1000])).curve) == 64
+
+
+def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interval_is_as_wide(tmp_path):
+    times = {1: 0.1, 2: 0.1, 4: 0.1, 8: 0.15, 16: 0.1, 32: 0.15}
+    points = [Point(ranks=ranks, compute_s=time_s, launch_noise=0.01) for ranks, time_s in times.items()]
+    summary = summary_of(tmp_path / "run", points, repeats=4, steps=3)
+    step = only(summary).step
+    assert not step.fits
+    assert (step.misfit > 0.15, 0.005 < step.scatter < 0.02) == (True, True)
+    for each in step.predictions:
+        assert each.time_s.high - each.time_s.low > 2 * step.misfit * each.time_s.value
+    (caption,) = [table.caption for table in tables(summary)]
+    missed, scatter = text.percent_1(step.misfit), text.percent_1(step.scatter)
+    assert caption.startswith(
+        f"Does not fit: step, whose law misses by {missed} of the step where launches scatter by {scatter}; "
+    )
+
+
+def test_laws_that_fit_and_launches_that_are_single_are_not_said_to_miss(run, tmp_path):
+    assert all(fit.fits for fit in (only(summarise(run)).step, *only(summarise(run)).parts))
+    wild = [Point(ranks=ranks, compute_s=0.1 + 0.05 * (ranks % 3)) for ranks in SIZES]
+    step = only(summary_of(tmp_path / "run", wild, repeats=1, steps=3)).step
+    assert (step.scatter, step.fits) == (None, True)
 
 
 def test_without_need_nothing_is_fitted(run):

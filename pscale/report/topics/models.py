@@ -122,7 +122,7 @@ def _time(known: Estimate) -> str:
 def _caption(model: Model, step: Fit) -> str:
     """Describe the numbers: efficiency, the phase to look at, the laws by name, and how far to trust them."""
     known = [f"{_share(each.efficiency)} at {each.size:,}" for each in step.predictions if each.efficiency]
-    said = [f"Efficiency: {', '.join(known)}." if known else "", _first(model, step)]
+    said = [_misfit(model), f"Efficiency: {', '.join(known)}." if known else "", _first(model, step)]
     said += [_named(law, model) for law in model.named]
     said.append("Intervals hold a measurement there in 95% of cases; error: of sizes left out of the fit.")
     if any(found.beyond for found in step.predictions):
@@ -131,6 +131,21 @@ def _caption(model: Model, step: Fit) -> str:
             "a direction, not a number to plan by, hence no interval."
         )
     return " ".join(filter(None, said))
+
+
+def _misfit(model: Model) -> str:
+    """Say which laws do not fit, by how much they miss and by how much launches scatter; empty if all do."""
+    missing = [fit for fit in _fits(model) if not fit.fits]
+    if not missing:
+        return ""
+    shares = [[text.percent_1(share) for share in (fit.misfit, fit.scatter)] for fit in missing]
+    others = [f"{fit.part} ({', '.join(own)})" for fit, own in zip(missing[1:], shares[1:], strict=True)]
+    missed, scatter = shares[0]
+    first = f"{missing[0].part}, whose law misses by {missed} of the step where launches scatter by {scatter}"
+    return (
+        f"Does not fit: {'; '.join([first, *others])}. "
+        "Do not plan by what such a law predicts: measure more sizes where the times bend."
+    )
 
 
 def _first(model: Model, step: Fit) -> str:
@@ -169,16 +184,17 @@ def data(summary: Summary) -> Mapping[str, Table]:
         for said in model.projected:
             projected.append((model.series, said.size, said.step_s, said.first_loss, said.refusal or None))
         if model.refusal:
-            laws.append((model.series, "step", None, None, None, None, model.refusal))
+            laws.append((model.series, "step", *[None] * 7, model.refusal))
         for fit in _fits(model):
-            laws.append((model.series, fit.part, fit.kind, formula(fit), fit.r_squared, fit.error, None))
+            fitted = (fit.r_squared, fit.error, fit.misfit, fit.scatter, fit.fits)
+            laws.append((model.series, fit.part, fit.kind, formula(fit), *fitted, None))
             for each in fit.predictions:
                 key = (model.series, fit.part, each.size, model.unit)
                 predictions.append((*key, each.time_s, each.efficiency, each.beyond))
         for law in model.named:
             numbers = (getattr(law, key) for key in _NUMBERS)
             named.append((model.series, law.law, law.error, *numbers, law.peak))
-    names = ("series", "part", "law", "formula", "r_squared", "error", "refusal")
+    names = ("series", "part", "law", "formula", "r_squared", "error", "misfit", "scatter", "fits", "refusal")
     times = {"time_s": True, "efficiency": True}
     return {
         "models": Table.of(laws, *names),
