@@ -70,15 +70,14 @@ def run(
     `set` overrides fields, `{"model.width": 512}`; `only` is a condition that cases have to meet, and `site`
     a profile of sites.yaml. An unfinished run of the same suite under `reports` is continued, unless `new`.
     Progress goes to standard error, unless `quiet`. Cases that fail are rows of `cases` with their reason;
-    what keeps the suite from starting raises PscaleError. After Ctrl-C the same call continues.
+    what keeps the suite from starting raises PscaleError. Any thread may call. After Ctrl-C the same call
+    continues.
     """
-    from pscale.cli.console import new_console  # noqa: PLC0415 - loading a run needs none of these
+    from pscale.cli.measure_process import measure  # noqa: PLC0415 - loading a run needs none of these
     from pscale.cli.prepare import SuiteOptions  # noqa: PLC0415
-    from pscale.cli.run import RunOptions, measure  # noqa: PLC0415
+    from pscale.cli.run import RunOptions  # noqa: PLC0415
 
     overrides = [f"{name}={_yaml(value)}" for name, value in (set or {}).items()]
-    console = new_console(stderr=True)
-    console.quiet = quiet
     with _file_of(suite) as path:
         options = SuiteOptions(
             overrides=overrides,
@@ -86,9 +85,8 @@ def run(
             site=site,
             folder=Path.cwd() if isinstance(suite, Mapping) else None,
         )
-        return Results(
-            frames.load(measure(path, options, RunOptions(reports=Path(reports), new=new), console))
-        )
+        folder = measure(path, options, RunOptions(reports=Path(reports), new=new), quiet=quiet)
+        return Results(frames.load(folder))
 
 
 class Results:

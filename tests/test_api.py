@@ -1,17 +1,22 @@
 """pscale from Python: it loads fast, says what reports say, and runs suites."""
 
+import asyncio
+import ctypes
 import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from noop_runs import make_suite
+from patience import wait_for
 from synthetic import Point, write_run
 
 import pscale
@@ -208,6 +213,68 @@ def test_a_run_is_never_continued_once_it_was_returned(tmp_path, monkeypatch):
     make_suite(tmp_path)
     first, second = (pscale.run("noop.yaml", quiet=True).path for _ in range(2))
     assert first != second
+
+
+def subreaper():
+    value = ctypes.c_int()
+    ctypes.CDLL(None).prctl(37, ctypes.byref(value), 0, 0, 0)
+    return value.value
+
+
+def test_a_run_in_a_thread_beside_an_event_loop_leaves_the_callers_processes_and_signals_alone(
+    tmp_path, monkeypatch, capsys
+):
+    make_suite(tmp_path)
+    launcher = tmp_path / "mpiexec"
+    script = launcher.read_text()
+    launcher.write_text(script.replace("for folder", f"touch {tmp_path}/started\nfor folder", 1))
+    monkeypatch.chdir(tmp_path)
+    before = [signal.getsignal(number) for number in signal.valid_signals()], subreaper()
+    others = []
+
+    def start_others():
+        wait_for((tmp_path / "started").exists)
+        for apart in (False, True):
+            others.append(subprocess.Popen(["sleep", "100000"], start_new_session=apart))
+            others.append(subprocess.Popen(["sh", "-c", "exit 7"], start_new_session=apart))
+
+    async def notebook():
+        starts = asyncio.create_task(asyncio.to_thread(start_others))
+        run = await asyncio.to_thread(pscale.run, "noop.yaml", only="seed == 2")
+        await starts
+        return run
+
+    try:
+        assert asyncio.run(notebook()).complete
+        assert "1/1" in capsys.readouterr().err
+        assert [each.poll() for each in others[::2]] == [None, None]
+        assert [each.wait() for each in others[1::2]] == [7, 7]
+        assert ([signal.getsignal(number) for number in signal.valid_signals()], subreaper()) == before
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_caller_that_is_interrupted_or_killed_leaves_no_process_and_the_same_call_continues(
+    tmp_path, number, monkeypatch
+):
+    make_suite(tmp_path)
+    script = (tmp_path / "mpiexec").read_text()
+    waits = 'for folder; do :; done; setsid sleep 100000 & echo $! > "$folder/../rank"; wait\n'
+    (tmp_path / "mpiexec").write_text(script.replace("for folder", waits + "for folder", 1))
+    monkeypatch.chdir(tmp_path)
+    code = "import pscale; pscale.run('noop.yaml', quiet=True, only='seed == 2')"
+    caller = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    rank = wait_for(lambda: next((p for p in tmp_path.rglob("rank") if p.read_text().endswith("\n")), None))
+    caller.send_signal(number)
+    assert caller.wait() == -number
+    wait_for(lambda: not psutil.pid_exists(int(rank.read_text())))
+    (tmp_path / "mpiexec").write_text(script)
+    run = pscale.run("noop.yaml", quiet=True, only="seed == 2")
+    assert run.complete
+    assert rank.is_relative_to(run.path)
 
 
 def on_the_page(folder, monkeypatch, blocks):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 
@@ -80,11 +82,35 @@ def start(module: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def end_with_parent() -> None:
-    """End this process, which `run` has started, as soon as the one that waits for it is gone."""
+def exchange(module: str, request: bytes) -> tuple[int, bytes]:
+    """Run `python -m MODULE` with `request` as its input; return its exit code and output.
+
+    Its messages go to `sys.stderr`, which may be a notebook's. It has a session of its own, and gets SIGINT
+    where this thread is interrupted. Its input closes when this process ends: see `end_with_parent`.
+    """
+    argv, pipe = [sys.executable, "-P", "-m", module], subprocess.PIPE
+    errors = None if sys.stderr is sys.__stderr__ else pipe if sys.stderr else subprocess.DEVNULL
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(request)
+            process.stdin.flush()
+            for line in process.stderr or ():
+                sys.stderr.write(line.decode(errors="replace"))
+            output = process.stdout.read()
+            return process.wait(), output
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+
+
+def end_with_parent(end: Callable[[], object] | None = None) -> None:
+    """End this process, started by `run` or `exchange`, as soon as the one that waits for it is gone."""
 
     def watch() -> None:
         os.read(sys.stdin.fileno(), 1)  # nothing is ever written
-        os._exit(1)
+        (end or partial(os._exit, 1))()
 
     threading.Thread(target=watch, daemon=True).start()

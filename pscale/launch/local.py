@@ -244,20 +244,29 @@ def tagged(tag: str) -> list[psutil.Process]:
 
 
 def _hidden(others: Collection[psutil.Process] | None) -> list[psutil.Process]:
-    """Return the children of this process other than `others`, with theirs."""
+    """Return the children that are neither `others` nor of this session, with theirs.
+
+    A launch has sessions of its own: children in this one were started for something else meanwhile.
+    """
     if others is None:
         return []
     with suppress(psutil.Error):
-        new = [child for child in psutil.Process().children() if child not in others]
+        new = [child for child in psutil.Process().children() if child not in others and _is_apart(child)]
         return [each for child in new for each in (child, *child.children(recursive=True)) if _lives(each)]
     return []
+
+
+def _is_apart(process: psutil.Process) -> bool:
+    with suppress(OSError):  # it is gone
+        return os.getsid(process.pid) != os.getsid(0)
+    return False
 
 
 def _bury(others: Collection[psutil.Process]) -> None:
     """Take note of the end of children whose own parents are gone."""
     for child in psutil.Process().children():
         with suppress(psutil.Error, ChildProcessError):
-            if child not in others and child.status() == psutil.STATUS_ZOMBIE:
+            if child not in others and _is_apart(child) and child.status() == psutil.STATUS_ZOMBIE:
                 os.waitpid(child.pid, os.WNOHANG)
 
 

@@ -185,6 +185,24 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         local.launch(Command(argv=("true",), env={}), tmp_path / "missing", 1.0)
 
 
+def test_a_process_that_pscale_itself_starts_meanwhile_is_none_of_the_job(job):
+    helpers = []
+
+    def start_helper():
+        wait_for((job.folder / "ready").exists)
+        helpers.append(psutil.Popen(["sleep", "1000"]))
+        (job.folder / "go").touch()
+
+    thread = threading.Thread(target=start_helper)
+    thread.start()
+    job(RESULT + 'touch "$FOLDER/ready"; until [ -e "$FOLDER/go" ]; do sleep 0.05; done')
+    thread.join()
+    (helper,) = helpers
+    assert helper.poll() is None
+    helper.kill()
+    helper.wait()
+
+
 def test_processes_of_other_jobs_are_left_alone(tmp_path):
     other = psutil.Popen(["sleep", "1000"], env={**os.environ, local.TAG: f"{tmp_path}/other"})
     try:
