@@ -114,7 +114,7 @@ def tables(found: SuiteHistory) -> Iterator[Table]:
 
 
 def _label(finding: CaseHistory | LevelChange | CounterChange) -> str:
-    return finding.label
+    return text.clean(finding.label)
 
 
 def _tone(change: LevelChange) -> Tone:

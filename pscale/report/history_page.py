@@ -52,7 +52,7 @@ def render_history(found: SuiteHistory) -> str:
         sections.append(
             Section(name="notes", title="Notes", lead="", blocks=[Words(title="Notes", lines=found.notes)])
         )
-    labels = {case.label: case.label for case in found.cases}
+    labels = {text.clean(case.label): case.label for case in found.cases}
     return render(head, [section for section in sections if section.blocks], labels)
 
 
@@ -77,7 +77,7 @@ def _picture(case: CaseHistory, place: int) -> Picture:
         title=f"{text.clean(case.label)}: {case.text}",
         description=f"Step times of {len(case.runs)} runs, with {text.plural(len(case.levels), 'level')}.",
         vector=vector(svg, f"h{place}"),
-        case=case.label,
+        case=text.clean(case.label),
     )
 
 
@@ -85,7 +85,7 @@ def _draw(axes: Axes, case: CaseHistory) -> None:
     times = [1e3 * each for each in case.steps_s]
     dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
     said = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
-    marks.mark(dots[0], case.label, case.label, said)
+    marks.mark(dots[0], case.label, text.clean(case.label), said)
     before = case.levels[0].step_s
     for level in case.levels:
         colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER

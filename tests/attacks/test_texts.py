@@ -119,7 +119,7 @@ def evil_letters(text):
 COMMANDS = (
     *(("report", "RUN", "--full", "--plot", "--no-figures"), ("report", "RUN", "--figure-format", "svg")),
     *(("report", "RUN", "-f", name) for name in ("md", "html", "json", "csv", "latex")),
-    *(("compare", "RUN", "RUN", "-f", name) for name in ("terminal", "md", "json", "csv", "latex")),
+    *(("compare", "RUN", "OTHER", "-f", name) for name in ("terminal", "md", "json", "csv", "latex")),
     *(("check", "RUN", "--junit", "junit.xml"), ("check", "RUN", "--update"), ("check", "RUN", "--json")),
     *(("status", "RUN"), ("list", "--reports", "RUNS"), ("list", "--reports", "RUNS", "--json")),
 )
@@ -141,7 +141,8 @@ OF_TRACED = (
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_text_of_a_run_is_obeyed_by_whatever_reads_it(pscale, hostile, tmp_path, command):
-    code, out, err = called(pscale, command, RUN=hostile, RUNS=hostile.parent)
+    other = shutil.copytree(hostile, tmp_path / "other")
+    code, out, err = called(pscale, command, RUN=hostile, OTHER=other, RUNS=hostile.parent)
     assert code in {0, 1, 6}, err
     look(tmp_path, command, out, err)
 
