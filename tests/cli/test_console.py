@@ -45,7 +45,9 @@ def _next_of(terminal):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("measured") / "run", [Point(ranks=1), Point(ranks=2)], steps=4)
+    folder, points = tmp_path_factory.mktemp("measured"), [Point(ranks=1), Point(ranks=2)]
+    write_run(folder / "other", points, steps=4)
+    return write_run(folder / "run", points, steps=4)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def run(tmp_path_factory):
     [
         ("report", "RUN", "--no-figures", "--plot"),
         ("show", SUITE),
-        ("compare", "RUN", "RUN"),
+        ("compare", "RUN", "OTHER"),
         ("list", "--reports", "RUNS"),
         ("report", "--help"),
         ("report", "--nonsense"),
@@ -61,7 +63,8 @@ def run(tmp_path_factory):
     ids=lambda command: f"{command[0]} {command[-1]}",
 )
 def test_no_color_leaves_characters_alone_on_a_terminal(run, command):
-    arguments = [{"RUN": run, "RUNS": run.parents[1]}.get(word, word) for word in command]
+    places = {"RUN": run, "OTHER": run.with_name("other"), "RUNS": run.parents[1]}
+    arguments = [places.get(word, word) for word in command]
     coloured, plain = (on_terminal(*arguments, **env) for env in ({}, {"NO_COLOR": "1"}))
     assert "\x1b" not in plain
     assert "\x1b" in coloured
