@@ -17,6 +17,7 @@ from pscale.report.history_page import render_history
 from pscale.results import history, predictions
 from pscale.results.history import Acceptance, Entry
 from pscale.results.predictions import Predicted
+from pscale.run_folders import prediction_file
 
 FIELDS = [*Entry.__annotations__, *Acceptance.__annotations__, "format", "fingerprint.MPI", "counters.bytes"]
 
@@ -106,7 +107,7 @@ def foreseen(tmp_path):
 
 
 def test_whatever_a_prediction_says_runs_are_held_to_those_that_can_be(foreseen, attack):
-    file, run = predictions.file_of(foreseen.parent), load(foreseen)
+    file, run = prediction_file(foreseen.parent), load(foreseen)
     good = file.read_bytes()
     assert len(held(run)) == 2
     for _ in range(attack.times(80)):
