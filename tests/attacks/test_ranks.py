@@ -65,7 +65,7 @@ LIES = {  # a script for the second launch, and what its status and reason are
     "closed outputs": (HONEST + "exec >&- 2>&- <&-", "ok", ""),
     "another folder": (HONEST + "cd / && exit", "ok", ""),
     "no logs": (HONEST + 'rm -f "$folder"/std*.log', "ok", ""),
-    "no folder": (HONEST + 'rm -rf "$folder"; exit 1', "failed", "exit code 1"),
+    "no folder": (HONEST + 'rm -rf "$folder"; exit 1', "failed", "the program took cases/"),
     "ends its launcher": ("kill -9 $PPID", "failed", "SIGKILL"),
 }
 
