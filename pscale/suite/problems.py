@@ -6,7 +6,7 @@ import difflib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,9 +78,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"expected one of {', '.join(known[:_LISTED])}{', …: `pscale schema` has all' if more else ''}"
 
 
-def nearest_field(name: str, others: Iterable[str] = ()) -> str:
+def nearest_field(name: str, others: Collection[str] = ()) -> str:
     """Return a hint at the field that is meant, of those that can vary and of `others`."""
     several = [f"'{leaf}'" for leaf in LEAVES if leaf.endswith(f".{name}")]
+    several += [f"'{other}'" for other in others if name.endswith(f".{other}")]
     if several:
         return f"did you mean {' or '.join(several)}?"
     return nearest(name, LEAVES if "." in name else dict.fromkeys([*others, *SHORT]))

@@ -229,6 +229,7 @@ def test_what_cannot_work_is_refused_with_the_field_before_anything_starts(suite
         ),
         ({"expect": [{"metric": "mflops", "at_least": 1, "unit": "GB/s"}]}, "expected 'MFLOP/s'"),
         ({"sweep": {"nn": [1]}}, "sweep.nn: is no field that can vary; did you mean 'n'?"),
+        ({"sweep": {"params.n": [1]}}, "sweep.params.n: is no field that can vary; did you mean 'n'?"),
         ({"sweep": {"ranks": [16]}}, "16 cores, this machine has 8"),
     ],
 )
