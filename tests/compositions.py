@@ -16,6 +16,7 @@ from warm_ranks import failure_of
 from whole_runs import SMALL_TEXT
 
 from pscale.cli.prepare import SuiteOptions, prepare
+from pscale.cli.verify import proof
 from pscale.config import Data, Model, Plan, Train
 from pscale.config.axes import DEGREES, GRID_AXES
 from pscale.config.choices import Number, Scaling, Text
@@ -208,9 +209,10 @@ def _leaf_at(text, number):
 def check_draw(number, ranks, folder, counts, tell=lambda _: None):
     """Draw the composition with seed `number` and check it; the smallest that fails is a note of the error.
 
-    One at a time, since of many draws Hypothesis makes most by changing others a little. `tell` hears of
-    every failure on the way to the smallest.
+    One at a time, since of many draws Hypothesis makes most by changing others a little. `counts` has what
+    became of the draw, and in which numbers it ran; `tell` hears of every failure on the way to the smallest.
     """
+    ends = []
 
     @seed(number)
     @settings(
@@ -226,18 +228,21 @@ def check_draw(number, ranks, folder, counts, tell=lambda _: None):
         case, left, refusals = repaired(values, folder)
         counts["refusals"] += len(refusals)
         if case is None or is_large(case):
-            counts["not run"] += 1
+            ends.append("not run")
             return
+        ends.append(f"ran in {proof(case).model.dtype}")
         try:
             failure = failure_of(case, ranks, folder)
-            counts[f"{'failed in' if failure else 'held in'} {case.model.dtype}"] += 1
             assert not failure, f"seed {number}: {failure}"
         except Exception as error:
             error.add_note(text_of(left))
             tell(f"{text_of(left)}{error!r}\n")
             raise
 
-    holds()
+    try:
+        holds()
+    finally:
+        counts[ends[0]] += 1
 
 
 def is_large(case):

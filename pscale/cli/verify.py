@@ -17,6 +17,7 @@ from pscale.cli.console import new_console
 from pscale.cli.memory_fit import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
 from pscale.config import Case, Timing
+from pscale.config.case import NARROW
 from pscale.dtypes import ROUNDINGS, is_16_bit
 from pscale.errors import FAILED, UsageError
 from pscale.launch import runner
@@ -122,10 +123,12 @@ def proof(case: Case) -> Case:
 
     The bias of the keys has no gradient but rounding (softmax does not see it), which Adam with a small
     epsilon would blow up to a weight; hence the larger one. At the scale of the loss here gradients of 16
-    bits neither overflow nor vanish.
+    bits neither overflow nor vanish, as those of fp16 do without a scale.
     """
-    rounds, asked = is_16_bit(case.model.dtype), case.precision.loss_scale
-    loss_scale = asked if isinstance(asked, str) or not rounds else SCALE
+    rounds, asked = is_16_bit(case.model.dtype), case.loss_scale
+    is_fixed = rounds and not isinstance(asked, str)
+    vanishes = asked == "none" and case.model.dtype in NARROW
+    loss_scale = SCALE if is_fixed or vanishes else case.precision.loss_scale
     return replace(
         case,
         model=case.model if rounds else replace(case.model, dtype="float64"),

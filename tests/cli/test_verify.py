@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from pscale.cli import verify
+from pscale.config import Case, Model, Precision
 
 ROWS = [[0, "dp", "all_reduce", 3, 1200], [0, "pp", "send", 2, 64], [1, "dp", "all_reduce", 3, 1200]]
 EQUAL = {
@@ -73,6 +74,21 @@ def test_details_have_every_tensor_in_the_order_of_the_model_and_every_call(prin
     assert lines[2:4] == ["2/qkv.weight 2.0e-15 5.0e-14 equal", "10/norm.gain 3.0e-14 4.0e-15 equal"]
     assert lines[-2:] == ["dp all_reduce 6 ≠ 3 2,400 ≠ 1,200", "pp send = 2 = 64"]
     assert list(verify.details(FAILED)) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "asked", "proved"),
+    [
+        ("fp16", "none", verify.SCALE),
+        ("fp16", 0.01, verify.SCALE),
+        ("fp16", "auto", "dynamic"),
+        ("bf16", "none", "none"),
+        ("float64", 0.01, 0.01),
+    ],
+)
+def test_numbers_of_fp16_are_proved_at_a_scale_though_none_is_asked_for(dtype, asked, proved):
+    case = Case(suite="s", label="l", model=Model(dtype=dtype), precision=Precision(loss_scale=asked))
+    assert verify.proof(case).loss_scale == proved
 
 
 def test_the_reason_names_the_worst_tensor_or_the_call_that_was_not_foreseen():
