@@ -69,25 +69,25 @@ class Delivery:
 class Gate:
     """A barrier of ranks that take turns: who waits at it lets another one run."""
 
-    def __init__(self, size: int, turn: threading.Lock):
-        self._size, self._turn = size, threading.Condition(turn)
+    def __init__(self, size: int, changed: threading.Condition):
+        self._size, self._changed = size, changed
         self._here = self._passed = 0
-        self._broken = False
+        self.is_broken = False
 
     def wait(self) -> None:
         mine = self._passed
         self._here += 1
         if self._here == self._size:
             self._here, self._passed = 0, mine + 1
-            self._turn.notify_all()
-        elif not self._turn.wait_for(lambda: self._passed > mine or self._broken, LIMIT_S):
+            self._changed.notify_all()
+        elif not self._changed.wait_for(lambda: self._passed > mine or self.is_broken, LIMIT_S):
             self.abort()
         if self._passed == mine:
             raise threading.BrokenBarrierError
 
     def abort(self) -> None:
-        self._broken = True
-        self._turn.notify_all()
+        self.is_broken = True
+        self._changed.notify_all()
 
 
 class Board:
@@ -95,7 +95,9 @@ class Board:
 
     def __init__(self, size: int, turn: threading.Lock):
         self._slots: list[Any] = [None] * size
-        self.turn, self.gate = turn, Gate(size, turn)
+        self.turn, self.changed = turn, threading.Condition(turn)
+        self.gate = Gate(size, self.changed)
+        self.exchanges: dict[Any, Any] = {}  # of other doubles
         self._mail: dict[Any, deque[tuple[Array, Delivery, int]]] = defaultdict(deque)
 
     def swap(self, rank: int, value: T) -> list[T]:
@@ -160,7 +162,7 @@ class Message(Started):
         self._recorder.completed(self._number, enter, leave)
 
 
-def _reduced(everyone: Sequence[Array], op: Op = "sum") -> Array:
+def reduced(everyone: Sequence[Array], op: Op = "sum") -> Array:
     """Reduce in rank order: wide, and rounded at the end."""
     total = np.empty(everyone[0].size, everyone[0].dtype)
     combine([x.reshape(-1) for x in everyone], total, _OPS[op])
@@ -191,7 +193,7 @@ class ThreadAxis:
         return Started(act, self.recorder, number)
 
     def _reduce(self, x: Array, op: Op) -> None:
-        total = _reduced(self._swap(x), op)
+        total = reduced(self._swap(x), op)
         self._board.gate.wait()  # nobody overwrites what another still reads
         x[...] = total
 
@@ -201,7 +203,7 @@ class ThreadAxis:
         out[...] = whole
 
     def _reduce_part(self, x: Array, out: Array, dim: int) -> None:
-        total = _reduced(self._swap(x))
+        total = reduced(self._swap(x))
         self._board.gate.wait()
         out[...] = np.split(total, self.size, axis=dim)[self.rank]
 
@@ -257,7 +259,7 @@ class ThreadAxis:
 
     def reduce(self, x: Array, root: int = 0) -> None:
         def act() -> None:
-            total = _reduced(self._swap(x))
+            total = reduced(self._swap(x))
             self._board.gate.wait()
             if self.rank == root:
                 x[...] = total
@@ -322,7 +324,7 @@ class ThreadMesh:
         self.coordinates = {dim: int(place) for dim, place in zip(self.sizes, places, strict=True)}
         self._switchboard, self._recorder = switchboard, recorder
         size = math.prod(self.sizes.values())
-        self.world = ThreadAxis("world", rank, switchboard.world, size, NullRecorder())
+        self.world = self._made("world", rank, switchboard.world, size, NullRecorder())
         self._axes: dict[tuple[str, ...], Axis] = {(): SelfAxis("")}
 
     def axis(self, *axes: str) -> Axis:
@@ -332,8 +334,11 @@ class ThreadMesh:
             rank = int(np.ravel_multi_index([self.coordinates[dim] for dim in span], sizes))
             board = self._switchboard.board(span, self.coordinates)
             name = grid.axis_name(span)
-            self._axes[span] = ThreadAxis(name, rank, board, math.prod(sizes), self._recorder)
+            self._axes[span] = self._made(name, rank, board, math.prod(sizes), self._recorder)
         return self._axes[span]
+
+    def _made(self, name: str, rank: int, board: Board, size: int, recorder: Recorder) -> Axis:
+        return ThreadAxis(name, rank, board, size, recorder)
 
     def progress(self) -> None:
         """Move nothing: what is started is done when it is completed."""
