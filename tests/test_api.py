@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 from noop_runs import make_suite
-from patience import wait_for
+from patience import lives, wait_for
 from synthetic import Point, write_run
 
 import pscale
@@ -270,7 +269,7 @@ def test_a_caller_that_is_interrupted_or_killed_leaves_no_process_and_the_same_c
     rank = wait_for(lambda: next((p for p in tmp_path.rglob("rank") if p.read_text().endswith("\n")), None))
     caller.send_signal(number)
     assert caller.wait() == -number
-    wait_for(lambda: not psutil.pid_exists(int(rank.read_text())))
+    wait_for(lambda: not lives(int(rank.read_text())))
     (tmp_path / "mpiexec").write_text(script)
     run = pscale.run("noop.yaml", quiet=True, only="seed == 2")
     assert run.complete

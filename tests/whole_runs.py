@@ -157,14 +157,6 @@ def start(cli, *arguments):
     )
 
 
-def lives(process):
-    """Tell whether a process still runs; one that nobody has asked about since its end does not."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
 def workers(process):
     """Return the ranks that are under way, wherever their launcher has put them in the tree."""
     found = []

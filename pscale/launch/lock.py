@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pscale import atomic_files
@@ -53,14 +53,19 @@ def _locked(descriptor: int, folder: Path) -> bool | None:
 
 
 def is_left(folder: Path) -> bool:
-    """Tell whether the last owner of the lock is known to have ended."""
+    """Tell whether the last owner of the lock is known to have ended: a zombie has."""
     try:
-        _, process, _, host = atomic_files.read(folder / FILE).decode().split()
+        _, word, _, host = atomic_files.read(folder / FILE).decode().split()
+        process = int(word)
     except (OSError, ValueError):
         return False
     import psutil  # noqa: PLC0415 - takes its time, and who only reads a journal asks for no lock
 
-    return host == socket.gethostname() and not psutil.pid_exists(int(process))
+    if host != socket.gethostname():
+        return False
+    with suppress(psutil.Error):
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    return not psutil.pid_exists(process)  # of another user's it may be all that can be known
 
 
 def try_lock(descriptor: int) -> bool | None:

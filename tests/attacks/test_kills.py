@@ -18,9 +18,9 @@ import psutil
 import pytest
 from forked_runs import Copies, Copy
 from noop_runs import SUITE, make_launcher
-from patience import LIMIT_S, wait_for
+from patience import LIMIT_S, lives, wait_for
 from synthetic import Point, write_run
-from whole_runs import TINY, Cli, lives, workers
+from whole_runs import TINY, Cli, workers
 
 from pscale.analysis.frames import load
 from pscale.errors import LaunchError

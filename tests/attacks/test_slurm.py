@@ -11,8 +11,7 @@ import psutil
 import pytest
 from login_node import LoginNode, virtual_cluster
 from noop_runs import make_launcher
-from patience import wait_for
-from whole_runs import lives
+from patience import lives, wait_for
 
 from pscale.launch.journal import Journal
 

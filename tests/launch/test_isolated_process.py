@@ -7,7 +7,7 @@ import sys
 
 import psutil
 import pytest
-from patience import wait_for
+from patience import lives, wait_for
 
 from pscale.launch import isolated_process
 
@@ -50,4 +50,4 @@ def test_a_part_ends_when_the_one_that_waits_for_it_is_killed(module, tmp_path):
     part = psutil.Process(int(wait_for(lambda: told.exists() and told.read_text())))
     parent.send_signal(signal.SIGKILL)
     assert parent.wait() == -signal.SIGKILL
-    wait_for(lambda: not part.is_running() or part.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: not lives(part))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from patience import LIMIT_S
+from patience import LIMIT_S, lives, wait_for
 
 from pscale.errors import LaunchError, ResultsError, UsageError
 from pscale.launch import journal as module
@@ -116,10 +116,13 @@ with Journal.open(pathlib.Path(sys.argv[1])).locked():
     time.sleep(0.5)  # and then it would become that program
     os._exit(0)
 """
-    killed = subprocess.run([sys.executable, "-c", code, journal.folder], check=False)
-    assert killed.returncode == -9
+    killed = subprocess.Popen([sys.executable, "-c", code, journal.folder])
+    wait_for(lambda: not lives(killed.pid))  # a zombie so far
+    assert journal.is_abandoned()
     with journal.locked() as works:
         assert works
+    assert killed.wait() == -9
+    assert journal.is_abandoned() is False
 
 
 def test_a_file_system_without_locks_is_reported(journal, monkeypatch):

@@ -9,10 +9,9 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-import psutil
 import pytest
 from noop_runs import make_journal
-from patience import LIMIT_S, wait_for
+from patience import LIMIT_S, lives, wait_for
 
 from pscale import atomic_files
 from pscale.config import Case, Launch, Plan, to_dict
@@ -286,7 +285,7 @@ def test_a_job_that_outlived_a_killed_pscale_is_ended_before_others_are_measured
     assert orphans
     run(journal, jobs, launcher, machine.inspect(), on_start=ignore, on_end=ignore)
     assert journal.is_finished()
-    assert not any(orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE for orphan in orphans)
+    assert not any(map(lives, orphans))
 
 
 def test_killed_at_any_instant_a_run_loses_nothing_and_does_nothing_twice(start, tmp_path):

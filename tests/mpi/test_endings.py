@@ -6,8 +6,8 @@ import signal
 import sys
 
 import pytest
-from patience import LIMIT_S, wait_for
-from whole_runs import NEVER_JOINS, lives, start, workers
+from patience import LIMIT_S, lives, wait_for
+from whole_runs import NEVER_JOINS, start, workers
 
 from pscale.launch.outcome import BORN
 from pscale.results.store import read_table

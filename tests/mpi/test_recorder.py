@@ -11,9 +11,8 @@ from errno import EDQUOT, EFAULT, EMFILE, ENOMEM, ENOSPC
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
-from patience import LIMIT_S, wait_for
+from patience import LIMIT_S, lives, wait_for
 
 from pscale.errors import LaunchError, ResultsError
 from pscale.watch.notes import read
@@ -275,7 +274,7 @@ def test_a_signal_ends_or_reaches_all_of_a_program(cli, tmp_path, number, code):
         process.send_signal(number)
         assert process.wait(LIMIT_S) == code, (tmp_path / "said").read_text()
     assert len(ranks) == 2
-    wait_for(lambda: not any(map(psutil.pid_exists, ranks)))
+    wait_for(lambda: not any(map(lives, ranks)))
 
 
 def test_valgrind_around_a_program_ends(watch, compiled):
