@@ -68,13 +68,15 @@ static long granted(const char *path, long bytes) {
     return bytes;
 }
 
-static long granted_to(int file, long bytes) {
-    char link[64], path[4096];
+/* What lies at `name` in what is open as `file`, or that itself. */
+static long granted_to(int file, const char *name, long bytes) {
+    char link[64], path[8192];
     if (!*folder) return bytes;
+    if (*name == '/') return granted(name, bytes);
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
+    ssize_t length = readlink(link, path, 4095);
     if (length < 0) return bytes;
-    path[length] = 0;
+    snprintf(path + length, sizeof path - length, *name ? "/%s" : "%s", name);
     return granted(path, bytes);
 }
 
@@ -82,7 +84,7 @@ static long granted_to(int file, long bytes) {
 
 ssize_t write(int file, const void *bytes, size_t size) {
     ssize_t (*real)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
-    long most = granted_to(file, size);
+    long most = granted_to(file, "", size);
     return most < 0 ? most : real(file, bytes, most);
 }
 
@@ -94,6 +96,15 @@ ssize_t write(int file, const void *bytes, size_t size) {
     }
 OPEN(open)
 OPEN(open64)
+
+#define OPEN_AT(name) \
+    int name(int at, const char *path, int flags, ...) { \
+        REAL(name, int, const char *, int, ...); \
+        va_list list; va_start(list, flags); mode_t mode = va_arg(list, mode_t); va_end(list); \
+        return flags & O_CREAT && granted_to(at, path, 0) ? -1 : real(at, path, flags, mode); \
+    }
+OPEN_AT(openat)
+OPEN_AT(openat64)
 
 int mkdir(const char *path, mode_t mode) {
     REAL(mkdir, const char *, mode_t);
@@ -107,7 +118,7 @@ int rename(const char *from, const char *to) {
 
 int fsync(int file) {
     REAL(fsync, int);
-    return granted_to(file, 0) ? -1 : real(file);
+    return granted_to(file, "", 0) ? -1 : real(file);
 }
 """
 AMPLE = 1 << 40  # bytes
