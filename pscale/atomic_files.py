@@ -24,10 +24,15 @@ _HALF = re.compile(r"\\u[dD]")  # what may write half of a character
 def write(path: Path, text: str) -> None:
     """Write a file or replace it; a reader sees the old content or all of the new."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)  # of a crash, or somebody's link
-    with temporary.open("x", encoding="utf-8") as file:
-        file.write(text)
+    with create(temporary) as file:
+        file.write(text.encode())
     rename(temporary, path)
+
+
+def create(path: Path) -> BinaryIO:
+    """Make a file in place of any other: never what a link leads to, or what has a second name."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
 
 
 def rename(temporary: Path, path: Path) -> None:
@@ -38,15 +43,29 @@ def rename(temporary: Path, path: Path) -> None:
 
 
 def append(path: Path, line: bytes) -> None:
-    """Add a line to a file, which is made if it is not there."""
+    """Add a line to a file, which is made if it is not there; raises OSError for a link of any kind."""
     is_new = not path.exists()
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o666), "ab") as file:
+    with os.fdopen(open_to_append(path), "ab") as file:
         file.write(line + b"\n")
         file.flush()
         os.fsync(file.fileno())
     if is_new:
         _sync(path.parent)
+
+
+def open_to_append(path: Path, access: int = os.O_WRONLY) -> int:
+    """Return a descriptor of a file, made if it is not there; raises OSError for a link of any kind."""
+    flags = access | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        facts = os.fstat(descriptor)
+        _check_kind(facts, path)
+        if facts.st_nlink > 1:
+            raise OSError(errno.EMLINK, "has a second name", str(path))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def read(path: Path) -> bytes:

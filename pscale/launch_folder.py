@@ -20,7 +20,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class LaunchFolder:
     """An open folder: its files are read, made and deleted by its descriptor, and through no link.
 
-    A file counts as its own only under one name: a second one, a hard link, may be anybody's.
+    A file counts as its own only under one name: a second one, a hard link, may be anybody's. What is mounted
+    in it is somebody else's too.
     """
 
     def __init__(self, path: Path):
@@ -88,24 +89,33 @@ class LaunchFolder:
                 stack.callback(os.close, folder)
             file = atomic_files.open_file(last, folder)
         facts = os.fstat(file.fileno())
-        if facts.st_nlink > 1 or facts.st_dev != os.fstat(self._descriptor).st_dev:
+        if facts.st_nlink > 1 or _mount(file.fileno()) != _mount(self._descriptor):
             file.close()
             raise OSError(errno.EXDEV, "has a name elsewhere", name)
         return file
 
     def clear(self, kept: Collection[str] = ()) -> None:
-        """Delete what is in it, as far as that can be, but for `kept` and what other file systems hold."""
-        device = os.fstat(self._descriptor).st_dev
-        with suppress(OSError, RecursionError):
+        """Delete what is in it, as far as that can be, but for `kept` and what is mounted in or over it."""
+        with suppress(OSError, RecursionError), ExitStack() as stack:
+            above = os.open(os.pardir, _FOLDER, dir_fd=self._descriptor)
+            stack.callback(os.close, above)
+            mount = _mount(above)
             for top, folders, files, descriptor in os.fwalk(
                 ".", topdown=False, follow_symlinks=False, dir_fd=self._descriptor
             ):
-                if os.fstat(descriptor).st_dev != device:
+                if _mount(descriptor) != mount:
                     continue
                 for name in (*files, *folders):
                     if os.path.normpath(os.path.join(top, name)) not in kept:  # noqa: PTH118 - of a walk
                         with suppress(OSError):
                             _delete(name, descriptor)
+
+
+def _mount(descriptor: int) -> str:
+    """Return what tells mounts apart, also two of one file system; the device where no kernel says."""
+    with suppress(OSError, StopIteration), Path(f"/proc/self/fdinfo/{descriptor}").open() as facts:
+        return next(line for line in facts if line.startswith("mnt_id:"))
+    return str(os.fstat(descriptor).st_dev)
 
 
 def _delete(name: str, folder: int) -> None:

@@ -6,8 +6,10 @@ import gzip
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+from pscale import atomic_files
 from pscale.analysis.frames import Run, load, records
 from pscale.analysis.timeline import (
     Traced,
@@ -131,11 +133,10 @@ def _write(path: Path, lines: Iterable[str]) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
-            gzip.open(temporary, "wt", 6, "utf-8")
-            if path.suffix == ".gz"
-            else temporary.open("w", encoding="utf-8") as file
+            temporary.open("wb") if temporary == path else atomic_files.create(temporary) as made,
+            gzip.open(made, "wb", 6) if path.suffix == ".gz" else nullcontext(made) as file,
         ):
-            file.writelines(f"{line}\n" for line in lines)
+            file.writelines(f"{line}\n".encode() for line in lines)
         if temporary != path:
             temporary.replace(path)
 

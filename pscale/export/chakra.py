@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pscale import atomic_files
 from pscale.export.activities import Activity, Launch
 from pscale.results.events import BETWEEN_TWO
 
@@ -41,10 +42,12 @@ def write_chakra(launch: Launch, folder: Path, name: str) -> list[Path]:
     written = []
     for rank, own in launch.ranks.items():
         path = folder / f"{name}.{rank}.et"
-        path.write_bytes(b"".join(_framed(each) for each in _messages(launch, groups, rank, own, origin)))
+        with atomic_files.create(path) as file:
+            file.writelines(_framed(each) for each in _messages(launch, groups, rank, own, origin))
         written.append(path)
     path = folder / f"{name}.groups.json"
-    path.write_text(json.dumps({str(groups[key]): list(launch.groups[key]) for key in groups}, indent=1))
+    names = {str(groups[key]): list(launch.groups[key]) for key in groups}
+    atomic_files.write(path, json.dumps(names, indent=1))
     return [*written, path]
 
 

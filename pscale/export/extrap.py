@@ -9,12 +9,14 @@ no time.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pscale import atomic_files
 from pscale.analysis.frames import Run, grouped, records
 from pscale.analysis.settings import settings, varied
 from pscale.config import JOINT
@@ -46,7 +48,7 @@ def write_extrap(run: Run, folder: Path) -> list[Path]:
         params = _parameters([points[launch["case"]] for launch in members])
         values = [measured.get((launch["case"], launch["repeat"]), {}) for launch in members]
         known = dict.fromkeys(key for each in values for key in each)
-        with path.open("w", encoding="utf-8") as file:
+        with io.TextIOWrapper(atomic_files.create(path), encoding="utf-8") as file:
             for launch, own in zip(members, values, strict=True):
                 at = {short: points[launch["case"]][setting] for short, setting in params.items()}
                 whole = {("step", "time"): launch["step_s"], **{key: own.get(key, 0.0) for key in known}}

@@ -8,11 +8,13 @@ root are direct.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pscale import atomic_files
 from pscale.export.activities import Activity, CallId, Launch
 from pscale.results.events import BETWEEN_TWO, TO_ROOT
 
@@ -34,7 +36,7 @@ def write_goal(launch: Launch, folder: Path, name: str) -> list[Path]:
     """Write the schedule of a launch into a folder; return the file."""
     path = folder / f"{name}.goal"
     tags = _Tags()
-    with path.open("w", encoding="ascii") as file:
+    with io.TextIOWrapper(atomic_files.create(path), encoding="ascii") as file:
         file.write(f"num_ranks {len(launch.ranks)}\n")
         for rank, own in sorted(launch.ranks.items()):
             file.write(f"\nrank {rank} {{\n")

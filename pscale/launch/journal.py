@@ -210,8 +210,9 @@ class Journal:
     def _cut_torn_line(self) -> None:
         path = self._own / _RECORDS
         if path.exists():
-            content = path.read_bytes()
-            os.truncate(path, content.rfind(b"\n") + 1)
+            with os.fdopen(atomic_files.open_to_append(path, os.O_RDWR), "rb") as file:
+                file.seek(0)
+                os.ftruncate(file.fileno(), file.read().rfind(b"\n") + 1)
 
 
 def key_of(record: Mapping[str, Any]) -> Key:

@@ -29,7 +29,8 @@ def held(folder: Path) -> Iterator[bool]:
 
     It ends with its process, however that ends. Raises TakenError, and OSError where it cannot be written.
     """
-    with (folder / FILE).open("a+", encoding="utf-8") as lock:
+    descriptor = atomic_files.open_to_append(folder / FILE, os.O_RDWR)
+    with os.fdopen(descriptor, "a+", encoding="utf-8") as lock:
         works = _locked(lock.fileno(), folder)
         if works is None:
             lock.seek(0)

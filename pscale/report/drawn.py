@@ -61,9 +61,8 @@ class Sources:
             "written": _stamps(self.folder, written),
             "answer": answer.document(),
         }
-        with suppress(OSError):
-            (self.folder / FILE).unlink(missing_ok=True)  # a link, too
-            (self.folder / FILE).write_text(json.dumps(document), encoding="utf-8")
+        with suppress(OSError), atomic_files.create(self.folder / FILE) as file:
+            file.write(json.dumps(document).encode())
 
 
 def _run(folder: Path) -> Stamp:
@@ -111,6 +110,7 @@ def write_file(path: Path, content: str | bytes) -> Path:
     if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
         return path
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
+    with atomic_files.create(temporary) as file:
+        file.write(data)
     os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file
     return path

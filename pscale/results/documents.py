@@ -44,7 +44,8 @@ def provenance_of(text: str) -> Mapping[str, Any]:
 def write_json(path: Path, document: Any) -> None:
     """Write `document` to a temporary name and rename it; not-a-number becomes null."""
     temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(document, indent=1, allow_nan=True), encoding="utf-8")
+    with atomic_files.create(temporary) as file:
+        file.write(json.dumps(document, indent=1, allow_nan=True).encode())
     os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older document
 
 

@@ -121,7 +121,10 @@ def write_columns(
 def _made_whole(path: Path) -> Iterator[pa.NativeFile]:
     """Open a file that gets its name at its end; Arrow's writes of some ten bytes reach the disk as few."""
     temporary = path.with_suffix(".tmp")
-    with pa.output_stream(temporary, compression=None, buffer_size=_WRITTEN_AT_ONCE) as file:
+    with (
+        atomic_files.create(temporary) as made,
+        pa.output_stream(made, compression=None, buffer_size=_WRITTEN_AT_ONCE) as file,
+    ):
         yield file
     atomic_files.rename(temporary, path)
 

@@ -27,6 +27,7 @@ if __name__ == "__main__":
 import traceback  # noqa: E402
 from types import TracebackType  # noqa: E402
 
+from pscale import atomic_files  # noqa: E402
 from pscale.dtypes import is_16_bit  # noqa: E402
 from pscale.errors import PscaleError  # noqa: E402
 from pscale.mesh import grid  # noqa: E402
@@ -63,7 +64,8 @@ def main(folder: Path) -> None:
             "`pscale doctor` says which are found"
         )
     if comm.rank == 0:
-        (folder / "born").touch()  # the launcher has done its part: what goes wrong now is the case's fault
+        # the launcher has done its part: what goes wrong now is the case's fault
+        atomic_files.create(folder / "born").close()
     run(spec, comm, library, timeline)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pscale import atomic_files
 from pscale.mesh import grid, mpi, nonblocking
 from pscale.mesh.axis import Mesh
 from pscale.worker.recorder import Recorder
@@ -72,7 +73,7 @@ class Watchdog:
         """Append this rank's report to the file of its host, as one line in one write."""
         line = json.dumps({**self.report(), "still_s": round(still_s, 1), "unix_s": time.time()}) + "\n"
         path = self._folder / f"hang-{os.uname().nodename}.jsonl"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = atomic_files.open_to_append(path)
         try:
             os.write(descriptor, line.encode())
         finally:

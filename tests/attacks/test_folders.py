@@ -321,6 +321,33 @@ def test_nothing_outside_of_a_run_is_read_or_written(pscale, whole, tmp_path, na
     assert "leads out" in card(run).trouble
 
 
+WRITING = (
+    *(("report", "-f", kind) for kind in ("html", "md", "csv", "json", "latex")),
+    ("report", "--figure-format", "svg"),
+    ("trace",),
+    *(("export", "-f", kind) for kind in ("goal", "chakra", "extrap")),
+)
+
+
+def test_no_file_is_written_through_another_name_of_it(pscale, with_events, tmp_path):
+    whole, run = (shutil.copytree(with_events, tmp_path / name / "run") for name in ("whole", "linked"))
+    for command in WRITING:
+        assert pscale(*command, whole)[0] == 0, command
+    names = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]
+    written = [name for name in names if not (with_events / name).exists()]
+    assert {name.suffix for name in written} >= {".html", ".csv", ".svg", ".goal", ".et", ".jsonl", ".json"}
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for path in (run / name for name in written):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name in {path.name, f".{path.name}.tmp", f"{path.name}.tmp", f"{path.stem}.tmp"}:
+            (path.parent / name).unlink(missing_ok=True)
+            os.link(mine, path.parent / name)
+    for command in WRITING:
+        assert pscale(*command, run)[0] == 0, command
+    assert mine.read_text() == "mine"
+
+
 def _socket(path):
     with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):  # its name has to be short
         made.bind(path.name)

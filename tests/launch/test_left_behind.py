@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,13 @@ from pscale.watch.notes import read
 
 STARTS = 'for last; do :; done\nexec sh "$last"\n'
 SECRET = "a line of the victim"
+ACCOUNT = "root:x:0:0"
 # Each ends with a copy of the victim, whose path is $V, as it is to stay.
 BEGIN = 'echo time: 1.5; V="$0.victim"; w=$PWD; launch=${w%/work}\n'
 END = '\ncp -a "$V" "$V.before"\n'
 PRECIOUS = {"precious": SECRET, "out.json": '{"t": 7}', "a.dat": SECRET, "deep/precious": SECRET}
+
+SOCKET = 'import socket; socket.socket(socket.AF_UNIX).bind("../stdout.log")'
 
 OUTPUT = {  # a script, and what its status and reason are; the figure is in its output
     "work is a link": ('cd ..; rm -r work; ln -s "$V" work', "ok", ""),
@@ -60,11 +64,52 @@ OUTPUT = {  # a script, and what its status and reason are; the figure is in its
         "ok",
         "",
     ),
+    "mounts": (
+        'mkdir m; for f in work/m failure-0.json hang-x.jsonl; do [ -e "../$f" ] || : >"../$f";'
+        ' if [ -d "../$f" ]; then from="$V"; else from="$V/precious"; fi;'
+        ' mount --bind "$from" "../$f" 2>&1; done; true',
+        "ok",
+        "",
+    ),
+    "links for tables": (
+        'for table in cases figures; do ln -s "$V/precious" "../../../data/$table-${launch##*/}.tmp"; done',
+        "ok",
+        "",
+    ),
     "the launch is a link": ('cd /; mv "$launch" "$V/launch"; ln -s "$V" "$launch"', "failed", "took"),
     "the launch is a folder": ('cd /; rm -r "$launch"; cp -a "$V" "$launch"', "failed", "took"),
     "links for other launches": (
         'for id in $(grep -o \'"id": "[^"]*\' ../../../run.json | cut -d\'"\' -f4); do'
         ' [ -e "../../$id-0" ] || ln -s "$V" "../../$id-0"; done',
+        "ok",
+        "",
+    ),
+    "an account is quoted": ("ln -sf /etc/passwd ../stderr.log; (exit 3)", "failed", "exit code 3"),
+    "a device is quoted": (
+        "rm ../std*.log; mknod ../stderr.log c 1 5 2>&1; (exit 3)",
+        "failed",
+        "exit code 3",
+    ),
+    "a socket for a log": (f"rm ../stdout.log; {sys.executable} -c '{SOCKET}'", "ok", ""),
+    "a chain of links": (
+        'ln -s "$V" 0; for n in $(seq 30); do ln -s "$((n - 1))" "$n"; done; cd ..; mv work/* .; rm -r work;'
+        " ln -s 30 work; ln -sf 30/precious stdout.log",
+        "ok",
+        "",
+    ),
+    "a link far down": (
+        'for n in $(seq 300); do mkdir d; ln -s "$V" l; ln "$V/precious" p; cd d; done',
+        "ok",
+        "",
+    ),
+    "names that look like options": (
+        'cd ..; ln -s "$V" ./-rf; ln -s "$V" work/--help; ln -s "$V" "work/*"',
+        "ok",
+        "",
+    ),
+    "a folder that is a link now and then": (
+        '(cd ..; while :; do mv work kept; ln -s "$V" work; rm work; mv kept work; done) 2>/dev/null &'
+        " sleep 0.2",
         "ok",
         "",
     ),
@@ -98,6 +143,7 @@ RUNS = {  # these end the run
     "cases": 'cd /; mv "${launch%/*}" "$V/cases"; ln -s "$V/cases" "${launch%/*}"',
     "data": 'rm -r ../../../data; ln -s "$V" ../../../data',
     "journal.jsonl": 'ln -sf "$V/precious" ../../../journal.jsonl',
+    "": 'cd /; mv "${launch%/*/*}" "$V/run"; ln -s "$V" "${launch%/*/*}"',
     "run.json": 'ln -sf "$V/precious" ../../../run.json',
 }
 SUITE = """
@@ -123,11 +169,15 @@ def launched(tmp_path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
         (tmp_path / "noop.yaml").write_text(SUITE.format(fields=fields, numbers=[*range(len(scripts))]))
+        alone = ["unshare", "--mount"]  # what programs mount goes with them
+        mounts = shutil.which(alone[0]) and not subprocess.run([*alone, "true"], check=False).returncode
         command = [sys.executable, "-m", "pscale", "run", "noop.yaml", "--no-report"]
+        command = [*alone, *command] if mounts else command
         done = subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
         assert SECRET not in done.stdout + done.stderr
+        assert ACCOUNT not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         victims = [*tmp_path.glob("*.victim.before")]
         assert victims
@@ -143,6 +193,8 @@ def assert_same(folder, before):
     assert not compared.left_only + compared.right_only + compared.common_funny, folder
     _, wrong, errors = filecmp.cmpfiles(folder, before, compared.common_files, shallow=False)
     assert not wrong + errors, folder
+    times = [[(each / name).stat().st_mtime_ns for name in compared.common] for each in (folder, before)]
+    assert times[0] == times[1], folder
     for name in compared.common_dirs:
         assert_same(folder / name, before / name)
 
@@ -161,10 +213,25 @@ def rows(tmp_path):
     ],
     ids=["output", "files"],
 )
-def test_what_a_program_puts_in_the_place_of_its_files_leads_nowhere(launched, tmp_path, programs, fields):
+def test_what_a_program_puts_in_the_place_of_its_files_leads_nowhere(
+    launched, tmp_path, pscale, programs, fields
+):
     _, victims = launched([script for script, *_ in programs.values()], fields)
     assert len(victims) == len(programs)
     found = rows(tmp_path)
+    (run,) = tmp_path.glob("reports/noop/*")
+    for name in ("html", "md", "json", "csv", "latex"):
+        code, out, err = pscale("report", run, "--full", "-f", name)
+        assert (code, SECRET in out, ACCOUNT in out, "Traceback" in err) == (0, False, False, False), name
+    made = [path for path in run.rglob("*") if "cases" not in path.parts and path.is_file()]
+    contents = {path.relative_to(run): path.read_bytes() for path in made}
+    assert Path("report.html") in contents
+    told = [
+        name
+        for name, content in contents.items()
+        if SECRET.encode() in content or ACCOUNT.encode() in content
+    ]
+    assert told == []
     wrong = {
         name: (found[number]["status"], found[number]["reason"])
         for number, (name, (_, status, reason)) in enumerate(programs.items())
