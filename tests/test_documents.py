@@ -33,7 +33,10 @@ from pscale.suite.network import load_network
 from pscale.suite.site import find_site
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "suites/README.md", ".github/CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 COMMANDS = get_command(app).commands
 FOREIGN = {  # options of other programs, and of pscale itself, that pages name
     *("--no-deps", "--no-binary", "--force-reinstall", "--no-cache-dir", "--user", "--upgrade", "--rounds"),
@@ -213,7 +216,7 @@ def write_program(path):
 
 
 def run(folder, text):
-    """Run a block of shell."""
+    """Run a block of shell; return its output."""
     text = re.sub(r"reports/(\w+)/RUN\b", r"$(newest \1)", text)
     text = re.sub(r"\bRUN\b", "$(newest weak)", text).replace(" FILE ", " weak.reference.yaml ")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -229,6 +232,7 @@ def run(folder, text):
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
+    return done.stdout
 
 
 def suites_of(page):
@@ -281,10 +285,28 @@ def test_every_yaml_block_is_what_it_shows(block, tmp_path):
         for path in (ROOT / "suites").glob("*.yaml"):
             shutil.copy(path, tmp_path)
         write_program(tmp_path / "mine")
-        on_cluster = block.page.stem == "clusters"
-        head = f"name: example\n{'extends: weak' if on_cluster else 'scaling: strong'}\n"
+        heads = {"clusters": "extends: weak", "advice": "extends: weak\nsweep: {ranks: [8]}"}
+        on_cluster = block.page.stem in heads
+        head = f"name: example\n{heads.get(block.page.stem, 'scaling: strong')}\n"
         file.write_text(block.text if "name" in document else head + block.text, encoding="utf-8")
         assert expand(load_suite(file), CLUSTER if on_cluster else FOUR_CORES).cases
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.id)
+def test_a_console_block_shows_what_its_commands_print(block, tmp_path):
+    for text in suites_of(block.page):
+        (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
+    machine, cpu = re.compile(r"this machine has \d+"), min(os.sched_getaffinity(0))
+    for command, answer in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", block.text, re.MULTILINE):
+        printed = run(tmp_path, f"taskset -pc {cpu} $$ >/dev/null; {command} 2>&1 || true")
+        assert machine.sub("", printed) == machine.sub("", answer), command
+
+
+def test_blocks_without_a_kind_hold_no_commands_and_no_suites():
+    heads = {leaf.partition(".")[0] for leaf in LEAVES} | {"name", "sweep", "pscale", r"\$"}
+    begins = re.compile(rf"^({'|'.join(heads)})(:| )", re.MULTILINE)
+    assert [block.id for block in blocks("") if begins.search(block.text)] == []
 
 
 def test_blocks_that_are_not_run_say_why_and_are_of_shell():
