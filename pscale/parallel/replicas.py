@@ -103,7 +103,8 @@ class Group:
 
 def square_norm(held: Iterable[tuple[NDArray[np.floating], int]], axis: Axis) -> float:
     """Sum squares of gradients over an axis; each comes with how many of its ranks hold the same."""
-    total = np.array([sum(kernels.current().square_norm(grad) / copies for grad, copies in held)])
+    squares = (kernels.current().square_norm(grad) / copies for grad, copies in held)
+    total = np.array([sum(squares)], np.float64)
     if axis.size > 1:
         axis.all_reduce(total)
     return float(total[0])

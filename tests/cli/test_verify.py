@@ -1,5 +1,7 @@
 """What `pscale verify` prints: every tensor and call, what differs, and by how much."""
 
+import math
+
 import pytest
 from rich.console import Console
 
@@ -95,4 +97,6 @@ def test_the_reason_names_the_worst_tensor_or_the_call_that_was_not_foreseen():
     assert verify.reason(WRONG) == (
         "gradient 2/qkv.weight differs by 5.0e-01 of its largest value, over the limit of 1e-12"
     )
+    diverging = {**WRONG, "errors": {**WRONG["errors"], "loss": [["every step", math.inf]]}}
+    assert verify.reason(diverging).startswith("loss every step is not finite")
     assert verify.reason(UNFORESEEN) == ("calls differ: made on rank 1: 3 × all_reduce over dp, 1200 bytes")

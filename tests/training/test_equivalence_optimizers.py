@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plans import TEXT, assert_is_serial, error_of, name, on_plan, serial
+from plans import LINEAR, TEXT, assert_is_serial, error_of, name, on_plan, serial
 
 from pscale.config import Data, Matrix, Model, Plan, Train
 from pscale.errors import PlanError
@@ -43,6 +43,7 @@ PLANS = [
     ("lamb", GPT, 1, Plan(tp=2, cp=2, zero=3)),
     ("adafactor", GPT, 4, Plan(pp=2, dp=2, zero=3)),
     ("adafactor", MOE, 2, Plan(ep=2, tp=2, zero=2, **SP)),
+    ("adafactor", LINEAR, 1, Plan(dp=4, zero=3)),  # the last rank has nothing
     ("lamb", EVEN, 1, Plan(dp=2, matrix=Matrix(tx=2, ty=2), zero=1)),
     ("adafactor", EVEN, 1, Plan(dp=2, matrix=Matrix(tx=2, ty=2, algorithm="summa"), zero=1)),
     ("adafactor", EVEN, 1, Plan(matrix=Matrix(tx=2, ty=2, tz=2, algorithm="agarwal"))),

@@ -61,7 +61,7 @@ class Adafactor:
         weights = self._sums.added_up(self._tensors, self._elsewhere)
         for tensor in self._tensors:
             tensor.remember(self._steps**FORGETTING, scale, self._train.epsilon**2)
-        updates = np.array([tensor.update_square() for tensor in self._tensors])
+        updates = np.array([tensor.update_square() for tensor in self._tensors], _SUMS)
         self._elsewhere.shards.all_reduce(updates)
         self._elsewhere.cuts.all_reduce(updates)
         relative = min(lr, 1 / math.sqrt(self._steps))
