@@ -208,25 +208,40 @@ def qsub(jobs: Jobs, arguments: list[str]) -> None:
     print(jobs.submit("pbs", Path(arguments[-1]).read_text(), arguments[arguments.index("-o") + 1]))
 
 
+FUNCTION = """BASH_FUNC_module%%=() { eval "$(modulecmd bash '$@')"
+    job_state = F
+\techo {\\"x\\": 1}
+}"""
+
+
 def qstat(jobs: Jobs, arguments: list[str]) -> None:
     if "-B" in arguments:
         return
-    asked = arguments[arguments.index("json") + 1 :]
-    known = {
-        job["id"]: {"Job_Name": job["name"], "Output_Path": f"n0:{job['file']}", **PBS[job["state"]]}
-        for job in jobs.known()
-    }
-    print(json.dumps({"Jobs": {number: known[number] for number in asked if number in known}}))
+    asked = arguments[arguments.index("-f") + 1 :]
+    known = {job["id"]: job for job in jobs.known()}
     for number in asked:
         if number not in known:
-            print(f"qstat: Unknown Job Id {number}", file=sys.stderr)
+            print(f"qstat: Unknown Job Id {number}.n0", file=sys.stderr)
+            continue
+        state = dict(PBS[known[number]["state"]])
+        path = f"n0:{known[number]['file']}"
+        attributes = {
+            "Job_Name": known[number]["name"],
+            "Job_Owner": "user@n0",
+            "job_state": state.pop("job_state"),
+            "Output_Path": f"{path[:50]}\n\t{path[50:]}",
+            "Variable_List": f"PBS_O_HOME=/home/user,PBS_O_LANG=C,\n\t{FUNCTION},A=1",
+            **dict(sorted(state.items(), reverse=True)),  # the comment comes before the exit code
+        }
+        print(f"Job Id: {number}.n0")
+        print("".join(f"    {name} = {value}\n" for name, value in attributes.items()))
     sys.exit(0 if known.keys() >= set(asked) else 153)
 
 
 def qselect(jobs: Jobs, arguments: list[str]) -> None:
     for job in jobs.known():
         if job["name"] == arguments[-1]:
-            print(job["id"])
+            print(f"{job['id']}.n0")
 
 
 def bsub(jobs: Jobs, arguments: list[str]) -> None:
@@ -252,7 +267,7 @@ def flux(jobs: Jobs, arguments: list[str]) -> None:
             print(jobs.submit("flux", Path(arguments[-1]).read_text(), log))
         case "jobs":
             for job in jobs.known():
-                print(f"{job['id']}|{job['name']}|{FLUX[job['state']]}")
+                print(f"{job['id']}|{job['name']}|{FLUX[job['state']]}|")
         case "job":
             (file,) = (job["file"] for job in jobs.known() if job["id"] == arguments[2])
             options = {"output": {"stdout": {"type": "file", "path": file}}}

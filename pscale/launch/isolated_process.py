@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,15 @@ def output(
     except (OSError, subprocess.SubprocessError):
         return None
     return None if answer.code else answer.out.strip()
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects in an output, one a line; other lines may be anybody's."""
+    found = []
+    for line in text.splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return [each for each in found if isinstance(each, dict)]
 
 
 def run(module: str, folder: Path, environ: Mapping[str, str]) -> Answer:

@@ -95,7 +95,7 @@ def identify(path: str) -> Launcher:
         raise LaunchError(f"{path} --version: {error}") from error
     text = answer.out + answer.err
     for flavour, pattern in _ANSWERS:
-        if found := re.search(pattern, text, re.DOTALL):
+        if found := re.search(pattern, text, re.DOTALL | re.MULTILINE):
             own = BY_LAUNCHER.get(flavour)
             arguments = own.launcher_command if own else ()
             return Launcher(path=path, flavour=flavour, version=found["version"], arguments=arguments)

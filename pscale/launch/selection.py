@@ -15,8 +15,8 @@ from typing import Any
 
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
+from pscale.launch import isolated_process, local
 from pscale.launch import launcher as launchers
-from pscale.launch import local
 from pscale.launch.command import Command, command
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
@@ -128,8 +128,8 @@ def worlds(
     """Return the answers of the first rank of every world that a probe made, none after an error."""
     folder.mkdir(exist_ok=True, parents=True)
     outcome = local.launch(started, folder, limit_s)
-    lines = (folder / STDOUT).read_text(errors="replace").splitlines() if outcome.exit_code == 0 else []
-    return [json.loads(line) for line in lines if line.startswith("{")], outcome
+    said = (folder / STDOUT).read_text(errors="replace") if outcome.exit_code == 0 else ""
+    return [each for each in isolated_process.documents(said) if "size" in each], outcome
 
 
 def _failure(candidate: Launcher, machine: Machine, launch: Launch, folder: Path) -> _Failure | None:

@@ -138,7 +138,7 @@ class Allocation:
             hosts = Counter(Path(file).read_text(encoding="utf-8").split())
         except OSError:
             return None
-        fewest = int(cpus) if cpus else min(hosts.values(), default=1)
+        fewest = int(cpus) if cpus and cpus.isdecimal() else min(hosts.values(), default=1)
         return cls(scheduler=scheduler, job=job, nodes=max(1, len(hosts)), cpus=fewest, hostfile=file)
 
 
@@ -256,8 +256,10 @@ class Scheduler(ABC):
         argv = self.submission(request, script)
         answer = self.ask(argv, stdin=script if self.script_on_stdin else None)
         if answer.code == 0:
-            if named := re.search(self.id_line.format(self.id_pattern), answer.out, re.MULTILINE):
-                return named[1]
+            whole = answer.out[: answer.out.rfind("\n") + 1]  # a cut number is that of another job
+            named = [*re.finditer(self.id_line.format(self.id_pattern), whole, re.MULTILINE | re.ASCII)]
+            if named:  # a site's own words come before
+                return named[-1][1]
             raise UnsureError(f"{argv[0]} names no job: {answer.last_words}")
         said = answer.err + answer.out
         error: type[LaunchError] = LaunchError
@@ -285,7 +287,7 @@ class Scheduler(ABC):
         """
         numbers = [self._number(each) for each in folders]
         for number, folder in zip(numbers, folders.values(), strict=True):
-            file = self.file_of(number)
+            file = self.file_of(number).strip().rpartition("\n")[2]
             if file and not _is_in(file, folder):
                 ending = " ".join((*self.cancel_command, number))
                 raise LaunchError(f"job {number} is not of this run: it has {file!r}; `{ending}` ends it")

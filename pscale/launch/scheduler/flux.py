@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pscale.config import Case, Launch
 from pscale.errors import LaunchError, UsageError
+from pscale.launch.isolated_process import documents
 from pscale.launch.machine import Placement
 from pscale.launch.scheduler.base import (
     Allocation,
@@ -33,7 +34,7 @@ _EXCEPTIONS: Sequence[tuple[str, Ending]] = (
     (r"node.?fail|node.?down|lost contact", "node_failed"),
     (r"preempt", "preempted"),
 )
-_FIELDS = "{id.f58}|{name}|{state}|{result}|{exception.type}|{exception.note}"
+_FIELDS = "{id.f58}|{name}|{state}|{result}|{exception.type}|{exception.note}|"
 _JOBS = ("flux", "jobs", "-a", "--count=0", "--no-header", f"--format={_FIELDS}")
 _RESOURCES = ("flux", "resource", "list")
 _COUNTS = ("--no-header", "--format={nnodes} {ncores}")
@@ -62,8 +63,7 @@ class Flux(Scheduler):
         """Ask the instance of the job, a Flux of its own, for its nodes and cores."""
         if "FLUX_ENCLOSING_ID" not in environ:
             return None
-        words = self.ask((*_RESOURCES, *_COUNTS)).out.split()
-        nodes, cores = (int(word) for word in words) if len(words) == 2 else (1, 0)
+        nodes, cores = _counts(self.ask((*_RESOURCES, *_COUNTS)).out) or (1, 0)
         job = environ["FLUX_ENCLOSING_ID"]
         return Allocation(scheduler=self.name, job=job, nodes=nodes, cpus=cores // nodes or None)
 
@@ -88,9 +88,9 @@ class Flux(Scheduler):
         """Return the log."""
         answer = self.ask(("flux", "job", "info", number, "jobspec"))
         try:
-            options = json.loads(answer.out)["attributes"]["system"]["shell"]["options"]
+            options = documents(answer.out)[-1]["attributes"]["system"]["shell"]["options"]
             return str(options["output"]["stdout"]["path"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (IndexError, KeyError, TypeError):
             return ""
 
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:  # noqa: ARG002
@@ -100,10 +100,10 @@ class Flux(Scheduler):
     def resources(self, launch: Launch) -> Resources | None:
         """Return what all nodes that are up have on average: Flux lists them together."""
         queue = (f"--queue={launch.partition}",) if launch.partition else ()
-        words = self.output((*_RESOURCES, *queue, "--states=up", *_COUNTS)).split()
-        if len(words) != 2 or not int(words[0]):
+        found = _counts(self.output((*_RESOURCES, *queue, "--states=up", *_COUNTS)))
+        if not found:
             raise LaunchError(f"Flux has no nodes up{f' in queue {launch.partition}' if queue else ''}")
-        nodes, cores = (int(word) for word in words)
+        nodes, cores = found
         model = f"flux {launch.partition}".rstrip()
         return Resources(host="Flux", cpu_model=model, nodes=nodes, cores_per_node=cores // nodes)
 
@@ -121,6 +121,12 @@ class Flux(Scheduler):
 KIND = Flux
 
 
+def _counts(text: str) -> tuple[int, int] | None:
+    """Return the nodes and cores of a line; None without one, or without nodes."""
+    found = re.findall(r"^(\d+) (\d+)$", text, re.MULTILINE | re.ASCII)
+    return (int(found[-1][0]), int(found[-1][1])) if found and int(found[-1][0]) else None
+
+
 def _gpus_per_slot(request: JobRequest) -> int:
     gpus, slots = request.launch.gpus, request.ranks_per_node
     if gpus % slots:
@@ -132,7 +138,9 @@ def _gpus_per_slot(request: JobRequest) -> int:
 
 def _statuses(text: str) -> Iterator[tuple[str, JobStatus]]:
     for number, name, state, result, kind, note in fields(text, 6):
-        said = " ".join(part for part in (kind, note) if part)
+        if not note.endswith("|"):  # the line is cut
+            continue
+        said = " ".join(part for part in (kind, note.rstrip("|")) if part)
         if state == "INACTIVE":
             ending = first_match(_EXCEPTIONS, said, _ENDINGS.get(result, "failed"))
             yield name, JobStatus(id=number, phase="ended", ending=ending, note=said)

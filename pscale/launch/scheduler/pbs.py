@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pscale.errors import LaunchError, UsageError
 from pscale.launch.scheduler.base import (
@@ -37,10 +35,14 @@ _CODES: Mapping[int, Ending] = {  # of PBS itself (pbs_error.h), and 256 + a sig
     265: "cancelled",
     271: "cancelled",
 }
+_JOB = re.compile(r"^Job Id: *(\d+)(?:\.\S*)?\n(.*?)(?=^Job Id: |\Z)", re.MULTILINE | re.DOTALL)
+_ATTRIBUTE = re.compile(
+    r"^    (Job_Name|job_state|comment|Exit_status|Output_Path) = (.+(?:\n\t.*)*)\n", re.MULTILINE
+)
 
 
 class Pbs(Scheduler):
-    """PBS with `select` and JSON: PBS Professional 18 or newer, OpenPBS."""
+    """PBS with `select`: PBS Professional 18 or newer, OpenPBS."""
 
     name, title = "pbs", "PBS"
     submit_program = "qsub"
@@ -96,33 +98,58 @@ class Pbs(Scheduler):
         return "".join(job.get("Output_Path", "").partition(":")[2] for job in self._jobs([number]).values())
 
     def query(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
-        """Ask qstat for all jobs, finished ones included; unknown ids spoil its exit code, not its answer."""
+        """Ask qstat for all jobs, finished ones included."""
         ids = [handle.id for handle in handles if handle.id]
         for handle in handles:
             if not handle.id:
-                ids += self.ask(("qselect", "-x", "-N", handle.name)).out.split()
+                said = self.output(("qselect", "-x", "-N", handle.name))
+                ids += re.findall(f"^{self.id_pattern}$", said, re.MULTILINE | re.ASCII)
         found = self._jobs(ids) if ids else {}
-        return {str(job.get("Job_Name")): _status(number, job) for number, job in found.items()}
+        return {job.get("Job_Name", ""): _status(number, job) for number, job in found.items()}
 
-    def _jobs(self, ids: Sequence[str]) -> Mapping[str, Any]:
-        answer = self.ask(("qstat", "-x", "-f", "-F", "json", *ids))
-        text = answer.out if answer.out.lstrip().startswith("{") else ""
-        if answer.code and not text and not re.search(r"Unknown Job", answer.err, re.IGNORECASE):
-            raise LaunchError(f"qstat: {answer.last_words}")
-        jobs: Mapping[str, Any] = json.loads(text).get("Jobs", {}) if text else {}
-        return jobs
+    def _jobs(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return the attributes of jobs, without those that are unknown.
+
+        Raises LaunchError where the answer says nothing of a job: it may be cut, or not be one. It is asked
+        for as text: as JSON it is none where the job's environment has quotes in it, as functions do.
+        """
+        answer = self.ask(("qstat", "-x", "-f", *ids))
+        found = {each[1]: _attributes(each[2]) for each in _JOB.finditer(answer.out)}
+        unknown = [line for line in answer.err.splitlines() if "unknown job" in line.lower()]
+        absent = {number for line in unknown for number in re.findall(r"(?<![\w.-])\d+", line)}
+        for number in ids:
+            if number not in absent and not found.get(number, {}).get("job_state"):
+                raise LaunchError(f"qstat says nothing of job {number}: {answer.last_words}")
+        return {number: job for number, job in found.items() if number in ids}
 
 
 KIND = Pbs
 
 
-def _status(number: str, job: Mapping[str, Any]) -> JobStatus:
-    comment = str(job.get("comment", ""))
-    state = str(job.get("job_state", ""))
+def _attributes(text: str) -> dict[str, str]:
+    """Return attributes by name; long values go on in lines with a tab, and an empty line ends a job.
+
+    The environment stands behind name, state and log, and before comment and exit code; it may have lines
+    that look like them.
+    """
+    found: dict[str, str] = {}
+    for name, value in _ATTRIBUTE.findall(text):
+        if name not in found or name not in {"Job_Name", "job_state", "Output_Path"}:
+            found[name] = value.replace("\n\t", "")
+    return {**found, **({"end": ""} if text.endswith("\n\n") else {})}
+
+
+def _status(number: str, job: Mapping[str, str]) -> JobStatus:
+    comment, state, code = job.get("comment", ""), job["job_state"], job.get("Exit_status", "")
     if state not in {"F", "X"}:
         phase: Phase = "running" if state in _RUNNING else "queued"
         return JobStatus(id=number, phase=phase, note=comment)
-    code = int(job.get("Exit_status", 1))
-    deleted: Ending = "cancelled" if "Exit_status" not in job else "failed"
-    ending = first_match(_COMMENTS, comment, _CODES.get(code, deleted))
-    return JobStatus(id=number, phase="ended", ending=ending, note=comment)
+    if not code and "end" not in job:
+        raise LaunchError(f"qstat tells only a part of job {number}")
+    known = _CODES.get(int(code), "failed") if re.fullmatch(r"-?\d+", code, re.ASCII) else "failed"
+    return JobStatus(
+        id=number,
+        phase="ended",
+        ending=first_match(_COMMENTS, comment, known if code else "cancelled"),
+        note=comment,
+    )

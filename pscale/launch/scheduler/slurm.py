@@ -43,6 +43,7 @@ _NODES = ("sinfo", "--noheader", "--exact", "--format=%P|%F|%X|%Y|%m|%l|%f")
 _PARTITIONS = ("sinfo", "--noheader", "--format=%R")
 _ACCOUNTING = ("sacct", "--noheader", "--parsable2", "--allocations")
 _ACCOUNTED = "--format=JobIDRaw,State,ExitCode,JobName"
+_GROUP = re.compile(r"(\d+/){3}\d+(\|\d+\+?){3}", re.ASCII)
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CPU_BIND = {"core": "cores", "socket": "sockets", "numa": "ldoms", "none": "none"}
@@ -99,7 +100,7 @@ class Slurm(Scheduler):
         return Allocation(
             scheduler=self.name,
             job=environ["SLURM_JOB_ID"],
-            nodes=int(nodes),
+            nodes=int(nodes) if nodes.isdecimal() else 1,
             cpus=min(cpus, default=None),
             cluster=environ.get("SLURM_CLUSTER_NAME", ""),
         )
@@ -136,14 +137,14 @@ class Slurm(Scheduler):
         if forgotten:  # a site may have no accounting
             answer = self.ask((*_ACCOUNTING, _ACCOUNTED, f"--jobs={','.join(forgotten)}"))
             for number, state, code, name in fields(answer.out, 4):
-                if number in forgotten:
+                if number in forgotten and state:
                     found.setdefault(name, _status(number, state, f"exit code {code}"))
         return found
 
     def resources(self, launch: Launch) -> Resources | None:
         """Return the largest group of equal nodes of the partition that has the constraint."""
         argv = (*_NODES, *((f"--partition={launch.partition}",) if launch.partition else ()))
-        groups = list(fields(self.output(argv), 7))
+        groups = [group for group in fields(self.output(argv), 7) if _GROUP.fullmatch("|".join(group[1:5]))]
         if not launch.partition:  # the default one, if there is such
             groups = [group for group in groups if group[0].endswith("*")] or groups
         features = set(re.split(r"[&|,()\[\]]", launch.constraint)) - {""}
@@ -156,7 +157,7 @@ class Slurm(Scheduler):
             host=f"partition {name.rstrip('*')}",
             cpu_model=f"slurm {name.rstrip('*')}",
             nodes=_count(nodes),
-            cores_per_node=int(sockets) * int(cores),
+            cores_per_node=int(sockets.rstrip("+")) * int(cores.rstrip("+")),
             memory_bytes=int(memory_mb.rstrip("+")) << 20,
             max_time_s=_seconds(longest),
         )
@@ -206,7 +207,7 @@ def _seconds(limit: str) -> float | None:
 
 def _statuses(text: str) -> Iterator[tuple[str, JobStatus]]:
     for number, state, reason, name in fields(text, 4):
-        if state:
+        if re.fullmatch("[A-Z_]+", state):
             yield name, _status(number, state, "" if reason == "None" else reason)
 
 
