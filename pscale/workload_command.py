@@ -48,6 +48,12 @@ def inputs(case: Case) -> list[Path]:
     return [_beside(case, _filled(name, values)) for name in case.workload.files.in_]
 
 
+def standard_input(case: Case) -> Path | None:
+    """Return the file that the program reads as standard input; None: it is empty."""
+    name = case.workload.stdin
+    return _beside(case, _filled(name, _values(case))) if name else None
+
+
 def outputs(case: Case) -> list[str]:
     """Return names, or patterns of names, of the files that a launch leaves."""
     values = _values(case)
@@ -73,7 +79,8 @@ def digests(case: Case) -> Mapping[str, str]:
         return {}  # `problems` says why
     given = [SHELL, *_shell_words(words[-1])] if case.workload.shell else [*words]
     named = [Path(path) for word in given if (path := _assigned(word)).startswith("/")]
-    files = [path for path in (*named, *inputs(case)) if _is_file(path)]
+    read = standard_input(case)
+    files = [path for path in (*named, *inputs(case), *([read] if read else [])) if _is_file(path)]
     names = Counter(path.name for path in set(files))
     return {path.name if names[path.name] == 1 else str(path): _digest(path) for path in files}
 
@@ -127,6 +134,8 @@ def _texts(case: Case) -> Iterator[tuple[Path_, str]]:
     """Yield what may have names in braces, and where it was written."""
     workload = case.workload
     yield ("workload", "command"), workload.command
+    if workload.stdin:
+        yield ("workload", "stdin"), workload.stdin
     for kind, names in (("in", workload.files.in_), ("out", workload.files.out)):
         yield from ((("workload", "files", kind, place), name) for place, name in enumerate(names))
     for name, figure in workload.figures.items():
@@ -180,6 +189,8 @@ def _why_no_arguments(case: Case, words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _input_problems(case: Case) -> Iterator[Found]:
+    if (read := standard_input(case)) and not _is_file(read):
+        yield ("workload", "stdin"), f"there is no file {read}"
     seen: dict[str, Path] = {}
     for place, path in enumerate(inputs(case)):
         written = ("workload", "files", "in", place)

@@ -35,9 +35,9 @@ BEFORE, MEASURE, READ, COMPARE = "Before a run", "Measure", "Read", "Compare and
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def _command(name: str, panel: str) -> Callable[[Command], Command]:
-    """Return what makes a command, with its examples, of a function."""
-    return app.command(name, rich_help_panel=panel, epilog=epilog(name))
+def _command(name: str, panel: str, **settings: bool) -> Callable[[Command], Command]:
+    """Return what makes a command, with its examples, of a function; `settings` are those of Click."""
+    return app.command(name, rich_help_panel=panel, epilog=epilog(name), context_settings=settings or None)
 
 
 @app.callback(invoke_without_command=True)
@@ -390,7 +390,7 @@ def export(
     command.export(run_folder(path, reports), as_format.value, case, launch, window(steps), output)
 
 
-@_command("watch", MEASURE)
+@_command("watch", MEASURE, allow_interspersed_args=False)  # options end at the program's name
 def watch(
     program: o.Program = None,
     ranks: o.WatchRanks = 2,
@@ -491,5 +491,8 @@ def main() -> int:
         fail(f"{what}{error.strerror or error}")
         return LaunchError.exit_code if error.errno in _OF_DISKS else UsageError.exit_code
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        code = end.code if isinstance(end.code, int) else 0
+        if code == UsageError.exit_code and sys.argv[1:2] == ["watch"]:
+            fail("options of the program follow its name: pscale watch -n 4 -- ./a.out --size 100")
+        return code
     return 0

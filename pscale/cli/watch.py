@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +18,19 @@ from pscale import atomic_files
 from pscale.cli import fail
 from pscale.cli.console import new_console, say
 from pscale.cli.run import RunOptions, published, tell_briefly
-from pscale.cli.workload_tables import NOTES, launcher_beside
+from pscale.cli.workload_tables import NOTES, launcher_beside, read_of
 from pscale.config import Case, Launch, Plan, to_dict
-from pscale.errors import FAILED, PscaleError, ResultsError, UsageError
+from pscale.errors import FAILED, INTERRUPTED, PscaleError, ResultsError, UsageError
 from pscale.launch import local
 from pscale.launch.command import command
 from pscale.launch.journal import Journal, writing_in
-from pscale.launch.outcome import Outcome
+from pscale.launch.launcher import Launcher
+from pscale.launch.outcome import Outcome, Verdict, cause, signal_name
 from pscale.launch.provenance import provenance
 from pscale.launch.runner import signals_as_interrupts
 from pscale.launch.selection import select
 from pscale.launch.target import Target, find_target
+from pscale.launch_folder import LaunchFolder
 from pscale.report.answer import Answer
 from pscale.results.store import write_columns, write_part
 from pscale.run_folders import run_folder
@@ -36,6 +40,7 @@ from pscale.watch.progress import Progress
 from pscale.watch.tables import Watched, watched
 
 _OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
+_ENDING = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV}
 _NEVER_S = 10.0 * 365 * 24 * 3600
 
 
@@ -68,7 +73,7 @@ class Watch:
 
 
 def watch(words: Sequence[str], options: WatchOptions) -> int:
-    """Run a program under the recorder and report it; return its exit code, or FAILED where it gave none."""
+    """Run a program under the recorder and report it; return its exit code, or FAILED where it was ended."""
     program = shutil.which(words[0])
     if program is None:
         raise UsageError(f"{words[0]}: no such program")
@@ -87,7 +92,7 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         started = command(
             case,
             launcher,
-            (*preloading(library), f"{FOLDER}={notes}", program, *words[1:]),
+            (*preloading(library, os.environ), f"{FOLDER}={notes}", program, *words[1:]),
             target.machine,
             environ=os.environ,
             root=os.geteuid() == 0,
@@ -95,17 +100,29 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         progress = Progress(notes, options.hang_after_s)
         limit_s = options.time_limit_s or _NEVER_S
         with signals_as_interrupts():
-            outcome = local.launch(started, job.folder, limit_s, is_stuck=progress.is_stuck, shows=True)
-        recorded = read(progress.folder)
+            outcome = local.launch(
+                started,
+                job.folder,
+                limit_s,
+                is_stuck=progress.is_stuck,
+                judged=partial(_verdict, launcher),
+                shows=True,
+            )
+        recorded = read_of(progress.folder, options.ranks)
     except (PscaleError, KeyboardInterrupt) as error:
         job.journal.check_place()
         _write_failure(job, outcome, str(error) or "interrupted")
-        if outcome is None or not (ending := _ending(outcome)):
+        if outcome is None or isinstance(error, KeyboardInterrupt):
             raise
-        fail(f"{ending}. {error}")
-        return _exit_code(outcome, FAILED)
-    job.journal.check_place()
-    return _report(job, recorded, outcome, reported=options.reported)
+        fail(". ".join(filter(None, (_ending(outcome), str(error)))))
+        return _exit_code(outcome, 0 if isinstance(error, ResultsError) else error.exit_code)
+    try:
+        job.journal.check_place()
+        code = _report(job, recorded, outcome, reported=options.reported)
+    except PscaleError as error:  # of the report: the program has done what it does
+        fail(str(error))
+        code = 0
+    return _exit_code(outcome, code if code == INTERRUPTED else 0)
 
 
 def read_notes(named: Path, reports: Path, *, reported: bool) -> int:
@@ -197,13 +214,24 @@ def _report(job: Watch, recorded: Recorded, outcome: Outcome, *, reported: bool)
     tell_briefly(answers)
     for text in warnings:
         say(console, f"pscale: {text}")
-    return _exit_code(outcome, FAILED if _ending(outcome) else code)
+    return code
 
 
 def _exit_code(outcome: Outcome, otherwise: int) -> int:
-    """Return the program's own exit code if it failed by itself."""
-    ended_itself = outcome.status not in ("hung", "timeout") and outcome.exit_code > 0
-    return outcome.exit_code if ended_itself else otherwise
+    """Return the exit code of a program as a shell would; `otherwise` where it is 0."""
+    if outcome.status in ("hung", "timeout"):
+        return FAILED
+    return (outcome.exit_code if outcome.exit_code >= 0 else 128 - outcome.exit_code) or otherwise
+
+
+def _verdict(launcher: Launcher, folder: LaunchFolder, number: int) -> Verdict:
+    """Return how a program ended by its exit code: that of Hydra may be the signal that has ended a rank."""
+    if number == 0:
+        return Verdict(status="ok")
+    if launcher.flavour in ("mpich", "intel") and number in _ENDING:
+        reason = f"exit code {number}, or {signal_name(number)}, for which it stands too"
+        return Verdict(status="failed", reason=reason)
+    return Verdict(status="failed", reason=cause(folder, number))
 
 
 def _write_failure(job: Watch, outcome: Outcome | None, reason: str) -> None:
@@ -267,7 +295,7 @@ def _ending(outcome: Outcome) -> str:
         case "timeout":
             said = "The program was ended at its time limit"
         case _ if outcome.exit_code:
-            said = f"The program failed: {outcome.reason.split(' [')[0]}"
+            said = f"The program failed: {outcome.reason}"
         case _:
             return ""
     return said

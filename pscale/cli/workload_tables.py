@@ -5,23 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pscale.config import Case
 from pscale.config.workload import WALL, WATCH
-from pscale.errors import ResultsError
+from pscale.errors import LaunchError, ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import Outcome, Reading
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
+from pscale.launch_folder import LaunchFolder
 from pscale.metrics import conversion
 from pscale.results.step_time import step_time_of
 from pscale.results.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.workload_command import arguments
+
+if TYPE_CHECKING:
+    from pscale.watch.notes import Recorded
 
 NOTES = "notes"  # the folder of a launch in which its ranks write their calls
 
@@ -53,8 +58,9 @@ def launcher_of(case: Case) -> str:
 def watching(launcher: Launcher) -> Watching:
     """Return how workloads are watched that `launcher` starts."""
 
-    def loading(program: str) -> tuple[str, ...]:
-        return preloading(library_of(Path(program)) or beside(Path(launcher.path)))
+    def loading(program: str, case: Case) -> tuple[str, ...]:
+        library = library_of(Path(program)) or beside(Path(launcher.path))
+        return preloading(library, {**os.environ, **case.launch.env})
 
     return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck)
 
@@ -73,7 +79,7 @@ def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> d
     if case.workload.watch and outcome.status in ("ok", "hung"):
         try:
             columns = _watched(journal, launch, outcome)
-        except ResultsError as error:
+        except (LaunchError, ResultsError) as error:
             return {"status": "failed", "reason": str(error).replace(f"{journal.folder}/", "")}
     if outcome.status != "ok":
         return columns
@@ -119,18 +125,26 @@ def _step_s(case: Case, figures: Mapping[str, Reading], wall_s: float, watched: 
     )
 
 
+def read_of(notes: LaunchFolder, ranks: int) -> Recorded:
+    """Read what so many ranks recorded; raises LaunchError where the program found other numbers of them."""
+    from pscale.watch.notes import read
+
+    recorded = read(notes)
+    if len(recorded.facts) != ranks:
+        library = recorded.facts[0].library or "which is not known"
+        raise LaunchError(
+            f"{ranks} ranks were started, and the program found itself in a world of {len(recorded.facts)}: "
+            f"the launcher is not that of its MPI library, {library}; name its mpiexec with --launcher, "
+            "in a suite `launch: {launcher: /path/to/mpiexec}`"
+        )
+    return recorded
+
+
 def _watched(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:
     """Write the tables of what ranks recorded; of a launch that hung, return where they were."""
-    from pscale.watch.notes import read
     from pscale.watch.tables import watched
 
-    recorded = read(journal.case_folder(launch.key) / NOTES)
-    if len(recorded.facts) != launch.case.ranks:
-        raise ResultsError(
-            f"{launch.case.ranks} ranks were started, and the program found itself in a world of "
-            f"{len(recorded.facts)}: the launcher is not that of its MPI library; name one in launch.launcher"
-        )
-    found = watched(recorded)
+    found = watched(read_of(LaunchFolder(journal.case_folder(launch.key) / NOTES), launch.case.ranks))
     if outcome.status == "hung":
         still = f"no progress for {launch.case.launch.hang_after_s:g} s"
         return {"reason": ". ".join([still, *found.warnings])}

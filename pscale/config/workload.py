@@ -127,6 +127,9 @@ class Workload:
     `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
     folder; `{{NAME}}` is `{NAME}`. It is divided into arguments before values are put in: no value is ever
     two arguments."""
+    stdin: FileName | None = None
+    """File that rank 0 reads as standard input, relative to the suite's folder; its name may have `{…}` as
+    the command. Null: it is empty, and reading it ends at once."""
     params: Mapping[Name, Value] = field(default_factory=dict)
     """Parameters by name: numbers, texts, or expressions as `"=64 * ranks"`; `sweep` varies them by name."""
     figures: Mapping[Name, Figure] = field(default_factory=dict)

@@ -9,12 +9,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
+from pscale.atomic_files import open_file
 from pscale.errors import LaunchError
 from pscale.launch.command import Command
 from pscale.launch.outcome import (
@@ -56,9 +57,12 @@ def launch(
     judged: Callable[[LaunchFolder, int], Verdict] = judge,
     read_on: ReadOn | None = None,
     inside: Path | None = None,
+    stdin: Path | None = None,
     shows: bool = False,
 ) -> Outcome:
     """Run a job whose logs and results go to `folder`; one that `shows` its output has the terminal instead.
+
+    Its standard input is a file; none is that of pscale where it `shows` its output, and empty otherwise.
 
     Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`;
     before a part of a large log is left out meanwhile, the log is `read_on` up to a byte.
@@ -73,7 +77,7 @@ def launch(
         raise _not_started(command, folder, error) from error
     try:
         try:
-            process = _start(command, held, job, inside, shows=shows)
+            process = _start(command, held, job, inside, stdin, shows=shows)
             stuck = is_stuck or HangReports(held).are_complete
             with _handing_on(process, signal.SIGUSR1):
                 overrun = _wait(process, stuck, time_limit_s, held, read_on)
@@ -109,22 +113,34 @@ def tag(folder: Path) -> str:
 
 
 def _start(
-    command: Command, folder: LaunchFolder, job: str, inside: Path | None, *, shows: bool
+    command: Command, folder: LaunchFolder, job: str, inside: Path | None, stdin: Path | None, *, shows: bool
 ) -> subprocess.Popen[bytes]:
     """Start the launcher in a session of its own, so that the terminal's Ctrl-C reaches pscale alone."""
+    passes = stdin is None and shows and not _is_in_background()
     try:
-        with folder.make(STDOUT) as stdout, folder.make(STDERR) as stderr:
+        with (
+            folder.make(STDOUT) as stdout,
+            folder.make(STDERR) as stderr,
+            open_file(stdin) if stdin else nullcontext(subprocess.DEVNULL) as given,
+        ):
             return subprocess.Popen(
                 command.argv,
                 cwd=inside,
                 env={**command.env, TAG: job},
-                stdin=subprocess.DEVNULL,
+                stdin=None if passes else given,
                 stdout=None if shows else stdout,
                 stderr=None if shows else stderr,
                 start_new_session=True,
             )
     except OSError as error:
         raise _not_started(command, folder.path, error) from error
+
+
+def _is_in_background() -> bool:
+    """Tell whether the terminal's input is for another program, such as the shell that started this one."""
+    with suppress(OSError):  # it is no terminal, or not that of this session
+        return os.tcgetpgrp(0) != os.getpgrp()
+    return False
 
 
 def _not_started(command: Command, folder: Path, error: OSError) -> LaunchError:

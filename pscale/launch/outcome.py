@@ -45,9 +45,25 @@ _QUOTED_LINES = 3
 _INNERMOST_FIRST = "(most recent call first):"  # how `faulthandler` heads a stack
 _QUOTED_BYTES = 64 << 10
 _DECORATION = re.compile(r"[\s=-]*")
-_LAUNCHER_NOISE = re.compile(  # what launchers write after a rank has failed
-    "|".join([*(scheduler.launcher_noise for scheduler in SCHEDULERS), r"mpirun noticed "])
+_LAUNCHER_NOISE = re.compile(
+    "|".join(scheduler.launcher_noise for scheduler in SCHEDULERS)
+)  # of failed ranks
+_BOILERPLATE = re.compile(  # what Hydra and Open MPI write after a rank has failed: the same of any failure
+    r"=\s+(BAD TERMINATION|PID \d+ RUNNING|EXIT CODE:|CLEANING UP|YOU CAN IGNORE)"
+    r"|YOUR APPLICATION TERMINATED WITH|This typically refers to a problem|Please see the FAQ page"
+    r"|(mpirun|mpiexec|prterun) (noticed|detected|has exited)|(exited on )?signal \d+ \(\w"
+    r"|thus causing the job|Primary job +terminated|a non-zero exit code\. Per user|Process name: "
+    r"|Exit code: |Proc: \[|Errorcode: |NOTE: invoking MPI_ABORT|You may or may not see output"
+    r'|exactly when Open MPI kills|"abort"\. This may have caused|terminated by signals sent by'
+    r"|\[\S+:\d+\] (\*\*\* (Process received|End of error)|Signal code:|Failing at |\[ *\d+\])"
 )
+_SIGNAL = 128  # what shells and most launchers add to the number of a signal for an exit code
+_OFTEN = {
+    "SIGKILL": "too little memory",
+    "SIGBUS": "/dev/shm or a disk is full",
+    "SIGXFSZ": "the limit of `ulimit -f`",
+    "SIGXCPU": "the limit of `ulimit -t`",
+}
 _SIGNALLED = re.compile(r"\(signal (\d+)\)|exited on\s+signal (\d+)")  # Hydra, Open MPI
 _ADVICE = (  # what launchers say when they refuse, and what to do about it
     (
@@ -80,6 +96,10 @@ _ADVICE = (  # what launchers say when they refuse, and what to do about it
         "mpi4py finds no MPI: `pip install 'pscale[mpich]'`, or load the site's module",
     ),
     (r"No space left on device|Disk quota exceeded", "the disk is full"),
+    (
+        r"(?m)^(Fortran runtime error: End of file|EOFError: EOF when reading a line)",
+        "it read to the end of its input: a workload has standard input only with `stdin: FILE`",
+    ),
 )
 
 
@@ -161,7 +181,7 @@ def last_words(folder: LaunchFolder, *logs: str) -> str:
     texts = {name: _tail(folder, name) for name in logs or (STDERR,)}
     name, text = next((each for each in texts.items() if each[1].strip()), (next(iter(texts)), ""))
     lines = [visible(line.strip()) for line in text.splitlines() if not _DECORATION.fullmatch(line)]
-    said = f": {' / '.join(_telling(lines))}" if lines else ""
+    said = "".join(f": {' / '.join(told)}" for told in [_telling(lines)] if told)
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
     return f"{advice}{said} [{folder.path / name}]"
 
@@ -171,6 +191,7 @@ def _telling(lines: Sequence[str]) -> Sequence[str]:
 
     Lines of launchers about ranks that ended are used only where there are no others.
     """
+    lines = [line for line in lines if not _BOILERPLATE.match(line)]
     lines = [line for line in lines if not _LAUNCHER_NOISE.match(line)] or lines
     stacks = [number for number, line in enumerate(lines, 1) if line.endswith(_INNERMOST_FIRST)]
     if stacks and all(line.startswith("File ") for line in lines[stacks[-1] :]):
@@ -201,16 +222,20 @@ def cause(folder: LaunchFolder, exit_code: int) -> str:
     if exit_code == 0:
         return "ended without an error but left no results"
     if exit_code < 0:
-        return f"the launcher was ended by {_signal_name(-exit_code)}"
+        return f"the launcher was ended by {signal_name(-exit_code)}"
     if found := _SIGNALLED.search(_tail(folder, STDOUT) + _tail(folder, STDERR)):
-        return f"a rank was ended by {_signal_name(int(found[1] or found[2]))}"
-    return f"exit code {exit_code}"
+        return f"a rank was ended by {signal_name(int(found[1] or found[2]))}"
+    of_signal = f", of {signal_name(exit_code - _SIGNAL)}" if exit_code > _SIGNAL else ""
+    return f"exit code {exit_code}{of_signal}"
 
 
-def _signal_name(number: int) -> str:
-    names = {member.value: member.name for member in signal.Signals}
-    memory = " (often: too little memory)" if number == signal.SIGKILL else ""
-    return names.get(number, f"signal {number}") + memory
+def signal_name(number: int) -> str:
+    """Return the name of a signal, and what it often means."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    return f"{name} (often: {_OFTEN[name]})" if name in _OFTEN else name
 
 
 def _tail(folder: LaunchFolder, name: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn
 
+from pscale import workload_command
 from pscale.config import Case, to_dict
 from pscale.launch import local, workload
 from pscale.launch.command import Command, command
@@ -173,6 +174,7 @@ class _Starter:
             judged=(judge := workload.Judge(case, work)),
             read_on=judge.read_on,
             inside=work.folder.path,
+            stdin=workload_command.standard_input(case),
         )
 
     def _prepare(self, folder: Path, journal: Journal, launch: CaseLaunch) -> None:

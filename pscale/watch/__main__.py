@@ -26,7 +26,7 @@ def main() -> None:
     library = beside(Path(sys.executable))
     if not sys.argv[1].endswith(".py"):
         program = shutil.which(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: no such program")
-        words = (*preloading(library_of(Path(program)) or library), program, *sys.argv[2:])
+        words = (*preloading(library_of(Path(program)) or library, os.environ), program, *sys.argv[2:])
         os.execvp(words[0], words)
     ctypes.CDLL(str(recorder(library)), mode=ctypes.RTLD_GLOBAL)
     sys.argv = sys.argv[1:]

@@ -13,6 +13,7 @@
 #define MOST_COMMS (1 << 20) /* that a process ever makes */
 #endif
 
+enum { MOST_LOGGED = 1 << 16 };                           /* bytes about programs */
 enum { WINDOW = 1 << 13 };                                /* notes: whole pages of any size */
 enum { FULL_NOTES = -1, FULL_COMMS = -2 };                /* why recording stopped, beside the numbers of errno */
 enum { PART = 1, FRUITLESS = 2, CANCELLED = 4, THREAD_SHIFT = 4, MOST_THREADS = 4095 };
@@ -292,10 +293,6 @@ static void close_notes(void) { /* nothing can follow MPI_Finalize */
   if (!atomic_compare_exchange_strong(&state, &recording, OVER)) return;
   int64_t used = atomic_fetch_add(&header->used, MOST_NOTES);
   if (ftruncate(notes, (used < MOST_NOTES ? used : MOST_NOTES) * sizeof(Note))) return;
-}
-
-__attribute__((destructor)) static void end_process(void) {
-  if (header) atomic_store(&header->gone, 1);
 }
 
 static void forget_parent(void) { /* the child of a fork shares memory with a process that is recorded */

@@ -27,6 +27,7 @@ from pscale.worker.clock import Clock, ClockError, Offset, tightest
 PART, FRUITLESS, CANCELLED, THREAD_SHIFT = 1, 2, 4, 4  # flags, as in notes.h; cancelled: or failed
 NOBODY, ANYBODY = -1, -2
 FACTS = "facts.*"  # the files of a record that say what it is of, one a rank
+_PROGRAMS, _LONGEST_LOG, _MOST_NAMES = "programs", 1 << 17, 3
 _BLOCK = 1 << 18
 _LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
 _LONGEST_BYTES, _MOST_BYTES = 1 << 28, 1 << 50  # of facts; of a call
@@ -253,10 +254,7 @@ def read(folder: Path | LaunchFolder) -> Recorded:
         if (facts := _facts(folder, name)).size:
             worlds[facts.world][facts.rank] = facts, name
     if not worlds:
-        raise ResultsError(
-            f"{folder.path}: no rank has recorded anything: the program has not called MPI_Init, or uses an "
-            "MPI library that is linked statically"
-        )
+        raise ResultsError(f"{folder.path}: no rank has recorded anything: {_why_nothing(folder)}")
     ranks = max(
         worlds.values(), key=lambda ranks: (len(ranks), max(each.begin for each, _ in ranks.values()))
     )
@@ -269,6 +267,36 @@ def read(folder: Path | LaunchFolder) -> Recorded:
     notes = [Kept(folder, name.replace("facts", "notes", 1)) for _, name in every]
     found = Recorded(facts=[facts for facts, _ in every], notes=notes, warnings=_several(worlds, size))
     return _cut(folder.path, found, notes) if any(kept.stopped_ns for kept in notes) else found
+
+
+def _why_nothing(folder: LaunchFolder) -> str:
+    """Say what is known of the programs of which nothing was recorded, and what to try."""
+    lines = _logged(folder)
+    names = ", ".join([*dict.fromkeys(name for _, _, name in lines)][-_MOST_NAMES:])
+    if begun := {name for what, _, name in lines if what == "begins"}:
+        return (
+            f"{', '.join(sorted(begun))} called MPI_Init, which has not returned; try the program without "
+            "`pscale watch`; `pscale doctor` looks at /dev/shm and limits"
+        )
+    if not lines:
+        return (
+            "no program has loaded the recorder, or none could write here. Was none started? Else what "
+            "starts it may take LD_PRELOAD away: start it there by `python -m pscale.watch PROGRAM`; one "
+            "that is linked statically cannot be recorded"
+        )
+    if any(has_mpi == "1" for _, has_mpi, _ in lines):
+        return f"{names} loaded an MPI library, and none called MPI_Init"
+    return f"{names} loaded no MPI library (libmpi*.so) and did not call MPI_Init"
+
+
+def _logged(folder: LaunchFolder) -> list[tuple[str, str, str]]:
+    """Return what each program did (loaded, begins, ended), whether MPI was loaded, and its name."""
+    try:
+        with folder.open(_PROGRAMS) as file:
+            lines = [clean(line) for line in file.read(_LONGEST_LOG).decode(errors="replace").split("\n")]
+    except OSError:
+        return []
+    return [(words[0], words[1], words[2]) for line in lines if len(words := line.split(" ", 2)) == 3]
 
 
 def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:

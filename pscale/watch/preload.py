@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pscale.errors import LaunchError
@@ -16,20 +16,24 @@ from pscale.watch.linked import mpi_library
 FOLDER = "PSCALE_WATCH"  # the environment variable that names the folder of the record, and starts it
 _LARGE = b"\0PMPI_Send_c\0"
 _SPLITS = " :"  # where ld.so ends a name in LD_PRELOAD; in LD_LIBRARY_PATH a space is part of a name
-_BY_NAME = 'LD_LIBRARY_PATH="$0${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec env "$@"'
 
 
-def preloading(library: Path | None) -> tuple[str, ...]:
-    """Return the words before a program that load the recorder; more variables may follow them.
+def preloading(library: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words before a program that load the recorder before what `environ` has it load.
 
-    Raises LaunchError where it was not built, or lies where ld.so cannot be told of it.
+    More variables may follow them. Raises LaunchError where it was not built, or lies where ld.so cannot be
+    told of it.
     """
     shared = recorder(library)
-    if not any(each in str(shared) for each in _SPLITS):
-        return "env", f"LD_PRELOAD={shared}"
-    if ":" in str(shared) or ";" in str(shared):
-        raise LaunchError(f"{shared} cannot be preloaded: ld.so splits its path; install pscale elsewhere")
-    return "sh", "-c", _BY_NAME, str(shared.parent), f"LD_PRELOAD={shared.name}"
+    added = {"LD_PRELOAD": str(shared)}
+    if any(each in str(shared) for each in _SPLITS):
+        if ":" in str(shared) or ";" in str(shared):
+            raise LaunchError(
+                f"{shared} cannot be preloaded: ld.so splits its path; install pscale elsewhere"
+            )
+        added = {"LD_PRELOAD": shared.name, "LD_LIBRARY_PATH": str(shared.parent)}
+    lists = {name: ":".join(filter(None, (value, environ.get(name)))) for name, value in added.items()}
+    return "env", *(f"{name}={value}" for name, value in lists.items())
 
 
 def library_of(program: Path) -> Path | None:

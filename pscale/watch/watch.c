@@ -681,6 +681,32 @@ static void hide_from_children(void) {
   free(others);
 }
 
+static int is_mpi(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  const char *name = strrchr(info->dlpi_name, '/');
+  return !strncmp(name ? name + 1 : info->dlpi_name, "libmpi", 6);
+}
+
+/* Leave a line about this process from which it is told why nothing was recorded, where nothing was. */
+static void log_program(const char *what, const char *where) {
+  char path[4300], text[400];
+  struct stat log;
+  if (!where || strlen(where) >= sizeof folder) return;
+  snprintf(path, sizeof path, "%s/programs", where);
+  int file = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) return;
+  int bytes = snprintf(text, sizeof text, "%s %d %.255s\n", what, dl_iterate_phdr(is_mpi, 0), program_invocation_short_name);
+  if (!fstat(file, &log) && log.st_size < MOST_LOGGED) write_whole(file, text, bytes, -1);
+  close(file);
+}
+
+__attribute__((constructor)) static void begin_process(void) { log_program("loaded", getenv("PSCALE_WATCH")); }
+
+__attribute__((destructor)) static void end_process(void) {
+  if (header) atomic_store(&header->gone, 1);
+  if (state == IDLE) log_program("ended", getenv("PSCALE_WATCH"));
+}
+
 static void start_recording(int64_t enter) {
   char name[96], host[256] = "", version[8192] = "";
   W parent = 0;
@@ -725,6 +751,7 @@ static int begin(Made *m, Function function) {
   int64_t enter = now();
   if (state != IDLE) return REAL;
   hide_from_children();
+  log_program("begins", folder);
   depth++;
   int result = REAL;
   if (state == IDLE) start_recording(enter); /* a function of Fortran may have called that of C */

@@ -60,6 +60,74 @@ def test_hang_reports_of_slow_ranks_are_waited_for_and_those_of_dead_ranks_are_n
     assert reports.are_complete()
 
 
+HYDRA = """why it failed
+===================================================================================
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 19045 RUNNING AT vm
+=   EXIT CODE: 11
+=   CLEANING UP REMAINING PROCESSES
+=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
+===================================================================================
+YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)
+This typically refers to a problem with your application.
+Please see the FAQ page for debugging suggestions
+"""
+OPEN_MPI = """why it failed
+[vm:19097] *** Process received signal ***
+[vm:19097] Signal code:  (-6)
+[vm:19097] Failing at address: 0x4a99
+[vm:19097] [ 0] /lib/x86_64-linux-gnu/libc.so.6(+0x3c050)[0x7f0ee645a050]
+[vm:19097] *** End of error message ***
+--------------------------------------------------------------------------
+prterun noticed that process rank 1 with PID 19097 on node vm exited on
+signal 11 (Segmentation fault).
+--------------------------------------------------------------------------
+"""
+OPEN_MPI_CODE = """why it failed
+--------------------------------------------------------------------------
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-vm-19133@1,1]
+   Exit code:    3
+--------------------------------------------------------------------------
+"""
+ABORTED = """--------------------------------------------------------------------------
+MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD
+  Proc: [[2381,1],1]
+  Errorcode: 5
+
+NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.
+You may or may not see output from other processes, depending on
+exactly when Open MPI kills them.
+--------------------------------------------------------------------------
+prterun has exited due to process rank 1 with PID 0 on node vm calling
+"abort". This may have caused other processes in the application to be
+terminated by signals sent by prterun (as reported here).
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "expected"),
+    [
+        (HYDRA, 11, "a rank was ended by SIGSEGV: why it failed"),
+        (OPEN_MPI, 139, "a rank was ended by SIGSEGV: why it failed"),
+        (OPEN_MPI_CODE, 3, "exit code 3: why it failed"),
+        (ABORTED, 5, "exit code 5: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"),
+        ("", 135, "exit code 135, of SIGBUS (often: /dev/shm or a disk is full)"),
+        ("", 255, "exit code 255, of signal 127"),
+        ("Fortran runtime error: End of file\n", 2, "exit code 2; it read to the end of its input"),
+    ],
+)
+def test_a_reason_names_signals_and_leaves_out_what_launchers_write_of_every_failure(
+    tmp_path, log, code, expected
+):
+    (tmp_path / "stderr.log").write_text(log)
+    said = outcome.judge(LaunchFolder(tmp_path), code).reason
+    assert said.startswith(expected)
+    assert said.partition(expected)[2].startswith((" [", ":"))
+
+
 def test_a_line_that_is_being_written_is_left_for_the_next_look(report, tmp_path):
     report(0, ranks=2)
     (tmp_path / "hang-b.jsonl").write_text('{"rank": 1, ')

@@ -108,9 +108,11 @@ def alone(tmp_path):
 
     def run(*words, shared=None, folder=tmp_path / "notes", prepare=None, **environ):
         folder.mkdir(exist_ok=True)
-        loading = ("env", f"LD_PRELOAD={shared}") if shared else preloading(beside(Path(sys.executable)))
-        command = [*loading, f"PSCALE_WATCH={folder}", *words]
         environ = {**os.environ, **environ}
+        loading = (
+            ("env", f"LD_PRELOAD={shared}") if shared else preloading(beside(Path(sys.executable)), environ)
+        )
+        command = [*loading, f"PSCALE_WATCH={folder}", *words]
         started = {"env": environ, "capture_output": True, "text": True, "preexec_fn": prepare}
         done = subprocess.run(command, check=False, timeout=LIMIT_S, **started)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -243,7 +245,9 @@ def test_several_jobs_under_one_record_are_named_and_one_is_reported(watch, comp
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, "1")
     launcher = shutil.which("mpiexec", path=Path(sys.executable).parent)
-    results = watch(2, launcher, "-n", "2", compiled("mpicc", "plain.c"), "20", "0", code=None)
+    starts = "import subprocess, sys; subprocess.run(sys.argv[1:], check=True)"
+    words = launcher, "-n", "2", compiled("mpicc", "plain.c"), "20", "0"
+    results = watch(2, sys.executable, "-c", starts, *words)
     assert results.output.count("ok 2") == 4
     assert "2 MPI jobs were recorded, of 2 ranks" in " ".join(results.output.split())
 

@@ -177,8 +177,19 @@ def test_a_program_that_fails_before_it_calls_mpi_leaves_a_run_that_failed_and_e
     (row,) = results.rows("cases")
     assert row["status"] == "failed"
     assert "exit code 3; " in row["reason"]
-    assert "no rank has recorded anything" in row["reason"]
+    assert "loaded no MPI library (libmpi*.so) and did not call MPI_Init" in row["reason"]
     assert "The program failed: exit code 3. " in results.output
+
+
+def test_of_a_program_that_nothing_was_recorded_of_is_said_what_the_recorder_saw(watch, tmp_path):
+    (tmp_path / "no_mpi.c").write_text("int main(void) { return 0; }")
+    static = tmp_path / "static"
+    subprocess.run(["cc", "-static", "-o", static, tmp_path / "no_mpi.c"], check=True)
+    said = " ".join(watch(1, static).output.split())
+    assert "no program has loaded the recorder" in said
+    dies = "from mpi4py import rc; rc.initialize = False; import mpi4py.MPI"
+    said = " ".join(watch(1, sys.executable, "-c", dies).output.split())
+    assert "loaded an MPI library, and none called MPI_Init" in said
 
 
 def test_a_program_that_hangs_is_ended_with_the_call_in_which_each_rank_is(watch):

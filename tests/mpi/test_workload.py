@@ -73,6 +73,15 @@ def reasons(results):
     return {label.rpartition(" ")[2]: (row["status"], row["reason"]) for label, row in results.cases.items()}
 
 
+def test_a_program_reads_the_file_that_is_its_standard_input(cli, suite):
+    (cli.folder / "10.txt").write_text("10\n")
+    reads = {"command": "read ms; echo Total time: $ms ms", "shell": True, "stdin": "{work}.txt"}
+    figures = {"total": SUITE["workload"]["figures"]["total"]}
+    workload = {**reads, "params": {"work": 10}, "figures": figures, "success": {}, "files": {}}
+    results = cli.run(suite(workload, sweep={"ranks": [1]}, repeat=1, expect=[]))
+    assert [row["step_s"] for row in results.rows("cases")] == [0.01]
+
+
 def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suite):
     results = cli.run(suite(), report=True)
     rows = results.rows("cases")

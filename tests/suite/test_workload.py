@@ -166,6 +166,7 @@ def test_two_builds_are_compared_by_sweeping_the_command(cases, folder):
         ({"params": {"ranks": 1}}, "ranks is known already"),
         ({"params": {"n": [1]}}, "workload.params.n: expected a number, a text, true or false"),
         ({"params": {"a b": 1}}, "a name of letters, digits and _"),
+        ({"stdin": "absent.dat"}, "workload.stdin: there is no file "),
         ({"files": {"in": ["absent.dat"]}}, "workload.files.in[0]: there is no file "),
         (
             {"files": {"in": ["input.dat", "{here}/sub/../input.dat", "sub/input.dat"]}},

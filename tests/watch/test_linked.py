@@ -1,5 +1,6 @@
 """The MPI library of a program is read from its file: no program of a suite is started to show it."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -119,13 +120,17 @@ def test_a_launcher_is_that_of_the_library_where_a_system_has_several(tmp_path):
     assert launcher_beside("auto", None) == "auto"
 
 
-def test_a_program_keeps_its_folders_of_libraries_where_the_recorder_is_in_a_path_with_a_space(monkeypatch):
-    monkeypatch.setattr(preload, "recorder", lambda _: Path("/a b/_watch.so"))
-    told = [*preload.preloading(None), "WHERE=notes", "sh", "-c", "echo $LD_PRELOAD $WHERE $LD_LIBRARY_PATH"]
-    for given, kept in (("/mine", ":/mine"), ("", "")):
-        monkeypatch.setenv("LD_LIBRARY_PATH", given)
-        said = subprocess.run(told, capture_output=True, text=True, check=True).stdout
-        assert said == f"_watch.so notes /a b{kept}\n"
+@pytest.mark.parametrize(
+    ("folder", "name", "found"), [("/a b", "_watch.so", "/a b"), ("/a", "/a/_watch.so", "")]
+)
+def test_a_program_keeps_its_lists_of_libraries_wherever_the_recorder_is(monkeypatch, folder, name, found):
+    monkeypatch.setattr(preload, "recorder", lambda _: Path(f"{folder}/_watch.so"))
+    for given, loaded in (("/mine", "libm.so.6"), ("", "")):
+        environ = {"LD_LIBRARY_PATH": given, "LD_PRELOAD": loaded}
+        told = [*preload.preloading(None, environ), "sh", "-c", "echo $LD_PRELOAD and $LD_LIBRARY_PATH"]
+        said = subprocess.run(told, env={**os.environ, **environ}, capture_output=True, text=True, check=True)
+        lists = (":".join(filter(None, each)) for each in ((name, loaded), (found, given)))
+        assert said.stdout.split() == " and ".join(lists).split()
     monkeypatch.setattr(preload, "recorder", lambda _: Path("/a:b/_watch.so"))
     with pytest.raises(LaunchError, match="splits its path"):
-        preload.preloading(None)
+        preload.preloading(None, {})
