@@ -14,7 +14,7 @@ ANSWERS = {  # of commands that read a run: the codes that say what is in it
     ("report", "RUN", "--no-figures"): {0},
     ("check", "RUN"): {0, 1, 6},
     ("export", "RUN", "--format", "extrap", "--output", "out"): {0, 5},
-    ("list", "--reports", "runs"): {0},
+    ("list", "--reports", "FOLDER"): {0},
     ("report", "LATER", "--format", "json"): {0},
     ("compare", "RUN", "LATER"): {0, 1, 6},
     ("history", "add", "LATER"): {0},
@@ -30,6 +30,7 @@ BY_NAME = {
 # Starts the program of one rank, behind all options of a launcher.
 STARTS_ONE = 'while [ "$1" != -n ]; do shift; done; shift 2; exec "$@"\n'
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+files = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), max_size=12)
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,7}", fullmatch=True)
 numbers = (
     st.integers()
@@ -73,8 +74,10 @@ def suites(draw):
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-@given(document=suites(), later=values)
-def test_whatever_suite_is_shown_makes_a_run_that_every_command_reads(pscale, tmp_path, document, later):
+@given(document=suites(), later=values, folder=files.map("runs{}".format))
+def test_whatever_suite_is_shown_makes_a_run_that_every_command_reads(
+    pscale, tmp_path, document, later, folder
+):
     for left in tmp_path.iterdir():
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     make_launcher(tmp_path / "mpiexec", STARTS_ONE)
@@ -83,14 +86,16 @@ def test_whatever_suite_is_shown_makes_a_run_that_every_command_reads(pscale, tm
     assert code in {0, 2, 3}, err
     if code:
         return
-    code, out, err = pscale("run", "suite.yaml", "--reports", "runs", "--no-report")
+    code, out, err = pscale("run", "suite.yaml", "--reports", folder, "--no-report")
     assert code in {0, 1}, out + err
-    (run,) = tmp_path.glob("runs/*/*")
+    (run,) = (tmp_path / folder).glob("*/*")
     copy = Path(shutil.copytree(run, run.with_name("later")))
     file = copy / "run.json"
     file.write_text(json.dumps(with_more_fields(json.loads(file.read_text()), later)))
     for words, answers in ANSWERS.items():
-        code, out, err = pscale(*({"RUN": run, "LATER": copy}.get(word, word) for word in words))
+        code, out, err = pscale(
+            *({"RUN": run, "LATER": copy, "FOLDER": folder}.get(word, word) for word in words)
+        )
         assert code in answers, f"{words}: {out}{err}"
 
 
