@@ -18,7 +18,8 @@ from pscale.launch.scheduler import is_replaced
 
 _THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
-    *("NVPL_BLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("NVPL_BLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("RAYON_NUM_THREADS", "POLARS_MAX_THREADS", "TBB_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS"),
 )
 _OWN_BINDING = re.compile(r"--?(bind-to|binding|map-by|cpu-set|cpu-list|rankfile)\b")
 _ROOT_OPTION = "--allow-run-as-root"
@@ -67,7 +68,8 @@ def command(
 def environment(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a job: `environ` with its thread counts and bindings replaced by `threads`."""
     kept = {name: value for name, value in environ.items() if not is_replaced(name)}
-    return {**kept, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+    counts = (*_THREAD_VARIABLES, *(name for name in environ if name.endswith("_NUM_THREADS")))
+    return {**kept, **dict.fromkeys(counts, str(threads))}  # without it a runtime takes all cores
 
 
 def _openmp(omp: Omp) -> dict[str, str]:

@@ -13,8 +13,9 @@ OPENMPI = Launcher(path="/opt/openmpi/bin/mpiexec", flavour="openmpi", version="
 OPENMPI_4 = Launcher(path="/usr/bin/mpirun", flavour="openmpi", version="4.1.4")
 INTEL = Launcher(path="/opt/intel/mpiexec", flavour="intel", version="2021.10")
 THREADS = (
-    "BLIS_NUM_THREADS MKL_NUM_THREADS NUMEXPR_NUM_THREADS NVPL_BLAS_NUM_THREADS OMP_NUM_THREADS "
-    "OPENBLAS_NUM_THREADS VECLIB_MAXIMUM_THREADS"
+    "BLIS_NUM_THREADS GOMAXPROCS JULIA_NUM_THREADS MKL_NUM_THREADS NUMBA_NUM_THREADS NUMEXPR_NUM_THREADS "
+    "NVPL_BLAS_NUM_THREADS OMP_NUM_THREADS OPENBLAS_NUM_THREADS POLARS_MAX_THREADS RAYON_NUM_THREADS "
+    "TBB_NUM_THREADS VECLIB_MAXIMUM_THREADS"
 )
 
 
@@ -176,6 +177,8 @@ def test_threads_come_from_the_case_and_nothing_of_the_login_shell_gets_in_their
         "PATH": "/bin",
         "OMP_NUM_THREADS": "64",
         "RAYON_NUM_THREADS": "64",
+        "GOMAXPROCS": "64",
+        "KOKKOS_NUM_THREADS": "64",
         "OMP_PROC_BIND": "true",
         "OMP_PLACES": "cores",
         "KMP_AFFINITY": "compact",
@@ -186,7 +189,13 @@ def test_threads_come_from_the_case_and_nothing_of_the_login_shell_gets_in_their
     }
     env = command(case(2, 3), HYDRA, ["JOB"], machine(), environ=inherited, root=False).env
     kept = {"PATH": "/bin", "OPENBLAS_CORETYPE": "Haswell", "UCX_TLS": "sm"}
-    assert env == {**kept, **dict.fromkeys(THREADS.split(), "3")}
+    assert env == {**kept, **dict.fromkeys((*THREADS.split(), "KOKKOS_NUM_THREADS"), "3")}
+
+
+def test_a_user_may_let_srun_share_the_cores_of_the_step_around_it():
+    inherited = {"SLURM_OVERLAP": "1", "SLURM_EXACT": "1", "SLURM_NTASKS": "7"}
+    env = command(case(1), HYDRA, ["JOB"], machine(), environ=inherited, root=False).env
+    assert [name for name in env if name.startswith("SLURM")] == ["SLURM_OVERLAP"]
 
 
 @pytest.mark.parametrize(
