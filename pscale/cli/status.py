@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -209,7 +210,9 @@ def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bo
         raise ResultsError(f"{where}: no runs here; make one with 'pscale run SUITE'")
     shown = found[:most]
     if as_json:
-        print(json.dumps([asdict(card) for card in shown], indent=1))
+        from pscale.report.exports import finite
+
+        print(json.dumps(finite([asdict(card) for card in shown]), indent=1, allow_nan=False))
         return
     _show_runs(shown, len(found))
 
@@ -236,7 +239,9 @@ def _tone(card: Card) -> Tone:
 
 
 def _values(card: Card) -> tuple[Value, ...]:
-    begun = datetime.fromtimestamp(card.begun_unix_s) if card.begun_unix_s else None
+    begun = None
+    with suppress(ValueError, OverflowError, OSError):  # a table may hold any number
+        begun = datetime.fromtimestamp(card.begun_unix_s) if card.begun_unix_s else None
     return (
         "/".join(Path(card.path).parts[-2:]),
         f"{begun:%Y-%m-%d %H:%M}" if begun else None,

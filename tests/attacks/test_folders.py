@@ -238,6 +238,23 @@ def test_tables_that_would_fill_memory_are_refused(whole, tmp_path):
         assert any(said in reason for reason in reasons), said
 
 
+def test_a_run_of_impossible_times_is_listed_without_them(pscale, whole, tmp_path):
+    for number, time_s in enumerate((1e300, -1e300, math.inf, -math.inf, math.nan)):
+        run = shutil.copytree(whole, tmp_path / "runs" / "suite" / str(number))
+        for path in (run / "data").glob("cases*"):
+            rows = pq.read_table(path)
+            for name in ("started_unix_s", "step_s"):
+                place = rows.column_names.index(name)
+                rows = rows.set_column(place, name, pa.array([time_s] * len(rows)))
+            pq.write_table(rows, path)
+    code, out, err = pscale("list", "--reports", tmp_path / "runs", "--json")
+    assert (code, err) == (0, "")
+    assert len(json.loads(out, parse_constant=pytest.fail)) == 5
+    code, out, err = pscale("list", "--reports", tmp_path / "runs")
+    assert (code, err) == (0, "")
+    assert all(f"suite/{number} " in out for number in range(5))
+
+
 def test_words_that_no_page_can_show_cost_their_launches_alone(pscale, whole, tmp_path):
     run = shutil.copytree(whole, tmp_path / "run")
     first, second = (point.case.id for point in POINTS[:2])
