@@ -147,3 +147,11 @@ def _sync(path: Path) -> None:
             os.fsync(descriptor)  # some network file systems refuse it for folders
     finally:
         os.close(descriptor)
+
+
+def user_folder(variable: str, name: str) -> Path:
+    """Return the folder that a variable names, or `name` in the user's home; a user may have none."""
+    try:
+        return Path(os.environ.get(variable) or Path.home() / name)
+    except RuntimeError:  # neither HOME nor an entry in passwd: containers run as any user
+        return Path("/nonexistent", name)

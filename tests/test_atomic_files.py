@@ -59,3 +59,12 @@ def test_what_is_put_in_the_place_of_a_half_written_file_is_left_alone(tmp_path)
     with pytest.raises(OSError, match="symbolic links"):
         atomic_files.append(tmp_path / "log", b"more")
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_user_without_a_home_has_no_folder_and_no_traceback(monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    assert atomic_files.user_folder("XDG_CACHE_HOME", ".cache") == Path("/nonexistent/.cache")
+    monkeypatch.setenv("HOME", "/home/a")
+    assert atomic_files.user_folder("XDG_CACHE_HOME", ".cache") == Path("/home/a/.cache")

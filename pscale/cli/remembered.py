@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pscale import __version__
+from pscale import __version__, atomic_files
 from pscale.config import Case, from_dict, to_dict
 from pscale.parallel.replicas import Call
 from pscale.training.prediction import Prediction, fullest_rank, predict
@@ -52,7 +51,7 @@ def _file() -> Path:
         for path in sorted((package / name).rglob("*.py")):
             known = path.stat()
             digest.update(f"{path} {known.st_size} {known.st_mtime_ns}\n".encode())
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    user = atomic_files.user_folder("XDG_CACHE_HOME", ".cache")
     return user / "pscale" / f"predictions-{digest.hexdigest()[:16]}.jsonl"
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pscale import atomic_files
 from pscale.config import Case, Launch, Plan
 from pscale.errors import LaunchError
 from pscale.launch import isolated_process, local
@@ -155,7 +156,7 @@ class _Cache:
     """What worked last time, in the user's cache: for this scheduler, this Python and this MPI."""
 
     def __init__(self, allocation: Allocation, last: Launcher | None):
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        cache = atomic_files.user_folder("XDG_CACHE_HOME", ".cache")
         self._path = cache / "pscale" / "launchers.json"
         library = f"{last.path} {last.version}" if last else ""
         self._key = f"{allocation.scheduler} {allocation.cluster} {sys.prefix} {library}"

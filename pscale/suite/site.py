@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
+from pscale import atomic_files
 from pscale.config import Launch
 from pscale.config.choices import Number
 from pscale.errors import UsageError
@@ -75,8 +75,8 @@ def find_site(name: str | None, folder: Path, host: str) -> Site:
 
 def files(folder: Path) -> Sequence[Path]:
     """Return where profiles are looked for, the first match wins."""
-    configuration = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return folder / FILE, Path(configuration) / "pscale" / FILE
+    configuration = atomic_files.user_folder("XDG_CONFIG_HOME", ".config")
+    return folder / FILE, configuration / "pscale" / FILE
 
 
 def _site(document: Document, name: str, profile: Mapping[str, Any]) -> Site:
