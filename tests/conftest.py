@@ -1,5 +1,6 @@
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from patience import LIMIT_S
@@ -107,3 +108,13 @@ def small_tiles(monkeypatch):
 def folder(tmp_path_factory):
     """Return where the data of runs on threads are kept: made once for all of them."""
     return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="session")
+def compilers(tmp_path_factory):
+    """The folder of the MPI library's compilers: that of MPICH works in a path without spaces only."""
+    link = tmp_path_factory.mktemp("compilers") / "environment"
+    link.symlink_to(Path(sys.prefix))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("I_MPI_ROOT", str(link))  # where those of Intel MPI look
+        yield link / "bin"

@@ -1,6 +1,5 @@
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,16 +37,6 @@ def cli(tmp_path):
 @pytest.fixture
 def tiny(cli):
     return cli.suite(TINY)
-
-
-@pytest.fixture(scope="session")
-def compilers(tmp_path_factory):
-    """The folder of the MPI library's compilers: that of MPICH works in a path without spaces only."""
-    link = tmp_path_factory.mktemp("compilers") / "environment"
-    link.symlink_to(Path(sys.prefix))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("I_MPI_ROOT", str(link))  # where those of Intel MPI look
-        yield link / "bin"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,246 @@
+"""Programs of others do under `pscale watch` what they do without, and a profiler of ours counts the same.
+
+They come from Debian (`.ci/run` installs them) and from the sources of mpi4py. Each runs with the MPI library
+of the environment, which has the binary interface of the library for which the program was built.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import witness
+from patience import LIMIT_S
+
+from pscale.watch.notes import PART, calls, read
+from pscale.watch.preload import beside, recorder
+
+LIBRARY = beside(Path(sys.executable))
+OPEN_MPI = LIBRARY is not None and LIBRARY.name == "libmpi.so.40"
+SCALAPACK = Path("/usr/lib/x86_64-linux-gnu/scalapack") / ("openmpi-tests" if OPEN_MPI else "mpich-tests")
+HPCC = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
+LIQUID = """
+units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 4 0 4 0 4
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287 loop geom
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+fix 1 all nve
+thermo 10
+run 50
+"""
+POLL = re.compile("Test(all|any|some)?|Improbe|Iprobe")  # those that find nothing are not recorded
+TESTS_OF_MPI4PY = "test_(cco_(buf|obj|nb_buf|buf_inter)|p2p|comm|request|rma|msg|status|threads|win)"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(LIBRARY is None, reason="needs the wheel of an MPI library"),
+]
+
+
+def is_missing(program):
+    """Tell whether a program is not installed here; in CI it has to be."""
+    return shutil.which(program) is None and "CI" not in os.environ
+
+
+def needs(program, *, open_mpi=None):
+    """Skip a test where its program is missing, or was built for another library."""
+    other = open_mpi is not None and open_mpi != OPEN_MPI
+    reason = "is built for another MPI library" if other else "is not installed: .ci/run names its package"
+    return pytest.mark.skipif(other or is_missing(str(program)), reason=f"{program} {reason}")
+
+
+@pytest.fixture(scope="session")
+def profiler(tmp_path_factory, compilers):
+    names = [call.name for call in calls()]
+    return witness.build(compilers / "mpicc", LIBRARY, names, tmp_path_factory.mktemp("witness"))
+
+
+@pytest.fixture
+def environ(tmp_path):
+    """The environment of programs that were built for the library under the name that Debian gives it."""
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    (libraries / "libmpich.so.12").symlink_to(LIBRARY)
+    (libraries / "mpich").symlink_to(LIBRARY.parent / "mpich")  # which the library looks for beside itself
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": f"{libraries}:{LIBRARY.parent}",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture
+def launch(tmp_path, environ):
+    """Return a function that starts two ranks of a program, and returns its exit code and output."""
+
+    def start(*words, folder=tmp_path):
+        mpiexec = Path(sys.executable).with_name("mpiexec")
+        command = [str(mpiexec), "-n", "2", *map(str, words)]
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return start
+
+
+@pytest.fixture
+def recorded(tmp_path, launch, profiler):
+    """Return `launch` under the recorder, beside the profiler, whose counts have to be the same."""
+
+    def start(*words, folder=tmp_path):
+        notes, counts = tmp_path / "notes", tmp_path / "counts"
+        notes.mkdir()
+        counts.mkdir()
+        variables = (
+            f"LD_PRELOAD={profiler}:{recorder(LIBRARY)}",
+            f"PSCALE_WATCH={notes}",
+            f"WITNESS={counts}",
+        )
+        ended = launch("env", *variables, *words, folder=folder)
+        for own, seen in zip(map(totals, read(notes).notes), witness.counts(counts), strict=True):
+            own["Init"] = seen["Init"] = (1, 0)  # which of the two functions it was is not recorded
+            seen.pop("Init_thread", None)
+            assert {name: count for name, (count, _) in own.items()} == {
+                name: count for name, (count, _) in seen.items() if not POLL.fullmatch(name)
+            }
+            given = {name: total for name, (_, total) in own.items() if witness.bytes_of(name)}
+            assert given == {name: total for name, (_, total) in seen.items() if witness.bytes_of(name)}
+            assert sum(count for count, _ in seen.values()) > 2
+        return ended
+
+    return start
+
+
+def totals(notes):
+    """Return, for each function, how often a rank called it and the bytes that it gave."""
+    whole = np.concatenate([np.asarray(notes[at : at + 100_000]) for at in range(0, len(notes), 100_000)])
+    whole = whole[whole["flags"] & PART == 0]
+    return {
+        calls()[number].name: (
+            int((whole["call"] == number).sum()),
+            int(whole["bytes"][whole["call"] == number].sum()),
+        )
+        for number in np.unique(whole["call"])
+        if not POLL.fullmatch(calls()[number].name)
+    }
+
+
+@needs("NPopenmpi", open_mpi=True)
+def test_netpipe_of_open_mpi_sends_what_the_profiler_counts(recorded):
+    check_netpipe(recorded, "NPopenmpi")
+
+
+@needs("NPmpich2", open_mpi=False)
+def test_netpipe_of_mpich_sends_what_the_profiler_counts(recorded):
+    check_netpipe(recorded, "NPmpich2")
+
+
+def check_netpipe(recorded, program):
+    code, output = recorded(program, "-l", "1", "-u", "4096", "-n", "20")
+    assert code == 0
+    assert "4096 bytes" in output
+
+
+@needs(SCALAPACK / "xdqr")
+@pytest.mark.parametrize("program", ["xdqr", "xzbrd"])
+def test_scalapack_passes_the_same_tests_and_the_profiler_counts_the_same(launch, recorded, program):
+    results = []
+    for start in (launch, recorded):
+        code, output = start(SCALAPACK / program, folder=SCALAPACK)
+        assert code == 0
+        results.append(re.findall(r"PASSED|FAILED|\d+ tests .*", output))
+    assert results[0] == results[1]
+    assert "PASSED" in results[0]
+
+
+@needs("hpcc", open_mpi=True)
+def test_the_hpc_challenge_gives_the_same_checks_and_the_profiler_counts_the_same(tmp_path, launch, recorded):
+    text = HPCC.read_text() if HPCC.exists() else ""
+    small = text.replace("1000         Ns", "100          Ns").replace("2            Ps", "1            Ps")
+    checks = []
+    for name, start in (("plain", launch), ("watched", recorded)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "hpccinf.txt").write_text(small)
+        assert start("hpcc", folder=folder)[0] == 0
+        report = (folder / "hpccoutf.txt").read_text()
+        checks.append(
+            re.findall(r"^(\w*(?:Failed|Success|_N|Errors\w*|Nb|nprow|npcol)\w*)=(\d+)$", report, re.M)
+        )
+    assert dict(checks[0]) == dict(checks[1])
+    assert dict(checks[0])["Success"] == "1"
+
+
+@needs("lmp", open_mpi=True)
+def test_lammps_prints_the_same_energies_and_the_profiler_counts_the_same(tmp_path, launch, recorded):
+    (tmp_path / "liquid").write_text(LIQUID)
+    energies = []
+    for start in (launch, recorded):
+        code, output = start("lmp", "-in", "liquid")
+        assert code == 0
+        energies.append(
+            re.findall(r"^ +\d+ +[-\d.]+ +[-\d.]+ +\S+ +[-\d.]+ +[-\d.]+ *$", output, re.MULTILINE)
+        )
+    assert energies[0] == energies[1]
+    assert len(energies[0]) == 6
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory):
+    """The folder of mpi4py's own tests, of the version that is installed."""
+    import mpi4py  # noqa: PLC0415 - it is in the environment of jobs only
+
+    folder = tmp_path_factory.mktemp("mpi4py")
+    name = f"mpi4py=={mpi4py.__version__}"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--no-binary",
+        "mpi4py",
+        "-d",
+        folder,
+        name,
+    ]
+    subprocess.run([str(word) for word in command], check=True, timeout=LIMIT_S)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+    return next(folder.glob("mpi4py-*/test"))
+
+
+def test_the_tests_of_mpi4py_pass_under_the_recorder_and_the_profiler_counts_the_same(
+    sources, launch, recorded
+):
+    words = (sys.executable, "main.py", "--no-array", "-i", TESTS_OF_MPI4PY)
+    plain, watched = (start(*words, folder=sources) for start in (launch, recorded))
+    assert plain[0] == watched[0] == 0, watched[1]
+    endings = re.compile(r"^(Ran \d+ tests|OK.*$)", re.MULTILINE)
+    ran = [set(endings.findall(output)) for _, output in (plain, watched)]  # of two ranks, in any order
+    assert ran[0] == ran[1]
+    assert len(ran[0]) == 2
