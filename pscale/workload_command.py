@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +25,8 @@ SHELL = "/bin/sh"
 _HASHED_BYTES = 1 << 28  # of larger files, size and time of change count
 _ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)
 _SEPARATOR = ":"  # of several programs in one command of mpiexec and srun
+_WRAPPERS = {"env", "numactl", "time", "stdbuf", "nice", "taskset", "setarch"}
+_LAUNCHERS = re.compile(r"(mpi(exec|run)(\.\w+)?|srun|prun|prterun|aprun|jsrun) |flux (run|submit|alloc) ")
 Path_ = tuple[str | int, ...]
 Found = tuple[Path_, str]  # a field, and what is wrong with it
 
@@ -40,6 +42,31 @@ def arguments(case: Case, nodes: int = 1) -> tuple[str, ...]:
         return SHELL, "-c", _filled(command, quoted)
     first, *rest = (_filled(word, values) for word in shlex.split(command))
     return str(_program(first, case.program.folder) or first), *rest
+
+
+def innermost(words: Sequence[str]) -> str:
+    """Return the program that a command starts behind `env`, `numactl`, `time`, `stdbuf` and their like.
+
+    It is the first word behind them that is a program and no option; else the first word of all.
+    """
+    if PurePosixPath(words[0]).name not in _WRAPPERS:
+        return words[0]
+    rest = (place for place, word in enumerate(words[1:], 1) if word[:1] != "-" and shutil.which(word))
+    place = next(rest, None)
+    return innermost(words[place:]) if place else words[0]
+
+
+def why_nested(words: Sequence[str]) -> str:
+    """Say why a command is refused that starts ranks itself; empty: it does not."""
+    place = words.index(innermost(words))
+    program = PurePosixPath(words[place]).name
+    if not _LAUNCHERS.match(" ".join([program, *words[place + 1 :], ""])):
+        return ""
+    return (
+        f"each rank would start {program}, which starts ranks itself: write the program alone, as "
+        "./a.out; the number of ranks is `ranks` of a suite, or `-n` of pscale watch, and options of the "
+        "launcher are `launch: {extra: [...]}`"
+    )
 
 
 def inputs(case: Case) -> list[Path]:
@@ -99,6 +126,8 @@ def problems(case: Case) -> Iterator[Found]:
         return
     if not case.workload.shell:
         if why := _why_no_program(words[0], case.program.folder):
+            yield command, why
+        if why := why_nested(words):
             yield command, why
         yield from ((command, why) for why in _why_no_arguments(case, words[1:]))
     yield from _input_problems(case)

@@ -38,6 +38,7 @@ from pscale.watch.notes import FACTS, Recorded, read
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
 from pscale.watch.progress import Progress
 from pscale.watch.tables import Watched, watched
+from pscale.workload_command import innermost, why_nested
 
 _OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
 _ENDING = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV}
@@ -77,7 +78,9 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     program = shutil.which(words[0])
     if program is None:
         raise UsageError(f"{words[0]}: no such program")
-    library = library_of(Path(program))
+    if why := why_nested([program, *words[1:]]):
+        raise UsageError(why)
+    library = library_of(Path(shutil.which(innermost([program, *words[1:]])) or program))
     target = find_target(Launch(), os.environ, submits=False)
     asked = Launch(bind=options.bind, launcher=launcher_beside(options.launcher, library))
     launcher = select(asked, target.site.allocation, target.machine)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from pscale.metrics import conversion
 from pscale.results.step_time import step_time_of
 from pscale.results.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
-from pscale.workload_command import arguments
+from pscale.workload_command import arguments, innermost
 
 if TYPE_CHECKING:
     from pscale.watch.notes import Recorded
@@ -52,14 +53,18 @@ def launcher_of(case: Case) -> str:
     asked = case.launch.launcher
     if not case.workload.command or asked != "auto":
         return asked
-    return launcher_beside(asked, library_of(Path(arguments(case)[0])))
+    return launcher_beside(asked, library_of(_started(arguments(case))))
+
+
+def _started(words: Sequence[str]) -> Path:
+    return Path(shutil.which(innermost(words)) or words[0])
 
 
 def watching(launcher: Launcher) -> Watching:
     """Return how workloads are watched that `launcher` starts."""
 
-    def loading(program: str, case: Case) -> tuple[str, ...]:
-        library = library_of(Path(program)) or beside(Path(launcher.path))
+    def loading(words: Sequence[str], case: Case) -> tuple[str, ...]:
+        library = library_of(_started(words)) or beside(Path(launcher.path))
         return preloading(library, {**os.environ, **case.launch.env})
 
     return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ INSIDE = "work"  # the folder in which the program runs, in that of its launch
 class Watching:
     """How the recorder of MPI calls gets around a program, and how it tells that one hangs."""
 
-    loading: Callable[[str, Case], tuple[str, ...]]  # the words before a program, given its path
+    loading: Callable[[Sequence[str], Case], tuple[str, ...]]  # the words before a command
     variable: str  # of the environment, which names the folder of the record
     notes: str  # that folder, in the folder of a launch
     is_stuck: Callable[[Case, Path], Callable[[], bool] | None]
@@ -37,7 +37,7 @@ def started(case: Case, folder: Path, machine: Machine, watching: Watching | Non
     words = workload_command.arguments(case, place(case, machine).nodes)
     if watching is None or not case.workload.watch:
         return words
-    return (*watching.loading(words[0], case), f"{watching.variable}={folder / watching.notes}", *words)
+    return (*watching.loading(words, case), f"{watching.variable}={folder / watching.notes}", *words)
 
 
 def never() -> bool:

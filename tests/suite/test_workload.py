@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pscale import workload_command
 from pscale.config import Case, from_dict, to_document
 from pscale.config.workload import numeric
 from pscale.errors import PlanError, SuiteError
@@ -370,3 +371,24 @@ def test_a_quoted_text_of_digits_stays_a_text_in_results():
     assert numeric("12") == "12"  # a number 12 is kept as one
     assert numeric("x1") == "x1"
     assert numeric(12) == 12
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        ("env A=1 -u B numactl -N 0 cat file", "cat"),
+        ("time -v stdbuf -o 0 ls", "ls"),
+        ("env A=1 --absent", "env"),
+        ("cat env", "cat"),
+    ],
+)
+def test_a_program_is_found_behind_those_that_start_it(words, program):
+    assert workload_command.innermost(words.split()) == program
+
+
+def test_a_command_that_starts_ranks_itself_is_refused_with_what_to_write(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda word: word if word in ("mpiexec", "a") else None)
+    for words in ("/x/mpiexec.hydra -n 2 a", "env A=1 mpiexec -n 2 a", "srun a", "flux run a"):
+        assert "write the program alone" in workload_command.why_nested(words.split())
+    for words in ("a mpiexec", "flux a run"):
+        assert not workload_command.why_nested(words.split())
