@@ -197,7 +197,10 @@ class Sample:
 
     @cached_property
     def level(self) -> Level:
-        """The mean of the logarithms of its launches, or of its values where these have none."""
+        """The mean of the logarithms of its launches, or of its values where these have none.
+
+        Times that a coarse clock reads as zero have none: untrimmed, their mean is right on average.
+        """
         return level(np.array(self.medians) if self.logs is None else self.logs).widened(self.rounding)
 
     @cached_property

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from pscale.analysis.stats import Sample, level, ratio, sample, samples, student_quantile
+from pscale.analysis.stats import TRIMMED, Sample, level, ratio, sample, samples, student_quantile
 
 pytestmark = pytest.mark.slow
 
@@ -77,10 +77,15 @@ def test_one_launch_has_a_step_time_and_no_interval():
     assert (known.low, known.high) == (None, None)
 
 
-def test_launches_that_took_no_time_have_no_interval():
-    nothing = Sample(medians=(0.0, 0.0, 1.0))
-    assert (nothing.estimate.value, nothing.estimate.low) == (0.0, None)
-    assert ratio(nothing, of([0.0, 0.1]), 2.0).low is None
+def test_times_of_zero_as_a_coarse_clock_reads_them_have_their_mean_and_its_interval_but_no_known_ratio():
+    random = np.random.default_rng(3)
+    readings = np.floor(random.random((TRIALS, TRIMMED - 1)) + 0.3)  # a time of 0.3 ticks
+    values = [Sample(medians=tuple(row)).value for row in readings]
+    assert np.mean(values) == pytest.approx(0.3, abs=0.02), "a median would say that it took no time"
+    some = Sample(medians=(0.0, 0.0, 1.0))
+    assert some.value == pytest.approx(1 / 3)
+    assert some.estimate.low < 0 < some.estimate.high
+    assert ratio(some, of([0.0, 0.1]), 2.0).low is None
 
 
 def test_wild_launches_give_a_wide_interval_of_possible_times():
