@@ -13,13 +13,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
 
 from pscale.analysis.compare import MOST_LAUNCHES, RELEVANT, Compared, answers, matched
 from pscale.analysis.difference import Answer, paired
 from pscale.analysis.frames import Run, grouped
 from pscale.analysis.scaling import Point
-from pscale.analysis.settings import DEGREES, settings, varied
+from pscale.analysis.settings import (
+    DEGREES,
+    Case,
+    apart_from,
+    following,
+    is_number,
+    settings,
+    swept_numbers,
+)
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import digits, in_common
 from pscale.config import JOINT
@@ -27,8 +34,6 @@ from pscale.config import JOINT
 _SIZES = ("ranks", "threads")
 _OF_A_PLAN = ("plan.", "train.micro_batches")  # numbers in which variants may differ
 _SAME = ("scaling", "model.kind", "data.kind")  # texts in which they may not
-
-Case = Mapping[str, Any]  # settings by dotted name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +86,7 @@ def crossings(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) ->
     by_case = {point.case: point for point in points}
     measured = [by_case[case] for case in cases if case in times]
     found = [
-        (name, groups)
-        for name in varied(run)
-        if all(_is_number(case.get(name)) for case in cases.values()) and not name.startswith("plan.")
-        if (groups := _variants(name, measured, cases))
+        (name, groups) for name in swept_numbers(run, cases) if (groups := _variants(name, measured, cases))
     ]
     if not found:
         return ()
@@ -97,20 +99,16 @@ def crossings(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) ->
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _longest(groups: Sequence[Sequence[_Variant]]) -> int:
     return max(len(variant.points) for group in groups for variant in group)
 
 
 def _variants(name: str, points: Sequence[Point], cases: Mapping[str, Case]) -> list[list[_Variant]]:
     """Return the groups of two variants or more that have two values of the number in common."""
-    following = _following(name, [cases[point.case] for point in points])
-    curves = grouped(points, lambda point: _key(cases[point.case], name, following))
+    decided = following(name, [cases[point.case] for point in points])
+    curves = grouped(points, lambda point: apart_from(cases[point.case], name, decided))
     kept = [members for members in curves.values() if len(members) > 1]
-    groups = grouped(kept, lambda members: _comparable(cases[members[0].case], name, following))
+    groups = grouped(kept, lambda members: _comparable(cases[members[0].case], name, decided))
     return [_named(name, group, cases) for group in groups.values() if _overlap(name, group, cases)]
 
 
@@ -119,30 +117,12 @@ def _overlap(name: str, group: Sequence[Sequence[Point]], cases: Mapping[str, Ca
     return any(len(first & other) > 1 for other in others)
 
 
-def _following(name: str, cases: Sequence[Case]) -> set[str]:
-    """Return the numbers that the swept one decides, such as a batch of so many tokens; it is one of them."""
-    values = {case[name] for case in cases}
-    return {
-        other
-        for other, value in (cases[0] if cases else {}).items()
-        if _is_number(value) and len({(case[name], case.get(other)) for case in cases}) == len(values)
-    }
-
-
-def _key(case: Case, name: str, following: set[str]) -> str:
-    """Return what the cases of one variant share; degrees that are all ranks grow with these."""
-    known = {field: value for field, value in case.items() if field not in following or field in DEGREES}
-    if name == "ranks":
-        known |= {degree: "ranks" for degree in DEGREES if case.get(degree) == case["ranks"]}
-    return json.dumps({**known, name: None}, sort_keys=True)
-
-
-def _comparable(case: Case, name: str, following: set[str]) -> str:
+def _comparable(case: Case, name: str, decided: set[str]) -> str:
     """Return what variants must share to be compared."""
     numbers = {
         field: value
         for field, value in case.items()
-        if _is_number(value) and not field.startswith(_OF_A_PLAN) and field not in following
+        if is_number(value) and not field.startswith(_OF_A_PLAN) and field not in decided
     }
     if name not in _SIZES:
         numbers |= {"ranks": case["ranks"] * case["threads"], "threads": 0}  # or other splits of the cores

@@ -23,7 +23,7 @@ FEWEST_SIZES = 5
 _FINEST = 1e-4  # relative: no difference below it is worth a parameter
 _LEVERAGE = 1e-9
 _AT_ONCE = 100  # series that are fitted together
-_PRICE = 4  # of a parameter, as Akaike's is 2: each count offers the best of many laws
+_PRICE = 7  # of a parameter, as Akaike's is 2: each count offers the best of many laws
 _FOR_AICC = 3  # the variance is one more parameter, and AICc needs a degree of freedom beyond
 
 Whole = NDArray[np.int64]

@@ -117,6 +117,8 @@ class NamedLaw:
 
 def named_laws(scaling: str, space: Space, observed: Observed, bootstrap: Bootstrap) -> tuple[NamedLaw, ...]:
     """Return the laws that are meant for this kind of scaling, with intervals by the bootstrap's draws."""
+    if scaling not in USL:
+        return ()
     first = _amdahl if scaling == "strong" else _gustafson
     return tuple(make(scaling, space, observed.times, bootstrap.times) for make in (first, _usl))
 

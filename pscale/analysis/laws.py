@@ -69,8 +69,8 @@ USL = {
 
 @cache
 def laws(scaling: str) -> tuple[Law, ...]:
-    """Return every law for strong or weak scaling, the plainest first."""
-    found = [*_normal_form(scaling), USL[scaling]]
+    """Return every law for strong or weak scaling, or else for any number, the plainest first."""
+    found = [*_normal_form(scaling), *([USL[scaling]] if scaling in USL else [])]
     if scaling == "weak":
         found += gustafson()
     return tuple(sorted(found, key=lambda law: law.complexity))
@@ -89,7 +89,7 @@ def _gustafson(fraction: float) -> Law:
 
 
 def _normal_form(scaling: str) -> Iterator[Law]:
-    terms = (INVERSE, SHARED, OTHERS, *_powers())
+    terms = (INVERSE, *((SHARED, OTHERS) if scaling in USL else ()), *_powers())
     for count in range(MOST_TERMS):
         for chosen in combinations(terms, count):
             yield from _with_constant(chosen, scaling)

@@ -1,10 +1,14 @@
-"""A law for the time of a step of every series, and for each of its parts: the cost of larger sizes."""
+"""A law for the time of a step of every series, and for each of its parts: the cost of larger sizes.
+
+Cases that differ in one swept number alone have laws over that, which say nothing of efficiency.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,15 +16,19 @@ import pandas as pd
 
 from pscale.analysis.fits import FEWEST_SIZES, Choice, Scatter, Space
 from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
-from pscale.analysis.frames import KINDS
+from pscale.analysis.frames import KINDS, Run, grouped
 from pscale.analysis.laws import CONSTANT, laws
 from pscale.analysis.scaling import Point, by_series
+from pscale.analysis.settings import Case, apart_from, following, settings, swept_numbers
 from pscale.analysis.stats import Estimate, Sample
+from pscale.analysis.wording import in_common
+from pscale.config import JOINT
 from pscale.results.events import PHASES
 from pscale.results.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
+_SIZES = frozenset({"ranks", "threads"})
 _CURVE = 33  # sizes of the line in the figure
 
 
@@ -36,7 +44,7 @@ class FittedTerm:
 class Prediction:
     """What a law says of one size; without an interval where that is too far away to be believed."""
 
-    size: int
+    size: float  # or value of the swept number
     time_s: Estimate
     efficiency: Estimate | None  # of whole steps
     beyond: bool  # more than `REACH` times the largest size measured
@@ -86,13 +94,13 @@ class Projection:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The laws of one series; `refusal` says why there are none."""
+    """The laws of one series, or over one swept number; `refusal` says why there are none."""
 
     series: str
-    scaling: str
-    unit: str  # of sizes: ranks, or cores where ranks have differing numbers of threads
+    scaling: str  # empty over a swept number
+    unit: str  # of sizes: ranks, or cores where ranks have differing numbers of threads; or the number
     threads: int  # cores of one unit
-    sizes: tuple[int, ...]  # measured
+    sizes: tuple[float, ...]  # measured
     asked: tuple[int, ...] = ()  # sizes that were asked for
     projected: tuple[Projection, ...] = ()  # of these sizes, by parts and not by laws
     refusal: str = ""
@@ -115,8 +123,9 @@ def models(
     asked: Sequence[int] | None,
     sharing: Collection[str],
     seed: int,
+    curves: Iterable[Curve] = (),
 ) -> tuple[Model, ...]:
-    """Return the laws of every series that compares sizes.
+    """Return the laws of every series that compares sizes, and those over swept numbers.
 
     `phases` is the table of `efficiency.phases`, `asked` are sizes to predict (None: no laws at all), and
     `sharing` the cases whose ranks share cores.
@@ -135,7 +144,44 @@ def models(
         else:
             spent = Spent(model.sizes, measured, times, phases)
             made.append(_fitted(model, measured, spent, (seed, *series.encode())))
+    left = MOST_SERIES - sum(not known.refusal for known in made)
+    for curve in islice(curves, left):
+        model = Model(series=curve.label, scaling="", unit=curve.unit, threads=1, sizes=tuple(curve.points))
+        measured = list(curve.points.values())
+        spent = Spent(model.sizes, measured, times, phases)
+        made.append(_fitted(model, measured, spent, (seed, *curve.unit.encode(), *curve.label.encode())))
     return tuple(made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Cases that differ in one number, and in others that follow it; `label` is what they have in common."""
+
+    unit: str  # the number
+    label: str
+    points: Mapping[float, Point]  # by value, in order
+
+
+def curves(run: Run, points: Sequence[Point]) -> Iterator[Curve]:
+    """Yield the curves over swept numbers, at as many ranks and threads, that a law can be fitted to."""
+    cases = {case: settings(planned) for case, planned in run.planned.items()}
+    measured = [point for point in points if point.step_s and 0 < point.step_s.value < math.inf]
+    known = set[frozenset[str]]()  # of numbers that follow each other one is enough
+    for name in swept_numbers(run, cases):
+        for members in [] if name in _SIZES else _alike(name, measured, cases):
+            by_value = {cases[point.case][name]: point for point in members}
+            alike = frozenset(point.case for point in members)
+            if len(by_value) == len(members) >= FEWEST_SIZES and min(by_value) >= 1 and alike not in known:
+                known.add(alike)
+                label = JOINT.join(in_common([point.label.split(JOINT) for point in members]))
+                ordered = dict(sorted(by_value.items()))
+                yield Curve(unit=name.rpartition(".")[2], label=label, points=ordered)
+
+
+def _alike(name: str, points: Sequence[Point], cases: Mapping[str, Case]) -> Iterable[Sequence[Point]]:
+    """Return the points that differ in a number, and what follows it, alone."""
+    decided = following(name, list(cases.values())) - _SIZES
+    return grouped(points, lambda point: apart_from(cases[point.case], name, decided)).values()
 
 
 def _unfitted(series: str, scaling: str, measured: Sequence[Point], asked: Sequence[int]) -> Model:
@@ -173,7 +219,7 @@ def _fitted(model: Model, measured: Sequence[Point], spent: Spent, seed: Sequenc
     every = np.concatenate([ahead, line])
     predicted_s = choice.at(every)[0]
     estimates = bootstrap.at(space, choice, every, predicted_s)
-    base = next((point for point in measured if point.base), None)
+    base = next((point for point in measured if point.base and model.scaling), None)
     place = _Place(model=model, base=base)
     found = [place.prediction(float(size), time) for size, time in zip(every, estimates, strict=True)]
     parts = {
@@ -212,7 +258,8 @@ class _Place:
         beyond = size > REACH * max(self.model.sizes) * (1 + 1e-9)
         known = Estimate(value=time_s.value) if beyond else time_s
         efficiency = self._efficiency(size, known) if whole else None
-        return Prediction(size=round(size), time_s=known, efficiency=efficiency, beyond=beyond)
+        size = round(size) if size.is_integer() else size
+        return Prediction(size=size, time_s=known, efficiency=efficiency, beyond=beyond)
 
     def _efficiency(self, size: float, time_s: Estimate) -> Estimate | None:
         if self.base is None or self.base.step_s is None or not time_s.value > 0:
@@ -325,7 +372,7 @@ class Spent:
 
     def __init__(
         self,
-        sizes: Sequence[int],
+        sizes: Sequence[float],
         measured: Sequence[Point],
         times: Mapping[str, Sample],
         phases: pd.DataFrame,

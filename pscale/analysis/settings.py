@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pscale.analysis.frames import NAMING, Run
@@ -14,6 +15,7 @@ DEGREES = {
     **{f"plan.matrix.{axis}": axis for axis in GRID_AXES},
 }  # names of columns by those of settings
 _PARAMS = "workload.params."
+Case = Mapping[str, Any]  # settings by dotted name
 NAMES = frozenset({*NAMING, "suite", "run"})  # of a case: no settings
 
 
@@ -42,3 +44,35 @@ def _swept(run: Run) -> Iterator[str]:
     sweep = (run.suite.get("resolved") or {}).get("sweep") or {}
     yield from (name for name in sweep if name not in ("zip", "cases"))
     yield from sweep.get("zip") or {}
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a setting is a number, which a truth value is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def swept_numbers(run: Run, cases: Mapping[str, Case]) -> list[str]:
+    """Return the numbers that vary and that all of these cases have, but for degrees of a plan."""
+    return [
+        name
+        for name in varied(run)
+        if not name.startswith("plan.") and all(is_number(case.get(name)) for case in cases.values())
+    ]
+
+
+def following(name: str, cases: Sequence[Case]) -> set[str]:
+    """Return the numbers that the swept one decides, such as a batch of so many tokens; it is one of them."""
+    values = {case[name] for case in cases}
+    return {
+        other
+        for other, value in (cases[0] if cases else {}).items()
+        if is_number(value) and len({(case[name], case.get(other)) for case in cases}) == len(values)
+    }
+
+
+def apart_from(case: Case, name: str, following: Collection[str]) -> str:
+    """Return what the cases of one curve over a number share; degrees that are all ranks grow with these."""
+    known = {field: value for field, value in case.items() if field not in following or field in DEGREES}
+    if name == "ranks":
+        known |= {degree: "ranks" for degree in DEGREES if case.get(degree) == case["ranks"]}
+    return json.dumps({**known, name: None}, sort_keys=True)

@@ -23,7 +23,7 @@ from pscale.analysis.loss_scaling import LossScaling, loss_scaling
 from pscale.analysis.lost_time import LostTime, lost_time
 from pscale.analysis.memory import Memory, memory
 from pscale.analysis.merits import Merit, merits
-from pscale.analysis.models import Model, models
+from pscale.analysis.models import Model, curves, models
 from pscale.analysis.notes import notes
 from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.phases import CallTime, PhaseTime, RankTime, WaitMap
@@ -258,7 +258,7 @@ def summarise(
     whole, run = run, shortened(run) if short else run
     basis = _Basis.of(run)
     points, times, spent = basis.points, basis.times, basis.phases
-    shown, found = timelines(run), merits(run)
+    shown, found, swept = timelines(run), merits(run), curves(run, points)
     of_phases, round_s = efficiency_tree.phases(run), scaling.round_s(whole)
     judged = expect.expectations(run, points, basis.trees, round_s, found)
     expected = expect.withheld(judged, basis.bases, basis.interference)
@@ -284,7 +284,7 @@ def summarise(
         memory=ordered(memory(run)),
         loss_scaling=ordered(basis.loss_scaling),
         predictions=ordered(held(run)),
-        models=models(points, times, of_phases, asked=predict, sharing=sharing, seed=run.seed),
+        models=models(points, times, of_phases, asked=predict, sharing=sharing, seed=run.seed, curves=swept),
         wait=phases.wait_map(run, phases.by_waiting(points, spent)),
         timelines=shown,
         what_ifs=ordered(what_if(run, networks or {})),

@@ -223,7 +223,7 @@ class _Projector:
         if model.unit != "ranks":
             return Projection(size=size, refusal=f"sizes are {model.unit}: the parts are those of ranks")
         try:
-            cases = resized(self._suite, model.sizes, size)
+            cases = resized(self._suite, [round(known) for known in model.sizes], size)
             (case,) = (each for each in cases if each.series == model.series)
             made = predict_case(case, self._profile)
         except (SuiteError, PlanError, UsageError) as error:

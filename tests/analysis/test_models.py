@@ -13,6 +13,8 @@ from pscale.analysis.frames import load
 from pscale.analysis.models import models
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
+from pscale.config import Workload
+from pscale.config.workload import Figure
 from pscale.report import text
 from pscale.report.topics.models import tables
 
@@ -160,3 +162,50 @@ def test_many_series_are_not_all_modelled(tmp_path, monkeypatch):
     points = [Point(ranks=ranks, series=series) for series in ("a", "bb") for ranks in range(1, 6)]
     found = summary_of(tmp_path / "run", points, repeats=1, steps=2).models
     assert [model.refusal for model in found] == ["", "only the first 1 series are modelled"]
+
+
+def solver(n, ranks=1, k=1):
+    """Return a case of a program that takes 0.1 s + 0.002 s n log2 n, on one rank."""
+    times = {"t": Figure(regex="(.*)", unit="s")}
+    workload = Workload(
+        command="solver {n} {m}", params={"n": n, "m": n**2, "k": k}, step_time="t", figures=times
+    )
+    return Point(
+        ranks=ranks,
+        scaling="throughput",
+        series=str(ranks),
+        label=f"n {n} · {ranks} ranks" + (f" · k {k}" if k > 1 else ""),
+        workload=workload,
+        compute_s=(0.1 + 0.002 * n * math.log2(n)) / ranks,
+        launch_noise=0.003,
+    )
+
+
+def test_the_law_over_a_swept_number_is_the_one_that_was_put_in(tmp_path):
+    points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128, 256)]
+    summary = summary_of(tmp_path / "run", points, steps=3)
+    assert [(model.unit, model.series) for model in summary.models] == [("n", "1 ranks"), ("n", "2 ranks")]
+    for ranks, model in enumerate(summary.models, 1):
+        assert model.sizes == (8, 16, 32, 64, 128, 256)
+        constant, grows = model.step.terms
+        assert (constant.form, grows.form) == ("{}", "{}·p log₂ p")
+        assert (constant.seconds, grows.seconds) == pytest.approx((0.1 / ranks, 0.002 / ranks), rel=0.03)
+        assert [each.size for each in model.step.predictions] == [512, 1024]
+        assert all(each.efficiency is None for each in model.step.predictions)
+        assert (model.named, model.first) == ((), None)
+    titles = [table.title for table in tables(summary)]
+    assert titles == [f"Model (p: n; at 512 and 1,024): {ranks} ranks" for ranks in (1, 2)]
+    asked = summarise(summary.source, predict=[64]).models
+    assert [(model.asked, model.projected) for model in asked] == [((), ())] * 2
+
+
+def test_a_swept_number_has_no_law_with_four_values_or_where_other_settings_differ_or_series_are_enough(
+    tmp_path, monkeypatch
+):
+    four = [solver(n) for n in (8, 16, 32, 64)]
+    assert summary_of(tmp_path / "four", four, repeats=1, steps=2).models == ()
+    other = [solver(n, k=k) for n, k in ((8, 1), (16, 1), (32, 1), (8, 2), (64, 2), (128, 2))]
+    assert summary_of(tmp_path / "other", other, repeats=1, steps=2).models == ()
+    monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
+    points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128)]
+    assert len(summary_of(tmp_path / "many", points, repeats=1, steps=2).models) == 1

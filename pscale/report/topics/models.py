@@ -66,7 +66,7 @@ def formula(fit: Fit) -> str:
 
 
 def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
-    sizes = [f"{found.size:,}{'*' if found.beyond else ''}" for found in step.predictions]
+    sizes = [f"{_size(found.size)}{'*' if found.beyond else ''}" for found in step.predictions]
     columns = (
         Column("part", get="part"),
         Column("T(p)", fold=True, get=formula),
@@ -74,7 +74,11 @@ def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
         Column("error", text.percent_1, wide=True, get="error"),
         *(Column(size, _time, interval=True, get=_predicted(place)) for place, size in enumerate(sizes)),
     )
-    title = text.titled(f"Model (p: {model.unit}; at {' and '.join(sizes)})", model.series, summary)
+    title = f"Model (p: {model.unit}; at {' and '.join(sizes)})"
+    if model.scaling:
+        title = text.titled(title, model.series, summary)
+    elif model.series:
+        title = f"{title}: {text.clean(model.series)}"
     caption, fits = _caption(model, step), _fits(model)
     return listed(title, fits, columns, caption=caption, tone=lambda fit: "base" if fit is step else "")
 
@@ -114,6 +118,10 @@ def _fits(model: Model) -> tuple[Fit, ...]:
     return (() if model.step is None else (model.step,)) + model.parts
 
 
+def _size(size: float) -> str:
+    return f"{size:,.12g}"
+
+
 def _time(known: Estimate) -> str:
     bounds = "" if known.low is None else f" [{text.duration_interval(known, 3)}]"
     return f"{text.duration_3(known.value)}{bounds}"
@@ -121,13 +129,15 @@ def _time(known: Estimate) -> str:
 
 def _caption(model: Model, step: Fit) -> str:
     """Describe the numbers: efficiency, the phase to look at, the laws by name, and how far to trust them."""
-    known = [f"{_share(each.efficiency)} at {each.size:,}" for each in step.predictions if each.efficiency]
+    known = [
+        f"{_share(each.efficiency)} at {_size(each.size)}" for each in step.predictions if each.efficiency
+    ]
     said = [_misfit(model), f"Efficiency: {', '.join(known)}." if known else "", _first(model, step)]
     said += [_named(law, model) for law in model.named]
     said.append("Intervals hold a measurement there in 95% of cases; error: of sizes left out of the fit.")
     if any(found.beyond for found in step.predictions):
         said.append(
-            f"* more than {REACH} times the largest size measured ({max(model.sizes):,}): "
+            f"* more than {REACH} times the largest size measured ({_size(max(model.sizes))}): "
             "a direction, not a number to plan by, hence no interval."
         )
     return " ".join(filter(None, said))
@@ -155,8 +165,8 @@ def _first(model: Model, step: Fit) -> str:
         return "No phase is predicted to cost more than ideal scaling allows."
     return (
         f"First bottleneck: {model.first}, {text.percent(model.first_share)} of the step at "
-        f"{step.predictions[-1].size:,} {model.unit} "
-        f"({text.percent(model.first_measured_share)} at {max(model.sizes):,})."
+        f"{_size(step.predictions[-1].size)} {model.unit} "
+        f"({text.percent(model.first_measured_share)} at {_size(max(model.sizes))})."
     )
 
 
@@ -218,7 +228,7 @@ def reached(models: Sequence[Model], sizes: Sequence[int]) -> list[int]:
     """Return the sizes in cores, with those between the largest measured and the end of the models."""
     found = set(sizes)
     for model in models:
-        largest, step = max(model.sizes) * model.threads, 2
+        largest, step = round(max(model.sizes)) * model.threads, 2
         while step <= REACH:
             found.add(largest * step)
             step *= 2
