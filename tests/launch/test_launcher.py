@@ -40,7 +40,7 @@ def test_a_launcher_is_known_by_what_it_says_of_itself(tmp_path, answer, flavour
 
 def test_the_launcher_beside_this_python_is_preferred_if_its_library_is_there(tmp_path, monkeypatch):
     beside = program(tmp_path / "venv" / "bin" / "mpiexec", ANSWERS["mpich"])
-    site = program(tmp_path / "site" / "mpirun", ANSWERS["openmpi"])
+    site = program(tmp_path / "site" / "mpiexec", ANSWERS["openmpi"])
     monkeypatch.setenv("PATH", f"{site.parent}:/bin:/usr/bin")
     monkeypatch.setattr(sys, "exec_prefix", str(tmp_path / "venv"))
     monkeypatch.setattr(sys, "base_exec_prefix", str(tmp_path / "none"))

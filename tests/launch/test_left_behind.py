@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -90,7 +91,7 @@ OUTPUT = {  # a script, and what its status and reason are; the figure is in its
         "failed",
         "exit code 3",
     ),
-    "a socket for a log": (f"rm ../stdout.log; {sys.executable} -c '{SOCKET}'", "ok", ""),
+    "a socket for a log": (f"rm ../stdout.log; {shlex.quote(sys.executable)} -c '{SOCKET}'", "ok", ""),
     "a chain of links": (
         'ln -s "$V" 0; for n in $(seq 30); do ln -s "$((n - 1))" "$n"; done; cd ..; mv work/* .; rm -r work;'
         " ln -s 30 work; ln -sf 30/precious stdout.log",
