@@ -63,7 +63,8 @@ def needs(program, *, open_mpi=None):
 @pytest.fixture(scope="session")
 def profiler(tmp_path_factory, compilers):
     names = [call.name for call in calls()]
-    return witness.build(compilers / "mpicc", LIBRARY, names, tmp_path_factory.mktemp("witness"))
+    library = compilers.parent / "lib" / LIBRARY.name  # whose path has no spaces
+    return witness.build(compilers / "mpicc", library, names, tmp_path_factory.mktemp("witness"))
 
 
 @pytest.fixture
@@ -113,8 +114,10 @@ def recorded(tmp_path, launch, profiler):
         notes, counts = tmp_path / "notes", tmp_path / "counts"
         notes.mkdir()
         counts.mkdir()
+        shared = tmp_path / "recorder.so"  # ld.so splits LD_PRELOAD at spaces
+        shared.symlink_to(recorder(LIBRARY))
         variables = (
-            f"LD_PRELOAD={profiler}:{recorder(LIBRARY)}",
+            f"LD_PRELOAD={profiler}:{shared}",
             f"PSCALE_WATCH={notes}",
             f"WITNESS={counts}",
         )
