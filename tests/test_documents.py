@@ -50,7 +50,7 @@ BLOCK = re.compile(
 FOUR_CORES = {"cores": 4.0, "memory_gib": 16.0, "nodes": 1.0}
 CLUSTER = {"cores": 384.0, "memory_gib": 16.0, "nodes": 8.0}
 LIMIT_S = 600
-PROGRAM = """#!{python}
+PROGRAM = """#!/usr/bin/env python3
 from mpi4py import MPI
 for _ in range(5):
     MPI.COMM_WORLD.Barrier()
@@ -211,7 +211,7 @@ def measured(tmp_path_factory):
 
 
 def write_program(path):
-    path.write_text(PROGRAM.format(python=sys.executable))
+    path.write_text(PROGRAM)
     path.chmod(0o755)
 
 

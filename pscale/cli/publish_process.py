@@ -27,8 +27,8 @@ from pscale.results.store import compact
 
 def main(folder: Path) -> int:
     """Report the run in `folder`; returns the exit code, `FAILED` where not every case ran well."""
-    isolated_process.end_with_parent()
     try:
+        isolated_process.end_with_parent()
         return 0 if publish(folder) else FAILED
     except PscaleError as error:
         fail(str(error))
