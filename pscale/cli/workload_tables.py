@@ -130,7 +130,7 @@ def _step_s(case: Case, figures: Mapping[str, Reading], wall_s: float, watched: 
     )
 
 
-def read_of(notes: LaunchFolder, ranks: int) -> Recorded:
+def read_of(notes: Path | LaunchFolder, ranks: int) -> Recorded:
     """Read what so many ranks recorded; raises LaunchError where the program found other numbers of them."""
     from pscale.watch.notes import read
 
@@ -149,7 +149,7 @@ def _watched(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str
     """Write the tables of what ranks recorded; of a launch that hung, return where they were."""
     from pscale.watch.tables import watched
 
-    found = watched(read_of(LaunchFolder(journal.case_folder(launch.key) / NOTES), launch.case.ranks))
+    found = watched(read_of(journal.case_folder(launch.key) / NOTES, launch.case.ranks))
     if outcome.status == "hung":
         still = f"no progress for {launch.case.launch.hang_after_s:g} s"
         return {"reason": ". ".join([still, *found.warnings])}

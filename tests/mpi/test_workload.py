@@ -324,3 +324,14 @@ def test_a_fortran_program_is_measured_with_its_way_to_write_numbers(cli, suite)
     workload |= {"step_time": "t", "success": {}, "files": {}}
     results = cli.run(suite(workload, sweep={"ranks": [1, 2]}, repeat=1, expect=[]))
     assert [row["step_s"] for row in results.rows("cases")] == [0.25, 0.25]
+
+
+@pytest.mark.skipif(not is_built(), reason="there was no C compiler")
+@pytest.mark.parametrize("deletes", ["rm -r ../notes", "mv ../notes ../others; ln -s others ../notes"])
+def test_a_program_that_takes_its_record_away_is_a_failed_launch_and_no_more(cli, suite, deletes):
+    (cli.folder / "deletes.sh").write_text(deletes)
+    none = {name: {} for name in ("params", "figures", "success", "files")}
+    workload = {"command": "/bin/sh {here}/deletes.sh", "watch": True, "step_time": "wall", **none}
+    rows = cli.run(suite(workload, sweep={"ranks": [1]}, expect=[]), code=1).rows("cases")
+    assert {row["status"] for row in rows} == {"failed"}
+    assert all(row["reason"].endswith("notes: there is no such folder") for row in rows)
