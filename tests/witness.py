@@ -131,27 +131,13 @@ def build(compiler: Path, library: Path, names: Collection[str], folder: Path) -
     """Compile the profiler for programs of an MPI library; returns the shared object."""
     (folder / "witness.c").write_text(source(compiler, names), encoding="utf-8")
     shared = folder / "witness.so"
-    command = [
-        compiler,
-        "-shared",
-        "-fPIC",
-        "-O1",
-        f'-DLIBRARY="{library}"',
-        "-o",
-        shared,
-        folder / "witness.c",
-    ]
-    subprocess.run([*map(str, command), "-ldl"], check=True)
+    flags = ("-shared", "-fPIC", "-O1", f'-DLIBRARY="{library}"', "-o", str(shared))
+    subprocess.run([str(compiler), *flags, str(folder / "witness.c"), "-ldl"], check=True)
     return shared
 
 
 def counts(folder: Path) -> list[dict[str, tuple[int, int]]]:
     """Return, for each rank, how often each function was called and the bytes that it gave."""
     ranks = sorted(folder.iterdir(), key=lambda path: int(path.name))
-    return [
-        {
-            name: (int(count), int(given))
-            for name, count, given in map(str.split, path.read_text().splitlines())
-        }
-        for path in ranks
-    ]
+    rows = [[line.split() for line in path.read_text().splitlines()] for path in ranks]
+    return [{name: (int(count), int(given)) for name, count, given in own} for own in rows]

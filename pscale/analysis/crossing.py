@@ -20,6 +20,7 @@ from pscale.analysis.frames import Run, grouped
 from pscale.analysis.scaling import Point
 from pscale.analysis.settings import (
     DEGREES,
+    SIZES,
     Case,
     apart_from,
     following,
@@ -31,7 +32,6 @@ from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import digits, in_common
 from pscale.config import JOINT
 
-_SIZES = ("ranks", "threads")
 _OF_A_PLAN = ("plan.", "train.micro_batches")  # numbers in which variants may differ
 _SAME = ("scaling", "model.kind", "data.kind")  # texts in which they may not
 
@@ -90,7 +90,7 @@ def crossings(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) ->
     ]
     if not found:
         return ()
-    name, groups = max(found, key=lambda each: (each[0] not in _SIZES, _longest(each[1])))
+    name, groups = max(found, key=lambda each: (each[0] not in SIZES, _longest(each[1])))
     return tuple(
         _crossing(run, name, reference, variant, times)
         for reference, *others in groups
@@ -124,7 +124,7 @@ def _comparable(case: Case, name: str, decided: set[str]) -> str:
         for field, value in case.items()
         if is_number(value) and not field.startswith(_OF_A_PLAN) and field not in decided
     }
-    if name not in _SIZES:
+    if name not in SIZES:
         numbers |= {"ranks": case["ranks"] * case["threads"], "threads": 0}  # or other splits of the cores
     return json.dumps([{**numbers, name: None}, *(case.get(field) for field in _SAME)], sort_keys=True)
 
@@ -254,7 +254,7 @@ def _undecided(field: str, values: Sequence[Beside], names: Mapping[str, str]) -
 
 
 def _noun(field: str) -> str:
-    return "number of " + field if field in _SIZES else field.rpartition(".")[2]
+    return "number of " + field if field in SIZES else field.rpartition(".")[2]
 
 
 def _range(values: Sequence[float]) -> str:
@@ -264,6 +264,6 @@ def _range(values: Sequence[float]) -> str:
 def _at(field: str, values: Sequence[float]) -> str:
     """Return values in words; three or more as a range."""
     listed = _range(values) if len(values) > 2 else " and ".join(map(digits, values))
-    if field in _SIZES:
+    if field in SIZES:
         return f"{listed} {field}"
     return f"{field.rpartition('.')[2]} {listed}"

@@ -19,7 +19,7 @@ from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
 from pscale.analysis.frames import KINDS, Run, grouped
 from pscale.analysis.laws import CONSTANT, laws
 from pscale.analysis.scaling import Point, by_series
-from pscale.analysis.settings import Case, apart_from, following, settings, swept_numbers
+from pscale.analysis.settings import SIZES, Case, apart_from, following, settings, swept_numbers
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
@@ -28,7 +28,6 @@ from pscale.results.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
-_SIZES = frozenset({"ranks", "threads"})
 _CURVE = 33  # sizes of the line in the figure
 
 
@@ -168,7 +167,7 @@ def curves(run: Run, points: Sequence[Point]) -> Iterator[Curve]:
     measured = [point for point in points if point.step_s and 0 < point.step_s.value < math.inf]
     known = set[frozenset[str]]()  # of numbers that follow each other one is enough
     for name in swept_numbers(run, cases):
-        for members in [] if name in _SIZES else _alike(name, measured, cases):
+        for members in [] if name in SIZES else _alike(name, measured, cases):
             by_value = {cases[point.case][name]: point for point in members}
             alike = frozenset(point.case for point in members)
             if len(by_value) == len(members) >= FEWEST_SIZES and min(by_value) >= 1 and alike not in known:
@@ -180,7 +179,7 @@ def curves(run: Run, points: Sequence[Point]) -> Iterator[Curve]:
 
 def _alike(name: str, points: Sequence[Point], cases: Mapping[str, Case]) -> Iterable[Sequence[Point]]:
     """Return the points that differ in a number, and what follows it, alone."""
-    decided = following(name, list(cases.values())) - _SIZES
+    decided = following(name, list(cases.values())).difference(SIZES)
     return grouped(points, lambda point: apart_from(cases[point.case], name, decided)).values()
 
 

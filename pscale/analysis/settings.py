@@ -14,6 +14,7 @@ DEGREES = {
     **{f"plan.{axis}": axis for axis in PLAN_AXES},
     **{f"plan.matrix.{axis}": axis for axis in GRID_AXES},
 }  # names of columns by those of settings
+SIZES = ("ranks", "threads")  # of a launch; other numbers are of its program
 _PARAMS = "workload.params."
 Case = Mapping[str, Any]  # settings by dotted name
 NAMES = frozenset({*NAMING, "suite", "run"})  # of a case: no settings
@@ -70,9 +71,9 @@ def following(name: str, cases: Sequence[Case]) -> set[str]:
     }
 
 
-def apart_from(case: Case, name: str, following: Collection[str]) -> str:
+def apart_from(case: Case, name: str, decided: Collection[str]) -> str:
     """Return what the cases of one curve over a number share; degrees that are all ranks grow with these."""
-    known = {field: value for field, value in case.items() if field not in following or field in DEGREES}
+    known = {field: value for field, value in case.items() if field not in decided or field in DEGREES}
     if name == "ranks":
         known |= {degree: "ranks" for degree in DEGREES if case.get(degree) == case["ranks"]}
     return json.dumps({**known, name: None}, sort_keys=True)

@@ -18,7 +18,7 @@ from pscale import atomic_files
 from pscale.cli import fail
 from pscale.cli.console import new_console, say
 from pscale.cli.run import RunOptions, published, tell_briefly
-from pscale.cli.workload_tables import NOTES, launcher_beside, read_of
+from pscale.cli.workload_tables import NOTES, launcher_beside, library_of_command, read_of
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, ResultsError, UsageError
 from pscale.launch import local
@@ -35,10 +35,10 @@ from pscale.report.answer import Answer
 from pscale.results.store import write_columns, write_part
 from pscale.run_folders import run_folder
 from pscale.watch.notes import FACTS, Recorded, read
-from pscale.watch.preload import FOLDER, beside, library_of, preloading
+from pscale.watch.preload import FOLDER, beside, preloading
 from pscale.watch.progress import Progress
 from pscale.watch.tables import Watched, watched
-from pscale.workload_command import innermost, why_nested
+from pscale.workload_command import why_nested
 
 _OF_CASE = ("suite", "label", "series", "base", "scaling", "ranks", "threads")
 _ENDING = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV}
@@ -78,9 +78,10 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     program = shutil.which(words[0])
     if program is None:
         raise UsageError(f"{words[0]}: no such program")
-    if why := why_nested([program, *words[1:]]):
+    argv = (program, *words[1:])
+    if why := why_nested(argv):
         raise UsageError(why)
-    library = library_of(Path(shutil.which(innermost([program, *words[1:]])) or program))
+    library = library_of_command(argv)
     target = find_target(Launch(), os.environ, submits=False)
     asked = Launch(bind=options.bind, launcher=launcher_beside(options.launcher, library))
     launcher = select(asked, target.site.allocation, target.machine)
@@ -95,7 +96,7 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
         started = command(
             case,
             launcher,
-            (*preloading(library, os.environ), f"{FOLDER}={notes}", program, *words[1:]),
+            (*preloading(library, os.environ), f"{FOLDER}={notes}", *argv),
             target.machine,
             environ=os.environ,
             root=os.geteuid() == 0,

@@ -53,18 +53,19 @@ def launcher_of(case: Case) -> str:
     asked = case.launch.launcher
     if not case.workload.command or asked != "auto":
         return asked
-    return launcher_beside(asked, library_of(_started(arguments(case))))
+    return launcher_beside(asked, library_of_command(arguments(case)))
 
 
-def _started(words: Sequence[str]) -> Path:
-    return Path(shutil.which(innermost(words)) or words[0])
+def library_of_command(words: Sequence[str]) -> Path | None:
+    """Return the MPI library of the program that a command starts, if it is known."""
+    return library_of(Path(shutil.which(innermost(words)) or words[0]))
 
 
 def watching(launcher: Launcher) -> Watching:
     """Return how workloads are watched that `launcher` starts."""
 
     def loading(words: Sequence[str], case: Case) -> tuple[str, ...]:
-        library = library_of(_started(words)) or beside(Path(launcher.path))
+        library = library_of_command(words) or beside(Path(launcher.path))
         return preloading(library, {**os.environ, **case.launch.env})
 
     return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck)

@@ -45,9 +45,8 @@ _QUOTED_LINES = 3
 _INNERMOST_FIRST = "(most recent call first):"  # how `faulthandler` heads a stack
 _QUOTED_BYTES = 64 << 10
 _DECORATION = re.compile(r"[\s=-]*")
-_LAUNCHER_NOISE = re.compile(
-    "|".join(scheduler.launcher_noise for scheduler in SCHEDULERS)
-)  # of failed ranks
+# What launchers of schedulers write about ranks that have failed.
+_LAUNCHER_NOISE = re.compile("|".join(scheduler.launcher_noise for scheduler in SCHEDULERS))
 _BOILERPLATE = re.compile(  # what Hydra and Open MPI write after a rank has failed: the same of any failure
     r"=\s+(BAD TERMINATION|PID \d+ RUNNING|EXIT CODE:|CLEANING UP|YOU CAN IGNORE)"
     r"|YOUR APPLICATION TERMINATED WITH|This typically refers to a problem|Please see the FAQ page"

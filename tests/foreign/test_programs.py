@@ -213,20 +213,8 @@ def sources(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("mpi4py")
     name = f"mpi4py=={mpi4py.__version__}"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "--no-binary",
-        "mpi4py",
-        "-d",
-        folder,
-        name,
-    ]
-    subprocess.run([str(word) for word in command], check=True, timeout=LIMIT_S)
+    pip = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "mpi4py")
+    subprocess.run([*pip, "-d", str(folder), name], check=True, timeout=LIMIT_S)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         file.extractall(folder, filter="data")

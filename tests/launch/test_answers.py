@@ -103,45 +103,39 @@ SUBMITTED = {
 }
 
 
+@pytest.fixture
+def submit(tmp_path):
+    """Return a function that submits a job to a scheduler, and returns the id that it is told."""
+    script = tmp_path / "script.sh"
+    script.touch()
+    settings = {
+        "nodes": 1,
+        "ranks_per_node": 1,
+        "cores_per_rank": 1,
+        "time_limit_s": 60.0,
+        "launch": Launch(),
+    }
+    request = JobRequest(name=NAME, folder=tmp_path, command=("true",), **settings)
+    return lambda name: BY_NAME[name].submit(request, script)
+
+
 @pytest.mark.parametrize("name", SUBMITTED)
 @pytest.mark.parametrize("ending", ["", "later lines\n"])
-def test_no_answer_to_a_submission_names_another_job(answers, tmp_path, name, ending):
-    (tmp_path / "script.sh").touch()
-    request = JobRequest(
-        nodes=1,
-        ranks_per_node=1,
-        cores_per_rank=1,
-        time_limit_s=60.0,
-        name=NAME,
-        folder=tmp_path,
-        command=("true",),
-        launch=Launch(),
-    )
+def test_no_answer_to_a_submission_names_another_job(answers, submit, name, ending):
     true = SUBMITTED[name] + ending
     for is_whole, said in damaged(true):
         answers(said)
         try:
-            found = BY_NAME[name].submit(request, tmp_path / "script.sh")
+            found = submit(name)
         except LaunchError:
             assert not is_whole, said
         else:
             assert found in ("1234", "ƒ2oJZXf7Hb")
 
 
-def test_slurm_may_name_its_cluster_behind_the_id(answers, tmp_path):
-    (tmp_path / "script.sh").touch()
+def test_slurm_may_name_its_cluster_behind_the_id(answers, submit):
     answers("Welcome to 2 clusters\n2026\n12;cluster\n")
-    request = JobRequest(
-        nodes=1,
-        ranks_per_node=1,
-        cores_per_rank=1,
-        time_limit_s=60.0,
-        name=NAME,
-        folder=tmp_path,
-        command=("true",),
-        launch=Launch(),
-    )
-    assert BY_NAME["slurm"].submit(request, tmp_path / "script.sh") == "12"
+    assert submit("slurm") == "12"
 
 
 NODES = "small|0/2/0/2|1|2|1000|30:00|(null)\nmain*|1/2/1/4|1|2+|1000+|1-00:00:00|fast,big\n"
