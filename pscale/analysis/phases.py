@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ class PhaseTime:
     copy_s: float
     offload_s: float  # waiting for what lies in a file
     hidden_s: float  # communication under way while the rank computed; beside the others, not added
-    ideal_wait_s: float  # the wait that an ideal network would leave; beside the others, not added
+    ideal_wait_s: float | None  # the wait that an ideal network would leave; beside the others, not added
     largest_rank: int
     largest_compute_s: float
     step_s: float  # the whole step: mean over steps and launches
@@ -80,7 +81,7 @@ class CallTime:
     wait_or_transfer_s: float
     hidden_s: float  # of nonblocking calls: under way while the rank did something else
     exposed_s: float  # of nonblocking calls: inside the calls that start, ask for and complete them
-    ideal_wait_s: float  # the wait that an ideal network would leave
+    ideal_wait_s: float | None  # the wait that an ideal network would leave
     bytes_per_s: (
         float | None
     )  # payload over the time under way: transfer and hidden; None without payload or if unclear
@@ -148,7 +149,7 @@ def calls(run: Run) -> tuple[CallTime, ...]:
     """Return the communication of every case with steps by axis and verb."""
     columns = [*_AMOUNTS, "transfer_s", "wait_s", "wait_or_transfer_s", *_BESIDE]
     groups = run.calls.groupby(["case", "axis", "verb"], observed=True)
-    means = groups[columns].sum().reset_index().astype({"case": str})
+    means = _sums(groups, columns).astype({"case": str})
     taken = means["case"].map(_rank_steps(run, ["case"])).astype(float)
     means[columns] = means[columns].div(taken, axis=0)
     means = means[taken.notna()]
@@ -211,10 +212,16 @@ def _by_rank_and_step(rows: pd.DataFrame, values: pd.Series[float]) -> NDArray[n
 def _rank_means(run: Run) -> pd.DataFrame:
     """Return the kinds of time per case, rank and phase: means over steps and launches."""
     rows = run.phases[run.phases["phase"] != ""]
-    sums = rows.groupby(["case", "rank", "phase"], observed=True)[list(_TIMES)].sum().reset_index()
+    sums = _sums(rows.groupby(["case", "rank", "phase"], observed=True), list(_TIMES))
     taken = sums[["case", "rank"]].join(_rank_steps(run, ["case", "rank"]), on=["case", "rank"])
     sums[list(_TIMES)] = sums[list(_TIMES)].div(taken["steps"], axis=0)
     return sums
+
+
+def _sums(groups: Any, columns: list[str]) -> pd.DataFrame:
+    """Return sums over the rows of groups; of ideal waits only where one is known, as 0 is a wait too."""
+    sums: pd.DataFrame = groups[columns].sum()
+    return sums.assign(ideal_wait_s=groups["ideal_wait_s"].sum(min_count=1)).reset_index()
 
 
 def _mean_step(run: Run) -> pd.Series[float]:

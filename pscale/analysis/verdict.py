@@ -303,7 +303,7 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
         case "threads":
             return "idle threads", f": the cores of a rank lose {lost(costs.threads[0])}"
         case "serialisation":
-            phase = max(costs.phases, key=lambda phase: phase.ideal_wait_s or phase.wait_s).phase
+            phase = max(costs.phases, key=_ranks_s).phase
             return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs)
         case "transfer":
             place = max(costs.phases, key=_network_s).phase + _on_axis(costs.axes, "transfer")
@@ -314,9 +314,14 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
     return _EVERYWHERE[cause]
 
 
+def _ranks_s(phase: PhaseTime) -> float:
+    """Return the wait that is no network's; all of it where that is not known."""
+    return phase.wait_s if phase.ideal_wait_s is None else phase.ideal_wait_s
+
+
 def _network_s(phase: PhaseTime) -> float:
     """Return what an ideal network would save; transfer alone where that is not known."""
-    return phase.transfer_s + (phase.wait_s - phase.ideal_wait_s if phase.ideal_wait_s else 0.0)
+    return phase.transfer_s + phase.wait_s - _ranks_s(phase)
 
 
 def _by_turns(costs: Costs) -> str:

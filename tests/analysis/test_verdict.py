@@ -204,3 +204,20 @@ def test_figures_that_are_not_numbers_do_not_stop_the_report(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=1, row=row), Point(ranks=2, row=row)])
     assert summary.points[1].efficiency.value == 1.0
     assert summary.points[1].peak_fraction is None
+
+
+def test_a_phase_without_any_wait_on_an_ideal_network_is_not_the_one_whose_ranks_wait_in_turn(tmp_path):
+    """A wait of 0 is one that is known: all of what was measured is the network's."""
+    summary = summary_of(tmp_path / "run", [Point(ranks=ranks, transfer_s=0.03) for ranks in (1, 4)])
+    largest = summary.points[-1].case
+    first, second, *_ = (time for time in summary.phases if time.case == largest)
+    waits = [
+        replace(first, wait_s=0.02, ideal_wait_s=0.0, transfer_s=0.0),
+        replace(second, wait_s=0.003, ideal_wait_s=0.003, transfer_s=0.001),
+    ]
+    (lost,) = (lost for lost in summary.lost_time if lost.case == largest)
+    losses = {"transfer": 0.0, "serialisation": 0.0, "imbalance": 0.0, "spread": {}}
+    for cause, phase in (("serialisation", second.phase), ("transfer", first.phase)):
+        costs = Costs(lost_time=[replace(lost, **losses | {cause: 0.2})], phases=waits, ranks=[], axes=[])
+        said = verdict("", summary.points, lambda _, costs=costs: costs, {}, round_s=1.0)
+        assert f"{cause} in {phase}" in said.loss
