@@ -22,7 +22,7 @@ from pscale.errors import UsageError
 
 LONGEST = 500  # characters: bounds the size of whole numbers
 DEEPEST = 200  # operations within each other
-_LARGEST_BITS = 1024  # of a power, and of a value
+_LARGEST_BITS = 1023  # of a power, and of a value
 _MOST_DIGITS = 15  # of round
 _CONSTANTS = {"true": True, "false": False, "none": None}
 _Names = Mapping[str, Any]
@@ -256,6 +256,18 @@ def _contains(item: Any, items: Any) -> bool:
     return any(_OPERATORS[ast.Eq](item, other) for other in items)
 
 
+def _cbrt(value: float) -> float:
+    """Return the cube root, exactly that of a whole cube: libraries may miss that of 27."""
+    root = math.cbrt(value)
+    whole = round(root)
+    return whole if whole**3 == value else root
+
+
+def _isqrt(value: float) -> int:
+    """Return the whole part of the root of a whole number, which may be a quotient, as 8 / 2."""
+    return math.isqrt(int(value) if value == int(value) else value)  # type: ignore[arg-type]  # refused
+
+
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: _of_numbers(operator.add),
     ast.Sub: _of_numbers(operator.sub),
@@ -278,8 +290,8 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 }
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], int, float]] = {  # with the fewest and the most values
     "sqrt": (math.sqrt, 1, 1),
-    "cbrt": (math.cbrt, 1, 1),
-    "isqrt": (math.isqrt, 1, 1),
+    "cbrt": (_cbrt, 1, 1),
+    "isqrt": (_isqrt, 1, 1),
     "log2": (math.log2, 1, 1),
     "min": (lambda *values: min(values), 1, math.inf),
     "max": (lambda *values: max(values), 1, math.inf),

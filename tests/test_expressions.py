@@ -28,6 +28,7 @@ NAMES = {
         ("min(ranks, cores) + max(1, 2, 3)", 5),
         ("round(2.567, 1) + ceil(0.1) + floor(0.9) + int(2.9) + abs(-1) + log2(8)", 9.6),
         ("ranks if threads == 1 else 0", 4),
+        ("ceil(64 * cbrt(27)) + cbrt(-27) + isqrt(36 / 2)", 192 - 3 + 4),
         ("cbrt(64) + isqrt(17) + ceil_div(9, ranks) + max(ranks)", 4 + 4 + 3 + 4),
     ],
 )

@@ -25,7 +25,7 @@ from pscale.analysis.settings import (
     apart_from,
     following,
     is_number,
-    settings,
+    of_cases,
     swept_numbers,
 )
 from pscale.analysis.stats import Estimate, Sample
@@ -80,9 +80,7 @@ class _Variant:
 
 def crossings(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) -> tuple[Crossing, ...]:
     """Compare the variants of a run with the first of each group, over the number that it sweeps most."""
-    if run.origins:
-        return ()  # several runs have no rounds in common
-    cases = {case: settings(planned) for case, planned in run.planned.items() if case not in run.bare}
+    cases = of_cases(run)
     by_case = {point.case: point for point in points}
     measured = [by_case[case] for case in cases if case in times]
     found = [

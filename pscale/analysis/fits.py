@@ -132,7 +132,8 @@ class Space:
         laws = [self.laws[place] for place in places]
         columns = np.stack([np.stack([term.value(self.sizes) for term in law.terms], axis=1) for law in laws])
         columns = columns / self.scale[None, :, None]
-        solve = np.asarray(np.linalg.pinv(columns), dtype=np.float64)
+        lengths = np.linalg.norm(columns, axis=1)  # of terms: p² of a large p is no more than the constant
+        solve = np.linalg.pinv(columns / lengths[:, None, :]) / lengths[..., None]
         leverage = np.einsum("lsk,lks->ls", columns, solve)
         return _Family(
             places=np.array(places),

@@ -19,7 +19,7 @@ from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
 from pscale.analysis.frames import KINDS, Run, grouped
 from pscale.analysis.laws import CONSTANT, laws
 from pscale.analysis.scaling import Point, by_series
-from pscale.analysis.settings import SIZES, Case, apart_from, following, settings, swept_numbers
+from pscale.analysis.settings import SIZES, Case, apart_from, following, of_cases, swept_numbers
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
@@ -28,6 +28,7 @@ from pscale.results.step_time import Vector
 
 REACH = 4  # times the largest size measured: beyond, no interval is given
 MOST_SERIES = 8
+_LARGEST = 1e60  # value of a swept number: squares of its terms are finite
 _CURVE = 33  # sizes of the line in the figure
 
 
@@ -163,14 +164,17 @@ class Curve:
 
 def curves(run: Run, points: Sequence[Point]) -> Iterator[Curve]:
     """Yield the curves over swept numbers, at as many ranks and threads, that a law can be fitted to."""
-    cases = {case: settings(planned) for case, planned in run.planned.items()}
-    measured = [point for point in points if point.step_s and 0 < point.step_s.value < math.inf]
+    cases = of_cases(run)
+    timed = [point for point in points if point.step_s and 0 < point.step_s.value < math.inf]
+    measured = [point for point in timed if point.case in cases]
     known = set[frozenset[str]]()  # of numbers that follow each other one is enough
     for name in swept_numbers(run, cases):
         for members in [] if name in SIZES else _alike(name, measured, cases):
-            by_value = {cases[point.case][name]: point for point in members}
+            by_value = {float(cases[point.case][name]): point for point in members}
             alike = frozenset(point.case for point in members)
-            if len(by_value) == len(members) >= FEWEST_SIZES and min(by_value) >= 1 and alike not in known:
+            if len(by_value) < len(members) or len(members) < FEWEST_SIZES or alike in known:
+                continue
+            if min(by_value) >= 1 and max(by_value) <= _LARGEST:
                 known.add(alike)
                 label = JOINT.join(in_common([point.label.split(JOINT) for point in members]))
                 ordered = dict(sorted(by_value.items()))

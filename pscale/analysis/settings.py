@@ -25,6 +25,12 @@ def settings(planned: Mapping[str, Any]) -> dict[str, Any]:
     return dict(_leaves({name: value for name, value in planned.items() if name not in NAMES}, ""))
 
 
+def of_cases(run: Run) -> dict[str, Case]:
+    """Return the settings of cases that curves may join: none of bare collectives, none of several runs."""
+    planned = {} if run.origins else run.planned
+    return {case: settings(known) for case, known in planned.items() if case not in run.bare}
+
+
 def _leaves(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping) and value:

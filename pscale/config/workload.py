@@ -15,7 +15,7 @@ WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
 # What a command may name beside its parameters; expressions call two of these the machine's.
 FACTS = ("ranks", "threads", "cores", "nodes", "here")
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?\s*", re.ASCII)
-_SUITE_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]{1,400}(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SUITE_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]{1,308}(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 LARGEST_WHOLE = 1 << 53  # that programs agree on which read JSON
 MATCH = "match"  # the unit of a figure that is read from the output, too
 _MOST_FIGURES = 100

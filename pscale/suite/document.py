@@ -25,7 +25,7 @@ MOST_VALUES = 20_000  # with names of fields and groups: PyYAML takes 40 µs of 
 DEEPEST = 50  # groups and lists within each other
 LONGEST_TEXT = 10_000  # characters of a text or a name, so that no pattern that sees it takes long
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # no path has the first, no file the others
-_LONGEST_NUMBER = 400  # characters; Python itself refuses whole numbers of more than 4300 digits
+_LONGEST_NUMBER = 308  # characters: a whole number of so many digits is still finite as a float
 
 
 @dataclass(frozen=True, kw_only=True)

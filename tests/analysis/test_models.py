@@ -10,7 +10,8 @@ import pytest
 from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.frames import load
-from pscale.analysis.models import models
+from pscale.analysis.models import curves, models
+from pscale.analysis.overlay import overlay
 from pscale.analysis.stats import Estimate
 from pscale.analysis.summary import summarise
 from pscale.config import Workload
@@ -199,6 +200,17 @@ def test_the_law_over_a_swept_number_is_the_one_that_was_put_in(tmp_path):
     assert [(model.asked, model.projected) for model in asked] == [((), ())] * 2
 
 
+def test_numbers_beyond_any_machine_word_have_a_law_as_far_as_it_can_be_computed(tmp_path):
+    def at(n, place):
+        return replace(solver(8), workload=replace(solver(n).workload, params={"n": str(n)}), label=f"n {n}",
+                       compute_s=0.1 * (1 + 2**place))  # fmt: skip
+
+    (model,) = summary_of(tmp_path / "a", [at(2 ** (62 + place), place) for place in range(6)]).models
+    assert [term.form for term in model.step.terms] == ["{}", "{}·p"]
+    assert model.step.terms[1].seconds == pytest.approx(0.1 / 2**62, rel=0.02)
+    assert summary_of(tmp_path / "b", [at(10 ** (300 + place), place) for place in range(6)]).models == ()
+
+
 def test_a_swept_number_has_no_law_with_four_values_or_where_other_settings_differ_or_series_are_enough(
     tmp_path, monkeypatch
 ):
@@ -206,6 +218,12 @@ def test_a_swept_number_has_no_law_with_four_values_or_where_other_settings_diff
     assert summary_of(tmp_path / "four", four, repeats=1, steps=2).models == ()
     other = [solver(n, k=k) for n, k in ((8, 1), (16, 1), (32, 1), (8, 2), (64, 2), (128, 2))]
     assert summary_of(tmp_path / "other", other, repeats=1, steps=2).models == ()
+    two = [load(write_run(tmp_path / f"{n}", [solver(n), solver(2 * n), solver(4 * n)])) for n in (8, 64)]
+    assert summarise(overlay(two, tmp_path / "two")).models == ()
+    five = load(write_run(tmp_path / "five", [solver(n) for n in (8, 16, 32, 64, 128)]))
+    bare = [case | {"model": {"kind": "collectives"}} for case in five.document["cases"]]
+    assert [*curves(five, summarise(five).points)]
+    assert not [*curves(replace(five, document=five.document | {"cases": bare}), summarise(five).points)]
     monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
     points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128)]
     assert len(summary_of(tmp_path / "many", points, repeats=1, steps=2).models) == 1

@@ -166,6 +166,7 @@ def test_two_builds_are_compared_by_sweeping_the_command(cases, folder):
         ({"params": {"n": 1, "m": 2}}, "workload.params.m: is not used; write {m}"),
         ({"params": {"ranks": 1}}, "ranks is known already"),
         ({"params": {"n": [1]}}, "workload.params.n: expected a number, a text, true or false"),
+        ({"params": {"n": 10**308}}, "workload.params.n: a number of 309 characters"),
         ({"params": {"a b": 1}}, "a name of letters, digits and _"),
         ({"stdin": "absent.dat"}, "workload.stdin: there is no file "),
         ({"files": {"in": ["absent.dat"]}}, "workload.files.in[0]: there is no file "),
@@ -339,7 +340,7 @@ def test_the_suite_of_the_manual_is_a_scaling_study_of_a_program_beside_it(folde
     assert [case.workload.watch for case in cases] == [True] * 4
 
 
-AS_WRITTEN = ("1e6", "3.10", "007", "1e16", "9007199254740993", "-.5", "+3", "12", "0.25")
+AS_WRITTEN = ("1e6", "3.10", "007", "1e16", "9007199254740993", "-.5", "+3", "12", "0.25", "1" * 308)
 
 
 @pytest.mark.parametrize("text", AS_WRITTEN)
