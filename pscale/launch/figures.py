@@ -9,6 +9,7 @@ import select
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -24,6 +25,7 @@ from pscale.metrics import conversion
 
 _LOGS = STDOUT, STDERR
 _PATTERN_S = 10.0  # that a pattern may take for one part of the output
+_SEARCH_S = 60.0  # that a search may take in all, if `time_limit` is no more
 _START_S = 60.0  # that Python may take to start, from a slow disk
 _LARGEST_FILE = 64 << 20
 _QUOTED = 60  # characters of what is no number
@@ -51,6 +53,8 @@ class OutputSearch:
             self._names.append("success")
             self._patterns.append((self._success, True, False))
         self._process: subprocess.Popen[bytes] | None = None
+        self._limit_s = max(case.launch.time_limit_s, _SEARCH_S)
+        self._left_s = self._limit_s
         self._trouble = ""
 
     def advance(self, name: str, end: int) -> None:
@@ -83,18 +87,22 @@ class OutputSearch:
         process = self._process = self._process or self._start()
         assert process.stdin
         assert process.stdout
-        busy = 0
+        busy, deadline = 0, time.monotonic() + self._left_s
         with suppress(OSError):
             process.stdin.write(json.dumps([log, end, is_last]).encode() + b"\n")
             process.stdin.flush()
             for line in _lines(process.stdout.fileno(), _PATTERN_S):
                 answer = json.loads(line)
+                self._left_s = deadline - time.monotonic()
                 if not isinstance(answer, int):
                     return answer
                 busy = answer
+                if self._left_s < 0:
+                    break
+        limits = f"{_PATTERN_S:g} s in {search.CHUNK >> 20} MiB of output", f"{self._limit_s:g} s in output"
         self._trouble = (
-            f"{self._names[busy]}: the search for '{self._patterns[busy][0]}' took more than {_PATTERN_S:g} s"
-            f" in {search.CHUNK >> 20} MiB of output: write it without repetition within repetition, as (a+)+"
+            f"{self._names[busy]}: the search for '{self._patterns[busy][0]}' took more than"
+            f" {limits[self._left_s < 0]}: write it without repetition within repetition, as (a+)+"
         )
         self.close()
         return None

@@ -9,6 +9,7 @@ a request is done, `null`; in the end what it found. Who asks can so end it, and
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
 import re
@@ -90,12 +91,21 @@ class Log:
     def search(self, end: int, *, is_last: bool) -> Iterator[int]:
         """Search up to the byte `end`; yield the number of each pattern before it is looked for."""
         while self.searched < end or is_last:
+            self._skip_hole(end)
             content = os.pread(self._descriptor, min(CHUNK, end - self.searched), self.searched)
             self.searched += len(content)
             final = is_last and (not content or self.searched >= end)
             yield from self._add(self._decoder.decode(content, final), final=final)
             if final or not content:
                 return
+
+    def _skip_hole(self, end: int) -> None:
+        """Leave out what was never written: a file may say that it has 1 TB, and hold nothing."""
+        try:
+            self.searched = min(end, os.lseek(self._descriptor, self.searched, os.SEEK_DATA))
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing was written behind it
+                self.searched = end
 
     def _add(self, text: str, *, final: bool) -> Iterator[int]:
         text = self._rest + text

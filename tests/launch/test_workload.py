@@ -1,8 +1,10 @@
 """What a launch of a workload leaves: its figures, and why it failed."""
 
+import os
+
 import pytest
 
-from pscale.config import Case, Figure, Files, Success, Workload
+from pscale.config import Case, Figure, Files, Launch, Success, Workload
 from pscale.launch import figures as figures_module
 from pscale.launch.outcome import STDERR, STDOUT
 from pscale.launch.workload import INSIDE, Judge, Work
@@ -15,17 +17,20 @@ NONE = Files()
 def ended(tmp_path):
     """Return a function that judges a launch with this output; it returns status, reason and figures."""
 
-    def end(out="", err="", code=0, files=(), kept=NONE, **fields):
+    def end(out="", err="", code=0, files=(), *, kept=NONE, size=0, time_limit_s=600, **fields):
         inside = tmp_path / INSIDE
         inside.mkdir(exist_ok=True)
         folder = LaunchFolder(tmp_path)
         for log, text in ((STDOUT, out), (STDERR, err)):
             with folder.make(log) as file:
                 file.write(text if isinstance(text, bytes) else text.encode())
+        if size:
+            os.truncate(tmp_path / STDOUT, size)
         for name, content in dict(files).items():
             (inside / name).parent.mkdir(exist_ok=True)
             (inside / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        case = Case(suite="s", label="l", workload=Workload(command="./a", files=kept, **fields))
+        workload = Workload(command="./a", files=kept, **fields)
+        case = Case(suite="s", label="l", workload=workload, launch=Launch(time_limit_s=time_limit_s))
         found = Judge(case, Work(folder=LaunchFolder(inside), inputs={}))(folder, code)
         assert bool(found.reason) == (found.status != "ok")
         values = {name: reading.value for name, reading in found.figures.items()}
@@ -189,6 +194,18 @@ def test_a_pattern_that_backtracks_for_ever_fails_its_launch_and_is_named(ended,
     assert status == "failed"
     assert reason.startswith(f"figure t: the search for '{regex}' took more than 0.5 s in 1 MiB of output: ")
     assert ended("a" * 60, success=Success(regex=regex))[1].startswith(f"success: the search for '{regex}'")
+
+
+def test_a_search_in_much_output_takes_no_longer_than_a_launch_may(ended, monkeypatch):
+    assert ended("time: 1\n" * 300_000, figures=T, time_limit_s=1e-9)[0] == "ok"
+    monkeypatch.setattr(figures_module, "_SEARCH_S", 0.0)
+    status, reason, _ = ended("time: 1\n" * 300_000, figures=T, time_limit_s=1e-9)
+    assert status == "failed"
+    assert "took more than 1e-09 s in output: " in reason
+
+
+def test_of_a_log_that_holds_less_than_it_says_the_rest_is_left_out(ended):
+    assert ended("time: 1.5\n", figures=T, size=1 << 43) == ("ok", "", {"t": 1.5})
 
 
 @pytest.mark.parametrize(
