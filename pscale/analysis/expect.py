@@ -15,7 +15,7 @@ from pscale.analysis.frames import Run, grouped
 from pscale.analysis.interference import Interference
 from pscale.analysis.merits import Merit, figure_names
 from pscale.analysis.scaling import Point
-from pscale.analysis.stats import Estimate
+from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import percent
 from pscale.config.workload import numeric
 from pscale.errors import UsageError
@@ -34,8 +34,9 @@ _OF_TREE = {
 
 
 Answer = Literal["holds", "undecided", "falls short", "unknown"]  # unknown: nothing was measured
-_SCATTERS = (*_OF_TREE, "step_s", "speedup", "efficiency", "samples_per_s", "tokens_per_s")
 _OF_STEPS = ("step_s", "samples_per_s", "tokens_per_s")
+_OF_FLOPS = ("gflops", "peak_fraction")  # over the step time, whose interval is theirs
+_OF_LAUNCHES = ("startup_s", "wall_s")
 _OF_BASES = ("efficiency", "speedup")  # 1 for the base of a series, whatever was measured
 
 
@@ -76,7 +77,7 @@ def expectations(
     Another round of launches takes `round_s`.
     """
     figures = frozenset(figure_names(run))
-    by_case = {(merit.case, merit.figure): merit for merit in merits}
+    by_case = {(merit.case, merit.figure): merit for merit in (*merits, *_of_launches(run))}
     launches = {point.case: point.launches for point in points}
     coarse = {(merit.case, merit.figure) for merit in merits if merit.coarse}
     series = {point.series for point in points if point.coarse_s}  # of which ratios are as coarse
@@ -87,6 +88,17 @@ def expectations(
         for entry in run.document.get("expect") or []
         for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
+
+
+def _of_launches(run: Run) -> Iterator[Merit]:
+    """Yield the times that launches took as a whole, by case."""
+    good = run.cases[run.cases["status"] == "ok"]
+    for metric in _OF_LAUNCHES:
+        for case, times in good.dropna(subset=[metric]).groupby("case")[metric]:
+            value, unit = Sample(medians=tuple(times)).estimate, unit_of(metric)
+            yield Merit(
+                case=str(case), figure=metric, value=value, unit=unit, better="lower", launches=len(times)
+            )
 
 
 def withheld(
@@ -199,7 +211,7 @@ def _asked(entry: Mapping[str, Any]) -> Expectation:
 
 
 def _judged(asked: Expectation, value: Estimate) -> Expectation:
-    """Decide by the interval: undecided where it allows both, and for a time of one launch, without one."""
+    """Decide by the interval: undecided where it allows both, and for a time or rate of one launch."""
     lower = -math.inf if asked.lower is None else asked.lower
     upper = math.inf if asked.upper is None else asked.upper
     low, high = (value.value if bound is None else bound for bound in (value.low, value.high))
@@ -208,7 +220,7 @@ def _judged(asked: Expectation, value: Estimate) -> Expectation:
         answer = "holds"
     elif high < lower or low > upper:
         answer = "falls short"
-    if value.low is None and asked.metric in _SCATTERS:
+    if value.low is None and depends_on_time(asked.metric, asked.unit):
         return replace(asked, answer="undecided", value=value, text="undecided: one launch, no interval")
     alone = answer if value.low is not None else f"{answer}, by a value without an interval"
     text = "undecided: the interval allows both" if answer == "undecided" else alone
@@ -220,6 +232,8 @@ def measured(metric: str, point: Point, tree: Tree | None, unit: str) -> Estimat
     source: Any = tree if metric in _OF_TREE else point
     found = getattr(source, _OF_TREE.get(metric, metric), None)
     value = found if isinstance(found, Estimate) or found is None else Estimate(value=float(found))
+    if value and metric in _OF_FLOPS and point.step_s:
+        value = point.step_s.rate(value.value * point.step_s.value)
     factor = conversion(unit_of(metric), unit)
     return value.times(factor) if factor and value and math.isfinite(value.value) else None
 

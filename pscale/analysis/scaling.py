@@ -256,14 +256,7 @@ def _related(point: Point, base: Point | None, times: Mapping[str, Sample]) -> P
 
 
 def _rate(amount: float | None, step_s: Estimate | None) -> Estimate | None:
-    if not amount or step_s is None or not step_s.value > 0:
-        return None
-    low, high = step_s.low, step_s.high
-    return Estimate(
-        value=amount / step_s.value,
-        low=amount / high if high else None,
-        high=amount / low if low else None,
-    )
+    return step_s.rate(amount) if amount and step_s is not None and step_s.value > 0 else None
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

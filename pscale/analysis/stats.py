@@ -96,6 +96,11 @@ class Estimate:
         low, high = (None if bound is None else bound * factor for bound in (self.low, self.high))
         return Estimate(value=self.value * factor, low=low, high=high)
 
+    def rate(self, amount: float) -> Estimate:
+        """Return an amount over this time."""
+        low, high = (amount / bound if bound else None for bound in (self.high, self.low))
+        return Estimate(value=amount / self.value, low=low, high=high)
+
     def at_most(self, most: float) -> Estimate:
         """Return the interval within a bound that the value cannot pass."""
         if self.high is None or self.high <= most:

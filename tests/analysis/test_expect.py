@@ -149,6 +149,21 @@ def test_a_figure_is_compared_in_the_unit_of_its_expectation(run, summary, unit,
     merit = Merit(case=case, figure="cg", value=value, unit="ms", better="lower", launches=3)
     (found,) = expectations(asked, summary.points, {}, round_s=1.0, merits=[merit])
     assert found.answer == answer
+    alone = replace(merit, value=Estimate(value=450.0), launches=1)
+    (found,) = expectations(asked, summary.points, {}, round_s=1.0, merits=[alone])
+    assert found.answer == ("unknown" if answer == "unknown" else "undecided")
+
+
+@pytest.mark.parametrize("metric", ["wall_s", "startup_s", "gflops", "peak_fraction"])
+@pytest.mark.parametrize(("repeats", "answer"), [(1, "undecided"), (3, "holds")])
+def test_times_and_rates_have_an_interval_from_two_launches_on_and_one_launch_decides_none(
+    tmp_path, metric, repeats, answer
+):
+    row = {"wall_s": 3.0, "startup_s": 0.5, "model_flops": 1e9, "executed_flops": 1e9, "gemm_peak_gflops": 50}
+    expect = [{"metric": metric, "at_most": 1e9}]
+    summary = summary_of(tmp_path / "run", [Point(ranks=1, row=row)], repeats=repeats, expect=expect)
+    assert summary.expectations[0].answer == answer
+    assert (summary.expectations[0].value.low is None) is (repeats == 1)
 
 
 @pytest.mark.parametrize(("bound", "passed"), [(0.5, True), (0.9, False)])
