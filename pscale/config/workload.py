@@ -14,13 +14,23 @@ from pscale.metrics import conversion
 WALL, WATCH = "wall", "watch"  # what a step time may be, beside a figure
 # What a command may name beside its parameters; expressions call two of these the machine's.
 FACTS = ("ranks", "threads", "cores", "nodes", "here")
-_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)([eEdD][-+]?\d+)?|(\d+\.\d*|\.\d+)[-+]\d{3})\s*", re.ASCII)
+_WAYS = {  # to a number, by what a text that is none looks like
+    re.compile(r"\s*[-+]?\*+\s*"): "Fortran prints * where a number does not fit: widen its format",
+    re.compile(r"\s*\d+(:\d+)+(\.\d*)?\s*"): "have the program print seconds, or write `step_time: wall`",
+    re.compile(r"\s*[-+]?\d[\d.]*([,'\s]\d+)+\.?\d*\s*"): (
+        "where a locale adds commas, `launch: {env: {LC_ALL: C}}` leaves them out; else have it print 1234.5"
+    ),
+    re.compile(r"\s*[-+]?\d+(\.\d*)?([eEdD][-+]?\d+)?[^\d\s._'].*"): (
+        r"the group has more than a number: `([-+.\deE]+)` ends before a unit or a comma"
+    ),
+}
+_BARE_EXPONENT = re.compile(r"(?<=[\d.])(?=[-+])")  # of three digits
 _SUITE_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]{1,308}(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 LARGEST_WHOLE = 1 << 53  # that programs agree on which read JSON
 MATCH = "match"  # the unit of a figure that is read from the output, too
 _MOST_FIGURES = 100
 _MOST_REGEX, _BEYOND_ASCII = 4_000, 10  # characters of all patterns; a rare one counts as so many: see below
-_QUOTED = 60  # characters of a text that is no number
 _RARE = re.compile(r"[^\0-\x7f]|\\[uUN]")
 _TAKEN = frozenset({*FACTS, "cores_per_node", "memory_gib"})
 
@@ -232,8 +242,9 @@ class Printed(float):
     resolution: float
 
     def __new__(cls, text: str) -> Self:
-        """Read a text, also `1.5D-03` of Fortran."""
-        digits, _, exponent = text.strip().lower().replace("d", "e").partition("e")
+        """Read a text, also `1.5D-03` and `1.5-103` of Fortran."""
+        written = _BARE_EXPONENT.sub("e", text.strip().lower().replace("d", "e"))
+        digits, _, exponent = written.partition("e")
         read = super().__new__(cls, f"{digits}e{exponent or 0}")
         read.resolution = float(f"1e{int(exponent or 0) - len(digits.partition('.')[2])}")
         return read
@@ -243,7 +254,8 @@ def number(text: str) -> Printed:
     """Read a number as programs write it; raises ValueError for any other text."""
     value = Printed(text) if _NUMBER.fullmatch(text) else math.nan
     if not isinstance(value, Printed) or not math.isfinite(value):
-        raise ValueError(f"'{text[:_QUOTED]}' is no finite number")
+        way = next((f": {way}" for looks, way in _WAYS.items() if looks.fullmatch(text)), "")
+        raise ValueError(f"no finite number{way}")
     return value
 
 

@@ -65,7 +65,7 @@ class OutputSearch:
     def finish(self) -> Found:
         """Search what is left; raises NotThereError where a pattern takes too long, or fails."""
         if not self._patterns:
-            return Found([], [], 0)
+            return Found([], [], 0, "")
         document: Any = None
         for place, name in enumerate(_LOGS):
             if not self._trouble:
@@ -73,7 +73,9 @@ class OutputSearch:
                 document = self._ask(place, end, is_last=True)
         if self._trouble:
             raise NotThereError(self._trouble)
-        return Found(self._names, document["found"], document["searched"])
+        return Found(
+            self._names, document["found"], document["searched"], document["foreign"] and self._encoding
+        )
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -130,14 +132,19 @@ def _lines(pipe: int, limit_s: float) -> Iterator[bytes]:
 
 
 class Found:
-    """What was found of each pattern: its matches in standard output, else in standard error."""
+    """What was found of each pattern: its matches in standard output, else in standard error.
 
-    def __init__(self, names: Sequence[str], logs: Sequence[Sequence[Any]], searched: int):
+    `foreign` is the encoding where the output does not look like it.
+    """
+
+    def __init__(self, names: Sequence[str], logs: Sequence[Sequence[Any]], searched: int, foreign: str):
         self._of: dict[str, tuple[int, list[tuple[str | None, str | None]]]] = {
             name: next((log[place] for log in logs if log[place][0]), (0, []))
             for place, name in enumerate(names)
         }
         self.searched = f"in {searched:,} bytes of output" if searched else "as the output is empty"
+        if foreign:
+            self.searched += f", which are not all {foreign}: name their `encoding`, as utf-16 or latin-1"
 
     def count(self, name: str) -> int:
         """Return how many matches a pattern has."""
@@ -199,9 +206,9 @@ def _reading(case: Case, name: str, texts: Texts, where: str) -> Reading:
     for text, written in chosen:
         try:
             value = number(text)
-        except ValueError:
+        except ValueError as error:
             quoted = f"'{visible(text[:_QUOTED])}'"
-            said = f"{where} is {quoted}, no finite number" if where else f"{quoted} is no finite number"
+            said = f"{where} is {quoted}, {error}" if where else f"{quoted} is {error}"
             raise NotThereError(f"figure {name}: {said}") from None
         factor = conversion(visible(written), unit) if figure.unit == MATCH else 1.0
         if factor is None:
@@ -268,7 +275,8 @@ def _in_json(name: str, figure: Figure, file: str, content: str) -> list[str]:
             raise NotThereError(f"figure {name}: {file} is not JSON: {error}") from None
     found = [value for document in documents if (value := _at(document, path)) is not None]
     if not found:
-        raise NotThereError(f"{file} has no figure {name}: there is no {path} in it")
+        way = "" if path.startswith("/") else "; names with dots need a JSON Pointer, as /latency/99.9"
+        raise NotThereError(f"{file} has no figure {name}: there is no {path} in it{way}")
     lists = len(found) == 1 and isinstance(found[0], list) and bool(figure.pick or figure.steps)
     values = found[0] if lists else found
     for value in values:

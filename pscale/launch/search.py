@@ -24,6 +24,7 @@ _ENDS = re.compile(r"\r\n?")
 _UNSEEN = re.compile(  # what moves a terminal's cursor or colours its text, and what pads
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-Z\\^-~]|\0"
 )
+_FOREIGN = re.compile("[\udc00-\udcff\0]")  # what other encodings look like
 
 
 def visible(text: str) -> str:
@@ -87,6 +88,7 @@ class Log:
         self._rest = ""  # without a line's end
         self._window = ""
         self.searched = 0  # bytes
+        self.foreign = False  # how it begins is of another encoding
 
     def search(self, end: int, *, is_last: bool) -> Iterator[int]:
         """Search up to the byte `end`; yield the number of each pattern before it is looked for."""
@@ -95,7 +97,10 @@ class Log:
             content = os.pread(self._descriptor, min(CHUNK, end - self.searched), self.searched)
             self.searched += len(content)
             final = is_last and (not content or self.searched >= end)
-            yield from self._add(self._decoder.decode(content, final), final=final)
+            text = self._decoder.decode(content, final)
+            if self.searched <= CHUNK:
+                self.foreign = bool(_FOREIGN.search(text))
+            yield from self._add(text, final=final)
             if final or not content:
                 return
 
@@ -150,6 +155,7 @@ def main() -> None:
     _say(
         {
             "searched": sum(log.searched for log in logs),
+            "foreign": any(log.foreign for log in logs),
             "found": [[[each.count, each.matches] for each in log.patterns] for log in logs],
         }
     )

@@ -46,7 +46,15 @@ J = {"j": Figure(json="out/a.json", path="runs.1.t")}
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1.5", 1.5), ("-2", -2), ("1e-3", 1e-3), (".5", 0.5), ("1.5D-03", 1.5e-3), ("+1.E+2", 100)],
+    [
+        ("1.5", 1.5),
+        ("-2", -2),
+        ("1e-3", 1e-3),
+        (".5", 0.5),
+        ("1.5D-03", 1.5e-3),
+        ("+1.E+2", 100),
+        ("1.5-103", 1.5e-103),
+    ],
 )
 def test_a_figure_is_the_last_number_that_the_output_has_for_it(ended, text, value):
     output = f"time: 9\nno time: 8\ntime: {text}\nbye\n"
@@ -73,6 +81,26 @@ def test_a_figure_of_nonsense_is_a_failed_launch_with_the_last_lines(ended, text
     assert (status, figures) == ("failed", None)
     assert reason.startswith(f"figure t: '{text}' is no finite number: ")
     assert "last words" in reason
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("*****", "widen its format"),
+        ("1:02:03", "print seconds, or write `step_time: wall`"),
+        ("0:01.50", "print seconds, or write `step_time: wall`"),
+        ("1,25", "`launch: {env: {LC_ALL: C}}` leaves them out"),
+        ("1,234.5", "`launch: {env: {LC_ALL: C}}` leaves them out"),
+        ("1 234,5", "`launch: {env: {LC_ALL: C}}` leaves them out"),
+        ("12.5%", "ends before a unit or a comma"),
+        ("1.25ms", "ends before a unit or a comma"),
+        ("1.25,", "ends before a unit or a comma"),
+    ],
+)
+def test_a_text_that_is_no_number_is_answered_with_what_to_write(ended, text, way):
+    _, reason, _ = ended(f"time: {text}", figures={"t": Figure(regex="time: (.*)", unit="s")})
+    assert reason.startswith(f"figure t: '{text}' is no finite number: ")
+    assert way in reason
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "-0.0"])
@@ -160,6 +188,9 @@ def test_output_is_read_in_its_encoding(ended):
     assert ended(text.encode("latin-1"), figures=figures, encoding="latin-1")[2] == {"t": 5}
     assert ended(text.encode("utf-16"), figures=figures, encoding="utf-16")[2] == {"t": 5}
     assert ended(text, figures=figures)[2] == {"t": 5}
+    for encoding in ("latin-1", "utf-16"):
+        assert "not all utf-8: name their `encoding`" in ended(text.encode(encoding), figures=figures)[1]
+    assert "encoding" not in ended("Zeit: 5 µs", figures=figures)[1]
 
 
 def test_reasons_quote_the_bytes_that_were_there(ended):
