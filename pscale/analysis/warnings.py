@@ -22,7 +22,7 @@ from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Level, Sample, student_quantile
 from pscale.analysis.stragglers import Straggler, hint, sentence
 from pscale.analysis.verdict import interval
-from pscale.analysis.wording import duration, percent
+from pscale.analysis.wording import duration, percent, plural
 
 DEVIATION = 0.10  # of the mean
 EXTREME = 0.50  # away from the mean
@@ -353,8 +353,9 @@ def _of_cores(cpus: int, point: Point) -> Iterator[tuple[str, str]]:
     if 0 < cpus < point.cores:
         yield (
             "oversubscribed",
-            f"{point.ranks} ranks of {point.threads} threads share {cpus} CPUs: times and efficiencies "
-            "say nothing about the machine. Use it to try plans out, not to compare them.",
+            f"{plural(point.ranks, 'rank')} of {plural(point.threads, 'thread')} share "
+            f"{plural(cpus, 'CPU')}: times and efficiencies say nothing about the machine. Use it to try "
+            "plans out, not to compare them.",
         )
 
 

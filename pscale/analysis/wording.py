@@ -59,6 +59,12 @@ def rate(value: float, unit: str = "") -> str:
     return f"{value / factor:.3g} {prefix}{unit}".rstrip()
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def in_common(parts: Sequence[Sequence[str]]) -> list[str]:
     """Return the parts that all of several names have, in order."""
     return [part for part in parts[0] if all(part in other for other in parts)]

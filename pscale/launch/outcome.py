@@ -99,6 +99,7 @@ _ADVICE = (  # what launchers say when they refuse, and what to do about it
         r"(?m)^(Fortran runtime error: End of file|EOFError: EOF when reading a line)",
         "it read to the end of its input: a workload has standard input only with `stdin: FILE`",
     ),
+    *(advice for scheduler in SCHEDULERS for advice in scheduler.launcher_advice),
 )
 
 

@@ -22,7 +22,7 @@ from pscale.launch.command import Command, command
 from pscale.launch.launcher import Launcher
 from pscale.launch.machine import Machine
 from pscale.launch.outcome import STDOUT, Outcome
-from pscale.launch.scheduler import SCHEDULERS
+from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import Allocation
 
 PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
@@ -53,6 +53,7 @@ def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> L
     """
     if allocation is None:
         return launchers.find(launch.launcher)
+    check(allocation, machine)
     found = list(candidates(launch.launcher, allocation.scheduler))
     if len(found) == 1 and launch.launcher != "auto":
         return found[0]
@@ -78,6 +79,13 @@ def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> L
     )
 
 
+def check(allocation: Allocation, machine: Machine) -> None:
+    """Raise LaunchError where no launch can start in the job around this process."""
+    scheduler = _scheduler(allocation.scheduler)
+    if obstacle := scheduler.obstacle(os.environ, machine.nodes, machine.usable_cores):
+        raise LaunchError(obstacle)
+
+
 def likely(launch: Launch, allocation: Allocation | None) -> Launcher:
     """Return the launcher that `select` tries first; starts no program that a suite may have brought."""
     if allocation is None:
@@ -97,7 +105,7 @@ def candidates(choice: str, scheduler_name: str, *, asks: bool = True) -> Iterat
             raise
         found = None
     own = found if found and found.scheduler else None
-    scheduler = next(each for each in SCHEDULERS if each.name == scheduler_name)
+    scheduler = _scheduler(scheduler_name)
     if choice == "auto" and scheduler.launcher and (path := shutil.which(scheduler.launcher)):
         own = _identified(path, scheduler.launcher, scheduler.launcher_command)
     if own and own.scheduler:
@@ -105,6 +113,10 @@ def candidates(choice: str, scheduler_name: str, *, asks: bool = True) -> Iterat
             yield replace(own, arguments=(*own.arguments, *interface))
     if found and found != own:
         yield found
+
+
+def _scheduler(name: str) -> Scheduler:
+    return next(each for each in SCHEDULERS if each.name == name)
 
 
 def _identified(path: str, flavour: str, arguments: tuple[str, ...]) -> Launcher:

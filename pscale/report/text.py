@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
     from pscale.analysis.stats import Estimate
     from pscale.analysis.summary import Summary
 
-clean = errors.clean
+clean, plural = errors.clean, wording.plural
 MISSING, VAGUE = "-", "too wide"
 WAIT_OR_TRANSFER = "wait + transfer"
 KINDS = {"wait_or_transfer": WAIT_OR_TRANSFER}  # kinds of time that are not written as they are called
@@ -120,12 +120,6 @@ def label(point: Point) -> str:
 def heading(summary: Summary) -> str:
     """Return the title of a figure of times, which says so where ranks share cores."""
     return f"{summary.title} (ranks share cores)" if summary.oversubscribed else summary.title
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{ending}"
 
 
 def titled(title: str, series: str, summary: Summary) -> str:

@@ -32,7 +32,7 @@ FLAWS = {
         "used 0.5 cores' worth",
     ),
     "load": ({"rank_row": {"load_average": 9.5}}, "load was 9.5, while the run uses 4 cores"),
-    "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 threads share 1 CPUs"),
+    "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 thread share 1 CPU:"),
     "clock": ({"transfer_s": 0.01, "clock_bound_s": 1e-3}, "known to 1 ms by the clocks"),
 }
 
@@ -62,7 +62,7 @@ def test_a_healthy_run_has_no_warnings(tmp_path):
     assert summary_of(tmp_path / "run", [point]).warnings == ()
 
 
-@pytest.mark.parametrize(("ranks", "shared"), [(2, ""), (4, "4 ranks of 1 threads share 2 CPUs")])
+@pytest.mark.parametrize(("ranks", "shared"), [(2, ""), (4, "4 ranks of 1 thread share 2 CPUs")])
 def test_ranks_of_a_program_that_share_cores_are_reported_although_they_saw_no_cpus(tmp_path, ranks, shared):
     launch = Launch(oversubscribe=True)
     points = [Point(ranks=ranks, workload=Workload(command="./a.out"), launch=launch)]

@@ -197,6 +197,67 @@ def test_a_program_of_others_is_measured_in_jobs_on_several_nodes(login, watch):
     assert sum(row["count"] for row in reduced) == (1 + 2) * 19  # 20 rounds: the first begins the steps
 
 
+def test_a_launch_in_a_step_that_holds_the_cores_of_its_job_is_refused_with_what_helps(login):
+    step = ("srun", "--ntasks=1", "--cpus-per-task=2", *login.command("run", login.weak, *ONE_NODE))
+    for launch in (launcher.find().path, "srun"):
+        options = ("--set", f"launch.launcher={launch}", "--new", "--reports", login.reports, "--no-report")
+        done = subprocess.run((*step, *options), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 4, done.stderr
+        assert re.search(r"step \d+\.0, in which pscale runs, .* `export SLURM_OVERLAP=1` first", done.stderr)
+        environ = {**os.environ, "SLURM_OVERLAP": "1"}
+        subprocess.run((*step, *options), env=environ, timeout=LIMIT_S, check=True)
+    assert [record["status"] for record in login.events("ended")] == ["ok"] * 2
+
+
+DEMANDS = """
+function slurm_job_submit(job, partitions, user)
+  if job.account == nil then slurm.log_user("name an account") return slurm.ERROR end
+  if job.qos == nil then return 2066 end  -- Slurm's own words
+  if job.features == nil then slurm.log_user("choose the nodes by a constraint") return slurm.ERROR end
+  if job.min_mem_per_node == nil then return 2044 end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, new, partitions, user) return slurm.SUCCESS end
+"""
+
+
+def test_what_a_site_demands_is_told_with_the_field_that_says_it(login, cluster):
+    script = cluster / "job_submit.lua"
+    lenient, options = script.read_text(), [*ONE_NODE]
+    script.write_text(DEMANDS)
+    try:
+        for field in ("account: a", "qos: q", "constraint: fast", 'directives: ["--mem=100"]'):
+            name, _, value = field.partition(": ")
+            refused = login.call("run", login.weak, "--reports", login.reports, *options, code=4)
+            assert f"sets `launch.{name}" in refused.stderr
+            options += ["--set", f"launch.{name}={value}"]
+        results = login.run(login.weak, *options)
+    finally:
+        script.write_text(lenient)
+    assert [row["status"] for row in results.rows("cases")] == ["ok"]
+
+
+def test_a_job_that_gives_way_to_another_is_done_again_and_counts_once(login, sabotage):
+    free = sabotage(HELD.replace("order.case.ranks == 4 and ", ""), ".free")
+    waiting = login.start(*ONE_NODE)
+    job = login.job_at_work()
+    urgent = ("sbatch", "--partition=urgent", "--nodes=4", "--exclusive", "--wait", "--output=/dev/null")
+    slurm(*urgent, "--wrap=true")
+    wait_for(lambda: len(login.events("launched")) == 2)
+    assert login.events("settled")[0]["ending"] == "preempted"
+    again = login.events("submitted")[-1]["id"]
+    assert again != job
+    slurm("scontrol", "update", f"jobid={again}", "requeue=1")
+    slurm("scontrol", "requeue", again)  # as an administrator may
+    wait_for(lambda: len(login.events("launched")) == 3)
+    free.touch()
+    output, _ = waiting.communicate()
+    assert waiting.returncode == 0, output
+    assert len(login.events("submitted")) == 2
+    assert [record["status"] for record in login.events("ended")] == ["ok"]
+    assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
+
+
 def word(path):
     """Write a path as one word for make, and for the shell behind it."""
     return shlex.quote(str(path)).replace("$", "$$")

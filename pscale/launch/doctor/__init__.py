@@ -10,6 +10,7 @@ from typing import Literal
 
 from pscale.config import Launch
 from pscale.errors import LaunchError, UsageError
+from pscale.launch import selection
 from pscale.launch.machine import inspect
 from pscale.launch.target import detect_site, find_target
 
@@ -53,6 +54,8 @@ def site() -> Finding:
     """Say where a suite runs by default: here, in the job around this process, or by a scheduler."""
     try:
         found = detect_site("auto", os.environ)
+        if found.allocation:
+            selection.check(found.allocation, found.allocation.machine(inspect()))
     except LaunchError as error:
         return fail("launches", str(error))
     if found.unresponsive:

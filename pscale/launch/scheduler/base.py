@@ -28,6 +28,15 @@ STARTED, EXIT = "started", "exit"  # files that a script leaves in its job's fol
 NEVER = r"(?!)"  # a pattern that matches nothing
 UNANSWERED = "did not answer"
 _LIMIT_S = 60
+_DEMANDS = (  # what sites refuse jobs for, and the field of a suite that sets it
+    (r"\b(account|project)s?\b", "account"),
+    (r"(?<!/)\b(qos|quality of service)\b", "qos"),
+    (r"\b(partition|queue)s?\b", "partition"),
+    (r"\b(feature|constraint)s?\b", "constraint"),
+    (r"\b(gpu|gres|generic resource)s?\b", "gpus"),
+    (r"\b(time ?limit|walltime|wall clock|duration|run ?limit)\b|WallDuration", "job_time_limit"),
+    (r"\b(license|reservation)s?\b", "directives"),
+)
 _JOB_NAME = re.compile(r"pscale-[\w.+-]+-\d+", re.ASCII)  # that `JobManager` gives; none begins an option
 
 
@@ -159,6 +168,7 @@ class Scheduler(ABC):
     already_ended: ClassVar[str] = NEVER  # pattern of what cancelling a finished job says
     job_limit: ClassVar[str]  # pattern of a refusal that is over once other jobs of the user have ended
     unsure: ClassVar[str]  # pattern of a failure after which the job may have been submitted all the same
+    memory: ClassVar[str] = ""  # what a suite says for a job with so much memory
     id_pattern: ClassVar[str] = r"(\d+)"  # pattern of an id; its group is what commands are given
     id_line: ClassVar[str] = "^{}(;.*)?$"  # pattern of the line that names the id of a submitted job
     log_endings: ClassVar[Sequence[tuple[Ending, str]]] = ()  # patterns of what it writes into a job's log
@@ -180,6 +190,7 @@ class Scheduler(ABC):
     launcher_version: ClassVar[str] = NEVER  # pattern with a group `version`, of what --version prints
     launcher_command: ClassVar[tuple[str, ...]] = ()  # what follows the program
     launcher_noise: ClassVar[str] = NEVER  # pattern of lines that it writes after a rank has failed
+    launcher_advice: ClassVar[Sequence[tuple[str, str]]] = ()  # patterns of its refusals, and what to do
 
     def __init__(self, is_inherited: Callable[[str], bool]):
         """`is_inherited` says which environment variables commands, and so jobs, see."""
@@ -209,6 +220,10 @@ class Scheduler(ABC):
         """Return what jobs with this partition may have; None where the scheduler cannot be asked."""
         return None
 
+    def obstacle(self, environ: Mapping[str, str], nodes: int, cores: int) -> str:  # noqa: ARG002
+        """Return why a launch of this size cannot start in the job around this process, or nothing."""
+        return ""
+
     def launcher_interfaces(self, path: str, library: str) -> Iterable[tuple[str, ...]]:  # noqa: ARG002
         """Yield the options by which ranks may find each other, the better first, for an MPI flavour."""
         return ((),)
@@ -235,6 +250,7 @@ class Scheduler(ABC):
             ),
             "",
             f"folder={shlex.quote(str(request.folder))}",
+            f'rm -f "$folder/{EXIT}"  # of a job that was queued again',
             f'echo "{self.job_id_variable}" > "$folder/{STARTED}"',
             f'trap \'echo "$?" > "$folder/{EXIT}.tmp"; mv "$folder/{EXIT}.tmp" "$folder/{EXIT}"\' EXIT',
             'trap \'kill -TERM "$child" 2>/dev/null; wait "$child"; exit 143\' TERM',
@@ -262,12 +278,19 @@ class Scheduler(ABC):
                 return named[-1][1]
             raise UnsureError(f"{argv[0]} names no job: {answer.last_words}")
         said = answer.err + answer.out
-        error: type[LaunchError] = LaunchError
         if re.search(self.job_limit, said, re.IGNORECASE):
-            error = LimitError
-        elif re.search(self.unsure, said, re.IGNORECASE):
-            error = UnsureError
-        raise error(f"{argv[0]}: {answer.last_words}")
+            raise LimitError(f"{argv[0]}: {answer.last_words}")
+        if re.search(self.unsure, said, re.IGNORECASE):
+            raise UnsureError(f"{argv[0]}: {answer.last_words}")
+        raise LaunchError(f"{argv[0]}: {answer.last_words}{self._fields(said)}")
+
+    def _fields(self, refusal: str) -> str:
+        """Return the fields of a suite that set what a refusal speaks of."""
+        fields = [field for pattern, field in _DEMANDS if re.search(pattern, refusal, re.IGNORECASE)]
+        if self.memory and re.search(r"\bmem(ory)?\b", refusal, re.IGNORECASE):
+            fields.append(self.memory)
+        named = ", ".join(f"`launch.{field}`" for field in fields)
+        return f"; a suite or a site's profile sets {named} (docs/clusters.md)" if fields else ""
 
     def poll_many(self, handles: Sequence[JobHandle]) -> Mapping[str, JobStatus]:
         """Ask once for all jobs; by name. Those of which the scheduler knows nothing are left out.

@@ -52,6 +52,7 @@ class Lsf(Scheduler):
         ("cancelled", r"TERM_OWNER|TERM_ADMIN"),
     )
     directive, job_id_variable, script_on_stdin = "#BSUB", "$LSB_JOBID", True
+    memory = 'directives: ["-M 4GB"]'
     stored_variables = r"LSB_(JOBID|QUEUE|MCPU_HOSTS|DJOB_NUMPROC|MAX_NUM_PROCESSORS|BIND_CPU_LIST)"
     job_variables = r"(LSB|LS)_.*"
     site_variables = r"LSF_.*|LS_(JOBPID|EXEC)|LSB_(SUB_ADDITIONAL|CONFDIR|SHAREDIR)"

@@ -58,6 +58,7 @@ class Pbs(Scheduler):
         ("out_of_memory", r"job killed: mem"),
     )
     directive, job_id_variable = "#PBS", "$PBS_JOBID"
+    memory = "constraint: mem=4gb"
     stored_variables = r"PBS_(JOBID|QUEUE|NUM_PPN|NCPUS|NP|NNODES)"
     job_variables, site_variables = r"PBS_.*", r"PBS_(CONF_FILE|EXEC|HOME|SERVER|DEFAULT)"
 

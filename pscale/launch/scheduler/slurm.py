@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pscale.config import Case, Launch
 from pscale.errors import LaunchError
+from pscale.launch import isolated_process
 from pscale.launch.isolated_process import Answer
 from pscale.launch.machine import Placement
 from pscale.launch.scheduler.base import (
@@ -44,6 +46,7 @@ _PARTITIONS = ("sinfo", "--noheader", "--format=%R")
 _ACCOUNTING = ("sacct", "--noheader", "--parsable2", "--allocations")
 _ACCOUNTED = "--format=JobIDRaw,State,ExitCode,JobName"
 _GROUP = re.compile(r"(\d+/){3}\d+(\|\d+\+?){3}", re.ASCII)
+_STEP_S, _STEP_LIMIT_S = 10, 60.0  # how long an ended step may keep its cores; until nothing is known
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CPU_BIND = {"core": "cores", "socket": "sockets", "numa": "ldoms", "none": "none"}
@@ -67,6 +70,7 @@ class Slurm(Scheduler):
     # own line, and says "job submit limit, user's size and/or time limits" of all.
     job_limit = r"(?s)SubmitJob|\A(?!.*(QOS|Assoc)\w+Limit).*job submit limit"
     unsure = r"Socket timed out|Unable to contact slurm controller|Connection (refused|timed out)|try again"
+    memory = 'directives: ["--mem=4G"]'
     log_endings = (
         ("timeout", r"DUE TO TIME LIMIT"),
         ("node_failed", r"DUE TO NODE FAILURE"),
@@ -89,6 +93,13 @@ class Slurm(Scheduler):
     launcher, launcher_version = "srun", r"^slurm\S* (?P<version>\d\S*)"
     launcher_noise = (
         r"srun: (error: [^:]+: tasks? |Terminating|launch/|Job step aborted)|slurmstepd: error: \*\*\* "
+    )
+    launcher_advice = (
+        (
+            r"step creation (temporarily|still) disabled|Cancelled pending job step|create step .* busy",
+            "other steps of the job hold its cores or memory, as one around pscale does: "
+            "`export SLURM_OVERLAP=1` lets launches share them",
+        ),
     )
 
     def allocation(self, environ: Mapping[str, str]) -> Allocation | None:
@@ -160,6 +171,30 @@ class Slurm(Scheduler):
             cores_per_node=int(sockets.rstrip("+")) * int(cores.rstrip("+")),
             memory_bytes=int(memory_mb.rstrip("+")) << 20,
             max_time_s=_seconds(longest),
+        )
+
+    def obstacle(self, environ: Mapping[str, str], nodes: int, cores: int) -> str:
+        """Return why a launch would wait for ever: the step around pscale has the cores that it needs.
+
+        MPI's own launchers start a step too. Asked is for a step that does nothing.
+        """
+        if "SLURM_STEP_ID" not in environ:
+            return ""
+        size = f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cores}", "--threads-per-core=1"
+        argv = ("srun", f"--immediate={_STEP_S}", *size, "--mpi=none", "true")
+        kept = {
+            name: value for name, value in environ.items() if not re.fullmatch(self.launch_variables, name)
+        }
+        try:
+            answer = isolated_process.ask(argv, _STEP_LIMIT_S, env=kept)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        if not re.search(r"Unable to create step.* busy", answer.err):
+            return ""
+        step = f"{environ.get('SLURM_JOB_ID')}.{environ['SLURM_STEP_ID']}"
+        return (
+            f"step {step}, in which pscale runs, leaves its job too few cores or too little memory: launches "
+            "would wait for them; `export SLURM_OVERLAP=1` first, or start pscale with `srun --overlap`"
         )
 
     def launcher_interfaces(self, path: str, library: str) -> Iterator[tuple[str, ...]]:
