@@ -160,11 +160,13 @@ Budget = Annotated[
     typer.Option(metavar="TIME", help="Stop once intervals are narrow enough, or after this time: 3m."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="The same as --budget 30s.")]
-Precise = Annotated[bool, typer.Option("--precise", help="Stop once intervals are ±1%, or after an hour.")]
+Precise = Annotated[
+    bool, typer.Option("--precise", help="Run until intervals are within ±1%, for at most an hour.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print job scripts and commands; start nothing.")]
 WaitIdle = Annotated[
     bool,
-    typer.Option("--wait-idle", help="Wait until nothing else keeps this machine busy: 10 minutes at most."),
+    typer.Option("--wait-idle", help="Wait, for at most 10 minutes, until the machine is idle."),
 ]
 Watch = Annotated[bool, typer.Option("--watch", help="Update the output until the run has finished.")]
 OfSuite = Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this suite.")]

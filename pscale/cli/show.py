@@ -85,7 +85,7 @@ def show(
 def _show_cases(fits: Sequence[MemoryFit], console: Console) -> None:
     console.print(_fitted([_row(fit) for fit in fits], _DISPENSABLE, console))
     console.print(
-        "Per step, of rank 0; FLOPs: all ranks, causal attention; memory: the rank that holds most.",
+        "Per step. Calls and bytes: rank 0; FLOPs: all ranks, causal attention; memory: the fullest rank.",
         style="dim",
     )
     refused = [fit for fit in fits if fit.refusal]
@@ -101,11 +101,11 @@ def _show_cases(fits: Sequence[MemoryFit], console: Console) -> None:
 
 def _show_memory(fits: Sequence[MemoryFit], console: Console) -> None:
     offloads = any(fit.case.plan.offload != "none" for fit in fits)
-    console.print(Text("\nMemory of the rank that holds most", style="bold"))
+    console.print(Text("\nMemory of the fullest rank", style="bold"))
     rows = [_memory(fit, offloads=offloads) for fit in fits]
     console.print(_fitted(rows, _MEMORY_DISPENSABLE, console))
     beside = "; in a file, read, written: per rank and step, not in its memory" if offloads else ""
-    console.print(f"all ranks: with 128 MiB per process{beside}", style="dim")
+    console.print(f"all ranks: including 128 MiB per process{beside}", style="dim")
 
 
 def _title(suite: Suite) -> str:
@@ -156,7 +156,7 @@ def _memory(fit: MemoryFit, *, offloads: bool) -> dict[str, str]:
         "case": fit.case.label,
         "rank": str(fullest.rank),
         **{kind: size_of(fullest.memory_bytes[kind]) for kind in KINDS},
-        "a rank": size_of(fullest.total_bytes),
+        "per rank": size_of(fullest.total_bytes),
         **({name: size_of(size) if size else "-" for name, size in sizes.items()} if offloads else {}),
         "all ranks": size_of(fit.needed_bytes) + _mark(fit),
     }
@@ -196,9 +196,8 @@ def _time(suite: Suite, round_s: float) -> str:
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
     launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} of each"
     if auto := suite.auto:
-        launches = f"rounds of launches until efficiencies have intervals of ±{100 * auto.precision:.3g}%"
-        if suite.scaling == "throughput":
-            launches = launches.replace("efficiencies", "step times")
+        figures = "step times" if suite.scaling == "throughput" else "efficiencies"
+        launches = f"repeated until {figures} are known to ±{100 * auto.precision:.3g}%"
     return f"{suite.scaling} scaling · {plural(len(cases), 'case')}, {launches}"
 
 

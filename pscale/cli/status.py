@@ -165,10 +165,13 @@ def _page(document: Mapping[str, Any]) -> RenderableType:
         f"{count} {_WORDS.get(name, name)}"
         for name, count in sorted(ended.items(), key=lambda one: (one[0] != "ok", one))
     )
-    least = "at least " if document["until_precise"] else ""
+    count = sum(ended.values())
+    of_all = f"{count} of {total} launches have ended"
+    if document["until_precise"]:
+        of_all = f"{count} launches have ended, of {total} or more"
     lines = [
         document["run"],
-        f"{sum(ended.values())} of {least}{total} launches have ended{f': {counts}' if counts else ''}",
+        f"{of_all}{f': {counts}' if counts else ''}",
     ]
     if document["under_way"]:
         now = "interrupted" if document["stopped"] else "running"
@@ -258,7 +261,7 @@ def _figure(card: Card) -> str:
 
             answer = f", {card.answer}" if card.answer else ""
             value = Estimate(value=card.value or 0.0, low=card.low, high=card.high)
-            return f"{known(value)} efficient at {card.at}{answer}"
+            return f"{known(value)} at {card.at}{answer}"
         case "samples_per_s":
             unsure = ", undecided whether the fastest" * (card.answer == "undecided")
             return f"{rate(card.value or 0.0)} samples/s at {card.at}{unsure}"

@@ -50,7 +50,7 @@ def list_suites(*, as_json: bool) -> None:
     console = new_console(highlight=False)
     console.print(table)
     console.print(
-        "cases and launches: on this machine. pscale show SUITE, run SUITE, init SUITE", style="dim"
+        "Next: pscale show SUITE, run SUITE or init SUITE. Counts are for this machine.", style="dim"
     )
 
 

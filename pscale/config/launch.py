@@ -88,7 +88,7 @@ class Launch:
     """What multiplies matrices for NumPy: its own BLAS (`numpy`), one that is installed (`openblas`, `blis`,
     `mkl`), or the library at a path; `auto`: [an OpenBLAS with OpenMP threads](blas.md) if there is one."""
     kernels: KernelsChoice = "auto"
-    """What computes between matrix products: [kernels.md](kernels.md); `auto`: fused if built, else NumPy."""
+    """The kernels beside matrix products: [kernels.md](kernels.md); `auto`: fused if built, else NumPy."""
     env: Mapping[Variable, Setting] = field(default_factory=dict)
     """Environment variables of the job; they override those of pscale."""
     extra: tuple[str, ...] = ()

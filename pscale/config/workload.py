@@ -135,7 +135,7 @@ class Workload:
     command: Command = ""
     """Program and arguments, as on a command line. `{ranks}`, `{threads}`, `{cores}` (ranks × threads),
     `{nodes}` (of the case) and `{NAME}` of every parameter stand for their values, `{here}` for the suite's
-    folder; `{{NAME}}` is `{NAME}`. It is divided into arguments before values are put in: no value is ever
+    folder; `{{NAME}}` is `{NAME}`. It is split into arguments before values are put in, so a value is always
     two arguments."""
     stdin: FileName | None = None
     """File that rank 0 reads as standard input, relative to the suite's folder; its name may have `{…}` as

@@ -45,13 +45,13 @@ def detect_site(choice: SchedulerChoice, environ: Mapping[str, str], *, submits:
     one that is installed but down now: launches meant for its nodes would run on a login node.
     """
     if choice == "none":
-        return DetectedSite(reason="launches run here: the suite or site says scheduler: none")
+        return DetectedSite(reason="launches run on this host: the suite or site says scheduler: none")
     if found := next(filter(None, (each.allocation(environ) for each in SCHEDULERS)), None):
         nodes = f"{found.nodes} node{'s' if found.nodes > 1 else ''}"
         reason = f"launches run inside this job, {found.scheduler} {found.job} with {nodes}"
         return DetectedSite(reason=reason, allocation=found)
     if not submits:
-        return DetectedSite(reason="launches run here: this command submits no jobs")
+        return DetectedSite(reason="launches run on this host: this command submits no jobs")
     if choice != "auto":
         scheduler = next(each for each in SCHEDULERS if each.name == choice)
         if trouble := _trouble(scheduler):
@@ -68,7 +68,7 @@ def detect_site(choice: SchedulerChoice, environ: Mapping[str, str], *, submits:
             if re.search(f"{scheduler.unreachable}|{UNANSWERED}", trouble):
                 raise LaunchError(f"{trouble}; {_RETRY}")
             unresponsive[scheduler] = trouble
-    reason = "; ".join(["launches run here: no scheduler answers", *unresponsive.values()])
+    reason = "; ".join(["launches run on this host: no scheduler answers", *unresponsive.values()])
     return DetectedSite(reason=reason, unresponsive=tuple(unresponsive))
 
 

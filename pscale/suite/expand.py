@@ -90,10 +90,10 @@ def _with_base(suite: Suite, drafts: list[Draft]) -> list[Draft]:
         for draft in drafts
     ]
     counts = Counter(draft.case.series for draft in marked if draft.case.base)
-    problem = "" if counts else f"'{text}' holds for no case"
+    problem = "" if counts else f"'{text}' matches no case"
     for series, count in counts.items():
         if count > 1:
-            problem = f"'{text}' holds for {count} cases" + (f" of the series '{series}'" if series else "")
+            problem = f"'{text}' matches {count} cases" + (f" of the series '{series}'" if series else "")
     if problem:
         raise suite.error(("base",), f"{problem}; expected one of a series")
     return marked
@@ -109,7 +109,7 @@ def selected(drafts: list[Draft], only: str | None) -> list[Draft]:
         raise UsageError(f"--only: {error}") from None
     if not chosen:
         labels_ = ", ".join(draft.case.label for draft in drafts)
-        raise UsageError(f"--only '{only}' holds for no case; the cases are {labels_}")
+        raise UsageError(f"--only '{only}' matches no case; the cases are {labels_}")
     return chosen
 
 

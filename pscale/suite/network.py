@@ -46,7 +46,7 @@ def _axis(name: Any) -> str:
     parts = str(name).split("+")
     if name != ALL and not set(parts) <= {*DEGREES, *itertools.chain(*HALVES.values())}:
         raise ValueError(
-            f"'{name}' is no axis; there are {', '.join(DEGREES)}, products such as dp+cp, and {ALL}"
+            f"there is no axis '{name}': axes are {', '.join(DEGREES)}, products such as dp+cp, and {ALL}"
         )
     return str(name)
 

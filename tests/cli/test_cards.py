@@ -47,7 +47,7 @@ def test_runs_are_listed_newest_first_with_their_best_figure(pscale):
     _, out, _ = pscale("list")
     lines = out.splitlines()
     assert [line.split()[0] for line in lines if "synthetic/" in line] == ["synthetic/slow", "synthetic/fast"]
-    assert "83.3% ± 0.0% efficient at dp 4 ranks" in " ".join(out.split())
+    assert "83.3% ± 0.0% at dp 4 ranks" in " ".join(out.split())
 
 
 def test_a_list_calls_no_plan_the_fastest_that_may_not_be(pscale, tmp_path):

@@ -92,7 +92,7 @@ def test_the_memory_of_a_narrow_terminal_names_its_cases(pscale, tmp_path, monke
     for columns in (80, 140):
         monkeypatch.setenv("COLUMNS", str(columns))
         page = pscale("show", "many.yaml", "--memory")[1]
-        pages[columns] = page.partition("Memory of the rank that holds most")[2]
+        pages[columns] = page.partition("Memory of the fullest rank")[2]
         assert "gather-broadcast" in pages[columns]
         assert "…" not in pages[columns]
         assert max(map(len, pages[columns].splitlines())) <= columns

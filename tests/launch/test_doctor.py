@@ -101,10 +101,10 @@ def test_a_kernel_is_compared_with_a_free_one_only_where_a_variable_forces_it(mo
         blas, "probe", lambda _, environ: {**here, **(SLOW if "OPENBLAS_CORETYPE" in environ else FAST)}
     )
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
-    assert by_topic(blas.findings(HERE))["BLAS kernel"].text.startswith("chosen by the library")
+    assert by_topic(blas.findings(HERE))["BLAS code path"].text.startswith("chosen by the library")
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")  # of a library that is not in use
-    found = by_topic(blas.findings(HERE))["BLAS kernel"]
+    found = by_topic(blas.findings(HERE))["BLAS code path"]
     assert (found.level, found.advice.split(":")[0]) == ("warn", "unset OPENBLAS_CORETYPE")
 
 

@@ -226,9 +226,9 @@ width: 64, heads: 4 => width: "=heads", heads: "=width"
 ["ranks * threads > cores"] => ["ranks > 0"]
     weak.yaml:15: exclude: leaves out all 3 cases on this machine
 repeat: 2 => base: "ranks == 3"
-    weak.yaml:16: base: 'ranks == 3' holds for no case; expected one of a series
+    weak.yaml:16: base: 'ranks == 3' matches no case; expected one of a series
 repeat: 2 => base: "ranks > 1"
-    weak.yaml:16: base: 'ranks > 1' holds for 2 cases
+    weak.yaml:16: base: 'ranks > 1' matches 2 cases
 where: "ranks <= 2" => where: "rnaks <= 2"
     weak.yaml:18: expect[0].where: expression 'rnaks <= 2': unknown
 heads: 4 => heads: 5
@@ -293,7 +293,7 @@ def test_the_base_is_marked_in_its_series_alone(cases):
 
 def test_only_filters_and_names_the_cases_when_none_is_left(cases):
     assert labels(cases(only="ranks > 1 and width == 64")) == ["2 ranks", "4 ranks"]
-    with pytest.raises(UsageError, match="holds for no case; the cases are 1 rank, 2 ranks, 4 ranks"):
+    with pytest.raises(UsageError, match="matches no case; the cases are 1 rank, 2 ranks, 4 ranks"):
         cases(only="ranks == 3")
     with pytest.raises(UsageError, match="--only: expression 'rnks == 3': unknown name"):
         cases(only="rnks == 3")

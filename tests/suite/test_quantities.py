@@ -32,7 +32,7 @@ def test_networks_are_read_as_people_write_them(text, links):
         ("", "not a network"),
         ("fast", "not a network"),
         ("dp: [", "not YAML"),
-        ("dq: ideal", "'dq' is no axis"),
+        ("dq: ideal", "there is no axis 'dq'"),
         ("dp: fast", "latency and bandwidth, or ideal"),
         ("dp: {speed: 3}", "latency and bandwidth, or ideal"),
         ("dp: {latency: 5}", "a latency such as 5us, got '5'"),

@@ -60,10 +60,8 @@ def site() -> Finding:
         return fail("launches", str(error))
     if found.unresponsive:
         scheduler = found.unresponsive[0]
-        text = f"launches run here: {scheduler.submit_program} is installed, but no scheduler answers"
-        return warn(
-            "launches", text, f"if jobs should be submitted, see what `{' '.join(scheduler.ping)}` says"
-        )
+        text = f"launches run on this host: {scheduler.submit_program} is installed, but no scheduler answers"
+        return warn("launches", text, f"to submit jobs instead, check `{' '.join(scheduler.ping)}`")
     if found.scheduler is None:
         return ok("launches", found.reason)
     try:

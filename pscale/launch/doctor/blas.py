@@ -39,7 +39,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
         free = {name: value for name, value in os.environ.items() if name not in forced}
         yield kernel(forced, one, probe(1, free))
     elif names:
-        yield ok("BLAS kernel", f"chosen by the library for this CPU ({' and '.join(names)} not set)")
+        yield ok("BLAS code path", f"chosen by the library for this CPU ({' and '.join(names)} not set)")
 
 
 def library(one: Mapping[str, Any]) -> Finding:
@@ -63,7 +63,7 @@ def library(one: Mapping[str, Any]) -> Finding:
 def _openmp_advice() -> str:
     known = next((each for each in installed("openblas", os.environ) if each.openmp), None)
     if known is None:
-        return "for OpenMP threads, which can be bound: apt install libopenblas0-openmp, or docs/blas.md"
+        return "for a build whose threads can be pinned: apt install libopenblas0-openmp, or docs/blas.md"
     try:
         path_of(str(known.path), os.environ)
     except BlasError as error:
@@ -110,7 +110,7 @@ def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Find
         text,
         "this BLAS got no more than one thread: install one with threads (NumPy's own wheel has)"
         if many["threads"] == 1
-        else "look for other work on the machine, or give the cores to ranks: `threads: [1]`",
+        else "look for other work on the machine, or use more ranks with one thread each: `threads: 1`",
     )
 
 
@@ -118,15 +118,15 @@ def kernel(forced: Mapping[str, str], one: Mapping[str, Any], free: Mapping[str,
     """Say whether variables that choose the kernel cost speed; `free` was measured without them."""
     named = ", ".join(f"{name}={value}" for name, value in forced.items())
     if "error" in free:
-        return warn("BLAS kernel", f"without {named}: {free['error']}")
+        return warn("BLAS code path", f"without {named}: {free['error']}")
     ratio = free["gflops"] / one["gflops"]
     text = (
         f"{named}: {one['blas_architecture']} kernels, {one['gflops']:.0f} GFLOP/s; without: "
         f"{free['blas_architecture']}, {free['gflops']:.0f} GFLOP/s, {ratio:.2f} times as fast"
     )
     if ratio < _LOSS:
-        return ok("BLAS kernel", text)
-    return warn("BLAS kernel", text, f"unset {' '.join(forced)}: this CPU can do better")
+        return ok("BLAS code path", text)
+    return warn("BLAS code path", text, f"unset {' '.join(forced)}: this CPU can do better")
 
 
 @dataclass(frozen=True, kw_only=True)
