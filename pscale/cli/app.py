@@ -492,7 +492,8 @@ def main() -> int:
         return LaunchError.exit_code if error.errno in _OF_DISKS else UsageError.exit_code
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
-        if code == UsageError.exit_code and sys.argv[1:2] == ["watch"]:
+        of_option = type(end.__context__).__name__ == "NoSuchOption"  # of Click, which Typer may hide
+        if of_option and sys.argv[1:2] == ["watch"]:
             fail("options of the program follow its name: pscale watch -n 4 -- ./a.out --size 100")
         return code
     return 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pscale.errors import INTERRUPTED, LaunchError, PscaleError
 from pscale.launch import isolated_process
+from pscale.launch.outcome import signal_name
 
 if TYPE_CHECKING:
     from pscale.cli.prepare import SuiteOptions
@@ -29,7 +30,7 @@ def measure(path: Path, suite_options: SuiteOptions, options: RunOptions, *, qui
     request = pickle.dumps((path, suite_options, options, quiet))
     code, answer = isolated_process.exchange(__name__, request)
     if not answer:
-        ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        ended = signal_name(-code) if code < 0 else f"exit code {code}"
         raise LaunchError(f"the process that measures ended with {ended}; the same call continues the run")
     found: Path | tuple[type[PscaleError], tuple[str, ...]] = pickle.loads(answer)
     if isinstance(found, Path):

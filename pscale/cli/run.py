@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from pscale.launch import isolated_process, runner
 from pscale.launch.journal import Journal, fingerprint, newest_unfinished
 from pscale.launch.launcher import Launcher
 from pscale.launch.other_work import other_work, wait_until_idle
-from pscale.launch.outcome import Outcome
+from pscale.launch.outcome import Outcome, signal_name
 from pscale.launch.runner import CaseLaunch
 from pscale.report.answer import FULL, Answer, print_answers
 from pscale.results.store import compact, read_part
@@ -202,7 +201,7 @@ def _reported(journal: Journal, options: RunOptions, console: Console, answers: 
         return code
     say(
         console,
-        f"pscale: the report was killed by {signal.Signals(-code).name}; all launches are kept\n"
+        f"pscale: the report was killed by {signal_name(-code)}; all launches are kept\n"
         f"report them with: pscale report '{journal.folder}'",
     )
     return FAILED

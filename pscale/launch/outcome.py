@@ -56,7 +56,7 @@ _BOILERPLATE = re.compile(  # what Hydra and Open MPI write after a rank has fai
     r'|exactly when Open MPI kills|"abort"\. This may have caused|terminated by signals sent by'
     r"|\[\S+:\d+\] (\*\*\* (Process received|End of error)|Signal code:|Failing at |\[ *\d+\])"
 )
-_SIGNAL = 128  # what shells and most launchers add to the number of a signal for an exit code
+_SIGNAL, _LAST_SIGNAL = 128, 64  # added to the number of a signal for an exit code by shells and launchers
 _OFTEN = {
     "SIGKILL": "too little memory",
     "SIGBUS": "/dev/shm or a disk is full",
@@ -225,8 +225,8 @@ def cause(folder: LaunchFolder, exit_code: int) -> str:
         return f"the launcher was ended by {signal_name(-exit_code)}"
     if found := _SIGNALLED.search(_tail(folder, STDOUT) + _tail(folder, STDERR)):
         return f"a rank was ended by {signal_name(int(found[1] or found[2]))}"
-    of_signal = f", of {signal_name(exit_code - _SIGNAL)}" if exit_code > _SIGNAL else ""
-    return f"exit code {exit_code}{of_signal}"
+    number = exit_code - _SIGNAL
+    return f"exit code {exit_code}" + (f", of {signal_name(number)}" if 0 < number <= _LAST_SIGNAL else "")
 
 
 def signal_name(number: int) -> str:

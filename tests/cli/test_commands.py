@@ -194,6 +194,13 @@ echo "HYDRA build details: Version: 0"
 """
 
 
+@pytest.mark.parametrize(("option", "helps"), [("--size", True), ("-nx", False), ("--bind=none", False)])
+def test_only_an_option_that_watch_does_not_know_may_be_one_of_the_program(pscale, option, helps):
+    code, _, error = pscale("watch", option)
+    assert code == 2
+    assert ("options of the program follow its name" in error) is helps
+
+
 def test_a_launcher_that_is_gone_is_told_below_the_time_that_was_expected(pscale, on, tmp_path):
     on(2)
     launcher.identify.cache_clear()

@@ -95,14 +95,15 @@ def reporter(tmp_path, monkeypatch, text):
     monkeypatch.setattr(run_module, "REPORTER", "reporter")
 
 
-def test_a_report_that_is_killed_is_reported_and_the_run_is_reported_and_not_measured_again(
-    run, pscale, tmp_path, monkeypatch
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL (often: too little memory)"), (40, "signal 40")])
+def test_a_report_that_is_killed_is_reported_and_the_run_is_reported_and_not_measured_again(  # noqa: PLR0917
+    run, pscale, tmp_path, monkeypatch, number, name
 ):
     with monkeypatch.context() as patch:
-        reporter(tmp_path, patch, "import os; os.kill(os.getpid(), 9)")
+        reporter(tmp_path, patch, f"import os; os.kill(os.getpid(), {number})")
         code, said = pscale("run", "noop.yaml")
     assert code == 1
-    assert "the report was killed by SIGKILL; all launches are kept report them with: pscale report '" in said
+    assert f"the report was killed by {name}; all launches are kept report them with: pscale report '" in said
     said, changed = run()
     assert "where 3 launches have ended" in said
     (folder,) = changed

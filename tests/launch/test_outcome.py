@@ -115,7 +115,9 @@ terminated by signals sent by prterun (as reported here).
         (OPEN_MPI_CODE, 3, "exit code 3: why it failed"),
         (ABORTED, 5, "exit code 5: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"),
         ("", 135, "exit code 135, of SIGBUS (often: /dev/shm or a disk is full)"),
-        ("", 255, "exit code 255, of signal 127"),
+        ("", 192, f"exit code 192, of {outcome.signal_name(64)}"),
+        ("", 193, "exit code 193"),
+        ("", 255, "exit code 255"),
         ("Fortran runtime error: End of file\n", 2, "exit code 2; it read to the end of its input"),
     ],
 )
