@@ -166,6 +166,22 @@ def test_few_runs_a_lone_run_and_much_noise_are_undecided():
     assert "only a change by" in noisy.text
 
 
+@pytest.mark.slow
+def test_noise_that_grows_and_a_newest_run_that_alone_is_slow_are_hardly_ever_called_worse():
+    grown, lone = [], []
+    for seed in range(30):
+        random, known = np.random.default_rng(seed), entries(seed=seed)
+        noise = np.linspace(0.01, 0.05, len(known))[:, None] * random.normal(size=(len(known), 5))
+        noisy = [
+            replace(each, steps=(np.log(0.2) + own).tolist(), levels=(), paces=())
+            for each, own in zip(known, noise, strict=True)
+        ]
+        grown.append(judged(noisy).answer)
+        lone.append(judged(slower(known, 29, 0.3)).answer)
+    assert grown.count("worse") <= 1
+    assert lone == ["undecided"] * 30
+
+
 def test_runs_that_computed_something_else_are_not_compared():
     known = entries()
     known[:10] = [replace(each, work="gpt, 16") for each in slower(known, 0, 1.0)[:10]]
