@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.crossing import Crossing
 from pscale.analysis.frames import grouped
 from pscale.analysis.interference import Interference
+from pscale.analysis.lost_time import LOSSES as OF_STEPS
 from pscale.analysis.ranking import EQUAL, LOSSES, Place
 from pscale.analysis.scaling import Point
 from pscale.analysis.verdict import Verdict, instead, size
@@ -29,19 +31,39 @@ class Headline:
 
 
 def of_series(verdicts: Sequence[Verdict]) -> tuple[Headline, ...]:
-    """Return the verdict on every series; a cause or advice common to all comes once, at the end."""
+    """Return the verdict on every series; what several have in common comes once, at the end.
+
+    That is a cause or advice of all, and what a loss means that some share.
+    """
     if len(verdicts) == 1:
         return (Headline(topic="", text=verdicts[0].sentences),)
     loss, advice = (
         _alike([getattr(each, name) for each in verdicts if each.case]) for name in ("loss", "advice")
     )
+    meanings = Counter(_meaning(each) for each in verdicts if not loss)
+    told = [text for text, count in meanings.items() if text and count > 1]
     own = [
-        replace(each, loss="" if loss else each.loss, advice="" if advice else each.advice)
+        replace(
+            each,
+            loss="" if loss else f"{_parts(each)[0]}." if _meaning(each) in told else each.loss,
+            advice="" if advice else each.advice,
+        )
         for each in verdicts
     ]
     found = [Headline(topic=each.series, text=each.sentences) for each in own]
-    of_all = " ".join(filter(None, (loss, advice)))
+    of_all = " ".join(filter(None, (loss, *told, advice)))
     return (*found, *([Headline(topic=EVERY, text=of_all)] if of_all else []))
+
+
+def _parts(verdict: Verdict) -> tuple[str, str]:
+    """Return a sentence on a loss, and what that means."""
+    head, _, tail = verdict.loss.rpartition(": ")
+    return head, tail if verdict.firm and head.endswith(" of the step") else ""
+
+
+def _meaning(verdict: Verdict) -> str:
+    _, tail = _parts(verdict)
+    return f"{OF_STEPS[verdict.cause].capitalize()}: {tail}" if tail else ""
 
 
 def _alike(texts: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
+from pscale.analysis.headline import of_series
 from pscale.analysis.summary import summarise
 from pscale.config import Workload
 from pscale.config.workload import Figure
@@ -59,6 +60,18 @@ def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_t
     )
     assert sum("no breakdown" in line.text for line in summary.headlines) == 1
     assert len(summary.headlines) == 7
+
+
+def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
+    known = summarise(many(tmp_path / "run")).verdicts
+    losses = [
+        f"The main loss is computation, {7 + place}% of the step: as when" for place in range(len(known))
+    ]
+    own = [replace(each, loss=f"{loss} cores wait.") for each, loss in zip(known, losses, strict=True)]
+    *lines, of_all = of_series([*own[:-1], replace(own[-1], loss=f"{losses[-1]} none waits.")])
+    assert of_all.text.startswith("Computation: as when cores wait. Advice: ")
+    assert [line.text.endswith("% of the step.") for line in lines] == [True] * 5 + [False]
+    assert lines[-1].text.endswith("none waits.")
 
 
 def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
