@@ -26,7 +26,7 @@ from pscale.launch.jobs import SubmittedJob, jobs_of, open_jobs
 from pscale.launch.journal import Journal, key_of
 from pscale.launch.retry import ending_of
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
-from pscale.launch.scheduler.base import JobStatus
+from pscale.launch.scheduler.base import JobStatus, UnsureError
 
 if TYPE_CHECKING:
     from pscale.analysis.cards import Card
@@ -129,14 +129,17 @@ def cancel(path: Path) -> int:
     if scheduler is None or not current:
         tell(f"{journal.folder} has no running or queued jobs")
         return 0
-    known = scheduler.poll_many(current)
-    folders = {
-        status.id: journal.job_folder(job.branch)
-        for job in current
-        if (status := known.get(job.name)) and status.phase != "ended"
-    }
-    if folders:
-        scheduler.cancel(folders)
+    try:
+        known = scheduler.poll_many(current)
+        folders = {
+            status.id: journal.job_folder(job.branch)
+            for job in current
+            if (status := known.get(job.name)) and status.phase != "ended"
+        }
+        if folders:
+            scheduler.cancel(folders)
+    except UnsureError as error:
+        raise UnsureError(f"{error}; not known which jobs were cancelled: `pscale cancel` again") from error
     tell(f"cancelled {', '.join(folders) or 'nothing: no job is running or queued'}; `pscale run` continues")
     return 0
 
@@ -179,7 +182,7 @@ def _page(document: Mapping[str, Any]) -> RenderableType:
     if document["stopped"]:
         lines.append("no pscale is running it; the same `pscale run` command continues it")
     if document["trouble"]:
-        lines.append(document["trouble"])
+        lines.append(f"{document['trouble']}; what the jobs do is not known: ask again")
     if ended.keys() - {"ok", "skipped"}:
         lines.append(f"why launches failed: pscale report --full {document['run']}")
     text = Text("\n".join(lines), overflow="fold")

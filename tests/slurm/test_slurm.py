@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from patience import LIMIT_S, wait_for
 from whole_runs import NEVER_JOINS
@@ -46,6 +47,26 @@ if "PMI_RANK" in os.environ:
             return run(*arguments)
         time.sleep(1000)
     job.run = stays
+"""
+
+
+# Slurm's controller hears nothing of the first submission; pscale is impatient while there is a certain file.
+DEAF = """
+import os, signal
+if "PMI_RANK" not in os.environ:
+    import pscale.launch.scheduler.base as base
+    if os.path.exists(__file__ + ".deaf"):
+        base._LIMIT_S = 3
+    submit, limit_s = base.Scheduler.submit, base._LIMIT_S
+    def unheard(self, *arguments):
+        base.Scheduler.submit, base._LIMIT_S = submit, 3
+        os.kill({controller}, signal.SIGSTOP)
+        try:
+            return submit(self, *arguments)
+        finally:
+            os.kill({controller}, signal.SIGCONT)
+            base._LIMIT_S = limit_s
+    base.Scheduler.submit = unheard
 """
 
 
@@ -256,6 +277,35 @@ def test_a_job_that_gives_way_to_another_is_done_again_and_counts_once(login, sa
     assert len(login.events("submitted")) == 2
     assert [record["status"] for record in login.events("ended")] == ["ok"]
     assert [row["status"] for row in login.newest().rows("cases")] == ["ok"]
+
+
+def test_a_controller_that_does_not_answer_costs_a_bounded_wait_and_no_job(
+    login, too_long, cluster, sabotage
+):
+    wait_for(lambda: too_long.status()["jobs"][0]["state"] not in {"queued", "running"})
+    controller = psutil.Process(int((cluster / "slurmctld.pid").read_text()))
+    held = HELD.replace("order.case.ranks == 4 and ", "")
+    free = sabotage(DEAF.format(controller=controller.pid) + held, ".free")
+    waiting = login.start(*ONE_NODE)
+    wait_for(lambda: login.events("launched"))  # the job that was submitted to deaf ears
+    wait_for(lambda: login.events("submitted"))
+    free.with_suffix(".deaf").touch()
+    controller.suspend()
+    try:
+        assert "squeue did not answer in 3 s; what the jobs do is not known: ask again" in login.say("status")
+        assert [job["state"] for job in login.status()["jobs"]] == ["unknown"]
+        failed = login.call("cancel", "--reports", login.reports, code=4)
+        assert "not known which jobs were cancelled: `pscale cancel` again" in failed.stderr
+        failed = login.call("run", login.weak, "--reports", login.reports, "--new", code=4)
+        assert "did not answer in 3 s; try again when it answers" in failed.stderr
+    finally:
+        controller.resume()
+    free.touch()
+    output, _ = waiting.communicate()
+    assert waiting.returncode == 0, output
+    assert "did not answer in 3 s; the next query shows whether the job was submitted" in output
+    assert [record["status"] for record in login.events("ended")] == ["ok"]
+    assert len(login.events("launched")) == 1
 
 
 def word(path):

@@ -45,7 +45,7 @@ class LimitError(LaunchError):
 
 
 class UnsureError(LaunchError):
-    """The scheduler did not answer, so a job may or may not have been submitted."""
+    """The scheduler did not answer: a job may or may not have been submitted, cancelled or ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,9 +280,13 @@ class Scheduler(ABC):
         said = answer.err + answer.out
         if re.search(self.job_limit, said, re.IGNORECASE):
             raise LimitError(f"{argv[0]}: {answer.last_words}")
-        if re.search(self.unsure, said, re.IGNORECASE):
-            raise UnsureError(f"{argv[0]}: {answer.last_words}")
-        raise LaunchError(f"{argv[0]}: {answer.last_words}{self._fields(said)}")
+        raise self._error(argv, answer, self._fields(said))
+
+    def _error(self, argv: Sequence[str], answer: Answer, advice: str = "") -> LaunchError:
+        """Return what a command that failed has said, as UnsureError if it was not heard."""
+        if re.search(self.unsure, answer.err + answer.out, re.IGNORECASE):
+            return UnsureError(f"{argv[0]}: {answer.last_words}")
+        return LaunchError(f"{argv[0]}: {answer.last_words}{advice}")
 
     def _fields(self, refusal: str) -> str:
         """Return the fields of a suite that set what a refusal speaks of."""
@@ -317,7 +321,7 @@ class Scheduler(ABC):
         argv = (*self.cancel_command, *numbers)
         answer = self.ask(argv)
         if answer.code and not re.search(self.already_ended, answer.err, re.IGNORECASE):
-            raise LaunchError(f"{argv[0]}: {answer.last_words}")
+            raise self._error(argv, answer)
 
     def _number(self, job: str) -> str:
         """Return an id as commands get it: without the name of a host, which would be asked."""
@@ -341,7 +345,7 @@ class Scheduler(ABC):
         """Return what a command prints; raises LaunchError if it fails."""
         answer = self.ask(argv)
         if answer.code:
-            raise LaunchError(f"{argv[0]}: {answer.last_words}")
+            raise self._error(argv, answer)
         return answer.out
 
 
