@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pscale.watch.notes import ANYBODY, Group
-from pscale.watch.rows import NEVER, NOTHING, Mask, Numbers, Rows, by_request
+from pscale.watch.rows import NEVER, NOTHING, Mask, Numbers, Rows, by_request, of_kinds
 
 _WIDEST, _LEAST = 64, 3_000_000  # places of a table of meetings, for each call in it, and in any case
 COLLECTIVE = ("ALL", "FROM_ROOT", "TO_ROOT", "PREFIX", "NEAR")
@@ -132,8 +132,9 @@ def _meet(rows: Rows, group: Group, table: Numbers, to: Matched) -> None:
     """Fill in whom each collective waited for: `table` has a line for each, a column for each member."""
     enter = np.where(table >= 0, rows.enter[table], NEVER)
     first = table.max(axis=1)
+    called = rows.call[first]  # of few rows, as there may be very many communicators
     for kind in COLLECTIVE:
-        lines = np.flatnonzero(rows.is_kind(kind)[first])
+        lines = np.flatnonzero(of_kinds((kind,))[called])
         if not len(lines):
             continue
         last = _last(kind, enter[lines], rows.peer[first[lines]], group)

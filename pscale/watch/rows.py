@@ -62,7 +62,7 @@ class Rows:
 
     def is_kind(self, *kinds: str) -> Mask:
         """Tell which rows are of calls of these kinds."""
-        return np.asarray(_of_kinds(kinds)[self.call])
+        return np.asarray(of_kinds(kinds)[self.call])
 
     def is_mode(self, mode: str) -> Mask:
         """Tell which rows are of calls of this mode; persistent requests that are started are nonblocking."""
@@ -93,7 +93,8 @@ _COLUMNS = tuple(column.name for column in fields(Rows) if column.name != "place
 
 
 @cache
-def _of_kinds(kinds: tuple[str, ...]) -> Mask:
+def of_kinds(kinds: tuple[str, ...]) -> Mask:
+    """Tell by number which calls are of these kinds."""
     return np.array([call.kind in kinds for call in calls()])
 
 
