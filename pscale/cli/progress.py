@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
-from pscale.analysis.wording import duration, rough
+from pscale.analysis.wording import duration, plural, rough
 from pscale.cli.rounds import Rounds
 from pscale.config import Case
 from pscale.launch.runner import CaseLaunch
@@ -130,7 +130,7 @@ class LaunchProgress:
         """Name the launch that is about to start, and before the first say how long all will take."""
         if not self._since_s:
             # nobody knows how long the programs of others take
-            ahead = f"{self._left.total()} launches" if launch.case.workload.command else self.expected
+            ahead = plural(self._left.total(), "launch") if launch.case.workload.command else self.expected
             self._console.print(f"{escape(self._suite)}: {ahead}", highlight=False)
         if self._rounds:
             self._left = Counter(self._rounds.left())

@@ -6,6 +6,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.compare import compare
 from pscale.analysis.frames import load
+from pscale.config import Workload
 
 QUIET = {"launch_noise": 0.005, "noise": 0.005}
 
@@ -69,6 +70,28 @@ def test_cases_of_other_work_are_not_called_slower(tmp_path):
     assert comparison.cases == ()
     (found,) = comparison.missing
     assert (found.run, found.reason.startswith("a step does other work: batch 8 and 64")) == ("both", True)
+
+
+def test_other_parameters_and_another_command_are_other_work_unless_the_suite_says_that_they_are_not(
+    tmp_path,
+):
+    def program(command="./a {n}", n=100, **fields):
+        workload = Workload(command=command, params={"n": n}, **fields)
+        return Point(ranks=2, label="2 ranks", workload=workload, **QUIET)
+
+    for place, (other, same, said) in enumerate(
+        [
+            (program(n=200), (), "n 100 and 200"),
+            (program("./b {n}"), (), "command './a {n}' and './b {n}'"),
+            (program(n=200), ("n",), ""),
+            (program("./b {n}"), ("command",), ""),
+        ]
+    ):
+        told = replace(other, workload=replace(other.workload, same_work=same))
+        found = compare(*runs(tmp_path / str(place), [program()], [told], repeats=3))
+        assert (len(found.cases), [each.reason for each in found.missing]) == (
+            (0, [f"a step does other work: {said}"]) if said else (1, [])
+        )
 
 
 def test_what_only_one_run_has_measured_is_named_with_the_reason(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from pscale.config import Case, Figure, Files, Launch, Success, Workload
 from pscale.launch import figures as figures_module
 from pscale.launch.outcome import STDERR, STDOUT
-from pscale.launch.workload import INSIDE, Judge, Work
+from pscale.launch.workload import INSIDE, Judge, Work, prepare
 from pscale.launch_folder import LaunchFolder
 
 NONE = Files()
@@ -123,6 +123,30 @@ def test_output_without_a_figure_is_a_failed_launch_with_its_last_lines(ended):
 def test_a_figure_in_json_is_found_by_its_path(ended):
     files = {"out/a.json": '{"runs": [{}, {"t": 2.5}]}'}
     assert ended(files=files, figures=J) == ("ok", "", {"j": 2.5})
+
+
+def test_a_file_that_was_copied_in_is_a_result_only_where_the_program_wrote_it_anew(tmp_path):
+    given = tmp_path / "given.json"
+    given.write_text('{"t": 1}')
+    figures = {"j": Figure(json="given.json", path="t")}
+    case = Case(
+        suite="s",
+        label="l",
+        workload=Workload(command="./a", figures=figures, files=Files(in_=(str(given),))),
+    )
+    for result in ("", '{"t": 2}'):
+        launch = tmp_path / f"launch {len(result)}"
+        launch.mkdir()
+        work, folder = prepare(case, launch), LaunchFolder(launch)
+        for log in (STDOUT, STDERR):
+            folder.make(log).close()
+        if result:
+            (launch / INSIDE / "given.json").write_text(result)
+        ended = Judge(case, work)(folder, 0)
+        if result:
+            assert ended.figures["j"].value == 2
+        else:
+            assert "wrote no given.json: that of `files.in` is unchanged" in ended.reason
 
 
 @pytest.mark.parametrize(
