@@ -1,10 +1,12 @@
 """A program under `pscale watch` is reported like a run of a suite."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from recordings import Made, record_of, recorded
 
+from pscale.analysis.efficiency_tree import AxisTree
 from pscale.analysis.frames import load
 from pscale.analysis.summary import summarise
 from pscale.cli.watch import case_of, prepared, write
@@ -12,7 +14,7 @@ from pscale.config import Launch
 from pscale.launch.outcome import Outcome
 from pscale.launch.target import find_target
 from pscale.report.markdown import render_markdown
-from pscale.report.topics import TOPICS
+from pscale.report.topics import TOPICS, efficiency_tree
 
 STEPS = 20
 
@@ -51,6 +53,22 @@ def test_the_report_of_a_program_says_what_a_step_takes_and_nothing_of_training(
     assert "Steps: as the program marks them" in text
     assert {"halo", "forward 2 of two", "program"} >= {time.phase for time in summary.phases}
     assert "train." not in text
+
+
+def test_of_many_communicators_the_worst_come_first_and_those_with_next_to_nothing_are_one_line(summary):
+    left = {"world": 0.7, "split": 0.999, "self": 1.0, "cart": 0.6, "dup": 0.9951}
+    case = summary.points[0].case
+    trees = [
+        AxisTree(case=case, axis=axis, parallel=share, load_balance=None, serialisation=1.0, transfer=share)
+        for axis, share in left.items()
+    ]
+    (table,) = [
+        table
+        for table in efficiency_tree.tables(replace(summary, axis_trees=tuple(trees)))
+        if table.title == "Efficiency by axis"
+    ]
+    assert [row[1:3] for _, row in table.rows] == [("cart", 0.6), ("world", 0.7), ("3 others", 0.9951)]
+    assert "others: the least of those with at least 99.5%" in table.caption
 
 
 def test_every_figure_of_a_program_can_be_drawn(summary):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pscale.analysis.efficiency_tree import AxisTree, Tree
@@ -30,6 +31,8 @@ _NAMES = {  # short ones for columns; the numbers of the others are places in th
 _WIDE = ("threads", "unaccounted")
 _OF_PART = ("parallel", "load_balance", "serialisation", "transfer", "computation")
 _SHORT = 0.01  # of the step: what is shorter is left out
+_SLIGHT = 0.995  # of the wall is left by an axis that is shown together with others of its kind
+_OTHERS = " others"
 _MOST_TREES, _MOST_ACROSS = 4, 12  # on the page
 
 
@@ -125,13 +128,30 @@ def _by_phase(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
 def _by_axis(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
     factors = [name for name in _OF_PART[:-1] if name in _factors(summary.axis_trees)]
     found = {case: trees for case, trees in by_case(summary.axis_trees).items() if len(trees) > 1}
+    rows = [tree for point in points for tree in _worst_first(found.get(point.case, ()))]
+    least = f"; others: the least of those with at least {text.percent_1(_SLIGHT)}"
     return listed(
         "Efficiency by axis",
-        [tree for point in points for tree in found.get(point.case, ())],
+        rows,
         (case_column(summary), Column("axis", get="axis"), *map(_column, factors)),
-        caption="as if the other axes cost nothing; balance: of the ranks along the axis",
+        caption="as if the other axes cost nothing; balance: of the ranks along the axis"
+        + (least if any(tree.axis.endswith(_OTHERS) for tree in rows) else ""),
         grouped=True,
     )
+
+
+def _worst_first(trees: Sequence[AxisTree]) -> Sequence[AxisTree]:
+    """Return the axes of a case, the one on which most is lost first, and those of next to nothing as one."""
+    ordered = sorted(trees, key=lambda tree: tree.parallel)
+    slight = [tree for tree in ordered if tree.parallel >= _SLIGHT]
+    if len(slight) < 2:
+        return ordered
+    least: dict[str, Any] = {
+        name: min((each for tree in slight if (each := getattr(tree, name)) is not None), default=None)
+        for name in _OF_PART[:-1]
+    }
+    together = replace(slight[0], axis=f"{len(slight)}{_OTHERS}", **least)
+    return [*ordered[: -len(slight)], together]
 
 
 def _blocks(context: Context) -> Sequence[Block]:
