@@ -32,6 +32,7 @@ NAMES = {
         ("cbrt(64) + isqrt(17) + ceil_div(9, ranks) + max(ranks)", 4 + 4 + 3 + 4),
     ],
 )
+@pytest.mark.figure
 def test_arithmetic_over_plain_nested_and_dotted_names(text, value):
     assert evaluate(text, NAMES) == value
 
@@ -145,6 +146,7 @@ def test_a_value_that_is_no_finite_real_number_is_refused(text):
         ("max('a')", "'a' is not a number"),
     ],
 )
+@pytest.mark.figure
 def test_a_function_that_is_called_wrongly_says_what_it_takes(text, message):
     with pytest.raises(UsageError) as error:
         evaluate(text, NAMES)

@@ -31,6 +31,7 @@ def program(n, ranks, step_s, **params):
     )
 
 
+@pytest.mark.figure
 def test_a_law_of_a_swept_number_and_the_ranks_is_read_back_from_one_file(tmp_path):
     def law(n, ranks):
         return 0.1 + 0.002 * n * np.log2(n) / ranks
@@ -48,6 +49,7 @@ def test_a_law_of_a_swept_number_and_the_ranks_is_read_back_from_one_file(tmp_pa
     assert found == pytest.approx([0.1, 0.002])
 
 
+@pytest.mark.figure
 def test_a_number_that_follows_the_ranks_is_no_parameter_and_words_have_a_file_each(tmp_path):
     points = [program(100 * ranks, ranks, 1.0, mode=mode) for ranks in RANKS[:3] for mode in ("fast", "safe")]
     files = exported(tmp_path, points)

@@ -18,6 +18,7 @@ def run_in(root, name, begun=1):
     return folder
 
 
+@pytest.mark.figure
 def test_the_newest_run_is_the_one_begun_last(tmp_path):
     run_in(tmp_path, "weak/b", begun=1)
     later = run_in(tmp_path, "strong/a", begun=2)
@@ -44,6 +45,7 @@ def test_a_folder_without_runs_says_how_to_make_one(tmp_path):
             newest(folder)
 
 
+@pytest.mark.figure
 def test_a_suite_means_its_newest_run_by_name_by_folder_and_counted_back(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reports = Path("reports")

@@ -64,6 +64,7 @@ def test_cases_of_another_content_are_matched_by_their_label_and_the_fields_are_
     ]
 
 
+@pytest.mark.figure
 def test_cases_of_other_work_are_not_called_slower(tmp_path):
     one, other = (Point(ranks=2, label="2 ranks", scaling=scaling, **QUIET) for scaling in ("weak", "strong"))
     comparison = compare(*runs(tmp_path, [one], [other]))
@@ -72,6 +73,7 @@ def test_cases_of_other_work_are_not_called_slower(tmp_path):
     assert (found.run, found.reason.startswith("a step does other work: batch 8 and 64")) == ("both", True)
 
 
+@pytest.mark.figure
 def test_other_parameters_and_another_command_are_other_work_unless_the_suite_says_that_they_are_not(
     tmp_path,
 ):

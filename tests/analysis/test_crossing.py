@@ -180,6 +180,7 @@ def test_the_figure_marks_decided_values_by_filled_points_and_the_turn_by_a_span
     assert (span.get_x(), span.get_width()) == (2, 14)
 
 
+@pytest.mark.figure
 def test_a_figure_of_many_groups_says_how_many_of_them_it_shows(turning):
     many = tuple(replace(each, common=f"n {place}") for place in range(20) for each in turning.crossings)
     placed = draw_figures(replace(turning, crossings=many))["crossing"]

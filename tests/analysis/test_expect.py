@@ -140,6 +140,7 @@ def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound
     ("unit", "bound", "answer"),
     [("s", 0.5, "holds"), ("ms", 500.0, "holds"), ("s", 0.4, "falls short"), ("GB/s", 1.0, "unknown")],
 )
+@pytest.mark.figure
 def test_a_figure_is_compared_in_the_unit_of_its_expectation(run, summary, unit, bound, answer):
     workload = {"command": "./a", "figures": {"cg": {"regex": "(.*)", "unit": "ms"}}}
     case = summary.points[0].case
@@ -156,6 +157,7 @@ def test_a_figure_is_compared_in_the_unit_of_its_expectation(run, summary, unit,
 
 @pytest.mark.parametrize("metric", ["wall_s", "startup_s", "gflops", "peak_fraction"])
 @pytest.mark.parametrize(("repeats", "answer"), [(1, "undecided"), (3, "holds")])
+@pytest.mark.figure
 def test_times_and_rates_have_an_interval_from_two_launches_on_and_one_launch_decides_none(
     tmp_path, metric, repeats, answer
 ):

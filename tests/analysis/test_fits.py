@@ -130,6 +130,7 @@ def test_the_interval_holds_a_measurement_at_four_times_the_largest_size(name, l
     assert held >= 0.85 * trials
 
 
+@pytest.mark.figure
 def test_known_scatter_of_launches_decides_how_many_terms_a_law_has():
     def parameters(launches, law, noise=0.01):
         found = []

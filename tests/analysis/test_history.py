@@ -167,6 +167,7 @@ def test_few_runs_a_lone_run_and_much_noise_are_undecided():
 
 
 @pytest.mark.slow
+@pytest.mark.figure
 def test_noise_that_grows_and_a_newest_run_that_alone_is_slow_are_hardly_ever_called_worse():
     grown, lone = [], []
     for seed in range(30):

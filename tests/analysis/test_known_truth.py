@@ -24,6 +24,7 @@ TIMED = Workload(command="solver", step_time="t", figures={"t": Figure(regex="(.
 
 
 @pytest.mark.parametrize("digits", [0, 2])
+@pytest.mark.figure
 def test_intervals_contain_the_truth_and_equal_programs_are_not_called_different(digits):
     found = [shares(SEEDS, LAUNCHES, scatter, digits) for scatter in SCATTERS]
     mean = {name: np.mean([each[name] for each in found]) for name in found[0]}
@@ -32,6 +33,7 @@ def test_intervals_contain_the_truth_and_equal_programs_are_not_called_different
     assert mean["5 % found"] >= (0.8 if digits else 0.95)  # of two digits the last may be 10 %
 
 
+@pytest.mark.figure
 def test_a_figure_about_zero_has_an_interval_and_equal_runs_meet_its_reference():
     covered, held = np.mean(
         [about_zero(np.random.default_rng(seed), LAUNCHES) for seed in range(200)], axis=0
@@ -47,6 +49,7 @@ def printed(value, count=5):
     return Sample(medians=(value,) * count, repeats=tuple(range(count)), resolution=0.01)
 
 
+@pytest.mark.figure
 def test_times_that_differ_by_their_last_digit_are_not_known_to_differ():
     found = difference(printed(0.01), printed(0.02))
     assert found.judge(found.p, found.detectable_with(1), 0.05) == "undecided"
@@ -66,6 +69,7 @@ def timed(ranks, value):
     return Point(ranks=ranks, scaling="strong", workload=TIMED, row=row)
 
 
+@pytest.mark.figure
 def test_an_efficiency_of_times_with_one_digit_is_undecided_and_a_warning_says_what_to_print(tmp_path):
     points = [timed(1, 0.02), timed(2, 0.01)]
     expect = [{"metric": "efficiency", "at_least": 0.8, "cases": [points[1].case.id]}]

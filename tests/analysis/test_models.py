@@ -70,6 +70,7 @@ def test_beyond_four_times_the_largest_size_there_is_a_mark_and_no_interval(run)
     assert max(found.size for found in only(summarise(run, predict=[1000])).curve) == 64
 
 
+@pytest.mark.figure
 def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interval_is_as_wide(tmp_path):
     times = {1: 0.1, 2: 0.1, 4: 0.1, 8: 0.15, 16: 0.1, 32: 0.15}
     points = [Point(ranks=ranks, compute_s=time_s, launch_noise=0.01) for ranks, time_s in times.items()]
@@ -131,6 +132,7 @@ def test_one_launch_of_each_and_equal_times_give_a_constant(tmp_path):
 
 @pytest.mark.parametrize(("repeats", "noise"), [(1, 0.0), (3, 0.0), (3, 1.5)])
 @pytest.mark.parametrize("scaling", ["strong", "weak"])
+@pytest.mark.figure
 def test_a_report_of_alike_or_wild_launches_has_laws_and_writes_no_warning(tmp_path, scaling, repeats, noise):
     settings = {"scaling": scaling, "launch_noise": noise}
     points = [Point(ranks=ranks, compute_s=0.1 * ranks, **settings) for ranks in SIZES]
@@ -182,6 +184,7 @@ def solver(n, ranks=1, k=1):
     )
 
 
+@pytest.mark.figure
 def test_the_law_over_a_swept_number_is_the_one_that_was_put_in(tmp_path):
     points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128, 256)]
     summary = summary_of(tmp_path / "run", points, steps=3)

@@ -46,6 +46,7 @@ def test_the_base_is_the_case_that_the_suite_names(tmp_path):
 
 
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.figure
 def test_a_base_that_failed_leaves_its_series_without_efficiency_and_the_ten_lines_say_so(tmp_path, named):
     points = [Point(ranks=1, base=named, status="failed", reason="died"), Point(ranks=2), Point(ranks=4)]
     summary = summary_of(tmp_path / "run", points)
@@ -61,6 +62,7 @@ def test_a_base_that_failed_leaves_its_series_without_efficiency_and_the_ten_lin
     assert card(tmp_path / "run").metric == "samples_per_s"
 
 
+@pytest.mark.figure
 def test_a_base_that_this_machine_has_no_memory_for_is_replaced_and_the_ten_lines_name_the_other(tmp_path):
     points = [
         Point(ranks=1, status="skipped", reason="memory"),
@@ -73,12 +75,14 @@ def test_a_base_that_this_machine_has_no_memory_for_is_replaced_and_the_ten_line
     assert card(tmp_path / "run").value == pytest.approx(0.5)
 
 
+@pytest.mark.figure
 def test_the_ten_lines_say_that_the_largest_size_failed(tmp_path):
     points = [Point(ranks=1), Point(ranks=2), Point(ranks=4, status="failed", reason="died")]
     assert Answer.of(summary_of(tmp_path / "run", points)).lines[0].size == "2 ranks (4 ranks failed)"
 
 
 @pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.figure
 def test_efficiency_is_stated_work_per_core_second_and_rounded_sizes_without_it_are_warned_of(
     tmp_path, stated
 ):

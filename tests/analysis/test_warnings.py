@@ -134,6 +134,7 @@ def trends(run):
     return {(each.kind, each.label): each.text for each in summarise(run).warnings if each.kind == "trend"}
 
 
+@pytest.mark.figure
 def test_launches_that_take_longer_the_later_they_begin_are_a_trend_of_the_run_or_of_one_case(quiet):
     labels = quiet.cases["label"].unique()
     ((about, text),) = trends(begun(quiet, dict.fromkeys(labels, 0.15))).items()
@@ -156,6 +157,7 @@ def test_noise_of_launches_and_of_rounds_is_hardly_ever_a_trend(quiet):
     assert not _of_trends(by_round.assign(step_s=by_round["step_s"] * factor))
 
 
+@pytest.mark.figure
 def test_an_efficiency_above_100_percent_by_more_than_its_interval_is_doubted(tmp_path):
     strong = {"scaling": "strong", "launch_noise": 0.01}
     points = [

@@ -252,6 +252,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(pscale, run, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
 
 
+@pytest.mark.figure
 def test_a_run_of_which_nothing_is_expected_does_not_pass(pscale, run):
     code, out, _ = pscale("check", run)
     assert (code, out.strip().partition(":")[0]) == (6, "nothing to check")

@@ -88,6 +88,7 @@ def test_a_run_that_is_as_fast_fails_no_condition(compare):
         ((None, None), "slower:3%", 6),
     ],
 )
+@pytest.mark.figure
 def test_a_percentage_is_decided_by_the_interval_of_the_ratio(interval, condition_, code):
     low, high = interval
     case = SimpleNamespace(answer="slower", ratio=Estimate(value=1.05, low=low, high=high))
@@ -95,6 +96,7 @@ def test_a_percentage_is_decided_by_the_interval_of_the_ratio(interval, conditio
     assert condition(condition_).outcome(comparison) == code
 
 
+@pytest.mark.figure
 def test_a_gate_fails_closed_where_nothing_was_compared_and_says_so_first(compare):
     code, _, err = compare("--fail-if", "slower:3%", a="a", b="dead")
     assert code == 6
@@ -103,6 +105,7 @@ def test_a_gate_fails_closed_where_nothing_was_compared_and_says_so_first(compar
     assert compare(a="a", b="dead")[0] == 0, "without a condition it is no gate"
 
 
+@pytest.mark.figure
 def test_a_run_is_not_compared_with_itself(compare):
     code, _, err = compare("--fail-if", "slower", a="same", b="./same")
     assert code == 2

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -66,6 +67,7 @@ def suites(draw):
     }
 
 
+@pytest.mark.figure
 @seed(1)
 @settings(
     max_examples=6,

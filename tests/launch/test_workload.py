@@ -66,6 +66,7 @@ def test_a_figure_is_the_last_number_that_the_output_has_for_it(ended, text, val
     ("text", "unit", "resolution"),
     [("1.50", "s", 0.01), ("2.5e3", "s", 100), ("1.5D-03", "s", 1e-4), ("12", "s", 1), ("12", "", None)],
 )
+@pytest.mark.figure
 def test_the_unit_of_the_last_digit_of_a_figure_is_kept_and_a_count_is_exact(ended, text, unit, resolution):
     figures = {"t": Figure(regex="^t (.*)", unit=unit), "j": Figure(json="a.json", path="t", unit=unit)}
     in_json = text.replace("D", "e")
@@ -97,6 +98,7 @@ def test_a_figure_of_nonsense_is_a_failed_launch_with_the_last_lines(ended, text
         ("1.25,", "ends before a unit or a comma"),
     ],
 )
+@pytest.mark.figure
 def test_a_text_that_is_no_number_is_answered_with_what_to_write(ended, text, way):
     _, reason, _ = ended(f"time: {text}", figures={"t": Figure(regex="time: (.*)", unit="s")})
     assert reason.startswith(f"figure t: '{text}' is no finite number: ")
@@ -125,6 +127,7 @@ def test_a_figure_in_json_is_found_by_its_path(ended):
     assert ended(files=files, figures=J) == ("ok", "", {"j": 2.5})
 
 
+@pytest.mark.figure
 def test_a_file_that_was_copied_in_is_a_result_only_where_the_program_wrote_it_anew(tmp_path):
     given = tmp_path / "given.json"
     given.write_text('{"t": 1}')
@@ -171,6 +174,7 @@ def test_json_without_the_number_is_a_failed_launch(ended, content, expected):
     assert "last words" in reason
 
 
+@pytest.mark.figure
 def test_success_is_an_exit_code_and_a_text_in_the_output(ended):
     assert ended("done\n", success=Success(regex="^done$"))[0] == "ok"
     assert ended(err="done\n", success=Success(regex="^done$"))[0] == "ok"
@@ -201,11 +205,13 @@ def test_only_files_that_are_asked_for_are_kept_and_all_of_them_where_one_is_mis
     assert not (tmp_path / INSIDE).exists()
 
 
+@pytest.mark.figure
 def test_line_ends_of_any_kind_end_a_line_and_colours_and_nulls_are_not_there(ended):
     output = b"time: 9\r\n10 %\rtime: 8\r\n\x1b[1;32mtime:\x1b[0m \x1b]0;title\x071\0.5\x1b[K\r20 %\r"
     assert ended(output, figures={"t": Figure(regex=r"^time: (\S+)$")})[2] == {"t": 1.5}
 
 
+@pytest.mark.figure
 def test_output_is_read_in_its_encoding(ended):
     figures = {"t": Figure(regex="^Zeit für alles: (.*) µs$")}
     text = "Zeit für alles: 5 µs\n"
@@ -217,12 +223,14 @@ def test_output_is_read_in_its_encoding(ended):
     assert "encoding" not in ended("Zeit: 5 µs", figures=figures)[1]
 
 
+@pytest.mark.figure
 def test_reasons_quote_the_bytes_that_were_there(ended):
     reason = ended(b"time: 1.5\xff\x07x\nlast \x1b[31mwords\0\n", figures=T)[1]
     assert reason.startswith(r"figure t: '1.5\xff\x07x' is no finite number: ")
     assert r"last \x1b[31mwords\0 [" in reason
 
 
+@pytest.mark.figure
 def test_the_whole_of_a_large_output_is_searched_and_a_match_may_have_several_lines(ended):
     filler = b"." * 99 + b"\n"
     middle = b"begin\n" + filler * 500 + b"time: 1.5\n"
@@ -242,6 +250,7 @@ def test_matches_at_the_seams_of_parts_are_found_once(ended):
     assert ended(lines, figures=asked)[2] == {"count": 400_000, "sum": 400_000 * 399_999 / 2}
 
 
+@pytest.mark.figure
 def test_a_pattern_that_backtracks_for_ever_fails_its_launch_and_is_named(ended, monkeypatch):
     monkeypatch.setattr(figures_module, "_PATTERN_S", 0.5)
     regex = "(a+)+b"
@@ -270,6 +279,7 @@ def test_of_a_log_that_holds_less_than_it_says_the_rest_is_left_out(ended):
         *(("mean", 8 / 3), ("median", 3), ("sum", 8), ("count", 3)),
     ],
 )
+@pytest.mark.figure
 def test_of_several_numbers_the_one_that_is_asked_for_counts(ended, pick, value):
     text = Figure(regex=r"^t (\S+)", pick=pick)
     lines = Figure(json="a.jsonl", path="t", pick=pick)
@@ -286,6 +296,7 @@ def test_nothing_that_is_counted_is_there_no_times(ended):
     assert ended("fine\n", figures={"w": Figure(regex="WARNING", pick="count")})[2] == {"w": 0}
 
 
+@pytest.mark.figure
 def test_a_unit_is_read_beside_its_number_and_all_are_converted(ended):
     asked = {"t": Figure(regex=r"^t (\S+) (\S+)", unit="match", pick="sum")}
     assert ended("t 1 s\nt 500 ms\n", figures=asked, step_time="t")[2] == {"t": 1500}
@@ -294,6 +305,7 @@ def test_a_unit_is_read_beside_its_number_and_all_are_converted(ended):
     assert "in 'GB', which is no unit of time" in ended("t 5 GB\n", figures=asked, step_time="t")[1]
 
 
+@pytest.mark.figure
 def test_all_numbers_are_the_steps_of_the_launch_where_that_is_asked(ended):
     asked = {"t": Figure(regex=r"^step (\S+)", unit="ms", steps=True)}
     assert ended("step 3\nstep 1\nstep 2\n", figures=asked, step_time="t")[2] == {"t": 2}
@@ -313,6 +325,7 @@ def test_all_numbers_are_the_steps_of_the_launch_where_that_is_asked(ended):
         (b'\xef\xbb\xbf{"t": "7e0"}', "t", 7),
     ],
 )
+@pytest.mark.figure
 def test_a_number_in_json_is_found_by_names_and_places(ended, content, path, value):
     asked = {"t": Figure(json="a.json", path=path)}
     assert ended(files={"a.json": content}, figures=asked)[2] == {"t": value}
@@ -330,6 +343,7 @@ def test_a_number_in_json_is_found_by_names_and_places(ended, content, path, val
         ("", {"column": "t"}, "it has no column t"),
     ],
 )
+@pytest.mark.figure
 def test_a_number_in_csv_is_found_by_column_and_row(ended, content, fields, expected):
     _, reason, found = ended(files={"a.csv": content}, figures={"t": Figure(csv="a.csv", **fields)})
     assert found == {"t": expected} if isinstance(expected, int) else expected in reason

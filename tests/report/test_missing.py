@@ -56,6 +56,7 @@ def reported(folder):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("of", [PROGRAM, {}])
+@pytest.mark.figure
 def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
     points = [
         Point(ranks=ranks, scaling="strong", noise=0.01, **{**of, **state})
@@ -66,6 +67,7 @@ def test_a_run_that_lacks_sizes_or_launches_is_reported(tmp_path, shape, of):
 
 
 @pytest.mark.parametrize(("table", "column"), LACKS)
+@pytest.mark.figure
 def test_a_run_that_lacks_a_quantity_is_reported(tmp_path, table, column):
     points = [Point(ranks=ranks, noise=0.01, losses=(3.0, 2.0)) for ranks in (1, 2)]
     points.append(Point(ranks=4, **FAILED))

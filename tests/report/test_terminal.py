@@ -20,6 +20,7 @@ def shown(summary, width=80, **settings):
     return console.file.getvalue()
 
 
+@pytest.mark.figure
 def test_what_the_tables_of_many_series_say_in_common_is_printed_once(summary):
     said = shown(replicated(summary, 5), 200)
     assert said.count("Efficiency: dp ") == 5

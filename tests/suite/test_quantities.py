@@ -62,6 +62,7 @@ def test_what_is_no_network_is_answered_with_what_was_expected(text, said):
         (size_bytes, "512KiB", 1 << 19),
     ],
 )
+@pytest.mark.figure
 def test_times_and_sizes_are_read_as_people_write_them(read, text, value):
     assert read(text) == pytest.approx(value, rel=1e-12)
 
@@ -99,5 +100,6 @@ def test_a_time_or_size_that_can_be_read_in_two_ways_is_refused(read, text):
         ("", "s", None),
     ],
 )
+@pytest.mark.figure
 def test_units_of_the_same_thing_convert_and_others_do_not(unit, other, factor):
     assert conversion(unit, other) == (None if factor is None else pytest.approx(factor, rel=1e-12))

@@ -344,6 +344,7 @@ AS_WRITTEN = ("1e6", "3.10", "007", "1e16", "9007199254740993", "-.5", "+3", "12
 
 
 @pytest.mark.parametrize("text", AS_WRITTEN)
+@pytest.mark.figure
 def test_a_number_reaches_the_command_as_it_was_written_and_computes_as_a_number(text, folder):
     file = folder / "suite.yaml"
     workload = {"command": "'./a program' {n} {twice}", "params": {"twice": "=2 * n"}}
@@ -361,6 +362,7 @@ def test_a_number_reaches_the_command_as_it_was_written_and_computes_as_a_number
     assert from_dict(Case, again["cases"][0]).id == case.id
 
 
+@pytest.mark.figure
 def test_other_text_of_the_same_number_is_other_work(suite):
     ids = {
         expand(suite({}, [f"sweep.n=[{text}]"]), MACHINE).cases[0].id for text in ("1e6", "1000000", "1.0e6")
@@ -368,6 +370,7 @@ def test_other_text_of_the_same_number_is_other_work(suite):
     assert len(ids) == 3
 
 
+@pytest.mark.figure
 def test_a_quoted_text_of_digits_stays_a_text_in_results():
     assert numeric("12") == "12"  # a number 12 is kept as one
     assert numeric("x1") == "x1"

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 
+import pytest
 from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
@@ -47,6 +48,7 @@ def blocks(summary):
     return head, others
 
 
+@pytest.mark.figure
 def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_to_measure_comes_once(
     tmp_path,
 ):
@@ -62,6 +64,7 @@ def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_t
     assert len(summary.headlines) == 7
 
 
+@pytest.mark.figure
 def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
     known = summarise(many(tmp_path / "run")).verdicts
     losses = [
@@ -74,6 +77,7 @@ def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
     assert lines[-1].text.endswith("none waits.")
 
 
+@pytest.mark.figure
 def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
     summary = summarise(many(tmp_path / "run"))
     assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is computation: in 6 of 6.")
