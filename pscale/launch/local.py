@@ -17,6 +17,7 @@ import psutil
 
 from pscale.atomic_files import open_file
 from pscale.errors import LaunchError
+from pscale.launch import shared_memory
 from pscale.launch.command import Command
 from pscale.launch.outcome import (
     BORN,
@@ -69,7 +70,7 @@ def launch(
     It is ended after `time_limit_s`, when its ranks report a hang or it `is_stuck`, and when the user
     interrupts. Raises LaunchError where it cannot be started or `folder` cannot be written.
     """
-    job, before = tag(folder), _adopted()
+    job, before, shared = tag(folder), _adopted(), shared_memory.segments()
     started_unix_s, started = time.time(), time.perf_counter()
     try:
         held = LaunchFolder(folder)
@@ -84,6 +85,7 @@ def launch(
             wall_s = time.perf_counter() - started
         finally:  # also what a launcher that crashed has left behind
             end(job, before)
+            shared_memory.remove(shared_memory.segments() - shared)
         exit_code = process.wait()
         _bury(before)
         if not held.is_in_place():
@@ -236,9 +238,9 @@ def end(tag: str, others: Collection[psutil.Process] | None = None) -> None:
 
     Neither the process group nor the tree finds them all: launchers put ranks into sessions of their own and,
     killed, leave them without a parent. Those that hide their environment are found among the children of
-    this process, if `others` are all that it had before.
+    this process, if `others` are all that it had before. The memory that they share is removed.
     """
-    are_left = True
+    are_left, shared = True, shared_memory.mapped_by(each.pid for each in tagged(tag))
     try:
         are_left = _signal(tag, signal.SIGTERM, others)
     finally:  # also when the user is too impatient for the grace
@@ -246,6 +248,7 @@ def end(tag: str, others: Collection[psutil.Process] | None = None) -> None:
             if not are_left:
                 break
             are_left = _signal(tag, signal.SIGKILL, others)
+        shared_memory.remove(shared)
 
 
 def tagged(tag: str) -> list[psutil.Process]:

@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -11,8 +12,9 @@ import pytest
 from patience import LIMIT_S, wait_for
 
 from pscale.errors import LaunchError
-from pscale.launch import local
+from pscale.launch import local, shared_memory
 from pscale.launch.command import Command
+from pscale.launch.doctor import host
 
 RESULT = 'echo "{}" > "$FOLDER/result.json"\n'
 
@@ -201,6 +203,39 @@ def test_a_process_that_pscale_itself_starts_meanwhile_is_none_of_the_job(job):
     assert helper.poll() is None
     helper.kill()
     helper.wait()
+
+
+MAPS = """
+import mmap, sys, time
+with open(sys.argv[1], "wb+") as file:
+    file.truncate(4096)
+    kept = mmap.mmap(file.fileno(), 0)
+time.sleep(1000)
+"""
+
+
+def test_shared_memory_that_a_launch_leaves_is_removed_and_none_of_another_job(job, monkeypatch):
+    folder = job.folder.parent
+    monkeypatch.setattr(shared_memory, "FOLDER", folder)
+    left, mapped, old = (folder / f"mpich_shm_{name}_0" for name in ("1a", "2b", "3c"))
+    old.touch()
+    others = []
+
+    def start():  # another job, meanwhile
+        wait_for(left.exists)
+        environ = {**os.environ, local.TAG: f"{folder}/other"}
+        others.append(psutil.Popen([sys.executable, "-c", MAPS, mapped], env=environ))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    job(f"touch '{left}'; until [ -s '{mapped}' ]; do sleep 0.05; done; kill -9 $$")
+    thread.join()
+    assert (left.exists(), mapped.exists(), old.exists()) == (False, True, True)
+    found = host.shared_memory()
+    assert (found.level, "have left 0.0 MiB in 1 files" in found.text) == ("warn", True)
+    local.end(f"{folder}/other")  # as pscale does that comes back to a run
+    others[0].wait()
+    assert (mapped.exists(), old.exists()) == (False, True)
 
 
 def test_processes_of_other_jobs_are_left_alone(tmp_path):

@@ -33,7 +33,7 @@ fail = partial(Finding, "fail")  # keeps pscale from working
 
 
 def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Finding]:
-    """Look at cores, load, memory, disk, MPI and BLAS; takes some seconds and both MPI and all cores."""
+    """Look at cores, load, memory, limits, MPI and BLAS; takes some seconds, and all cores."""
     from pscale.launch.doctor import blas, host, mpi  # noqa: PLC0415 - they make findings
 
     here = inspect()
@@ -43,6 +43,8 @@ def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Fi
         *host.cores(here),
         *host.load(here),  # before the probes make a load of their own
         *host.storage(here, reports),
+        host.shared_memory(),
+        *host.limits(),
         *mpi.findings(here, launcher),
         *blas.findings(here),
         *host.environment(),
