@@ -259,6 +259,18 @@ def test_a_record_that_reaches_a_limit_ends_and_the_program_goes_on(  # noqa: PL
     assert len(found.notes[0]) > 100
 
 
+def little_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+
+def test_a_limit_on_memory_is_left_to_the_program(alone, compiled, tmp_path):
+    done = alone(compiled("mpicc", "plain.c"), "60000", "0", prepare=little_memory)
+    assert (done.stdout, done.stderr) == ("ok 1\n", "")
+    found = read(tmp_path / "notes")
+    assert not found.warnings
+    assert len(found.notes[0]) > 60000
+
+
 def test_a_full_disk_ends_the_record_and_not_the_program(alone, compiled, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -309,6 +321,22 @@ def test_several_jobs_under_one_record_are_named_and_one_is_reported(watch, comp
     assert "2 MPI jobs were recorded, of 2 ranks" in " ".join(results.output.split())
 
 
+def test_ranks_that_are_worlds_of_their_own_are_counted_and_the_library_is_named(cli):
+    program = """
+import os
+for name in [name for name in os.environ if name.startswith(("PMI", "PRTE", "OMPI_COMM"))]:
+    del os.environ[name]
+from mpi4py import MPI
+print(MPI.COMM_WORLD.size)
+"""
+    command = "watch", "-n", "2", "--no-report", "--reports", cli.reports, "--", sys.executable, "-c", program
+    done = cli.call(*command, code=None)
+    assert done.returncode == 4
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "2 ranks were started, and the program found itself in a world of 1" in said
+    assert "not that of its MPI library, " in said
+
+
 WAITS_FOR_A_SIGNAL = """
 import os, signal, sys, time
 from pathlib import Path
@@ -340,6 +368,7 @@ def test_a_signal_ends_or_reaches_all_of_a_program(cli, tmp_path, number, code):
 
 def test_valgrind_around_a_program_ends(watch, compiled):
     if not shutil.which("valgrind"):
+        assert not os.environ.get("CI"), "there must be valgrind"
         pytest.skip("there is no valgrind")
     results = watch(2, "valgrind", "-q", "--error-exitcode=0", compiled("mpicc", "corners.c"), "none")
     assert "ok\n" in results.output
