@@ -1,7 +1,8 @@
 """A profiler of MPI that shares nothing with the recorder of `pscale watch`: C, made from a library's mpi.h.
 
 It is preloaded before the recorder, hands every call on to it, and writes a line for each function: how often
-this rank called it, and the bytes that the rank gave. What functions call inside the library does not count.
+this rank called it, and the bytes that the rank gave, unless the call failed. What functions call inside the
+library does not count.
 """
 
 import re
@@ -115,14 +116,17 @@ def source(compiler: Path, names: Collection[str]) -> str:
             declared = ", ".join(f"{kind} {own}" for kind, own in found[twin]) or "void"
             text.append(
                 f"int MPI_{twin}({declared}) {{\n"
+                "  long long given = 0;\n"
                 f"  static int (*next)({kinds or 'void'});\n"
                 f'  if (!next) next = (int (*)({kinds or "void"}))dlsym(RTLD_NEXT, "MPI_{twin}");\n'
                 f"  if (depth == 0) {{\n"
                 f'    names[{number}] = "{name}";\n'
                 f"    __atomic_add_fetch(&count[{number}], 1, __ATOMIC_RELAXED);\n"
-                f"    __atomic_add_fetch(&bytes[{number}], {bytes_of(name) or 0}, __ATOMIC_RELAXED);\n  }}\n"
+                f"    given = {bytes_of(name) or 0};\n  }}\n"
                 + ("  write_counts();\n" if name == "Finalize" else "")
-                + f"  depth++;\n  int error = next({passed});\n  depth--;\n  return error;\n}}\n"
+                + f"  depth++;\n  int error = next({passed});\n  depth--;\n"
+                f"  if (!error) __atomic_add_fetch(&bytes[{number}], given, __ATOMIC_RELAXED);\n"
+                "  return error;\n}\n"
             )
     return "\n".join(text)
 

@@ -1,8 +1,9 @@
 """Programs of others do under `pscale watch` what they do without, and a profiler of ours counts the same.
 
 They come from Debian (hpcc lammps netpipe-mpich2 netpipe-openmpi scalapack-mpi-test; tests of those that are
-not installed are skipped) and from the sources of mpi4py. Each runs with the MPI library of the
-environment, which has the binary interface of the library for which the program was built.
+not installed are skipped, but in CI) and from the sources of mpi4py. Each runs with the MPI library of the
+environment, which has the binary interface of the library for which the program was built: Debian has hpcc
+and lmp for Open MPI only. NetPIPE also runs as at a site, with the library and the launcher of Debian.
 """
 
 import os
@@ -17,9 +18,11 @@ import numpy as np
 import pytest
 import witness
 from patience import LIMIT_S
+from whole_runs import Cli
 
 from pscale.watch.notes import PART, calls, read
 from pscale.watch.preload import beside, recorder
+from pscale.watch.tables import watched
 
 LIBRARY = beside(Path(sys.executable))
 OPEN_MPI = LIBRARY is not None and LIBRARY.name == "libmpi.so.40"
@@ -41,7 +44,17 @@ thermo 10
 run 50
 """
 POLL = re.compile("Test(all|any|some)?|Improbe|Iprobe")  # those that find nothing are not recorded
-TESTS_OF_MPI4PY = "test_(cco_(buf|buf_inter|nb_buf)|p2p_(buf|obj)|request|rma|msgzero|status)"
+LEFT_OUT = {  # files of mpi4py's tests, of which there are 64
+    "datatype": "makes datatypes by the ten thousand, and communicates nothing",
+    "io": "writes and reads small files for a minute",
+    "mpiabi": "fails with the MPICH of the wheel, also without the recorder",
+    "pack": "packs buffers, and communicates nothing",
+    "package": "imports all modules, of which one needs that of test_util_sync",
+    "rma_nb": "makes the calls of test_rma again, nonblocking, for half a minute",
+    "spawn": "starts ranks that are no ranks of the program, which the profiler counts in their place",
+    "util_dtlib": "does as test_datatype",
+    "util_sync": "needs the module `array`, whose buffers are left out: those of NumPy take half the time",
+}
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,8 +65,9 @@ pytestmark = [
 def needs(program, *, open_mpi=None):
     """Skip a test where its program is missing, or was built for another library."""
     other = open_mpi is not None and open_mpi != OPEN_MPI
+    missing = shutil.which(str(program)) is None and not os.environ.get("CI")
     reason = "is built for another MPI library" if other else "is not installed"
-    return pytest.mark.skipif(other or shutil.which(str(program)) is None, reason=f"{program} {reason}")
+    return pytest.mark.skipif(other or missing, reason=f"{program} {reason}")
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +135,7 @@ def recorded(tmp_path, launch, profiler):
         for own, seen in zip(map(totals, read(notes).notes), witness.counts(counts), strict=True):
             own["Init"] = seen["Init"] = (1, 0)  # which of the two functions it was is not recorded
             seen.pop("Init_thread", None)
+            own.pop("Pcontrol", None)  # whose arguments mpi.h leaves open, so that the profiler has none
             assert {name: count for name, (count, _) in own.items()} == {
                 name: count for name, (count, _) in seen.items() if not POLL.fullmatch(name)
             }
@@ -147,19 +162,27 @@ def totals(notes):
 
 
 @needs("NPopenmpi", open_mpi=True)
-def test_netpipe_of_open_mpi_sends_what_the_profiler_counts(recorded):
-    check_netpipe(recorded, "NPopenmpi")
+def test_netpipe_of_open_mpi_sends_what_the_profiler_counts_also_with_the_site_s_open_mpi(recorded, tmp_path):
+    check_netpipe(recorded, tmp_path, "NPopenmpi", "mpiexec.openmpi")
 
 
 @needs("NPmpich2", open_mpi=False)
-def test_netpipe_of_mpich_sends_what_the_profiler_counts(recorded):
-    check_netpipe(recorded, "NPmpich2")
+def test_netpipe_of_mpich_sends_what_the_profiler_counts_also_with_the_site_s_mpich(recorded, tmp_path):
+    check_netpipe(recorded, tmp_path, "NPmpich2", "mpiexec.mpich")
 
 
-def check_netpipe(recorded, program):
-    code, output = recorded(program, "-l", "1", "-u", "4096", "-n", "20")
+def check_netpipe(recorded, folder, program, launcher):
+    words = program, "-l", "1", "-u", "4096", "-n", "20"
+    code, output = recorded(*words)
     assert code == 0
     assert "4096 bytes" in output
+    cli = Cli(folder)
+    options = "-n", "2", "--launcher", launcher, "--no-report", "--reports", cli.reports
+    assert "4096 bytes" in cli.call("watch", *options, "--", *words).stderr
+    tables = watched(read(folder / "notes")).tables["calls"]
+    counted = zip(tables["rank"], tables["verb"], tables["count"], tables["bytes"], strict=True)
+    rows = ((row["rank"], row["verb"], row["count"], row["bytes"]) for row in cli.newest().rows("calls"))
+    assert sorted(row for row in rows if row[2]) == sorted(row for row in counted if row[2])
 
 
 @needs(SCALAPACK / "xdqr")
@@ -224,10 +247,11 @@ def sources(tmp_path_factory):
 def test_the_tests_of_mpi4py_pass_under_the_recorder_and_the_profiler_counts_the_same(
     sources, launch, recorded
 ):
-    words = (sys.executable, "main.py", "--no-array", "-i", TESTS_OF_MPI4PY)
+    words = (sys.executable, "main.py", "--no-array", "-e", f"test_({'|'.join(LEFT_OUT)}).py")
     plain, watched = (start(*words, folder=sources) for start in (launch, recorded))
     assert plain[0] == watched[0] == 0, watched[1]
     endings = re.compile(r"^(Ran \d+ tests|OK.*$)", re.MULTILINE)
     ran = [set(endings.findall(output)) for _, output in (plain, watched)]  # of two ranks, in any order
     assert ran[0] == ran[1]
-    assert len(ran[0]) == 2
+    (number,) = {int(number) for number in re.findall(r"Ran (\d+) tests", " ".join(ran[0]))}
+    assert number > 1800
