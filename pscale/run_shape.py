@@ -106,12 +106,14 @@ class _Record(TypedDict, total=False):
     ending: str
     note: str
     charged: list[Key]
+    program: str
 
 
 _NEEDED = {  # by event
     "launched": ("case", "repeat"),
     "ended": ("case", "repeat", "status"),
     "enough": ("case",),
+    "checked": ("program", "reason"),
     "submitting": ("job", "name", "launches"),
     "submitted": ("job", "id"),
     "withdrawn": ("job", "note"),

@@ -27,6 +27,10 @@ _ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)
 _SEPARATOR = ":"  # of several programs in one command of mpiexec and srun
 _WRAPPERS = {"env", "numactl", "time", "stdbuf", "nice", "taskset", "setarch"}
 _LAUNCHERS = re.compile(r"(mpi(exec|run)(\.\w+)?|srun|prun|prterun|aprun|jsrun) |flux (run|submit|alloc) ")
+WRITE_ALONE = (
+    "write the program alone, as ./a.out; the number of ranks is `ranks` of a suite, or `-n` of pscale "
+    "watch, and options of the launcher are `launch: {extra: [...]}`"
+)
 Path_ = tuple[str | int, ...]
 Found = tuple[Path_, str]  # a field, and what is wrong with it
 
@@ -62,11 +66,12 @@ def why_nested(words: Sequence[str]) -> str:
     program = PurePosixPath(words[place]).name
     if not _LAUNCHERS.match(" ".join([program, *words[place + 1 :], ""])):
         return ""
-    return (
-        f"each rank would start {program}, which starts ranks itself: write the program alone, as "
-        "./a.out; the number of ranks is `ranks` of a suite, or `-n` of pscale watch, and options of the "
-        "launcher are `launch: {extra: [...]}`"
-    )
+    return f"each rank would start {program}, which starts ranks itself: {WRITE_ALONE}"
+
+
+def is_launcher(program: str) -> bool:
+    """Tell whether a program of this name may start ranks."""
+    return program == "flux" or _LAUNCHERS.fullmatch(f"{program} ") is not None
 
 
 def inputs(case: Case) -> list[Path]:

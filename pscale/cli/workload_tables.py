@@ -21,10 +21,11 @@ from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
 from pscale.launch_folder import LaunchFolder
 from pscale.metrics import conversion
+from pscale.ranges import as_ranges
 from pscale.results.step_time import step_time_of
 from pscale.results.store import write_columns, write_part
 from pscale.watch.preload import FOLDER, beside, library_of, preloading
-from pscale.workload_command import arguments, innermost
+from pscale.workload_command import WRITE_ALONE, arguments, innermost, is_launcher
 
 if TYPE_CHECKING:
     from pscale.watch.notes import Recorded
@@ -68,7 +69,7 @@ def watching(launcher: Launcher) -> Watching:
         library = library_of_command(words) or beside(Path(launcher.path))
         return preloading(library, {**os.environ, **case.launch.env})
 
-    return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck)
+    return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck, why_apart=why_apart)
 
 
 def _stuck(case: Case, folder: Path) -> Callable[[], bool] | None:
@@ -132,18 +133,40 @@ def _step_s(case: Case, figures: Mapping[str, Reading], wall_s: float, watched: 
 
 
 def read_of(notes: Path | LaunchFolder, ranks: int) -> Recorded:
-    """Read what so many ranks recorded; raises LaunchError where the program found other numbers of them."""
+    """Read what so many ranks recorded; raises LaunchError where they are not one world."""
     from pscale.watch.notes import read
 
     recorded = read(notes)
-    if len(recorded.facts) != ranks:
-        library = recorded.facts[0].library or "which is not known"
-        raise LaunchError(
-            f"{ranks} ranks were started, and the program found itself in a world of {len(recorded.facts)}: "
-            f"the launcher is not that of its MPI library, {library}; name its mpiexec with --launcher, "
-            "in a suite `launch: {launcher: /path/to/mpiexec}`"
-        )
+    if why := why_apart(notes, ranks):
+        raise LaunchError(why)
     return recorded
+
+
+def why_apart(notes: Path | LaunchFolder, ranks: int) -> str | None:
+    """Say why so many ranks are not one world; empty: they are; None: the record tells neither so far."""
+    from pscale.watch.notes import worlds
+
+    try:
+        found, programs = worlds(notes)
+    except ResultsError:
+        return None
+    sizes = [world[0].size for world in found]
+    launchers = [name for name in programs if is_launcher(name)]
+    if launchers and len(several := [size for size in sizes if size > 1]) > 1:
+        return (
+            f"each of {ranks} ranks has started {launchers[0]}, which starts ranks itself: they are "
+            f"{len(several)} worlds of {as_ranges(sorted({*several}), ', ')} ranks; {WRITE_ALONE}"
+        )
+    if ranks in sizes:
+        return None if launchers else ""
+    if sum(map(len, found)) < ranks:
+        return None
+    library = found[-1][0].library.partition(",")[0] or "which is not known"
+    return (
+        f"{ranks} ranks were started, and the program found itself in a world of {max(sizes)}: "
+        f"the launcher is not that of its MPI library, {library}; name its mpiexec with --launcher, "
+        "in a suite `launch: {launcher: /path/to/mpiexec}`"
+    )
 
 
 def _watched(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:

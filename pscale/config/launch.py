@@ -80,6 +80,9 @@ class Launch:
     *hung* and a hang report of its ranks; null: no watchdog."""
     memory_limit_bytes: Bytes | None = None
     """A case predicted to need more is not started; null: the memory of this machine, or of a node."""
+    check_ranks: bool = True
+    """`workload` without `watch`: first start each program once more, on its fewest ranks above 1, until they
+    have met in one MPI world: under the `mpiexec` of another MPI each rank is alone in its own."""
     oversubscribe: bool = False
     """Allow ranks × threads to exceed the cores."""
     omp: Omp = Omp()

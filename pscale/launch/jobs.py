@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pscale import atomic_files
+from pscale.launch import workload
 from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.machine import Machine, Placement, place
 from pscale.launch.runner import CaseLaunch
@@ -78,10 +79,11 @@ def _planned(
 
 
 def _least_time_s(launches: Sequence[CaseLaunch], least: int) -> float:
-    """Return the time that the first `least` launches of each case may take."""
+    """Return the time that the first `least` launches of each case may take, and that which checks ranks."""
     limits = {launch.case.id: launch.case.launch.time_limit_s for launch in launches}
     counts = Counter(launch.case.id for launch in launches)
-    return sum(limits[case] * min(count, least) for case, count in counts.items())
+    checks = (limits[launch.case.id] for launch in launches if workload.is_checked(launch.case))
+    return sum(limits[case] * min(count, least) for case, count in counts.items()) + max(checks, default=0.0)
 
 
 def _cores(launches: Sequence[CaseLaunch], placed: Sequence[Placement], most: int) -> tuple[int, int]:

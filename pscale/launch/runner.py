@@ -11,19 +11,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn
 
 from pscale import workload_command
 from pscale.config import Case, to_dict
+from pscale.errors import LaunchError
 from pscale.launch import local, workload
 from pscale.launch.command import Command, command
 from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.launcher import Launcher
 from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
-from pscale.launch.outcome import Outcome
+from pscale.launch.outcome import Outcome, Verdict
 from pscale.launch.workload import Watching
 from pscale.launch_folder import LaunchFolder
 from pscale.step_counter import StepCounter
@@ -107,11 +109,14 @@ def run(
         for key in journal.interrupted():  # pscale was killed and its processes live on
             local.end(local.tag(journal.case_folder(key)))
         finished = journal.finished()
+        check = _RankCheck(journal, [launch.case for launch in todo], starters, tell)
         for launch in todo:
             if launch.key not in finished and wanted(launch):
                 on_start(launch)
                 if reason := refused.get(launch.case.id):
                     outcome = skipped(reason)
+                elif reason := check(launch.case):
+                    outcome = replace(skipped(reason), status="failed")
                 else:
                     outcome = starters[launch.case.id](journal, launch)
                 with writing_in(journal.folder):  # it may be gone
@@ -123,6 +128,37 @@ def run(
 def skipped(reason: str) -> Outcome:
     """Return the end of a launch that is not started."""
     return Outcome(status="skipped", reason=reason, wall_s=0.0, exit_code=0, started_unix_s=time.time())
+
+
+class _RankCheck:
+    """Whether the ranks of each program are one world: one launch of each under the recorder tells."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        cases: Sequence[Case],
+        starters: Mapping[str, _Starter],
+        tell: Callable[[str], None],
+    ):
+        self._journal, self._starters, self._tell = journal, starters, tell
+        self._cases = [case for case in cases if workload.is_checked(case)]
+        events = journal.records() if self._cases else []
+        self._reasons = {each["program"]: each["reason"] for each in events if each["event"] == "checked"}
+
+    def __call__(self, case: Case) -> str:
+        """Say why the ranks of a case are no world; empty where they are one, or nothing is known."""
+        starter = self._starters[case.id]
+        if not workload.is_checked(case) or not starter.watching or workload.changed(case):
+            return ""
+        program = workload.program_of(case)
+        if program not in self._reasons:
+            same = [each for each in self._cases if workload.program_of(each) == program]
+            least = min(same, key=lambda each: each.ranks)
+            self._tell(f"one launch on {least.ranks} ranks shows first that they are one world (check_ranks)")
+            reason = self._starters[least.id].why_apart(self._journal, least)
+            self._reasons[program] = reason
+            self._journal.note("checked", program=program, reason=reason)
+        return str(self._reasons[program])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +186,37 @@ class _Starter:
             if not outcome.failed_at_startup:
                 break
         return outcome
+
+    def why_apart(self, journal: Journal, case: Case) -> str:
+        """Run a workload under the recorder until its ranks have met; say why they have not, if known."""
+        folder = journal.case_folder((f"check-{case.id}", 0))
+        if folder.exists():
+            local.end(local.tag(folder))  # pscale was killed meanwhile
+        watched = replace(case, workload=replace(case.workload, watch=True))
+        try:
+            words = workload.started(watched, folder, self.machine, self.watching)
+        except LaunchError:  # there is no recorder
+            return ""
+        assert self.watching
+        with writing_in(folder):
+            _remove(folder)
+            folder.mkdir(parents=True)
+            work = workload.prepare(case, folder)
+            (notes := folder / self.watching.notes).mkdir()
+        why = partial(self.watching.why_apart, notes, case.ranks)
+        local.launch(
+            self._with(words),
+            folder,
+            case.launch.time_limit_s,
+            is_stuck=lambda: why() == "",
+            judged=lambda *_: Verdict(status="ok"),
+            inside=work.folder.path,
+            stdin=workload_command.standard_input(case),
+        )
+        reason = why() or ""
+        with writing_in(folder):
+            _remove(folder)
+        return reason
 
     def _with(self, words: Sequence[str]) -> Command:
         return replace(self.base, argv=(*self.base.argv, *words))

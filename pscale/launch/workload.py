@@ -27,6 +27,7 @@ class Watching:
     variable: str  # of the environment, which names the folder of the record
     notes: str  # that folder, in the folder of a launch
     is_stuck: Callable[[Case, Path], Callable[[], bool] | None]
+    why_apart: Callable[[Path, int], str | None]  # why so many ranks are not one world, by the record so far
 
 
 def started(case: Case, folder: Path, machine: Machine, watching: Watching | None = None) -> tuple[str, ...]:
@@ -38,6 +39,18 @@ def started(case: Case, folder: Path, machine: Machine, watching: Watching | Non
     if watching is None or not case.workload.watch:
         return words
     return (*watching.loading(words, case), f"{watching.variable}={folder / watching.notes}", *words)
+
+
+def is_checked(case: Case) -> bool:
+    """Tell whether a launch under the recorder shows first that the ranks of this case are one world."""
+    return bool(
+        case.workload.command and case.ranks > 1 and not case.workload.watch and case.launch.check_ranks
+    )
+
+
+def program_of(case: Case) -> str:
+    """Return what cases have in common of which one is checked: the command, before values are put in."""
+    return " ".join([case.workload.command, workload_command.innermost(workload_command.arguments(case))])
 
 
 def never() -> bool:

