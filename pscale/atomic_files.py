@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -21,12 +22,23 @@ _PART_BYTES = 1 << 20
 _HALF = re.compile(r"\\u[dD]")  # what may write half of a character
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file or replace it; a reader sees the old content or all of the new."""
-    temporary = path.with_name(path.name + ".tmp")
-    with create(temporary) as file:
-        file.write(text.encode())
-    rename(temporary, path)
+def write(path: Path, content: str | bytes, *, synced: bool = True) -> None:
+    """Write a file or replace it; a reader sees the old content or all of the new, however many write it.
+
+    One that is not `synced` may be empty after a crash of the machine.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with create(temporary) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        if synced:
+            rename(temporary, path)
+        else:
+            os.replace(temporary, path)  # noqa: PTH105 - says that it replaces
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def create(path: Path) -> BinaryIO:
@@ -127,6 +139,11 @@ def _check_kind(facts: os.stat_result, path: Path | str) -> None:
         raise OSError(errno.EINVAL, "is no file", str(path))
 
 
+def write_json(path: Path, document: Any) -> None:
+    """Write a document for `read_json`, which knows numbers that JSON does not; a crash may lose it."""
+    write(path, json.dumps(document, indent=1), synced=False)
+
+
 def read_json(path: Path) -> Any:
     """Return what a JSON file says; raises OSError as `read` does, ValueError, or RecursionError."""
     return from_json(read(path).decode())
@@ -138,6 +155,20 @@ def from_json(text: str) -> Any:
     if _HALF.search(text):
         return json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
     return document
+
+
+def to_json(document: Any) -> str:
+    """Return a document as JSON for other programs, in ASCII: nothing in it is obeyed by a terminal."""
+    return json.dumps(_finite(document), indent=1, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return nested data without numbers that JSON cannot hold: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _sync(path: Path) -> None:

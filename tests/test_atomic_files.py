@@ -1,7 +1,11 @@
 """What is written is on disk, name and all, before anything is done that relies on it."""
 
 import hashlib
+import json
+import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +28,7 @@ def test_content_and_names_are_synced_before_anyone_relies_on_them(tmp_path, mon
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "replace", noted_replace)
     atomic_files.write(tmp_path / "order", "one")
-    assert acts == ["order.tmp", "replace", tmp_path.name]
+    assert acts == [f".order.{os.getpid()}.tmp", "replace", tmp_path.name]
     acts.clear()
     atomic_files.append(tmp_path / "journal", b"one")
     atomic_files.append(tmp_path / "journal", b"two")
@@ -52,9 +56,11 @@ def test_a_copy_has_the_content_and_the_permissions_of_its_file(tmp_path):
 
 def test_what_is_put_in_the_place_of_a_half_written_file_is_left_alone(tmp_path):
     (tmp_path / "victim").write_text("precious")
-    (tmp_path / "a.tmp").symlink_to(tmp_path / "victim")
+    half = tmp_path / f".a.{os.getpid()}.tmp"
+    half.symlink_to(tmp_path / "victim")
     atomic_files.write(tmp_path / "a", "new")
     assert [(tmp_path / name).read_text() for name in ("a", "victim")] == ["new", "precious"]
+    assert not half.is_symlink()
     (tmp_path / "log").symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic links"):
         atomic_files.append(tmp_path / "log", b"more")
@@ -68,3 +74,42 @@ def test_a_user_without_a_home_has_no_folder_and_no_traceback(monkeypatch):
     assert atomic_files.user_folder("XDG_CACHE_HOME", ".cache") == Path("/nonexistent/.cache")
     monkeypatch.setenv("HOME", "/home/a")
     assert atomic_files.user_folder("XDG_CACHE_HOME", ".cache") == Path("/home/a/.cache")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pscale import atomic_files
+for _ in range(300):
+    atomic_files.write(Path(sys.argv[1]), sys.argv[2] * 100_000, synced=False)
+"""
+
+
+def test_a_file_that_several_processes_write_is_always_that_of_one_of_them(tmp_path):
+    path = tmp_path / "a"
+    atomic_files.write(path, "a" * 100_000)
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, letter]) for letter in "abc"]
+    while any(writer.poll() is None for writer in writers):
+        content = path.read_text()
+        assert content == content[0] * 100_000
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError):
+        atomic_files.write(tmp_path / "a", "new")
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+def test_json_for_other_programs_holds_what_json_can_and_nothing_that_a_terminal_obeys():
+    text = atomic_files.to_json({"x": [math.nan, (-math.inf, 1.5)], "\x9b\u202e": None})
+    assert json.loads(text, parse_constant=pytest.fail) == {"x": [None, [None, 1.5]], "\x9b\u202e": None}
+    assert text.isascii()
+
+
+def test_commands_print_no_json_of_their_own():
+    commands = Path(atomic_files.__file__).parent.glob("cli/*.py")
+    printing = {path.name for path in commands if "print(json.dumps" in path.read_text()}
+    assert printing == {"publish_process.py"}, "which pscale itself reads"

@@ -17,8 +17,8 @@ from typing import Any
 
 from pscale import atomic_files
 from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, work_ratio
+from pscale.atomic_files import write_json
 from pscale.errors import ResultsError
-from pscale.results.documents import write_json
 from pscale.run_folders import check, run_folders
 from pscale.run_shape import mismatch, trouble_of
 

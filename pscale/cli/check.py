@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.frames import Run, load
 from pscale.analysis.summary import Summary, summarise
+from pscale.atomic_files import to_json
 from pscale.cli import fail, tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
@@ -20,7 +20,6 @@ from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
 from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
 from pscale.report.drawn import write_file
-from pscale.report.exports import finite
 from pscale.report.printing import print_table
 from pscale.report.text import plural
 from pscale.report.topics.problems import expectations, failures
@@ -51,7 +50,7 @@ def check(
             "passed": summary.passed,
             "expectations": verdicts,
         }
-        print(json.dumps(finite(document), indent=1, allow_nan=False))
+        print(to_json(document))
     else:
         _show(summary)
     return _CODES[_outcome(summary)]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, suite_history
+from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
@@ -129,10 +130,8 @@ def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet:
         case "terminal":
             _print(found, quiet=quiet)
         case "json":
-            from pscale.report.exports import json_text
-
             suites = [{"answer": each.answer, **asdict(each)} for each in found]
-            print(json_text({"format": FORMAT, "kind": "pscale history", "suites": suites}))
+            print(to_json({"format": FORMAT, "kind": "pscale history", "suites": suites}))
         case "csv":
             from pscale.report.exports import csv_text
 

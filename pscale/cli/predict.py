@@ -12,6 +12,7 @@ from pscale.analysis.frames import Run, load
 from pscale.analysis.models import Model, Projection
 from pscale.analysis.predicted import score_in
 from pscale.analysis.stats import Estimate
+from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.prepare import SuiteOptions
@@ -26,7 +27,6 @@ from pscale.predict.outlook import Outlook, outlook
 from pscale.predict.profile import Profile, case_of
 from pscale.predict.record import hash_of, recorded
 from pscale.predict.trust import replays, sentences
-from pscale.report.exports import json_text
 from pscale.report.predictions import print_outlook, write_page
 from pscale.results import predictions as records
 from pscale.simulator.network import Network
@@ -86,7 +86,7 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
     folder = reports / suite.name
     written = recorded_in(folder, found, profile, options.network)
     if options.as_json:
-        print(json_text(_document(whole)))
+        print(to_json(_document(whole)))
         return
     print_outlook(whole, new_console(), goal, options.price)
     tell(f"page: {write_page(whole, folder, goal, options.price)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.analysis.wording import rough
+from pscale.atomic_files import to_json
 from pscale.cli.console import new_console
 from pscale.cli.durations import expected_s
 from pscale.cli.memory_fit import MemoryFit, memory_fits
@@ -68,7 +68,7 @@ def show(
     seconds = expected_s(fits, here, reports / suite.name)
     if as_json:
         rows = [{**_document(fit), "expected_launch_s": seconds[fit.case.id]} for fit in fits]
-        print(json.dumps({"suite": suite.name, **_often(suite), "cases": rows}, indent=1))
+        print(to_json({"suite": suite.name, **_often(suite), "cases": rows}))
         return
     started_s = sum(seconds[fit.case.id] for fit in fits if not fit.refusal)
     console = new_console()
@@ -121,7 +121,7 @@ def _show_programs(suite: Suite, cases: Sequence[Case], target: Target, run: Pat
     commands = {case.id: _command(case, target, run) for case in cases}
     if as_json:
         rows = [{**to_document(case), "command": commands[case.id]} for case in cases]
-        print(json.dumps({"suite": suite.name, **_often(suite), "cases": rows}, indent=1))
+        print(to_json({"suite": suite.name, **_often(suite), "cases": rows}))
         return
     console = new_console()
     console.print(_title(suite), highlight=False)

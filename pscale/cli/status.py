@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pscale.analysis.wording import rate
+from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import changing, new_console
 from pscale.errors import FAILED, LaunchError, ResultsError
@@ -95,7 +95,7 @@ def status(path: Path, *, as_json: bool, watch: bool) -> int:
     """Print the state of a run; with `watch` until it has finished."""
     journal = Journal.open(path)
     if as_json:
-        print(json.dumps(_state(journal).document(), indent=1))
+        print(to_json(_state(journal).document()))
         return 0
     console = new_console()
     if watch:
@@ -216,9 +216,7 @@ def list_runs(reports: Path, suite: str | None, *, most: int | None, as_json: bo
         raise ResultsError(f"{where}: no runs here; make one with 'pscale run SUITE'")
     shown = found[:most]
     if as_json:
-        from pscale.report.exports import finite
-
-        print(json.dumps(finite([asdict(card) for card in shown]), indent=1, allow_nan=False))
+        print(to_json([asdict(card) for card in shown]))
         return
     _show_runs(shown, len(found))
 
@@ -277,7 +275,7 @@ def doctor(reports: Path, *, as_json: bool) -> int:
 
     found = findings(reports)
     if as_json:
-        print(json.dumps([asdict(finding) for finding in found], indent=1))
+        print(to_json([asdict(finding) for finding in found]))
     else:
         table = Table(box=None, show_header=False, pad_edge=False)
         for finding in found:
@@ -297,7 +295,7 @@ def doctor_of_blas(*, as_json: bool) -> int:
     cores = machine.inspect().usable_cores
     speeds = blas.ranking(cores)
     if as_json:
-        print(json.dumps([asdict(speed) for speed in speeds], indent=1))
+        print(to_json([asdict(speed) for speed in speeds]))
     else:
         table = Table(box=None, pad_edge=False)
         table.add_column("launch.blas", overflow="fold")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from pscale import shipped
 from pscale.analysis.wording import rough
+from pscale.atomic_files import to_json
 from pscale.cli.console import new_console, say
 from pscale.cli.prepare import SuiteOptions, load
 from pscale.config import Case
@@ -38,7 +38,7 @@ def list_suites(*, as_json: bool) -> None:
             {"suite": name, "question": question, "cases": len(cases), "launches": _least(suite, cases)}
             for name, suite, cases, question in rows
         ]
-        print(json.dumps(documents, indent=1))
+        print(to_json(documents))
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("suite", style="bold", no_wrap=True)

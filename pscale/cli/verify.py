@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pscale.atomic_files import to_json
 from pscale.cli.console import new_console
 from pscale.cli.memory_fit import memory_fits
 from pscale.cli.prepare import SuiteOptions, prepare
@@ -93,7 +94,7 @@ def verify(path: Path, options: SuiteOptions, reports: Path, *, every_tensor: bo
         refused=suite.refused(),
     )
     if as_json:
-        print(json.dumps(verdicts, indent=1))
+        print(to_json(verdicts))
     else:
         _show(console, cases, verdicts, every_tensor=every_tensor)
     return 0 if all(verdict["passed"] for verdict in verdicts) else FAILED

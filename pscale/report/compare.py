@@ -10,8 +10,9 @@ from rich.text import Text
 
 from pscale.analysis.compare import Compared, Comparison
 from pscale.analysis.stats import Estimate
+from pscale.atomic_files import to_json
 from pscale.report import text
-from pscale.report.exports import csv_text, json_text
+from pscale.report.exports import csv_text
 from pscale.report.latex import latex
 from pscale.report.markdown import escaped, table_lines
 from pscale.report.printing import print_list, print_table
@@ -50,7 +51,7 @@ def render_latex(comparison: Comparison) -> str:
 def render_json(comparison: Comparison) -> str:
     """Return everything in the comparison; numbers that are not finite are null."""
     document = {"format": FORMAT, "kind": "pscale comparison", **asdict(comparison)}
-    return json_text(document)
+    return to_json(document)
 
 
 def render_csv(comparison: Comparison) -> str:

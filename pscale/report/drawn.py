@@ -109,8 +109,5 @@ def write_file(path: Path, content: str | bytes) -> Path:
         return path
     if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
         return path
-    temporary = path.with_name(f".{path.name}.tmp")
-    with atomic_files.create(temporary) as file:
-        file.write(data)
-    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older file
+    atomic_files.write(path, data, synced=False)
     return path

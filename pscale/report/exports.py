@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pscale.analysis.summary import FORMAT, Summary
+from pscale.atomic_files import to_json
 from pscale.report.drawn import write_file
 from pscale.report.table import Table
 from pscale.report.text import clean
 from pscale.report.topics import TOPICS
 
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
-_OBEYED = re.compile(
-    "[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)  # by terminals; JSON escapes others
 
 
 def render_json(summary: Summary) -> str:
@@ -30,7 +26,7 @@ def render_json(summary: Summary) -> str:
     for topic in TOPICS:
         tables = topic.data(summary) if topic.computed else {}
         document |= {name: tables[name].tidy()[1] for name in topic.computed}
-    return json_text(document) + "\n"
+    return to_json(document) + "\n"
 
 
 def write_csv(summary: Summary, folder: Path) -> list[Path]:
@@ -69,24 +65,9 @@ def csv_text(table: Table) -> str:
     return text.getvalue()
 
 
-def json_text(document: Any) -> str:
-    """Return a document as JSON."""
-    text = json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
 def _cell(value: Any) -> Any:
     """Return a cell that no spreadsheet takes for a formula; nulls and what is not finite are empty."""
     if isinstance(value, str):
         text = clean(value)
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
     return "" if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def finite(value: Any) -> Any:
-    """Return nested data without numbers that JSON cannot hold: they become null."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

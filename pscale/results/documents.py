@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypedDict
 
 from pscale import atomic_files
@@ -39,14 +36,6 @@ def provenance_of(text: str) -> Mapping[str, Any]:
     if wrong := mismatch(_Provenance, document):
         raise ValueError(wrong)
     return document
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Write `document` to a temporary name and rename it; not-a-number becomes null."""
-    temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
-    with atomic_files.create(temporary) as file:
-        file.write(json.dumps(document, indent=1, allow_nan=True).encode())
-    os.replace(temporary, path)  # noqa: PTH105 - atomic, also over an older document
 
 
 def planned_columns(case: Case) -> dict[str, Any]:

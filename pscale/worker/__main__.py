@@ -28,11 +28,11 @@ import traceback  # noqa: E402
 from types import TracebackType  # noqa: E402
 
 from pscale import atomic_files  # noqa: E402
+from pscale.atomic_files import write_json  # noqa: E402
 from pscale.dtypes import is_16_bit  # noqa: E402
 from pscale.errors import PscaleError  # noqa: E402
 from pscale.mesh import grid  # noqa: E402
 from pscale.parallel.ranks import GROUPS  # noqa: E402
-from pscale.results.documents import write_json  # noqa: E402
 from pscale.step_counter import StepCounter  # noqa: E402
 from pscale.worker import collect, delay_injection, job  # noqa: E402
 from pscale.worker.clock import ClockError  # noqa: E402

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pscale.atomic_files import write_json
 from pscale.config import Case
 from pscale.mesh.axis import Axis, Mesh
-from pscale.results.documents import write_json
 from pscale.results.events import PHASES
 from pscale.results.schema import Table
 from pscale.results.step_time import step_time, step_times

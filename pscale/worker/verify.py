@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.atomic_files import write_json
 from pscale.config import Case, Plan
 from pscale.data import prepare
 from pscale.dtypes import is_16_bit, tolerance
@@ -20,7 +21,6 @@ from pscale.mesh.self_axis import SelfMesh
 from pscale.nn.param import Cut, Param
 from pscale.nn.routing import Tally
 from pscale.parallel.strategies import calls
-from pscale.results.documents import write_json
 from pscale.results.events import VERBS, Kind
 from pscale.training.prediction import offloaded
 from pscale.training.trainer import Trainer

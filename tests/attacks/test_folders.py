@@ -357,7 +357,7 @@ def test_no_file_is_written_through_another_name_of_it(pscale, with_events, tmp_
     mine.write_text("mine")
     for path in (run / name for name in written):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for name in {path.name, f".{path.name}.tmp", f"{path.name}.tmp", f"{path.stem}.tmp"}:
+        for name in {path.name, f".{path.name}.{os.getpid()}.tmp", f".{path.name}.tmp", f"{path.stem}.tmp"}:
             (path.parent / name).unlink(missing_ok=True)
             os.link(mine, path.parent / name)
     for command in WRITING:

@@ -40,7 +40,7 @@ def test_the_command_writes_the_page_alone_and_says_where_or_why_not(tmp_path, c
     assert capsys.readouterr().out == f"{folder}/report.html\n"
     assert {path.name for path in folder.iterdir()} == {"run.json", "data", "report.html"}
     (folder / "report.html").unlink()
-    (folder / ".report.html.tmp").mkdir()
+    (folder / "report.html").mkdir()
     with pytest.raises(ResultsError, match="cannot write in"):
         report([folder], tmp_path, "html", Pictures(formats=None))
 
