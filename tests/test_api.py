@@ -228,7 +228,12 @@ def test_a_run_in_a_thread_beside_an_event_loop_leaves_the_callers_processes_and
     script = launcher.read_text()
     launcher.write_text(script.replace("for folder", f"touch {tmp_path}/started\nfor folder", 1))
     monkeypatch.chdir(tmp_path)
-    before = [signal.getsignal(number) for number in signal.valid_signals()], subreaper()
+
+    def state():
+        signals = [signal.getsignal(number) for number in signal.valid_signals()]
+        return signals, subreaper(), Path.cwd(), dict(os.environ)
+
+    before = state()
     others = []
 
     def start_others():
@@ -241,6 +246,7 @@ def test_a_run_in_a_thread_beside_an_event_loop_leaves_the_callers_processes_and
         starts = asyncio.create_task(asyncio.to_thread(start_others))
         run = await asyncio.to_thread(pscale.run, "noop.yaml", only="seed == 2")
         await starts
+        assert pscale.run("noop.yaml", only="seed == 1", quiet=True).complete  # as a cell of a notebook does
         return run
 
     try:
@@ -248,7 +254,7 @@ def test_a_run_in_a_thread_beside_an_event_loop_leaves_the_callers_processes_and
         assert "1/1" in capsys.readouterr().err
         assert [each.poll() for each in others[::2]] == [None, None]
         assert [each.wait() for each in others[1::2]] == [7, 7]
-        assert ([signal.getsignal(number) for number in signal.valid_signals()], subreaper()) == before
+        assert state() == before
     finally:
         for each in others:
             each.kill()

@@ -110,6 +110,8 @@ def main() -> NoReturn:
     outputs = guard_outputs()
     sys.unraisablehook = raise_again
     gc.set_threshold(_OBJECTS)
+    if os.environ.get("COLUMNS") == "0":  # unknown, as some terminals say; rich would print nothing
+        del os.environ["COLUMNS"]
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some takes 40 ms
     try:
         code = _run(sys.argv[1:])

@@ -473,6 +473,17 @@ def _prepare_help() -> None:
         help_writer.types_highlighter = lambda types: "" if str(types).startswith("<") else highlight(types)
 
 
+def _subject(error: OSError) -> str:
+    """Return the file that an error is about; the current folder may be gone."""
+    if error.filename:
+        return f"{error.filename}: "
+    try:
+        os.getcwd()  # noqa: PTH109 - only to see whether it is there
+    except OSError:
+        return f"{os.environ.get('PWD', '.')}, the current folder: "
+    return ""
+
+
 def main() -> int:
     """Run the command line; a user's mistake ends in one message and the exit code of its kind."""
     if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
@@ -487,8 +498,7 @@ def main() -> int:
     except OSError as error:  # of a disk that is full, or a path that cannot be
         if "--debug" in sys.argv[1:]:
             raise
-        what = f"{error.filename}: " if error.filename else ""
-        fail(f"{what}{error.strerror or error}")
+        fail(f"{_subject(error)}{error.strerror or error}")
         return LaunchError.exit_code if error.errno in _OF_DISKS else UsageError.exit_code
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0

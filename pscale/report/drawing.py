@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import warnings
 import xml.etree.ElementTree as ET
@@ -38,7 +39,23 @@ from pscale.report.figure_style import (
     wrapped,
 )
 
-with chdir(Path(__file__).parent):  # when it is imported, Matplotlib reads the current folder's matplotlibrc
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Print no warnings of a library: Matplotlib complains of a home that it cannot write."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+with (
+    _quiet("matplotlib"),
+    chdir(Path(__file__).parent),
+):  # when it is imported, Matplotlib reads the current folder's matplotlibrc
     import matplotlib as mpl
     import seaborn as sns
     from matplotlib.axes import Axes

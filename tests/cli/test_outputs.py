@@ -1,5 +1,7 @@
 """Standard output and error that are full, closed, or no longer read: a run ends well all the same."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +95,40 @@ cli.main()
 def test_an_interrupt_that_python_drops_in_a_callback_ends_the_command_line_all_the_same():
     done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+NO_RIGHTS = "setpriv --inh-caps=-all --bounding-set=-all"
+LOCKED = 'mkdir -p home; chmod 000 home; export HOME="$PWD/home"; unset XDG_CONFIG_HOME XDG_CACHE_HOME'
+SURROUNDINGS = {  # what a shell does before and around a command, its exit code, what is on standard error
+    "an unreadable home": (LOCKED, NO_RIGHTS, "show noop.yaml", 2, "/home/.config/pscale/sites.yaml: Perm"),
+    "a cache that Matplotlib cannot write": (
+        f"{LOCKED}; export XDG_CONFIG_HOME=$OLDPWD",
+        NO_RIGHTS,
+        "report",
+        0,
+        "",
+    ),
+    "a removed folder": (
+        'mkdir gone; cd gone; rmdir "$PWD"',
+        "",
+        'run "$OLDPWD/noop.yaml" --set "launch.launcher=$OLDPWD/mpiexec"',
+        2,
+        "/gone, the current folder: No such",
+    ),
+    "no columns": ("export COLUMNS=0", "", "show noop.yaml", 0, ""),
+}
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+def test_surroundings_that_lack_something_cost_no_traceback_and_make_no_noise(pscale, tmp_path, name):
+    before, around, arguments, code, said = SURROUNDINGS[name]
+    if around and (os.geteuid() or not shutil.which("setpriv")):
+        pytest.skip("needs root and setpriv")
+    if arguments == "report":
+        pscale(RUN, "")
+    line = f"{before}; {around} '{sys.executable}' -m pscale {arguments}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == code, done.stderr
+    assert (said in done.stderr) if said else done.stderr == ""
+    assert len(done.stderr.splitlines()) == bool(said)
+    assert bool(done.stdout) == (code == 0)

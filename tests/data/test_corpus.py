@@ -98,6 +98,11 @@ def test_a_misspelt_standard_library_is_recognised(tmp_path, monkeypatch):
         find_corpus("python-stdlb")
 
 
+def test_the_home_of_an_unknown_user_is_no_file_and_no_traceback():
+    with pytest.raises(UsageError, match="no file '~nosuch/x'"):
+        find_corpus("~nosuch/x")
+
+
 def test_a_file_without_permission_is_refused(folder, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, _mode: path.name != "a.txt")
     with pytest.raises(UsageError, match=r"no permission to read '.*a.txt'"):
