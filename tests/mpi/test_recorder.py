@@ -311,14 +311,17 @@ def test_whatever_fails_in_the_recorder_the_program_goes_on(alone, built, compil
     assert reasons == {os.strerror(each) for each in (EMFILE, ENOSPC, ENOMEM, EFAULT, EDQUOT)}
 
 
-def test_several_jobs_under_one_record_are_named_and_one_is_reported(watch, compiled, monkeypatch):
+def test_several_jobs_under_one_record_are_refused_and_read_as_the_last_of_them(watch, compiled, monkeypatch):
     for name, value in OF_OPEN_MPI.items():
         monkeypatch.setenv(name, value)
     starts = "import subprocess, sys; subprocess.run(sys.argv[1:], check=True)"
     words = mpiexec(), "-n", "2", compiled("mpicc", "plain.c"), "20", "0"
-    results = watch(2, sys.executable, "-c", starts, *words)
+    results = watch(2, sys.executable, "-c", starts, *words, code=4)
     assert results.output.count("ok 2") == 4
-    assert "2 MPI jobs were recorded, of 2 ranks" in " ".join(results.output.split())
+    assert "they are 2 worlds of 2 ranks; write the program alone" in " ".join(results.output.split())
+    (notes,) = results.folder.glob("cases/*/notes")
+    (warning,) = read(notes).warnings
+    assert "2 MPI jobs were recorded, of 2 ranks" in warning
 
 
 def test_ranks_that_are_worlds_of_their_own_are_counted_and_the_library_is_named(cli):
