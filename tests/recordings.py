@@ -96,6 +96,8 @@ node {node}
 begin 500 900
 {before}end 99000000
 used 7 8 9 10
+total Allreduce 6 {rank}000000000 480
+total Wait 6 2000000000 0
 {after}"""
 
 

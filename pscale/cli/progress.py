@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from pscale.analysis.stats import Estimate, Sample, base_of, ratio, work_ratio
@@ -96,6 +97,15 @@ class _Bar(Progress):
         for task in self.task_ids:
             self.update(task, **self._look())
         return super().get_renderables()
+
+
+@contextmanager
+def showing_share(what: str, console: Console) -> Iterator[Callable[[float], None]]:
+    """Yield a function that shows which share of a work is done and when the rest will be, on a terminal."""
+    columns = TextColumn(what, markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
 
 
 class LaunchProgress:

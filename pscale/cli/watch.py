@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pscale import atomic_files
 from pscale.cli import fail
 from pscale.cli.console import new_console, say
+from pscale.cli.progress import showing_share
 from pscale.cli.run import RunOptions, published, tell_briefly
 from pscale.cli.workload_tables import NOTES, launcher_beside, library_of_command, read_of
 from pscale.config import Case, Launch, Plan, to_dict
@@ -212,7 +213,8 @@ def _identity(words: Sequence[str]) -> dict[str, str]:
 def _report(job: Watch, recorded: Recorded, outcome: Outcome, *, reported: bool) -> int:
     """Write the tables of a run and report it."""
     console = new_console(stderr=True)
-    warnings = write(job, recorded, outcome)
+    with showing_share("analysing the record", console) as progressed:
+        warnings = write(job, recorded, outcome, progressed)
     answers: list[Answer] = []
     code = published(job.journal, RunOptions(reports=job.folder, report=reported), console, answers)
     tell_briefly(answers)
@@ -253,9 +255,14 @@ def _write_failure(job: Watch, outcome: Outcome | None, reason: str) -> None:
     job.journal.ended((job.key, 0), status, reason, wall_s)
 
 
-def write(job: Watch, recorded: Recorded, outcome: Outcome) -> list[str]:
+def write(
+    job: Watch,
+    recorded: Recorded,
+    outcome: Outcome,
+    progressed: Callable[[float], None] = lambda _: None,
+) -> list[str]:
     """Write the tables of a run, and return what its document warns of."""
-    found = watched(recorded)
+    found = watched(recorded, progressed=progressed)
     ending = _ending(outcome)
     warnings = [f"{ending}. Measurements end with its last calls."] if ending else []
     warnings += found.warnings

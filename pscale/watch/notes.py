@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import os
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ NOBODY, ANYBODY = -1, -2
 FACTS = "facts.*"  # the files of a record that say what it is of, one a rank
 _PROGRAMS, _LONGEST_LOG, _MOST_NAMES = "programs", 1 << 17, 3
 _BLOCK = 1 << 18
+_LOOKS, _LOOK = 4096, 64  # at the notes of all ranks, to learn when they were written, and how many at once
 _LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
 _LONGEST_BYTES, _MOST_BYTES = 1 << 28, 1 << 50  # of facts; of a call
 _MOST_DRIFT = 0.01  # of two clocks: ten times of what they can
@@ -123,6 +125,7 @@ class Facts:
     begin: tuple[int, int] = (0, 0)  # of MPI_Init
     end_ns: int | None = None  # when MPI_Finalize was called; None: it never was
     used: tuple[int, ...] = ()  # user and system time in us, peak memory in KiB, involuntary switches
+    totals: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by function: calls, ns, bytes given
     comms: dict[int, Communicator] = field(default_factory=dict)
     frees: list[tuple[int, int]] = field(default_factory=list)  # how many there were, and which was freed
     cancels: bool = False  # it calls MPI_Cancel
@@ -176,12 +179,18 @@ class Kept:
 
     def cut(self, until_ns: int) -> None:
         """Leave out the calls that began later."""
-        for begin in reversed(range(0, self._count, _BLOCK)):
+        blocks = range(0, self._count, _BLOCK)
+        past = bisect_right(blocks, until_ns, key=self._begins)  # threads may write theirs in another order
+        for begin in reversed(blocks[: past + 1]):
             enter = self[begin : begin + _BLOCK]["enter"]
             if len(early := np.flatnonzero((enter > 0) & (enter <= until_ns))):
                 self._count = begin + int(early[-1]) + 1
                 return
         self._count = 1
+
+    def _begins(self, block: int) -> int:
+        """Return when the first call of a block began."""
+        return _first(self[block : block + _BLOCK]) or _LARGEST
 
     def _open(self) -> BinaryIO:
         return _opened(self._folder, self._name)
@@ -200,6 +209,12 @@ class Kept:
         if wrong.any():
             raise ResultsError(f"{self._path}: note {begin + int(wrong.argmax())} is of no call of MPI")
         return _without_torn(notes, made, begin)
+
+
+def _first(notes: Notes) -> int:
+    """Return when the first call of these began; 0: none is written."""
+    enter = notes["enter"]
+    return int(enter[np.argmax(enter > 0)])
 
 
 def _is_wrong(notes: Notes) -> NDArray[np.bool_]:
@@ -332,17 +347,40 @@ def _cut(folder: Path, found: Recorded, notes: Sequence[Kept]) -> Recorded:
     until, began = stops[first], max(c.at(f.begin[1]) for c, f in zip(clocks, found.facts, strict=True))
     if until <= began or not all(facts.begin[1] for facts in found.facts):
         raise ResultsError(f"{folder}: rank {first} could not record anything: {notes[first].reason}")
-    for facts, kept, clock in zip(found.facts, notes, clocks, strict=True):
-        own = until
-        for _ in range(3):  # the clock's own time: its drift is far below 1
-            own += until - clock.at(own)
-        kept.cut(min(max(own, 0), _LARGEST))
-        facts.end_ns, facts.used = own, ()
+    _end(found, until)
     stopped = (
         f"The record ends {(until - began) * 1e-9:.3g} s after MPI_Init: rank{'s' if len(stops) > 1 else ''} "
         f"{as_ranges(sorted(stops), ', ')} could record no more ({notes[first].reason}). The program went on."
     )
     return replace(found, warnings=(stopped, *found.warnings))
+
+
+def _end(recorded: Recorded, until: int) -> None:
+    """Leave out what began later than a time of rank 0's clock."""
+    for facts, kept in zip(recorded.facts, recorded.notes, strict=True):
+        own, clock = until, facts.clock()
+        for _ in range(3):  # the clock's own time: its drift is far below 1
+            own += until - clock.at(own)
+        assert isinstance(kept, Kept)
+        kept.cut(min(max(own, 0), _LARGEST))
+        facts.end_ns, facts.used = own, ()
+
+
+def shorten(recorded: Recorded, most: int) -> None:
+    """Leave out what began later than about `most` notes of all ranks together."""
+    times, weights = [], []
+    looks = max(4, _LOOKS // len(recorded.notes))
+    for facts, notes in zip(recorded.facts, recorded.notes, strict=True):
+        places = np.unique(np.linspace(1, len(notes) - 1, looks).astype(np.int64)) if len(notes) > 1 else ()
+        looked = [_first(notes[place : place + _LOOK]) for place in places]
+        begun = [facts.clock().at(each) for each in looked if each]
+        times += begun
+        weights += [len(notes) / max(1, len(begun))] * len(begun)
+    if not times:
+        return
+    order = np.argsort(times)
+    before = int(np.searchsorted(np.cumsum(np.array(weights)[order]), most, side="right"))
+    _end(recorded, int(times[order[max(0, before - 1)]]))
 
 
 def _opened(folder: LaunchFolder, name: str) -> BinaryIO:
@@ -399,6 +437,10 @@ def _take(facts: Facts, word: str, rest: str) -> None:
             old = facts.comms[int(parent)]
             made = replace(old, how=clean(made_by[0]), parent=int(parent)) if made_by else old
             facts.comms[_number(twin, _MOST_COMMS)] = made
+        case "total":
+            name, *values = rest.split()
+            facts.totals[_function(name)] = (*(_number(each, _LARGEST) for each in values),)
+            _, _, _ = facts.totals[name]
         case "phase":
             level, _, name = rest.partition(" ")
             facts.phases[int(level)] = clean(name)
@@ -407,6 +449,12 @@ def _take(facts: Facts, word: str, rest: str) -> None:
             if len(numbers) != _COUNTS.get(word, len(numbers)):
                 raise ValueError
             _take_numbers(facts, word, numbers)
+
+
+def _function(name: str) -> str:
+    if not any(call.name == name for call in calls()):
+        raise ValueError
+    return name
 
 
 def _number(text: str, most: int) -> int:

@@ -124,11 +124,12 @@ def joined(left: Rows, more: Rows) -> Rows:
     return Rows(**columns, places=starts)
 
 
-def rows_of(recorded: Recorded) -> tuple[Rows, list[Group]]:
-    """Put the notes of all ranks below each other, on one clock."""
+def rows_of(recorded: Recorded, last: int | None = None) -> tuple[Rows, list[Group]]:
+    """Put the notes of all ranks below each other, on one clock; or the `last` of each rank alone."""
     found, means = groups(recorded.facts)
-    notes = [own[:] for own in recorded.notes]
-    return _started(_put(recorded.facts, notes, means, found)), found
+    firsts = [max(0, len(own) - (last or len(own))) for own in recorded.notes]
+    notes = [own[first:] for first, own in zip(firsts, recorded.notes, strict=True)]
+    return _started(_put(recorded.facts, notes, means, found, firsts)), found
 
 
 def windows(recorded: Recorded, most: int) -> Iterator[Rows]:

@@ -28,6 +28,8 @@ from pscale.watch.rows import NEVER, NOTHING, Mask, Numbers, Rows, joined, windo
 
 MOST_AT_ONCE = 2_000_000  # rows: beyond them there is no ideal network and no timeline, but a bound on memory
 WINDOW = 500_000  # rows
+MOST_SETTLED = 16_000_000  # notes: of a longer record the first, so that it takes at most 60 s and 2 GiB
+MOST_OF_THREADS = 3_000_000  # notes: those of several threads are settled at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -37,10 +37,17 @@ class Steps:
         return int(self.starts.shape[1])
 
 
-def steps(recorded: Recorded, blocks: Callable[[], Iterable[Rows]], most: int | None = None) -> Steps:
+def steps(
+    recorded: Recorded,
+    blocks: Callable[[], Iterable[Rows]],
+    most: int | None = None,
+    *,
+    is_part: bool = False,
+) -> Steps:
     """Return the steps of a job, whose calls `blocks` yields in windows, as often as it is called.
 
-    Of more steps than have `most` phases on all ranks, that many are drawn, but a thousand at least.
+    Of more steps than have `most` phases on all ranks, that many are drawn, but a thousand at least. The last
+    step of a record that is part of a longer one may end later, and is left out.
     """
     size = len(recorded.facts)
     made: list[list[Marks]] = [[] for _ in range(size)]
@@ -64,7 +71,7 @@ def steps(recorded: Recorded, blocks: Callable[[], Iterable[Rows]], most: int | 
         changes.append((times[of_phase], number[of_phase]))
     phases = [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)]
     starts, ends, how = _marked(told, over) or words.period(blocks) or _whole(recorded.facts, over)
-    drawn = np.arange(starts.shape[1])
+    drawn = np.arange(max(1, starts.shape[1] - is_part))
     if most and len(drawn) > (fewer := max(_FEWEST, most // (size * len(phases)))):
         how += f"; of its {len(drawn):,}, {fewer:,} drawn at random are reported"
         drawn = _drawn(len(drawn), fewer)

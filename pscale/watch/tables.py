@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +16,26 @@ from pscale.results.schema import Table
 from pscale.results.step_time import step_time, step_times
 from pscale.watch.events import event_table
 from pscale.watch.hang import last_calls
-from pscale.watch.notes import Facts, Recorded, groups
-from pscale.watch.rows import Numbers, rows_of, windows
-from pscale.watch.settle import MOST_AT_ONCE, WINDOW, Settled, is_short, settle, settled_in_windows
+from pscale.watch.notes import Facts, Recorded, groups, shorten
+from pscale.watch.rows import Numbers, Rows, rows_of, windows
+from pscale.watch.settle import (
+    MOST_AT_ONCE,
+    MOST_OF_THREADS,
+    MOST_SETTLED,
+    WINDOW,
+    Settled,
+    is_short,
+    settle,
+    settled_in_windows,
+)
 from pscale.watch.steps import steps
 from pscale.watch.sums import NOT_SPLIT, Sums
 
 __all__ = ["NOT_SPLIT", "Watched", "watched"]
 MOST_PHASES = 200_000  # of steps on ranks, in a record that is settled in windows: a bound on memory
 _KIB = 1024
+_LAST = 10_000  # notes of a rank, in which it is looked for where it was when its record ends
+_LOOKED = 0.15  # of the time of an analysis, for each time that steps are looked for in all calls
 _COVERED = 0.9  # of a program, by its steps: what is counted over all of it is then that of the steps
 Columns = dict[str, Any]
 
@@ -39,9 +51,19 @@ class Watched:
     warnings: Sequence[str]
 
 
-def watched(recorded: Recorded, *, at_once: int = MOST_AT_ONCE, window: int = WINDOW) -> Watched:
-    """Settle what a job has recorded and put it in tables: at once, or beyond so many notes in windows."""
-    job = _Job(recorded, at_once, window)
+def watched(
+    recorded: Recorded,
+    *,
+    at_once: int = MOST_AT_ONCE,
+    window: int = WINDOW,
+    most: int = MOST_SETTLED,
+    progressed: Callable[[float], None] = lambda _: None,
+) -> Watched:
+    """Settle what a job has recorded and put it in tables: at once, or beyond so many notes in windows.
+
+    Of more than `most` notes the first are settled. `progressed` is called with the share that is done.
+    """
+    job = _Job(recorded, at_once, window, most, progressed)
     of_steps = job.step_table()
     found, facts = job.steps, recorded.facts
     ends_s = of_steps["end_s"].reshape(len(facts), -1)[:, :: len(found.phases)].max(axis=0)
@@ -70,22 +92,52 @@ def watched(recorded: Recorded, *, at_once: int = MOST_AT_ONCE, window: int = WI
 class _Job:
     """The sums over the calls of a job as tables."""
 
-    def __init__(self, recorded: Recorded, at_once: int, window: int):
+    def __init__(
+        self,
+        recorded: Recorded,
+        at_once: int,
+        window: int,
+        most: int,
+        progressed: Callable[[float], None],
+    ):
         self.whole: Settled | None = None  # None: it was settled in windows
-        self._warnings = recorded.warnings
+        self._unfinished = [own.rank for own in recorded.facts if own.end_ns is None]
+        self._warnings, end = [*recorded.warnings], None
+        if sum(map(len, recorded.notes)) > most:
+            end = settle(*rows_of(recorded, _LAST))
+            self._warnings += _shortened(recorded, end, most)
         if is_short(recorded, at_once):
             rows, self._groups = rows_of(recorded)
-            self.steps = steps(recorded, lambda: [rows])
+            self.steps = steps(recorded, lambda: [rows], is_part=end is not None)
             self.whole = settle(rows, self._groups)
             parts: Iterable[Settled] = [self.whole]
         else:
             self._groups, _ = groups(recorded.facts)
-            self.steps = steps(recorded, lambda: windows(recorded, window), MOST_PHASES)
+            self._progressed, self._looks, self._notes = progressed, 0, sum(map(len, recorded.notes))
+            self.steps = steps(
+                recorded,
+                lambda: self._looked(windows(recorded, window)),
+                MOST_PHASES,
+                is_part=end is not None,
+            )
             parts = settled_in_windows(recorded, window)
         self._sums = Sums(recorded, self.steps)
         for part in parts:
             self._sums.add(part)
             self._last = part
+            if not self.whole:
+                done = self._sums.made.sum() / self._notes
+                progressed(2 * _LOOKED + (1 - 2 * _LOOKED) * float(done))
+        progressed(1.0)
+        self._last = end or self._last
+
+    def _looked(self, every: Iterable[Rows]) -> Iterator[Rows]:
+        """Yield the windows in which steps are looked for, once or twice, and tell how far that is."""
+        seen, self._looks = 0, self._looks + 1
+        for rows in every:
+            yield rows
+            seen += len(rows.rank)
+            self._progressed(_LOOKED * (self._looks - 1 + seen / self._notes))
 
     def step_table(self) -> Columns:
         """Return the rows of `steps`, rank by rank."""
@@ -218,12 +270,40 @@ class _Job:
     def warnings(self) -> Iterator[str]:
         """Say where the record ends before the program does."""
         yield from self._warnings
-        facts = self._sums.facts
-        if unfinished := [own.rank for own in facts if own.end_ns is None]:
+        if self._unfinished:
             yield (
-                f"{len(unfinished)} of {len(facts)} ranks did not reach MPI_Finalize. In their last "
-                f"records: {last_calls(self._last)}"
+                f"{len(self._unfinished)} of {len(self._sums.facts)} ranks did not reach MPI_Finalize. "
+                f"In their last records: {last_calls(self._last)}"
             )
+
+
+def _shortened(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
+    """Shorten a record to `most` notes; say which part of it that is, and what all of it is."""
+    facts, count = recorded.facts, sum(map(len, recorded.notes))
+    began = min(own.clock().at(own.begin[1]) for own in facts)
+    lasted_s = (int(end.rows.leave.max(initial=began)) - began) * 1e-9
+    shorten(recorded, most)
+    if recorded.is_threaded() and sum(map(len, recorded.notes)) > MOST_OF_THREADS:
+        shorten(recorded, MOST_OF_THREADS)
+    kept, kept_s = sum(map(len, recorded.notes)), (int(facts[0].end_ns or 0) - began) * 1e-9
+    yield (
+        f"Analysed: the first {kept_s:.3g} of {lasted_s:.3g} s, with {kept:,} of {count:,} records of calls "
+        f"({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of this part alone."
+    )
+    if not all(own.totals for own in facts):
+        yield "How often the whole program made each call is not known: it did not reach MPI_Finalize."
+        return
+    names = sorted({*itertools.chain(*(own.totals for own in facts))})
+    counted = "; ".join(_total(facts, name) for name in names)
+    yield f"Calls of the whole program, on all ranks together, each counted: {counted}."
+
+
+def _total(facts: Sequence[Facts], name: str) -> str:
+    """Say how often all ranks called a function, and for how long."""
+    counts, ns, given = zip(*(own.totals.get(name, (0, 0, 0)) for own in facts), strict=True)
+    each = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
+    size = f", {sum(given):,} B" if any(given) else ""
+    return f"MPI_{name} {sum(counts):,} ({each} a rank; {sum(ns) * 1e-9:.3g} s{size})"
 
 
 def _ideal_at(settled: Settled, rank: int, times: Numbers) -> Numbers:

@@ -77,6 +77,7 @@ static size_t comms_room, comms_alive;
 static int comms_made;
 static _Atomic unsigned comms_freed;
 static _Atomic int wildcards, cancels;
+static _Atomic int64_t totals[CALLS][3]; /* of a function: its calls, the ns in them, the bytes given */
 static pthread_key_t of_thread;
 static W world_group, fortran_in_place, fortran_ignore[2];
 
@@ -557,6 +558,13 @@ static void enter_thread(void) {
   pthread_setspecific(of_thread, &of_thread);
 }
 
+static void add_to_total(_Atomic int64_t *total, int64_t number) {
+  if (atomic_load_explicit(&threads_seen, memory_order_relaxed) > 1)
+    atomic_fetch_add_explicit(total, number, memory_order_relaxed);
+  else
+    atomic_store_explicit(total, atomic_load_explicit(total, memory_order_relaxed) + number, memory_order_relaxed);
+}
+
 static int begin(Made *m, Function function);
 static void end_facts(void);
 
@@ -575,6 +583,7 @@ __attribute__((noinline)) static int record(Made *m, Function function) {
   int64_t at = c->polls ? 0 : take(1);
   if (at) note = at_place(at);
   fill(m, note);
+  if (c->mode != PERSISTENT) add_to_total(&totals[c - calls][2], note->bytes);
   if (c->kind == START || c->kind == COMPLETE) read_requests(m, note);
   else if (c->status && c->mode == BLOCKS) ask_for_status(m, 1);
   if (c->mode != BLOCKS && takes_any(m)) atomic_store_explicit(&wildcards, 1, memory_order_relaxed);
@@ -589,6 +598,8 @@ __attribute__((noinline)) static int record(Made *m, Function function) {
   note->enter = now();
   int result = REAL;
   note->leave = now();
+  add_to_total(&totals[c - calls][0], 1);
+  add_to_total(&totals[c - calls][1], note->leave - note->enter);
   write_note(m, note, at, result);
   if (c->kind == END) close_notes();
   depth = 0;
@@ -765,6 +776,10 @@ static void end_facts(void) {
   FACT("end %lld\n", (long long)now());
   FACT("used %lld %lld %ld %ld\n", spent.ru_utime.tv_sec * 1000000LL + spent.ru_utime.tv_usec,
        spent.ru_stime.tv_sec * 1000000LL + spent.ru_stime.tv_usec, spent.ru_maxrss, spent.ru_nivcsw);
+  for (int i = 0; i < CALLS && state == RECORDING; i++)
+    if (totals[i][0])
+      FACT("total %s %lld %lld %lld\n", calls[i].name + 4, (long long)totals[i][0], (long long)totals[i][1],
+           (long long)totals[i][2]);
   compare_clocks(); /* also where recording has stopped: other ranks wait for it */
 }
 

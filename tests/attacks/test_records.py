@@ -28,6 +28,7 @@ def settled(folder):
     try:
         found = watched(read(folder))
         watched(read(folder), at_once=0, window=20)
+        watched(read(folder), at_once=0, window=20, most=90)
     except ResultsError as error:
         said = str(error)
     else:

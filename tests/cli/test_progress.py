@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from pscale.cli.progress import Known, LaunchProgress, about
+from pscale.cli.progress import Known, LaunchProgress, about, showing_share
 from pscale.config import Case, Train
 from pscale.launch.runner import CaseLaunch
 from pscale.step_counter import StepCounter, counting
@@ -95,3 +95,14 @@ def test_a_time_that_is_left_has_the_unit_that_suits_it():
         "2 min left",
         "2.0 h left",
     ]
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(True, ["reading", "25%", "0:0"]), (False, [])])
+def test_the_share_of_a_work_is_shown_with_a_forecast_on_a_terminal_alone(terminal, expected):
+    console = Console(file=io.StringIO(), width=80, force_terminal=terminal, _environ={})
+    with showing_share("reading", console) as progressed:
+        for share in (0.1, 0.2, 0.25):
+            progressed(share)
+    said = console.file.getvalue()
+    assert all(text in said for text in expected)
+    assert bool(said) == terminal

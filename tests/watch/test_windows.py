@@ -1,14 +1,15 @@
 """A record that is settled in windows gives the tables that it gives when it is settled at once."""
 
 import random
+import re
 
 import numpy as np
 import pytest
-from recordings import Made, recorded
+from recordings import Made, record_of, recorded
 
 from pscale.results.step_time import step_times
 from pscale.watch import tables
-from pscale.watch.notes import ANYBODY, FRUITLESS, Communicator
+from pscale.watch.notes import ANYBODY, FRUITLESS, NOTE, Communicator, read
 from pscale.watch.rows import rows_of
 from pscale.watch.steps import steps
 from pscale.watch.tables import watched
@@ -151,3 +152,35 @@ def test_of_very_many_steps_some_are_drawn_and_reported_as_they_were(monkeypatch
     lasted = [step_times(each["end_s"].reshape(2, -1).max(axis=0)) for each in by_step]
     assert lasted[0][drawn] == pytest.approx(lasted[1], abs=1e-9)
     assert "of its 2,500, 1,000 drawn at random are reported" in found.notes[0]
+
+
+def test_of_a_long_record_the_first_part_is_reported_as_it_was_with_its_share_and_counts_of_all(tmp_path):
+    record_of(tmp_path)
+    shares = []
+    whole = watched(read(tmp_path))
+    part = watched(read(tmp_path), at_once=0, window=20, most=140, progressed=shares.append)
+    count = part.columns["steps"]
+    assert 1 < count < whole.columns["steps"]
+    for column, values in part.tables["steps"].items():
+        every = whole.tables["steps"][column].reshape(RANKS, whole.columns["steps"], -1)
+        assert np.array_equal(values, every[:, :count].reshape(-1)), column
+    kept, made = re.search(r"of .* s, with (\d+) of (\d+) records of calls", part.warnings[0]).groups()
+    assert 120 < int(kept) < 150 < int(made)
+    assert "MPI_Allreduce 18 (6 a rank; 3 s, 1,440 B); MPI_Wait 18 (6 a rank; 6 s)." in part.warnings[1]
+    assert not whole.warnings
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+def test_of_a_long_record_that_ends_in_a_call_this_is_named_and_not_what_was_analysed_last(tmp_path):
+    record_of(tmp_path)
+    for rank in range(RANKS):
+        facts = tmp_path / f"facts.{rank}"
+        facts.write_text(facts.read_text().partition("end")[0])
+        file = tmp_path / f"notes.{rank}"
+        made = np.frombuffer(file.read_bytes(), NOTE).copy()
+        made["leave"][-1] = 0
+        file.write_bytes(made.tobytes())
+    _, counted, hang = watched(read(tmp_path), at_once=0, window=20, most=140).warnings
+    assert "did not reach MPI_Finalize" in counted
+    assert "ranks 0-2 in MPI_Allreduce over world" in hang
