@@ -23,7 +23,7 @@ from pscale.run_folders import check, run_folders
 from pscale.run_shape import mismatch, trouble_of
 
 CARD = "card.json"
-_VERSION = 5
+_VERSION = 6
 _COLUMNS = (
     *("case", "repeat", "status", "label", "series", "base", "scaling", "ranks", "threads", "batch"),
     *("step_s", "step_resolution_s", "model_flops", "started_unix_s"),
@@ -122,6 +122,8 @@ def _made(folder: Path) -> Card:
     metric, best, at, answer = _best(rows, planned)
     if best and metric == "efficiency":
         answer = _answer(document, best, at)
+    if answer in {"holds", "falls short"} and _are_cores_taken(folder, at):
+        answer = "undecided"
     return Card(
         run=str(document.get("run") or folder.name),
         path=str(folder),
@@ -167,6 +169,26 @@ def _answer(document: Mapping[str, Any], found: Estimate, case: str) -> str:
     about = [entry for entry in asked if entry.get("cases") is None or case in entry["cases"]]
     answers = {judged(entry, found) for entry in about}
     return next((answer for answer in ("falls short", "undecided", "holds") if answer in answers), "")
+
+
+def _are_cores_taken(folder: Path, case: str) -> bool:
+    """Tell whether others took so much of the cores of a case, or of its base, that neither is judged."""
+    from pscale.analysis import scaling  # noqa: PLC0415 - cards that are kept need no pandas
+    from pscale.analysis.frames import load  # noqa: PLC0415
+    from pscale.analysis.interference import interferences, observations  # noqa: PLC0415
+    from pscale.analysis.threads import thread_times  # noqa: PLC0415
+    from pscale.analysis.truncation import restricted  # noqa: PLC0415
+
+    try:
+        run = load(folder)
+    except ResultsError:
+        return True  # for all that is known
+    series = run.planned.get(case, {}).get("series")
+    run = restricted(run, {each["id"] for each in run.planned.values() if each.get("series") == series})
+    points = scaling.points(run, scaling.step_samples(run))
+    found = interferences(observations(run.ranks), points, thread_times(run))
+    both = case, scaling.bases(points).get(case, case)
+    return any(each in found and found[each].grave for each in both)
 
 
 def _best(

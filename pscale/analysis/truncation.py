@@ -40,7 +40,7 @@ def shortened(run: Run) -> Run:
         f"Tables and figures show the first {SHOWN} of {len(run.planned)} cases; "
         "`pscale report --format csv` and `--format json` have all."
     )
-    return replace(_with(run, kept), gaps=(note, *run.gaps))
+    return replace(restricted(run, kept), gaps=(note, *run.gaps))
 
 
 def _size(case: Planned) -> tuple[int, int]:
@@ -64,7 +64,7 @@ def _told(members: Sequence[Planned], measured: Collection[str]) -> Iterator[str
         yield from (case["id"] for case in members if _size(case) > _size(largest))
 
 
-def _with(run: Run, kept: Collection[str]) -> Run:
+def restricted(run: Run, kept: Collection[str]) -> Run:
     """Return the run as if these were its only cases."""
 
     def rows(table: pd.DataFrame) -> pd.DataFrame:

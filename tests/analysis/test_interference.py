@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.cards import card
 from pscale.analysis.frames import load
 from pscale.analysis.interference import interference, observations
 from pscale.analysis.summary import summarise
@@ -120,6 +121,9 @@ def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
     assert {answer for (metric, _), answer in answers.items() if metric != "loss_last"} == {"undecided"}
     (outcome,) = summary.outcomes
     assert (outcome.answer, outcome.interference[:14]) == ("undecided", "The hypervisor")
+    assert card(run).answer == "undecided", "the list of runs says what the report does"
+    calm = write_run(tmp_path / "calm", [Point(ranks=1), Point(ranks=2)], expect=expect)
+    assert card(calm).answer == "holds"
     assert summary.headlines[0].text.startswith("The hypervisor took ")
 
 
