@@ -57,6 +57,8 @@ class Summary:
     scaling: str
     machine: tuple[tuple[str, str], ...]  # what it ran on: names and values
     launches: int
+    pending: int  # launches that are planned and have no row
+    unsuccessful: int  # launches that failed or are invalid
     repeats: int
     verdicts: tuple[Verdict, ...]  # one a series
     points: tuple[Point, ...]
@@ -324,6 +326,8 @@ def _of_document(run: Run, points: Sequence[Point]) -> dict[str, Any]:
         "scaling": str(suite.get("scaling", "")),
         "machine": machine(run),
         "launches": len(run.cases),
+        "pending": run.pending.total(),
+        "unsuccessful": int((~run.cases["status"].isin(scaling.FINE)).sum()),
         "repeats": int(run.document.get("repeats") or 1),
         "provenance": tuple(environment(run).items()),
         "given": str(suite.get("given") or ""),

@@ -55,7 +55,7 @@ def render_topics(summary: Summary, console: Console, names: Collection[str]) ->
 def _header(summary: Summary) -> Iterator[Text]:
     yield Text(text.clean(summary.title), style="bold")
     launches = text.plural(summary.launches, "launch")
-    planned = summary.launches + sum(point.pending for point in summary.points)
+    planned = summary.launches + summary.pending
     counted = launches if planned == summary.launches else f"{summary.launches} of {planned} launches"
     yield Text(f"run {text.clean(summary.run)} · {counted}", style="dim")
     for name, value in summary.machine:

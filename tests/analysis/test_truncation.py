@@ -68,6 +68,8 @@ def test_what_is_said_of_a_case_that_is_shown_is_what_is_said_of_it_in_the_whole
 
 def test_launches_and_failures_are_those_of_the_whole_run_and_where_the_rest_is_to_be_had_is_said(short, run):
     assert short.launches == len(run.cases)
+    assert (short.pending, short.unsuccessful) == (run.pending.total(), 6)
+    assert short.pending > sum(point.pending for point in short.points)
     assert {failure.label for failure in short.failures} == {"bb 8 ranks", "ccc 1 ranks", "ccc 2 ranks"}
     said = render_markdown(short)
     assert "the first 4 of 11 cases" in said

@@ -140,10 +140,10 @@ def _about(group: Sequence[CaseWarning]) -> str:
 
 def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
     """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
-    if failed := sum(len(failure.repeats) for failure in summary.failures):
-        yield f"{text.plural(failed, 'launch')} without a valid result", "bad"
-    if pending := sum(point.pending for point in summary.points):
-        yield f"{text.plural(pending, 'launch')} pending", ""
+    if summary.unsuccessful:
+        yield f"{text.plural(summary.unsuccessful, 'launch')} without a valid result", "bad"
+    if summary.pending:
+        yield f"{text.plural(summary.pending, 'launch')} pending", ""
     if broken := sum(each.answer == "falls short" for each in summary.expectations):
         yield f"{text.plural(broken, 'expectation')} not held", "bad"
     if open_ := sum(each.answer == "undecided" for each in summary.expectations):
