@@ -337,6 +337,20 @@ def test_all_text_has_contrast_in_light_and_dark_mode(page, dark):
     assert page.value(CONTRASTS) == []
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_bars_and_swatches_keep_their_colours_and_a_border_where_colours_are_forced(shown, name):
+    page = shown(name)
+    look = """[...document.querySelectorAll("main i")]
+      .filter((each) => !each.textContent.trim() && each.checkVisibility()).map((each) => {
+        const { backgroundColor, backgroundImage, borderTopWidth } = getComputedStyle(each);
+        return [backgroundColor, backgroundImage, borderTopWidth]; })"""
+    before = page.value(look)
+    page.tell("Emulation.setEmulatedMedia", features=[{"name": "forced-colors", "value": "active"}])
+    assert page.value("matchMedia('(forced-colors: active)').matches")
+    assert page.value(look) == [[colour, image, "1px"] for colour, image, _ in before]
+    assert before or name in {"failed", "history"}
+
+
 def test_figures_are_inverted_in_dark_mode_and_not_in_print(page):
     look = (
         "[...document.querySelectorAll('.chart svg, .stack i')].map((each) => getComputedStyle(each).filter)"
