@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Literal, NoReturn
+from typing import Literal
 
 from pscale import workload_command
 from pscale.config import Case, to_dict
@@ -31,6 +32,7 @@ from pscale.launch_folder import LaunchFolder
 from pscale.step_counter import StepCounter
 
 ATTEMPTS_IN_JOBS = 2  # of a launch whose ranks never met, where networks and other nodes take part
+_AT_ONCE_S = 1.0  # between signals that are one
 
 Task = Literal["measure", "verify"]
 NOTHING: Mapping[str, str] = {}
@@ -284,10 +286,18 @@ def worker(folder: Path) -> tuple[str, ...]:
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """End launches also when pscale is terminated or its terminal is lost; leave `nohup` alone."""
+    """End launches also when pscale is terminated or its terminal is lost; leave `nohup` alone.
 
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
+    Schedulers send a process the same signal several times at once, which is one interrupt: another would cut
+    short the end of the launch that the first one has begun.
+    """
+    last_s = -math.inf
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal last_s
+        before_s, last_s = last_s, time.monotonic()
+        if last_s - before_s > _AT_ONCE_S:
+            raise KeyboardInterrupt
 
     numbers = [
         number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
