@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import math
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 
 MOST_BYTES = 1 << 28  # of a file that is read whole
 _PART_BYTES = 1 << 20
+_HASHED_BYTES = 1 << 28
 _HALF = re.compile(r"\\u[dD]")  # what may write half of a character
 
 
@@ -100,7 +102,18 @@ def parts(path: Path) -> Iterator[bytes]:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Return the SHA-256 of a file, or a text that says why it has none: too large, or not readable."""
+    try:
+        facts = path.stat()
+        if facts.st_size > _HASHED_BYTES:  # to be hashed would take minutes, or hours
+            return f"not hashed: {facts.st_size} bytes, changed at {facts.st_mtime_ns} ns"
+        return _sha256(path, facts.st_size, facts.st_mtime_ns)
+    except OSError:
+        return "cannot be read"
+
+
+@functools.lru_cache(maxsize=1024)
+def _sha256(path: Path, _size: int, _changed_ns: int) -> str:
     hashed = hashlib.sha256()
     for part in parts(path):
         hashed.update(part)
@@ -108,7 +121,11 @@ def sha256(path: Path) -> str:
 
 
 def copy(path: Path, folder: Path) -> Path:
-    """Copy a file with its permissions into a folder; return the copy."""
+    """Copy a file with its permissions into a folder; return the copy. Raises OSError if it has no room."""
+    size, disk = path.stat().st_size, os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if size > free:  # holes of the file would be filled
+        raise OSError(errno.ENOSPC, f"{path} has {size:,} bytes, and {free:,} are free", str(folder))
     with (folder / path.name).open("wb") as file:
         file.writelines(parts(path))
         os.fchmod(file.fileno(), path.stat().st_mode & 0o777)

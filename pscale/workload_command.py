@@ -7,7 +7,6 @@ first word is always the absolute path of a program, so no value is ever an opti
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 import re
 import shlex
@@ -22,7 +21,6 @@ from pscale.config import Case, Program
 from pscale.config.workload import FACTS, PLACEHOLDER, placeholders, plain
 
 SHELL = "/bin/sh"
-_HASHED_BYTES = 1 << 28  # of larger files, size and time of change count
 _ASSIGNED = re.compile(r"-{1,2}[\w-]+=(.+)", re.DOTALL)
 _SEPARATOR = ":"  # of several programs in one command of mpiexec and srun
 _WRAPPERS = {"env", "numactl", "time", "stdbuf", "nice", "taskset", "setarch"}
@@ -114,7 +112,7 @@ def digests(case: Case) -> Mapping[str, str]:
     read = standard_input(case)
     files = [path for path in (*named, *inputs(case), *([read] if read else [])) if _is_file(path)]
     names = Counter(path.name for path in set(files))
-    return {path.name if names[path.name] == 1 else str(path): _digest(path) for path in files}
+    return {path.name if names[path.name] == 1 else str(path): atomic_files.sha256(path) for path in files}
 
 
 def problems(case: Case) -> Iterator[Found]:
@@ -256,18 +254,3 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a text that can be no path
         return False
-
-
-def _digest(path: Path) -> str:
-    try:
-        found = path.stat()
-        return _hashed(path, found.st_size, found.st_mtime_ns)
-    except OSError:
-        return "cannot be read"
-
-
-@functools.lru_cache(maxsize=1024)
-def _hashed(path: Path, size: int, changed_ns: int) -> str:
-    if size > _HASHED_BYTES:
-        return f"{size} bytes, changed at {changed_ns} ns"
-    return atomic_files.sha256(path)

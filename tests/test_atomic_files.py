@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,15 @@ def test_a_copy_has_the_content_and_the_permissions_of_its_file(tmp_path):
     assert atomic_files.sha256(copy) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
 
 
+def test_a_file_that_has_no_room_is_not_copied(tmp_path, monkeypatch):
+    (tmp_path / "to").mkdir()
+    (tmp_path / "a").write_bytes(b"x" * 8193)
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=2, f_frsize=4096))
+    with pytest.raises(OSError, match=r"a has 8,193 bytes, and 8,192 are free"):
+        atomic_files.copy(tmp_path / "a", tmp_path / "to")
+    assert not any((tmp_path / "to").iterdir())
+
+
 def test_what_is_put_in_the_place_of_a_half_written_file_is_left_alone(tmp_path):
     (tmp_path / "victim").write_text("precious")
     half = tmp_path / f".a.{os.getpid()}.tmp"
@@ -79,6 +89,7 @@ def test_a_user_without_a_home_has_no_folder_and_no_traceback(monkeypatch):
 WRITER = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from pscale import atomic_files
 for _ in range(300):
     atomic_files.write(Path(sys.argv[1]), sys.argv[2] * 100_000, synced=False)

@@ -279,6 +279,14 @@ def test_files_that_never_end_are_hashed_as_far_as_their_size_says(cases):
     assert case.program.sha256["pagemap"] == hashlib.sha256().hexdigest()
 
 
+def test_a_file_of_a_tebibyte_is_known_by_its_size_and_its_time_of_change(cases, folder):
+    with (folder / "large.dat").open("wb") as file:
+        file.truncate(1 << 40)
+    os.utime(folder / "large.dat", ns=(5, 5))
+    (case,) = cases({"command": "'./a program' {n}", "files": {"in": ["large.dat"]}}, sweep={"n": [1]})
+    assert case.program.sha256["large.dat"] == "not hashed: 1099511627776 bytes, changed at 5 ns"
+
+
 def test_a_case_is_stored_and_restored_whole_without_anything_of_a_training(cases):
     figures = {"t": {"regex": "(.)", "unit": "ms", "better": "lower"}}
     (case,) = cases({"params": {"n": 1}, "figures": figures, "step_time": "t", "success": {"exit": 3}})

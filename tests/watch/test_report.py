@@ -45,6 +45,15 @@ def summary(tmp_path):
     return summarise(load(job.journal.folder))
 
 
+def test_a_large_file_that_a_command_names_is_known_by_its_size(tmp_path):
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 40)
+    words, target = ["heat", str(tmp_path / "large")], find_target(Launch(), os.environ, submits=False)
+    job = prepared(case_of("heat", 2), words, tmp_path, target)
+    program = job.journal.document["provenance"]["program"]
+    assert program["sha256 of large"].startswith("not hashed: 1099511627776 bytes, changed at ")
+
+
 def test_the_report_of_a_program_says_what_a_step_takes_and_nothing_of_training(summary):
     text = render_markdown(summary)
     assert "At 2 ranks a step takes 1 ms" in text
