@@ -21,8 +21,7 @@ from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
 from pscale.report.drawn import write_file
 from pscale.report.printing import print_table
-from pscale.report.text import plural
-from pscale.report.topics.problems import expectations, failures
+from pscale.report.topics.problems import expectations, failures, missing_launches
 
 _CONDITIONS = ("slower", "faster", "undecided", "missing")
 _CONDITION = re.compile(r"(?P<answer>[a-z]+)(?::(?P<percent>[0-9]+(?:\.[0-9]+)?)%)?")
@@ -112,11 +111,8 @@ def _show(summary: Summary) -> None:
     answers = [entry.answer for entry in summary.expectations]
     verdict = f"{answers.count('holds')} of {len(answers)} expectations hold"
     verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
-    pending = sum(point.status == "pending" for point in summary.points)
     said = [verdict] if summary.expectations else [_NO_EXPECTATIONS]
-    failed = sum(len(failure.repeats) for failure in summary.failures)
-    said += [f"{plural(failed, 'launch')} without a valid result"] if failed else []
-    said += [f"{pending} cases not measured yet"] if pending else []
+    said += [words for words, _ in missing_launches(summary)]
     tell(f"\n{_outcome(summary)}: {summary.run}" + "".join(f" · {part}" for part in said))
 
 

@@ -243,6 +243,14 @@ def test_what_the_interval_leaves_open_is_neither_passed_nor_failed(pscale, tmp_
     assert json.loads(pscale("check", run, "--json")[1])["outcome"] == "undecided"
 
 
+def test_launches_that_failed_or_are_pending_are_counted_as_in_a_report(pscale, tmp_path):
+    partly, never = Point(ranks=2, only_repeats=(0,)), Point(ranks=8, only_repeats=())
+    run = write_run(tmp_path / "run", [Point(ranks=1), partly, Point(ranks=4, status="failed"), never])
+    counted = ["3 launches without a valid result", "5 launches pending"]
+    assert " · ".join(counted) in " ".join(pscale("check", run)[1].split())
+    assert ", ".join(counted) in pscale("report", run)[1]
+
+
 def test_what_is_no_file_is_written_to_and_not_replaced(pscale, run, tmp_path):
     device = tmp_path / "device"
     device.symlink_to("/dev/null")

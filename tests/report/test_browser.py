@@ -1,6 +1,7 @@
 """The page in a real browser: with a mouse, a keyboard, on a phone, in dark mode, without scripts."""
 
 import json
+import re
 from dataclasses import replace
 from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -209,6 +210,39 @@ def test_a_click_on_a_heading_sorts_and_another_turns_the_order_round(page):
         assert times == sorted(times, reverse=order == "descending")
         assert sorted(page.value(COLUMN.format(2))) == sorted(before)
         assert not page.value(COLUMN.format(2))[-1].endswith("ms")  # without a time
+
+
+SORTED = """[...document.querySelectorAll("table[data-sort]")].flatMap((table) =>
+  [...table.tHead.rows[0].cells].flatMap((heading, column) => {
+    const order = () => {
+      heading.querySelector("button").click();
+      return [...table.tBodies[0].rows].map((row) => row.cells[column].textContent.trim()); };
+    return heading.textContent ? [[heading.textContent, order(), order()]] : []; }))"""
+NUMBER = re.compile(
+    r"([+−-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?)(?:[–%*]| (?:([µnmkKMGT])(?:iB|s|\b)|s|B|h|of|to|±|×|\[)|$)"
+)
+SCALES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1 << 10, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def number_in(words):
+    """Return the number that a cell begins with, in a unit without prefix; None: it is another text."""
+    found = NUMBER.match(words)
+    return found and float(found[1].replace(",", "").replace("−", "-")) * SCALES.get(found[2], 1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_column_is_sorted_by_the_numbers_that_it_shows_and_other_words_come_last(shown, name):
+    of_numbers = 0
+    for heading, *orders in shown(name).value(SORTED):
+        for words, sign in zip(orders, (1, -1), strict=True):
+            numbers = [number_in(each) for each in words]
+            count = len(numbers) - numbers.count(None)
+            assert None not in numbers[:count], (heading, words)
+            assert [sign * each for each in numbers[:count]] == sorted(
+                sign * each for each in numbers[:count]
+            )
+        of_numbers += len({*numbers}) > 1
+    assert of_numbers
 
 
 def test_the_keyboard_reaches_the_findings_and_the_headings_of_tables(page):

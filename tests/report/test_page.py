@@ -7,10 +7,11 @@ import pytest
 from page_reader import read
 from synthetic import Point, replicated, summary_of
 
+from pscale.report.blocks import Context
 from pscale.report.exports import csv_tables
 from pscale.report.figures import draw_figures, inline_figures
 from pscale.report.page import render_page
-from pscale.report.text import clean
+from pscale.report.text import clean, size_of
 from pscale.report.vector import vector
 
 
@@ -92,15 +93,37 @@ def test_warnings_that_several_cases_share_are_one_row_and_counted_as_one(summar
     assert re.search(r"\b1 warning\b", section(page, "verdict").words)
 
 
-def test_files_inside_the_page_are_those_that_csv_writes(page, summary):
-    tables = csv_tables(summary)
-    links = [link for link in page.all("a") if "download" in link.attributes]
-    found = {link.attributes["download"]: link.attributes["href"] for link in links}
-    assert {"cases.csv", "efficiency.csv", "phases.csv", "wait.csv", "calls.csv", "loss.csv"} <= set(found)
-    for name, address in found.items():
-        head, _, data = address.partition(",")
-        assert head == "data:text/csv;charset=utf-8"
-        assert unquote(data) == tables[name.removesuffix(".csv")]
+def test_every_file_that_csv_writes_is_inside_the_page_with_its_size_in_bytes(hostile, hostile_text):
+    tables = csv_tables(hostile)
+    links = [link for link in read(hostile_text).all("a") if "download" in link.attributes]
+    found = {link.attributes["download"]: link for link in links}
+    assert found.keys() == {f"{name}.csv" for name, content in tables.items() if content.count("\n") > 1}
+    for name, link in found.items():
+        head, _, data = link.attributes["href"].partition(",")
+        content = tables[name.removesuffix(".csv")]
+        assert (head, unquote(data)) == ("data:text/csv;charset=utf-8", content)
+        assert link.words == f"{name} ({size_of(len(content.encode()))})"
+    (file,) = Context(summary=hostile, vectors={}, csv={"x": "µ\nµ\n"}).files("x")
+    assert file.size == 6
+
+
+def followed(element):
+    """Yield each table of a page with what follows it."""
+    for one, after in pairwise([*element.children, None]):
+        if one.tag == "div" and "scroll" in one.attributes.get("class", "").split():
+            yield from ((table, after) for table in one.all("table"))
+        yield from followed(one)
+
+
+def test_every_table_has_the_files_of_its_rows_below_it(page, hostile_text, failed):
+    others = {"absent": "cases", "communication": "calls", "parts": "efficiency", "tree": "efficiency"}
+    for whole in (page, read(hostile_text), read(page_of(failed))):
+        tables = [*followed(whole)]
+        assert len(tables) == len(whole.all("table")) > 0
+        for each, after in tables:
+            name = each.attributes["aria-labelledby"].partition("-")[0]
+            (link,) = after.all("a")
+            assert link.words.startswith(f"{others.get(name, name)}.csv")
 
 
 def test_every_figure_has_its_data_and_every_section_of_tables_a_file(page, failed):

@@ -138,12 +138,17 @@ def _about(group: Sequence[CaseWarning]) -> str:
     return f"{len(group)} cases" + ("" if equal else f", such as {first.label}")
 
 
-def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
-    """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
+def missing_launches(summary: Summary) -> Iterator[tuple[str, Tone]]:
+    """Yield how many launches of the whole run have no valid result, and how many are pending."""
     if summary.unsuccessful:
         yield f"{text.plural(summary.unsuccessful, 'launch')} without a valid result", "bad"
     if summary.pending:
         yield f"{text.plural(summary.pending, 'launch')} pending", ""
+
+
+def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
+    """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
+    yield from missing_launches(summary)
     if broken := sum(each.answer == "falls short" for each in summary.expectations):
         yield f"{text.plural(broken, 'expectation')} not held", "bad"
     if open_ := sum(each.answer == "undecided" for each in summary.expectations):
