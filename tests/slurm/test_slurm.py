@@ -71,7 +71,7 @@ if "PMI_RANK" not in os.environ:
 
 
 def slurm(*words):
-    subprocess.run(words, capture_output=True, text=True, check=True)
+    subprocess.run(words, capture_output=True, text=True, check=True, timeout=LIMIT_S)
 
 
 @pytest.fixture
