@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +30,16 @@ def needed(journal: Journal) -> str:
 
 
 def write_row(
-    journal: Journal, launch: CaseLaunch, outcome: Outcome, predicted: Mapping[str, Any]
+    journal: Journal,
+    launch: CaseLaunch,
+    outcome: Outcome,
+    predicted: Mapping[str, Any],
+    analysed: Callable[[float], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Write the row of a launch that has ended, with the columns that are `predicted` of its case."""
+    """Write the row of a launch that has ended, with the columns that are `predicted` of its case.
+
+    `analysed` is called with the share of its record that is analysed.
+    """
     ended = {
         "status": outcome.status,
         "reason": outcome.reason.replace(f"{journal.folder}/", ""),  # runs are moved, with their logs
@@ -43,7 +50,7 @@ def write_row(
     row = {**predicted, **launch_row(launch.case, journal.case_folder(launch.key), ended)}
     with writing_in(journal.data):
         if launch.case.workload.command:
-            row |= program_columns(journal, launch, outcome)
+            row |= program_columns(journal, launch, outcome, analysed)
         write_part(journal.data, "cases", *launch.key, [row])
     return row
 

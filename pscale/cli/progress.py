@@ -133,6 +133,7 @@ class LaunchProgress:
         self._done = 0.0  # sum of costs
         self._now: CaseLaunch | None = None
         self._since_s = 0.0
+        self._analysed: tuple[float, float] | None = None  # which share of its record is, and since when
         self.bar = _Bar(self._look, console)
         self.bar.add_task(suite, words="")
 
@@ -148,11 +149,15 @@ class LaunchProgress:
         self._of = self._ended + 1 + self._left.total()
         self._now, self._since_s = launch, time.monotonic()
 
+    def analysed(self, share: float) -> None:
+        """Take up how much of the record of the launch under way is analysed."""
+        self._analysed = share, self._analysed[1] if self._analysed else time.monotonic()
+
     def ended(self, launch: CaseLaunch, row: Mapping[str, Any], reached: str) -> None:
         """Print how a launch went, and how precisely its case was known before."""
         self._ended += 1
         self._done += self._known.costs[launch.case.id]
-        self._now = None
+        self._now = self._analysed = None
         self._known.add(launch, row)
         figure = f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else escape(row["reason"])
         style = STATUS_STYLES.get(row["status"], "red")
@@ -176,6 +181,10 @@ class LaunchProgress:
 
     def _within(self, case: Case) -> tuple[float, str]:
         """Return how much of the launch under way is done, and that in words."""
+        if self._analysed:
+            share, since_s = self._analysed
+            rest_s = (time.monotonic() - since_s) * (1 - share) / max(share, 0.01)
+            return 0.0, f"analysing its record, {share:.0%}, {about(rest_s)}"
         if case.workload.command:
             return 0.0, "running"
         steps = case.train.warmup + case.train.steps

@@ -222,7 +222,8 @@ def _launch(journal: Journal, suite: PreparedSuite, launcher: Launcher, console:
         )
 
         def on_end(launch: CaseLaunch, outcome: Outcome) -> Outcome:
-            row = write_row(journal, launch, outcome, suite.fits[launch.case.id].columns)
+            columns = suite.fits[launch.case.id].columns
+            row = write_row(journal, launch, outcome, columns, progress.analysed)
             progress.ended(launch, row, rounds.known(launch.case.id) if rounds else "")
             return outcome_of(outcome, row)
 

@@ -79,13 +79,15 @@ def _stuck(case: Case, folder: Path) -> Callable[[], bool] | None:
     return Progress(folder / NOTES, limit_s).is_stuck if limit_s else None
 
 
-def program_columns(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:
+def program_columns(
+    journal: Journal, launch: CaseLaunch, outcome: Outcome, analysed: Callable[[float], None]
+) -> dict[str, Any]:
     """Write the tables of a launch of a workload; return what its row says of it."""
     case, figures = launch.case, outcome.figures
     columns: dict[str, Any] = {}
     if case.workload.watch and outcome.status in ("ok", "hung"):
         try:
-            columns = _watched(journal, launch, outcome)
+            columns = _watched(journal, launch, outcome, analysed)
         except (LaunchError, ResultsError) as error:
             return {"status": "failed", "reason": str(error).replace(f"{journal.folder}/", "")}
     if outcome.status != "ok":
@@ -169,11 +171,14 @@ def why_apart(notes: Path | LaunchFolder, ranks: int) -> str | None:
     )
 
 
-def _watched(journal: Journal, launch: CaseLaunch, outcome: Outcome) -> dict[str, Any]:
+def _watched(
+    journal: Journal, launch: CaseLaunch, outcome: Outcome, analysed: Callable[[float], None]
+) -> dict[str, Any]:
     """Write the tables of what ranks recorded; of a launch that hung, return where they were."""
     from pscale.watch.tables import watched
 
-    found = watched(read_of(journal.case_folder(launch.key) / NOTES, launch.case.ranks))
+    recorded = read_of(journal.case_folder(launch.key) / NOTES, launch.case.ranks)
+    found = watched(recorded, progressed=analysed)
     if outcome.status == "hung":
         still = f"no progress for {launch.case.launch.hang_after_s:g} s"
         return {"reason": ". ".join([still, *found.warnings])}

@@ -7,15 +7,15 @@ typedef struct {
   int handle_bytes, status_bytes, status_source, status_tag;
   int any_source, root, cart, graph, dist_graph, undefined, err_truncate;
   int fortran_calls_c;
-  W in_place, status_ignore, comm_null, type_null;
+  W in_place, status_ignore, comm_null, type_null, request_null;
   W world, self, byte; /* 0: the address of a symbol */
 } Library;
 
 static const Library mpich = {4,  20, 8,  12, -2, -3,         2,          1,          3,          -32766,
-                              14, 1,  -1, 1,  0x04000000, 0x0c000000, 0x44000000, 0x44000001, 0x4c00010d};
-static const Library open_mpi = {8, 24, 0, 4, -1, -4, 1, 2, 3, -32766, 15, 0, 1, 0, 0, 0, 0, 0, 0};
+                              14, 1,  -1, 1,  0x04000000, 0x0c000000, 0x2c000000, 0x44000000, 0x44000001, 0x4c00010d};
+static const Library open_mpi = {8, 24, 0, 4, -1, -4, 1, 2, 3, -32766, 15, 0, 1, 0, 0, 0, 0, 0, 0, 0};
 static const Library standard_abi = {8,  32, 0, 4, -1,    -4,    211,   212,   213,  -32766,
-                                     15, 1,  1, 0, 0x100, 0x200, 0x101, 0x102, 0x247};
+                                     15, 1,  1, 0, 0x100, 0x200, 0x180, 0x101, 0x102, 0x247};
 
 static Library found_library;
 static const Library *mpi = &found_library;
@@ -56,6 +56,7 @@ static void find_library(void) {
     found_library.self = variable("ompi_mpi_comm_self");
     found_library.comm_null = variable("ompi_mpi_comm_null");
     found_library.type_null = variable("ompi_mpi_datatype_null");
+    found_library.request_null = variable("ompi_request_null");
     found_library.byte = variable("ompi_mpi_byte");
   }
 }

@@ -237,12 +237,32 @@ def _without_torn(notes: Notes, made: NDArray[np.bool_], first: int) -> Notes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A part of a record that is analysed; everything is by rank."""
+
+    begins: Sequence[int]  # the first note
+    ends: Sequence[int]
+    phases: Sequence[int] = ()  # the level of MPI_Pcontrol in which it begins
+    templates: Sequence[Notes] = ()  # of the persistent requests that there are
+
+    def __len__(self) -> int:
+        """How many notes all ranks have in it."""
+        return sum(self.ends) - sum(self.begins)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recorded:
     """The notes and facts of all ranks, in order."""
 
     facts: Sequence[Facts]
     notes: Sequence[Notes | Kept]
     warnings: Sequence[str] = ()
+    drawn: Sequence[Piece] = ()  # the pieces that are analysed; none: all of it
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """What of it is analysed."""
+        return self.drawn or [Piece(begins=[0] * len(self.notes), ends=[*map(len, self.notes)])]
 
     def is_threaded(self) -> bool:
         """Tell whether any rank called MPI from several threads."""

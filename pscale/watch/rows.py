@@ -132,42 +132,51 @@ def rows_of(recorded: Recorded, last: int | None = None) -> tuple[Rows, list[Gro
     return _started(_put(recorded.facts, notes, means, found, firsts)), found
 
 
-def windows(recorded: Recorded, most: int) -> Iterator[Rows]:
-    """Yield the calls of all ranks that fall into a time, one time after the other; some `most` rows each.
+def windows(recorded: Recorded, most: int) -> Iterator[tuple[Rows, bool]]:
+    """Yield the calls of all ranks that fall into a time, and whether a piece of the record ends with them.
 
-    Only for programs in which one thread calls MPI: the parts of a call then follow it at once.
+    They are some `most` rows. Only for programs in which one thread calls MPI: the parts of a call then
+    follow it at once.
     """
     found, means = groups(recorded.facts)
-    begins = [0] * len(recorded.facts)
-    left: Rows | None = None
-    while live := [rank for rank, notes in enumerate(recorded.notes) if begins[rank] < len(notes)]:
-        ends = _ends(recorded, begins, live, max(2, most // len(live)))
-        notes = [own[begin:end] for own, begin, end in zip(recorded.notes, begins, ends, strict=True)]
-        rows = _put(recorded.facts, notes, means, found, begins)
-        whole = _started(rows if left is None else joined(left, rows))
-        new = whole.only(~whole.counted)
-        left = whole.only(_needed(whole))
-        left = replace(left, counted=np.ones(len(left.rank), np.bool_))
-        yield new
-        begins = ends
+    for piece in recorded.pieces:
+        begins, left = piece.begins, None
+        if piece.templates:
+            left = _once_more(_put(recorded.facts, piece.templates, means, found))
+        while live := [rank for rank, end in enumerate(piece.ends) if begins[rank] < end]:
+            ends = _ends(recorded, begins, piece.ends, live, max(2, most // len(live)))
+            notes = [own[begin:end] for own, begin, end in zip(recorded.notes, begins, ends, strict=True)]
+            rows = _put(recorded.facts, notes, means, found, begins)
+            whole = _started(rows if left is None else joined(left, rows))
+            new = whole.only(~whole.counted)
+            left = _once_more(whole.only(_needed(whole)))
+            yield new, ends == [*piece.ends]
+            begins = ends
 
 
-def _ends(recorded: Recorded, begins: Sequence[int], live: Sequence[int], most: int) -> list[int]:
+def _once_more(rows: Rows) -> Rows:
+    """Return rows that have been counted already."""
+    return replace(rows, counted=np.ones(len(rows.rank), np.bool_))
+
+
+def _ends(
+    recorded: Recorded, begins: Sequence[int], lasts: Sequence[int], live: Sequence[int], most: int
+) -> list[int]:
     """Return up to which note each rank goes in the window that the busiest rank fills."""
     ends, times = list(begins), {}
     for rank in live:
         begin, notes = begins[rank], recorded.notes[rank]
-        times[rank] = recorded.facts[rank].clock()(notes[begin : begin + most]["enter"])
-        if begin + most >= len(notes):
+        times[rank] = recorded.facts[rank].clock()(notes[begin : min(begin + most, lasts[rank])]["enter"])
+        if begin + most >= lasts[rank]:
             times[rank] = np.append(times[rank], np.iinfo(np.int64).max)
     until = min(int(own.max()) for own in times.values())
     for rank in live:
         past = np.maximum.accumulate(times[rank]) >= until
         end = begins[rank] + max(1, int(past.argmax()) if past.any() else len(past))
         notes = recorded.notes[rank]
-        while end < len(notes) and (parts := (notes[end : end + most]["flags"] & PART) > 0)[0]:
+        while end < lasts[rank] and (parts := (notes[end : end + most]["flags"] & PART) > 0)[0]:
             end += len(parts) if parts.all() else int(parts.argmin())
-        ends[rank] = min(end, len(notes))
+        ends[rank] = min(end, lasts[rank])
     return ends
 
 

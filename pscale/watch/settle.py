@@ -28,7 +28,7 @@ from pscale.watch.rows import NEVER, NOTHING, Mask, Numbers, Rows, joined, windo
 
 MOST_AT_ONCE = 2_000_000  # rows: beyond them there is no ideal network and no timeline, but a bound on memory
 WINDOW = 500_000  # rows
-MOST_SETTLED = 16_000_000  # notes: of a longer record the first, so that it takes at most 60 s and 2 GiB
+MOST_SETTLED = 16_000_000  # notes: of a longer record pieces, so that it takes at most 60 s and 2 GiB
 MOST_OF_THREADS = 3_000_000  # notes: those of several threads are settled at once
 
 
@@ -55,6 +55,8 @@ class Settled:
 
 def is_short(recorded: Recorded, at_once: int) -> bool:
     """Tell whether a record is settled at once: it has few notes, or several threads call MPI."""
+    if recorded.drawn:
+        return False
     return sum(map(len, recorded.notes)) <= at_once or recorded.is_threaded()
 
 
@@ -63,12 +65,9 @@ def settled_in_windows(recorded: Recorded, window: int) -> Iterator[Settled]:
     found, _ = groups(recorded.facts)
     cancels = np.array([facts.cancels for facts in recorded.facts])
     left: Rows | None = None
-    coming = windows(recorded, window)
-    following = next(coming, None)
-    while following is not None:
+    for following, last in windows(recorded, window):
         rows = following if left is None else joined(left, following)
-        following = next(coming, None)
-        now, left = _settled(rows, found, cancels, last=following is None)
+        now, left = _settled(rows, found, cancels, last=last)
         yield now
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.watch.notes import Facts, Recorded, groups
+from pscale.watch.notes import Piece, Recorded, groups
 from pscale.watch.rows import Numbers, Rows
 
 PROGRAM = "program"  # the phase of what is in no other
@@ -39,7 +40,7 @@ class Steps:
 
 def steps(
     recorded: Recorded,
-    blocks: Callable[[], Iterable[Rows]],
+    blocks: Callable[[], Iterable[tuple[Rows, bool]]],
     most: int | None = None,
     *,
     is_part: bool = False,
@@ -47,43 +48,89 @@ def steps(
     """Return the steps of a job, whose calls `blocks` yields in windows, as often as it is called.
 
     Of more steps than have `most` phases on all ranks, that many are drawn, but a thousand at least. The last
-    step of a record that is part of a longer one may end later, and is left out.
+    step that is marked in a part of a record may end later, and is left out.
     """
     size = len(recorded.facts)
-    made: list[list[Marks]] = [[] for _ in range(size)]
-    last, words = np.zeros(size, np.int64), _Words(recorded)
-    for rows in blocks():
+    words, made, last = _Words(recorded), [_Marked(size)], np.zeros(size, np.int64)
+    for rows, ends in blocks():
+        made[-1].add(rows)
+        words.add(rows, ends=ends)
+        last = np.maximum(last, made[-1].over)
+        if ends:
+            made.append(_Marked(size))
+    pieces, over = made[:-1], _ends(recorded, last)
+    for own, piece in zip(pieces, recorded.drawn, strict=bool(recorded.drawn)):
+        own.begin(piece)
+    if not recorded.drawn:
+        pieces[0].over = over
+    phases, changes = _phases(recorded, pieces)
+    parts, how = _marked(pieces, is_part=is_part) or words.period(blocks) or _whole(recorded, pieces)
+    starts, ends_, drawn = _in_a_row(parts)
+    if most and len(drawn) > (fewer := max(_FEWEST, most // (size * len(phases)))):
+        how += f"; of its {len(drawn):,}, {fewer:,} drawn at random are reported"
+        drawn = drawn[_drawn(len(drawn), fewer)]
+    return Steps(
+        starts=starts[:, drawn],
+        ends=ends_[:, drawn],
+        skipped=_skipped(starts, ends_, drawn),
+        phases=phases,
+        changes=changes,
+        over=over,
+        how=how,
+    )
+
+
+class _Marked:
+    """The marks in a piece of a record, by rank, and when its first and its last call were."""
+
+    def __init__(self, size: int):
+        self.start, self.over = np.full(size, _NOTHING), np.zeros(size, np.int64)
+        self._made: list[list[Marks]] = [[] for _ in range(size)]
+
+    def add(self, rows: Rows) -> None:
+        """Take up the calls of a window."""
         marks = rows.is_kind("MARK")
-        for rank, so_far in enumerate(made):
+        for rank, so_far in enumerate(self._made):
             mine = slice(rows.places[rank], rows.places[rank + 1])
-            last[rank] = max(last[rank], rows.leave[mine].max(initial=0))
+            self.over[rank] = max(self.over[rank], rows.leave[mine].max(initial=0))
+            if self.start[rank] < 0 and len(rows.enter[mine]):
+                self.start[rank] = rows.enter[mine][0]
             chosen = np.flatnonzero(marks[mine]) + mine.start
             so_far.append((rows.enter[chosen], rows.peer[chosen]))
-        words.add(rows)
-    told = [_in_order(own) for own in made]
-    over = _ends(recorded, last)
+
+    def begin(self, piece: Piece) -> None:
+        """Begin with the phases that ranks are in."""
+        for so_far, start, level in zip(self._made, self.start, piece.phases, strict=True):
+            so_far.append((np.array([start]), np.array([level])))
+
+    @cached_property
+    def marks(self) -> Sequence[Marks]:
+        """The marks of each rank in their order."""
+        return [_in_order(own) for own in self._made]
+
+
+def _phases(recorded: Recorded, pieces: Sequence[_Marked]) -> tuple[Sequence[str], Sequence[Marks]]:
+    """Return the phases, and by rank when they changed, and to which."""
     names = {level: name for facts in recorded.facts for level, name in facts.phases.items()}
+    told = [_in_order(own) for own in zip(*(piece.marks for piece in pieces), strict=True)]
     levels = np.unique(np.concatenate([own[own > _STEP] for _, own in told])).tolist()
     changes = []
     for times, own in told:
         of_phase = (own > _STEP) | (own == _NO_PHASE)
         number = np.where(own > _STEP, np.searchsorted(levels, own) + 1, 0)
         changes.append((times[of_phase], number[of_phase]))
-    phases = [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)]
-    starts, ends, how = _marked(told, over) or words.period(blocks) or _whole(recorded.facts, over)
-    drawn = np.arange(max(1, starts.shape[1] - is_part))
-    if most and len(drawn) > (fewer := max(_FEWEST, most // (size * len(phases)))):
-        how += f"; of its {len(drawn):,}, {fewer:,} drawn at random are reported"
-        drawn = _drawn(len(drawn), fewer)
-    return Steps(
-        starts=starts[:, drawn],
-        ends=ends[:, drawn],
-        skipped=_skipped(starts, ends, drawn),
-        phases=phases,
-        changes=changes,
-        over=over,
-        how=how,
-    )
+    return [PROGRAM, *(names.get(level, f"phase {level}") for level in levels)], changes
+
+
+def _in_a_row(parts: Sequence[Edges]) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the steps of all pieces, with one for each gap between two, and which of them are no gaps."""
+    starts, ends = [parts[0][0]], [parts[0][1]]
+    real = [np.ones(starts[0].shape[1], np.bool_)]
+    for begin, end in parts[1:]:
+        starts += [ends[-1][:, -1:], begin]
+        ends += [begin[:, :1], end]
+        real += [np.zeros(1, np.bool_), np.ones(begin.shape[1], np.bool_)]
+    return np.hstack(starts), np.hstack(ends), np.flatnonzero(np.concatenate(real))
 
 
 def _drawn(count: int, fewer: int) -> Numbers:
@@ -114,11 +161,21 @@ def _ends(recorded: Recorded, last: Numbers) -> Numbers:
 
 
 Marks = tuple[Numbers, Numbers]  # when, and which
-Found = tuple[Numbers, Numbers, str]
+Edges = tuple[Numbers, Numbers]  # when steps began and ended, by rank
+Found = tuple[Sequence[Edges], str]  # by piece
 
 
-def _marked(marks: Sequence[Marks], over: Numbers) -> Found | None:
+def _marked(pieces: Sequence[_Marked], *, is_part: bool) -> Found | None:
     """Return the steps that all ranks have marked."""
+    parts = [_marked_in(piece.marks, piece.over) for piece in pieces]
+    if is_part:
+        parts = [(starts[:, :-1], ends[:, :-1]) for starts, ends in parts]
+    parts = [(starts, ends) for starts, ends in parts if starts.size]
+    return (parts, "as the program marks them") if parts else None
+
+
+def _marked_in(marks: Sequence[Marks], over: Numbers) -> Edges:
+    """Return the steps that all ranks have marked in a piece."""
     starts, ends = [], []
     for (times, levels), last in zip(marks, over, strict=True):
         about = np.flatnonzero((levels == _STEP) | (levels == _PAUSE))
@@ -127,19 +184,17 @@ def _marked(marks: Sequence[Marks], over: Numbers) -> Found | None:
         starts.append(times[about][begins])
         ends.append(following[begins])
     count = min(map(len, starts))
-    if not count:
-        return None
-    return (
-        np.array([own[:count] for own in starts]),
-        np.array([own[:count] for own in ends]),
-        "as the program marks them",
-    )
+    return np.array([own[:count] for own in starts]), np.array([own[:count] for own in ends])
 
 
-def _whole(facts: Sequence[Facts], over: Numbers) -> Found:
-    """Return one step, from MPI_Init to MPI_Finalize."""
-    starts = np.array([[own.clock().at(own.begin[1])] for own in facts])
-    return starts, over[:, None], "the whole program is one step: it marks none, and its calls have no period"
+def _whole(recorded: Recorded, pieces: Sequence[_Marked]) -> Found:
+    """Return one step, from MPI_Init to MPI_Finalize, or for each piece."""
+    no_other = "it marks none, and its calls have no period"
+    if recorded.drawn:
+        parts = [(piece.start[:, None], piece.over[:, None]) for piece in pieces]
+        return parts, f"each window of the program is one step: {no_other}"
+    starts = np.array([[own.clock().at(own.begin[1])] for own in recorded.facts])
+    return [(starts, pieces[0].over[:, None])], f"the whole program is one step: {no_other}"
 
 
 class _Words:
@@ -149,13 +204,14 @@ class _Words:
         found, _ = groups(recorded.facts)
         self._size = len(recorded.facts)
         self._full = np.array([*(len(group.members) == self._size for group in found), False])
-        self._codes: list[NDArray[np.uint64]] = []
-        self._meets: list[Numbers] = []  # the communicator of collectives of all ranks; -1: it is none
-        self._turns: list[Numbers] = []  # how many of the same communicator were before
+        self._pieces: list[list[Words]] = [[]]
         self._counts = np.zeros(len(found), np.int64)
 
-    def add(self, rows: Rows) -> None:
-        """Take up the calls of a window."""
+    def add(self, rows: Rows, *, ends: bool) -> None:
+        """Take up the calls of a window, with which a piece `ends`: what they are, and where all meet.
+
+        That is the communicator of collectives of all ranks, -1: it is none, and how many were before.
+        """
         own = slice(0, rows.places[1])
         made = ~rows.fruitless & ~rows.is_kind("COMPLETE", "MARK", "BEGIN", "END") & (rows.thread == 0)
         meets = self._meetings(rows)[own]
@@ -167,35 +223,39 @@ class _Words:
         chosen = made[own]
         to = np.where(rows.is_kind("RECEIVE", "PROBE"), _NOTHING, rows.peer)  # who came first is chance
         words = [each[own][chosen] for each in (rows.call, rows.group, to, rows.bytes)]
-        self._codes.append(_codes(words))
-        self._meets.append(meets[chosen])
-        self._turns.append(turns[chosen])
+        self._pieces[-1].append((_codes(words), meets[chosen], turns[chosen]))
+        if ends:
+            self._pieces.append([])
 
     def _meetings(self, rows: Rows) -> Numbers:
         meets = rows.is_kind("ALL", "FROM_ROOT", "TO_ROOT") & rows.is_mode("BLOCKS") & self._full[rows.group]
         return np.where(meets, rows.group, _NOTHING)
 
-    def period(self, blocks: Callable[[], Iterable[Rows]]) -> Found | None:
+    def period(self, blocks: Callable[[], Iterable[tuple[Rows, bool]]]) -> Found | None:
         """Return the steps between calls of all ranks that come back with all that lies between them."""
-        found = _repeated(np.concatenate(self._codes))
-        if found is None:
+        pieces = [_in_one(own) for own in self._pieces[:-1]]
+        repeated = [(own, found) for own in pieces if (found := _repeated(own[0]))]
+        anchor = next((_anchor(*each) for each in repeated), None)
+        if anchor is None:
             return None
-        begin, period, length = found
-        meets, turns = np.concatenate(self._meets), np.concatenate(self._turns)
-        anchors = np.flatnonzero(meets[begin : begin + period] >= 0)
-        if not len(anchors):
-            return None
-        chosen = slice(begin + anchors[-1], begin + length, period)
-        edges = self._everywhere(blocks, int(meets[chosen][0]), turns[chosen])
+        period, group, code = anchor
+        turns = [_turns(*each, period, code) for each in repeated]
+        turns = [own for own in turns if len(own) > 1]
+        edges = self._everywhere(blocks, group, np.concatenate(turns))
         if edges is None:
             return None
+        parts = np.split(edges, np.cumsum([len(own) for own in turns])[:-1], axis=1)
         calls = f"{period} call{'s' if period > 1 else ''}"
-        return edges[:, :-1], edges[:, 1:], f"a period of {calls} of rank 0, found in their order"
+        return [
+            (own[:, :-1], own[:, 1:]) for own in parts
+        ], f"a period of {calls} of rank 0, found in their order"
 
-    def _everywhere(self, blocks: Callable[[], Iterable[Rows]], group: int, turns: Numbers) -> Numbers | None:
+    def _everywhere(
+        self, blocks: Callable[[], Iterable[tuple[Rows, bool]]], group: int, turns: Numbers
+    ) -> Numbers | None:
         """Return when each rank left these collectives of a communicator; None where a rank lacks some."""
         left: list[list[Numbers]] = [[] for _ in range(self._size)]
-        for rows in blocks():
+        for rows, _ in blocks():
             same = self._meetings(rows) == group
             for rank, own in enumerate(left):
                 mine = slice(rows.places[rank], rows.places[rank + 1])
@@ -204,6 +264,28 @@ class _Words:
         if turns[-1] >= min(map(len, every)):
             return None
         return np.array([own[turns] for own in every])
+
+
+Words = tuple[NDArray[np.uint64], Numbers, Numbers]  # of a piece: codes, meetings, turns
+
+
+def _in_one(words: Sequence[Words]) -> Words:
+    codes, meets, turns = zip(*words, strict=True)
+    return np.concatenate(codes), np.concatenate(meets), np.concatenate(turns)
+
+
+def _anchor(words: Words, repeated: tuple[int, int, int]) -> tuple[int, int, int] | None:
+    """Return a period, and the communicator and the code of the last call in it in which all meet."""
+    (codes, meets, _), (begin, period, _) = words, repeated
+    anchors = begin + np.flatnonzero(meets[begin : begin + period] >= 0)
+    return (period, int(meets[anchors[-1]]), int(codes[anchors[-1]])) if len(anchors) else None
+
+
+def _turns(words: Words, repeated: tuple[int, int, int], period: int, code: int) -> Numbers:
+    """Return the turns of the calls with this code, one in each period; none where the period is another."""
+    (codes, _, turns), (begin, own, length) = words, repeated
+    same = np.flatnonzero(codes[begin : begin + own] == np.uint64(code))
+    return turns[begin + same[-1] : begin + length : period] if own == period and len(same) else turns[:0]
 
 
 def _codes(columns: Sequence[Numbers]) -> NDArray[np.uint64]:

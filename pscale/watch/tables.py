@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pscale.watch.events import event_table
 from pscale.watch.hang import last_calls
 from pscale.watch.notes import Facts, Recorded, groups, shorten
 from pscale.watch.rows import Numbers, Rows, rows_of, windows
+from pscale.watch.sample import MOST_COUNTED, draw
 from pscale.watch.settle import (
     MOST_AT_ONCE,
     MOST_OF_THREADS,
@@ -61,7 +62,7 @@ def watched(
 ) -> Watched:
     """Settle what a job has recorded and put it in tables: at once, or beyond so many notes in windows.
 
-    Of more than `most` notes the first are settled. `progressed` is called with the share that is done.
+    Of more than `most` notes pieces are settled, or the first. `progressed` is called with the share done.
     """
     job = _Job(recorded, at_once, window, most, progressed)
     of_steps = job.step_table()
@@ -105,15 +106,18 @@ class _Job:
         self._warnings, end = [*recorded.warnings], None
         if sum(map(len, recorded.notes)) > most:
             end = settle(*rows_of(recorded, _LAST))
-            self._warnings += _shortened(recorded, end, most)
+            recorded = replace(recorded, drawn=draw(recorded, most))
+            self._warnings += (
+                _drawn(recorded, end, most) if recorded.drawn else _shortened(recorded, end, most)
+            )
         if is_short(recorded, at_once):
             rows, self._groups = rows_of(recorded)
-            self.steps = steps(recorded, lambda: [rows], is_part=end is not None)
+            self.steps = steps(recorded, lambda: [(rows, True)], is_part=end is not None)
             self.whole = settle(rows, self._groups)
             parts: Iterable[Settled] = [self.whole]
         else:
             self._groups, _ = groups(recorded.facts)
-            self._progressed, self._looks, self._notes = progressed, 0, sum(map(len, recorded.notes))
+            self._progressed, self._looks, self._notes = progressed, 0, sum(map(len, recorded.pieces))
             self.steps = steps(
                 recorded,
                 lambda: self._looked(windows(recorded, window)),
@@ -131,11 +135,11 @@ class _Job:
         progressed(1.0)
         self._last = end or self._last
 
-    def _looked(self, every: Iterable[Rows]) -> Iterator[Rows]:
+    def _looked(self, every: Iterable[tuple[Rows, bool]]) -> Iterator[tuple[Rows, bool]]:
         """Yield the windows in which steps are looked for, once or twice, and tell how far that is."""
         seen, self._looks = 0, self._looks + 1
-        for rows in every:
-            yield rows
+        for rows, ends in every:
+            yield rows, ends
             seen += len(rows.rank)
             self._progressed(_LOOKED * (self._looks - 1 + seen / self._notes))
 
@@ -277,25 +281,55 @@ class _Job:
             )
 
 
+def _drawn(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
+    """Say which pieces of a record are analysed, and what all of it is."""
+    facts, pieces, count = recorded.facts, recorded.drawn, sum(map(len, recorded.notes))
+    began, lasted_s = _lasted(facts, end)
+    clock, notes, kept = facts[0].clock(), recorded.notes[0], sum(map(len, pieces))
+    edges = [[piece.begins[0], piece.ends[0] - 1] for piece in pieces]
+    times = [[(clock.at(int(notes[at : at + 1]["enter"][0])) - began) * 1e-9 for at in own] for own in edges]
+    over = f"the first {MOST_COUNTED:,} of them" if count > MOST_COUNTED else "the whole run"
+    named = ", ".join(f"{first:.4g} to {last:.4g}" for first, last in times)
+    yield (
+        f"Analysed: {len(pieces)} windows drawn at random over {over}, together "
+        f"{sum(last - first for first, last in times):.3g} of {lasted_s:.3g} s, with {kept:,} of {count:,} "
+        f"records of calls ({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of these "
+        "windows alone. They lie between collectives of all ranks that no message crosses; in s after "
+        f"MPI_Init: {named}."
+    )
+    yield _totals(facts)
+
+
+def _lasted(facts: Sequence[Facts], end: Settled) -> tuple[int, float]:
+    """Return when a program began, and how many seconds it lasted."""
+    began = min(own.clock().at(own.begin[1]) for own in facts)
+    return began, (int(end.rows.leave.max(initial=began)) - began) * 1e-9
+
+
 def _shortened(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
     """Shorten a record to `most` notes; say which part of it that is, and what all of it is."""
     facts, count = recorded.facts, sum(map(len, recorded.notes))
-    began = min(own.clock().at(own.begin[1]) for own in facts)
-    lasted_s = (int(end.rows.leave.max(initial=began)) - began) * 1e-9
+    began, lasted_s = _lasted(facts, end)
     shorten(recorded, most)
     if recorded.is_threaded() and sum(map(len, recorded.notes)) > MOST_OF_THREADS:
         shorten(recorded, MOST_OF_THREADS)
     kept, kept_s = sum(map(len, recorded.notes)), (int(facts[0].end_ns or 0) - began) * 1e-9
     yield (
         f"Analysed: the first {kept_s:.3g} of {lasted_s:.3g} s, with {kept:,} of {count:,} records of calls "
-        f"({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of this part alone."
+        f"({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of this part alone. "
+        "Others are drawn only of programs of one thread that cancel nothing, between collectives of all "
+        "ranks that no message crosses."
     )
+    yield _totals(facts)
+
+
+def _totals(facts: Sequence[Facts]) -> str:
+    """Say how often each function was called in the whole program."""
     if not all(own.totals for own in facts):
-        yield "How often the whole program made each call is not known: it did not reach MPI_Finalize."
-        return
+        return "How often the whole program made each call is not known: it did not reach MPI_Finalize."
     names = sorted({*itertools.chain(*(own.totals for own in facts))})
     counted = "; ".join(_total(facts, name) for name in names)
-    yield f"Calls of the whole program, on all ranks together, each counted: {counted}."
+    return f"Calls of the whole program, on all ranks together, each counted: {counted}."
 
 
 def _total(facts: Sequence[Facts], name: str) -> str:

@@ -439,7 +439,7 @@ static void complete(const Made *m, Note *note, int64_t at) {
     W request = handles[c->index ? ((int *)word(m, c->index))[i] - m->fortran : i];
     Note *each = i == 0 ? note : part(note, at, more + i - 1, request);
     if (i) each->flags &= ~CANCELLED;
-    each->request = request;
+    each->request = request == mpi->request_null ? 0 : request;
     if (m->resolves) resolve_completed(m, each, (char *)word(m, c->status) + i * mpi->status_bytes);
     if (i) release(more + i - 1);
   }

@@ -52,6 +52,20 @@ def test_a_launch_under_way_moves_by_its_steps_and_tells_how_long_the_rest_takes
     assert look["words"] == "0/6 · step 5/10 · 68 s left", "4 s, and costs of 2 + 1 + 2 + 1 + 2 at 8 s each"
 
 
+def test_while_the_record_of_a_launch_is_analysed_its_share_and_the_rest_are_told(progress, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    seen, todo = progress()
+    seen.started(todo[0])
+    seen.analysed(0.1)
+    now += 6.0
+    seen.analysed(0.25)
+    assert "analysing its record, 25%, 18 s left" in seen._look()["words"]
+    seen.ended(todo[0], row(), "")
+    seen.started(todo[1])
+    assert "analysing" not in seen._look()["words"]
+
+
 def test_launches_that_have_ended_tell_how_long_others_take(progress, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     seen, todo = progress()

@@ -12,7 +12,7 @@ def mark(at, level):
 
 def found(*ranks):
     record = recorded(*ranks)
-    return steps(record, lambda: [rows_of(record)[0]])
+    return steps(record, lambda: [(rows_of(record)[0], True)])
 
 
 def test_a_program_without_marks_or_period_is_one_step():

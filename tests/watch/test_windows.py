@@ -2,15 +2,16 @@
 
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from recordings import Made, record_of, recorded
 
 from pscale.results.step_time import step_times
-from pscale.watch import tables
+from pscale.watch import sample, tables
 from pscale.watch.notes import ANYBODY, FRUITLESS, NOTE, Communicator, read
-from pscale.watch.rows import rows_of
+from pscale.watch.rows import rows_of, windows
 from pscale.watch.steps import steps
 from pscale.watch.tables import watched
 
@@ -141,7 +142,7 @@ def test_of_very_many_steps_some_are_drawn_and_reported_as_they_were(monkeypatch
             rank.call("Allreduce", bytes=8)
     record = recorded(*(rank.made for rank in ranks), over=max(rank.at for rank in ranks))
     whole, found = watched(record), watched(record, at_once=0, window=500)
-    every, few = (steps(record, lambda: [rows_of(record)[0]], most) for most in (None, 1))
+    every, few = (steps(record, lambda: [(rows_of(record)[0], True)], most) for most in (None, 1))
     drawn = np.searchsorted(every.starts[0], few.starts[0])
     assert len(drawn) == found.columns["steps"] == 1000
     assert len({*np.diff(drawn)}) > 2
@@ -152,6 +153,86 @@ def test_of_very_many_steps_some_are_drawn_and_reported_as_they_were(monkeypatch
     lasted = [step_times(each["end_s"].reshape(2, -1).max(axis=0)) for each in by_step]
     assert lasted[0][drawn] == pytest.approx(lasted[1], abs=1e-9)
     assert "of its 2,500, 1,000 drawn at random are reported" in found.notes[0]
+
+
+def a_meeting(ranks, crosses, draw):
+    """Make a call in which all ranks meet, with what crosses it; empty: nothing does."""
+    one, two, *_ = ranks if crosses == "persistent" else draw.sample(ranks, 3)
+    match crosses:
+        case "eager":
+            one.call("Send", peer=two.number, tag=6)
+        case "both":
+            one.call("Send", peer=two.number, tag=6)
+            one.start("Irecv", peer=two.number, tag=6)
+        case "posted":
+            two.start("Irecv", peer=one.number, tag=6)
+        case "persistent":
+            two.call("Start", comm=0, request=1001)
+    for rank in ranks:
+        rank.call("Allreduce", bytes=8)
+    match crosses:
+        case "eager":
+            two.call("Recv", peer=one.number, tag=6)
+        case "both":
+            two.call("Recv", peer=one.number, tag=6)
+            two.call("Send", peer=one.number, tag=6)
+        case "posted":
+            one.call("Send", peer=two.number, tag=6)
+        case "persistent":
+            one.call("Start", comm=0, request=1000)
+            two.call("Wait", comm=0, request=1001)
+            one.call("Wait", comm=0, request=1000)
+
+
+def a_program_that_rests(draw, *, marks):
+    """Return the record of ranks that meet, often with messages under way, and often without."""
+    ranks = [Rank(number, draw) for number in range(RANKS)]
+    ranks[0].call("Send_init", peer=1, tag=5, bytes=8, request=1000)
+    ranks[1].call("Recv_init", peer=0, tag=5, request=1001)
+    for turn in range(400):
+        if not marks:
+            for rank in ranks:
+                rank.call("Scan", bytes=8)
+            a_meeting(ranks, "", draw)
+            continue
+        for rank in ranks:
+            rank.call("Pcontrol", comm=0, peer=1)
+            if turn % 37 == 0:
+                rank.call("Pcontrol", comm=0, peer=2 + turn % 3)
+        for one in draw.sample(ranks, draw.randrange(3)):
+            two = ranks[one.number - 1]
+            one.start("Isend", peer=two.number, tag=7, bytes=8)
+            two.start("Irecv", peer=draw.choice([one.number, ANYBODY]), tag=7, source=one.number)
+        for rank in ranks:
+            rank.complete(len(rank.open))
+        a_meeting(ranks, draw.choice(["eager", "posted", "both", "persistent", "", "", "", ""]), draw)
+    return recorded(*(rank.made for rank in ranks), over=max(rank.at for rank in ranks))
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_of_a_long_record_windows_are_drawn_between_rests_and_reported_as_they_were(monkeypatch, marks):
+    monkeypatch.setattr(sample, "FINEST", 4)
+    record = a_program_that_rests(random.Random(5), marks=marks)
+    count = sum(map(len, record.notes))
+    whole, part = watched(record), watched(record, at_once=0, window=50, most=count // 3)
+    drawn = replace(record, drawn=sample.draw(record, count // 3))
+    assert len(drawn.drawn) > sample.PIECES // 2
+    every = steps(record, lambda: [(rows_of(record)[0], True)])
+    few = steps(drawn, lambda: windows(drawn, 50), is_part=True)
+    assert few.how.partition(";")[0] == every.how
+    which = np.searchsorted(every.starts[0], few.starts[0])
+    assert np.array_equal(every.starts[:, which], few.starts)
+    assert np.array_equal(every.ends[:, which], few.ends)
+    assert 20 < part.columns["steps"] == len(which) < every.count // 2
+    for name in ("wall_s", "compute_s", "wait_s", "transfer_s"):
+        one, other = (
+            job.tables["steps"][name].reshape(RANKS, -1, len(every.phases)) for job in (whole, part)
+        )
+        assert np.array_equal(one[:, which], other), name
+    assert part.tables["calls"]["wait_s"].sum() > 0
+    kept = sum(map(len, drawn.drawn))
+    assert f"{len(drawn.drawn)} windows drawn at random over the whole run" in part.warnings[0]
+    assert f"with {kept:,} of {count:,} records" in part.warnings[0]
 
 
 def test_of_a_long_record_the_first_part_is_reported_as_it_was_with_its_share_and_counts_of_all(tmp_path):
