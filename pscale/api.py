@@ -198,7 +198,7 @@ class Results:
     def _rows(self, read: Callable[[Run, str], pd.DataFrame]) -> pd.DataFrame:
         cases = [point.case for point in self.summary.points if point.launches]
         if not cases:
-            raise ResultsError(f"{self.path}: no launch ended well; `cases` has the reasons")
+            raise ResultsError(f"{self.path}: no launch succeeded; `cases` has the reasons")
         found = pd.concat([read(self._run, case).astype({"case": str}) for case in cases], ignore_index=True)
         return self._labelled(found)
 

@@ -165,7 +165,7 @@ def _inconsistent(document: Mapping[str, Any]) -> str:
         if not is_name_of_case(str(case.get("id", ""))):
             return f"cases[{place}].id: expected a name, got {_shown(case.get('id'))}"
         if min(case.get("ranks", 1), case.get("threads", 1)) < 1:
-            return f"cases[{place}]: ranks and threads have to be at least 1"
+            return f"cases[{place}]: ranks and threads must be at least 1"
     auto = document.get("auto") or {}
     for name, count in (("repeats", document.get("repeats", 1)), ("auto.most", auto.get("most", 1))):
         most = min(MOST_REPEATS, MOST_LAUNCHES // max(1, len(cases)))

@@ -138,7 +138,7 @@ def test_without_a_good_launch_cases_tell_why_and_steps_are_an_error(tmp_path):
     assert run.cases["reason"].tolist() == ["no MPI", "no MPI"]
     assert run.cases["step_s"].isna().all()
     assert not run.complete
-    with pytest.raises(ResultsError, match="no launch ended well"):
+    with pytest.raises(ResultsError, match="no launch succeeded"):
         _ = run.steps
 
 

@@ -25,8 +25,8 @@ _ADVICE = {  # against a loss, the easiest first
     ),
     "wait_or_transfer": ("use larger batches", "send fewer messages"),
     "offload": ("use a faster disk", "try another chunk size"),
-    "unaccounted": ("record a timeline of the ranks, by pscale run --set trace=true and pscale trace",),
-    "traced": ("look at the timeline of the ranks, by pscale trace",),
+    "unaccounted": ("record a timeline (pscale run --set trace=true), then pscale trace",),
+    "traced": ("look at the timeline (pscale trace)",),
 }
 
 

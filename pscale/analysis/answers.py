@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pscale.analysis.deciding import sentence
 from pscale.analysis.frames import Run, shared_work
 from pscale.analysis.ranking import Answer, standing
 from pscale.analysis.scaling import Point
@@ -26,6 +28,7 @@ class Split:
     answer: Answer
     ratio: Estimate  # step time over that of the fastest split
     to_decide: str  # what would; empty where it is decided
+    rounds_to_decide: int | None  # so many more should; None: decided, or no number of them is known to
     lost: str  # where its cores lose time, in words
 
 
@@ -61,11 +64,12 @@ def _ordered(
             case=point.case,
             group=group,
             cores=point.cores,
-            name=_name(point),
+            name=split_name(point),
             step_s=times[point.case].value,
             answer=found.answer,
             ratio=found.ratio,
             to_decide=found.to_decide(round_s),
+            rounds_to_decide=found.rounds,
             lost=lost(threads[point.case]) if point.case in threads else "",
         )
 
@@ -74,24 +78,24 @@ def best_split(found: Sequence[Split]) -> str:
     """Say which split of a group is fastest, and why the others are not."""
     best, *others = found
     said = [
-        f"{_named(each)} takes {number(each.ratio.value)} times as long"
+        f"{_named(each)} takes {number(each.ratio.value)} times as long."
         for each in others
         if each.answer == "slower"
     ]
     equal = [_named(each) for each in others if each.answer == "equal"]
-    open_ = [_named(each) for each in others if each.answer == "undecided"]
-    if open_:
-        first = f"Undecided: of the splits of {best.cores} cores, {_named(best)} looks fastest"
-        needs = "; ".join(dict.fromkeys(each.to_decide for each in others if each.to_decide))
-        said.insert(0, f"Not known to be slower: {'; '.join(open_)}. To decide: {needs}")
-    else:
-        first = f"Of the splits of {best.cores} cores, {_named(best)} is fastest here"
     if equal:
-        said.insert(0, f"As fast: {'; '.join(equal)}")
-    return ". ".join([first, *said]) + "."
+        said.insert(0, f"As fast: {'; '.join(equal)}.")
+    open_ = [each for each in others if each.answer == "undecided"]
+    if not open_:
+        return " ".join([f"Of the splits of {best.cores} cores, {_named(best)} is fastest here.", *said])
+    first = f"Undecided: of the splits of {best.cores} cores, {_named(best)} was fastest."
+    need = max(open_, key=lambda each: each.rounds_to_decide or math.inf).to_decide
+    unsure = f"Perhaps as fast: {'; '.join(map(_named, open_))}. {sentence(need)}"
+    return " ".join([first, unsure, *said])
 
 
-def _name(point: Point) -> str:
+def split_name(point: Point) -> str:
+    """Return ranks and threads of a case, such as "4 ranks × 1 thread"."""
     ranks, threads = point.ranks, point.threads
     return f"{ranks} rank{'s' * (ranks > 1)} × {threads} thread{'s' * (threads > 1)}"
 
@@ -101,13 +105,11 @@ def _named(split: Split) -> str:
     return f"{split.name} ({duration(split.step_s, 4)}{said})"
 
 
-NOT_OF_THIS_MACHINE = "These are not figures of this machine"
-
-
 def injection_warning(point: Point) -> str:
     """Say that a case is not a healthy one."""
-    delay = point.injected.removeprefix("injected ")
-    return f"Delay injection: {delay}. {NOT_OF_THIS_MACHINE}, but of one with that fault."
+    return (
+        f"These figures include an injected delay: {point.injected}. They are not those of a healthy machine."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ def _cost(
     bounds = (known.low - 1, known.high - 1) if often and known.low and known.high else (None, None)
     return DelayCost(
         case=point.case,
-        injected=point.injected.removeprefix("injected "),
+        injected=point.injected,
         step_s=delayed.mean,
         healthy_s=healthy.mean,
         change=Estimate(value=extra_s / healthy.mean, low=bounds[0], high=bounds[1]),
@@ -162,7 +164,7 @@ def delay_cost(cost: DelayCost) -> str:
     passed_on = cost.passed_on
     shown = f": {percent(passed_on)} of the slowest rank's delay" if passed_on is not None else ""
     return (
-        f"With {cost.injected}, a mean step takes {duration(cost.step_s, 4)} "
+        f"With an injected delay ({cost.injected}), a mean step takes {duration(cost.step_s, 4)} "
         f"instead of {duration(cost.healthy_s, 4)} ({change}){shown}."
     )
 

@@ -61,7 +61,7 @@ def beside_bare(
 
 def where(bare: Run, elsewhere: Sequence[str]) -> str:
     """Say which run the bare verbs are of, and what may keep them from being compared."""
-    said = f"What the network gives to a verb by itself is that of run {bare.name}"
+    said = f"Bandwidths of bare collectives are from run {bare.name}"
     if elsewhere:
         said += f", which had another {' and '.join(elsewhere)}"
     if bare.cases["oversubscribed"].eq(True).any():

@@ -172,30 +172,29 @@ def _compared(matched: Matched, p: float | None, tests: int, relevant: float) ->
 
 def _repeats(needed: int | None, relevant: float, matched: Matched) -> str:
     """Say what would tell."""
-    pace = ", or measure its pace between the steps (`timing.pace: true`)" if matched.lacks_pace else ""
+    pace = ", or measure the machine's pace between steps (`timing.pace: true`)" if matched.lacks_pace else ""
     if needed is None or needed > MOST_LAUNCHES:
-        return f"free the machine of other work{pace}"
-    return (
-        f"one of {100 * relevant:.2g}% takes about {needed} launches{pace and ', fewer with `timing.pace`'}"
-    )
+        return f"stop other processes{pace}"
+    fewer = pace and ", fewer with `timing.pace`"
+    return f"detecting {100 * relevant:.2g}% takes about {needed} launches{fewer}"
 
 
 def _at_pace(pace: Paced) -> str:
     """Say that launches were brought to the same pace, and what that leaves of their scatter."""
     if pace.scatter is None:
         return ""
-    both = f"by {pace.scatter_at_pace:.1%}, by {pace.scatter:.1%} as they ran"
-    return f" (at the same pace: launches scatter {both})"
+    both = f"by {pace.scatter_at_pace:.1%}, uncorrected by {pace.scatter:.1%}"
+    return f" (corrected for the machine's pace: launches vary {both})"
 
 
 def _sentence(answer: Answer, one: Difference, detectable: float | None, advice: str) -> str:
     if detectable is None:
-        return "undecided: from one launch nothing is known of what differs between launches"
+        return "undecided: one launch shows no variation between launches; repeat it"
     seen = f"{detectable:.2g}x" if detectable > 1 else f"{100 * detectable:.2g}%"
     if answer == "same":
-        return f"no difference detected; one of {seen} would have been"
+        return f"no difference; one of {seen} would have been detected"
     if answer == "undecided":
-        return f"undecided: only a difference of {seen} would be seen; {advice}"
+        return f"undecided: only a difference of {seen} would be detected; {advice}"
     return f"{answer} by {abs(one.ratio.value - 1):.1%}"
 
 
@@ -213,7 +212,7 @@ def _not_compared(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[
     labels = labels_of(b)
     for one, other in pairs:
         if differing := _other_work(a, one, b, other):
-            why = f"a step does other work: {', '.join(differing)}"
+            why = f"a step does different work: {', '.join(differing)}"
             yield Missing(label=labels[other], run="both", reason=why)
 
 
@@ -241,21 +240,21 @@ def reason(run: Run, case: str | None) -> str:
     if not len(ended):
         return "not measured yet"
     first = ended.iloc[0]
-    return f"{first['status']}: {first['reason'] or 'no reason was recorded'}"
+    return f"{first['status']}: {first['reason'] or 'no reason recorded'}"
 
 
 def notes(found: Sequence[Matched]) -> Iterator[str]:
     """Yield what to know of the tests, and of what was compared."""
     if len(found) > 1:
         yield (
-            f"{len(found)} cases were tested at once; p is corrected for that (Holm): the chance of any "
-            f"false alarm is {ALPHA:.0%}."
+            f"p is corrected for {len(found)} simultaneous tests (Holm): the chance of any false alarm is "
+            f"{ALPHA:.0%}."
         )
     unused = [f"{one.label} ({', '.join(one.incomparable)})" for one in found if one.incomparable]
     if unused:
         yield (
-            "The pace of the machine was measured and not used, since what differs between A and B may "
-            f"change it: {'; '.join(unused)}."
+            "The measured pace of the machine was not used, because a difference between A and B may "
+            f"affect it: {'; '.join(unused)}."
         )
 
 
@@ -264,8 +263,8 @@ def _apart(a: Run, b: Run) -> Iterator[str]:
     apart_s = abs(begun[1] - begun[0])
     if math.isfinite(apart_s):
         yield (
-            f"The runs began {rough(apart_s)} apart: the ratios include what changed in the "
-            "machine meanwhile. `pscale compare RUN` on one suite that sweeps both variants does not."
+            f"The runs started {rough(apart_s)} apart; anything that changed on the machine in between is "
+            "part of the ratio. To avoid that, sweep both variants in one suite: `pscale compare RUN`."
         )
 
 
@@ -302,8 +301,8 @@ def name_of(run: Run) -> str:
 
 Size = tuple[int, int]  # ranks and threads
 _PAIRED = (
-    "Launches of a round are compared as pairs, so changes of the machine from round to round cancel. "
-    "Rounds in which either launch failed are left out."
+    "Launches of the same round are compared in pairs, which cancels changes between rounds. "
+    "Rounds with a failed launch are left out."
 )
 
 
@@ -316,7 +315,7 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     if len(series) == 1:
         raise UsageError(
             f"{run.path} has no variants to compare; name a second run, `pscale compare {run.path} B`, "
-            "or one of a suite that sweeps more than its sizes"
+            "or a run of a suite that sweeps more than sizes"
         )
     times = scaling.step_samples(run)
     pairs, labels = _pairs_of_variants(run, times), labels_of(run)

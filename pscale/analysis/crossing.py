@@ -222,7 +222,7 @@ def _sentence(
         ]
         said = ", ".join(f"{_who(answer, names)} at {_at(field, own)}" for answer, own in stretches)
     where = ", ".join(_at(field, turn) for turn in turns)
-    opening = f"Turns between {where}: " if turns else "No turn was found: " if len(kinds) > 1 else ""
+    opening = f"Crossover between {where}: " if turns else "No crossover: " if len(kinds) > 1 else ""
     ends = [decided[0], decided[-1]] if len(decided) > 1 else decided
     first, *last = [f"{each.ratio.value:.3g} times" for each in ends]
     at = [_at(field, [each.value]) for each in ends]
@@ -243,11 +243,11 @@ def _undecided(field: str, values: Sequence[Beside], names: Mapping[str, str]) -
         both = f"{names['slower']} and {names['faster']}"
         return f"{both} differ by less than {RELEVANT:.0%} at every {_noun(field)} measured, {every}."
     needed = max(beside.launches_needed or MOST_LAUNCHES + 1 for beside in values)
-    advice = f"about {needed} rounds would show a difference of {RELEVANT:.0%}"
+    advice = f"about {needed} rounds would detect a difference of {RELEVANT:.0%}"
     if all(beside.p is None for beside in values):
-        advice = "from one round nothing is known of what differs between launches, so repeat them"
+        advice = "one round shows no variation between launches, so measure more rounds"
     elif needed > MOST_LAUNCHES:
-        advice = "launches differ too much to tell, so free the machine of other work"
+        advice = "launches vary too much to tell, so stop other processes"
     return f"Undecided at every {_noun(field)} measured, {every}: either may be faster; {advice}."
 
 

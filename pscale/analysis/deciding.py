@@ -25,5 +25,10 @@ def more_rounds(half_width: float, apart: float, rounds: int) -> int | None:
 def in_words(rounds: int | None, round_s: float) -> str:
     """Return what would decide, where a round takes `round_s`."""
     if rounds is None:
-        return "a machine without other work"
-    return f"{rounds} more round{'s' * (rounds > 1)}, about {rough(rounds * round_s)}"
+        return "an otherwise idle machine"
+    return f"{rounds} more round{'s' * (rounds > 1)} (about {rough(rounds * round_s)})"
+
+
+def sentence(need: str) -> str:
+    """Say what it takes to decide."""
+    return f"It would take {need} to decide."

@@ -140,7 +140,7 @@ def _wrong(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
             yield (
                 place,
                 f"its first loss is {loss:.8g}, but {expected:.8g} on {_size(ranks)}, which "
-                "starts from the same weights and data: prove the plan with `pscale verify`",
+                "starts from the same weights and data: check the plan with `pscale verify`",
             )
 
 

@@ -109,7 +109,7 @@ def withheld(
     `bases` are those of efficiencies, by case, and `interference` is by case.
     """
     return tuple(
-        replace(each, answer="undecided", text=f"undecided: {taken.sentence}", to_decide="")
+        replace(each, answer="undecided", text=f"undecided: {taken.words}", to_decide="")
         if depends_on_time(each.metric, each.unit)
         and each.value is not None
         and (taken := _grave(each, bases, interference))
@@ -134,7 +134,7 @@ def _to_decide(found: Expectation, launches: int, round_s: float, coarse: Collec
     if known.low is None or known.high is None:
         return "several launches"
     if (found.case, found.metric) in coarse:
-        return "more digits in what the program prints"
+        return "more digits in the program's output"
     bounds = [
         each for each in (found.lower, found.upper) if each is not None and known.low < each < known.high
     ]
@@ -159,7 +159,9 @@ def _verdicts(
 ) -> Iterator[Expectation]:
     about, asked = entry.get("cases"), _asked(entry)
     if asked.metric not in METRICS and asked.metric not in figures:
-        yield replace(asked, text=f"unknown metric; known are {', '.join([*METRICS, *sorted(figures)])}")
+        yield replace(
+            asked, text=f"unknown metric; the metrics are {', '.join([*METRICS, *sorted(figures)])}"
+        )
         return
     if asked.metric in figures:
         units_ = {merit.unit for (_, figure), merit in merits.items() if figure == asked.metric}
@@ -222,8 +224,8 @@ def _judged(asked: Expectation, value: Estimate) -> Expectation:
         answer = "falls short"
     if value.low is None and depends_on_time(asked.metric, asked.unit):
         return replace(asked, answer="undecided", value=value, text="undecided: one launch, no interval")
-    alone = answer if value.low is not None else f"{answer}, by a value without an interval"
-    text = "undecided: the interval allows both" if answer == "undecided" else alone
+    alone = answer if value.low is not None else f"{answer} (value without an interval)"
+    text = "undecided: the interval includes the bound" if answer == "undecided" else alone
     return replace(asked, answer=answer, value=value, text=text)
 
 

@@ -250,7 +250,7 @@ def _with_faults(
 ) -> pd.DataFrame:
     """Return the cases with launches marked invalid of which a part is lost or has no numbers for times."""
     faults = {
-        (part.case, part.repeat): f"its {part.table} are lost: {part.why}; run it again"
+        (part.case, part.repeat): f"its {part.table} table is damaged: {part.why}; run it again"
         for part in damaged
         if part.table != "cases"
     }
@@ -258,7 +258,7 @@ def _with_faults(
         for case, repeat in zip(table["case"].astype(str), table["repeat"], strict=True):
             faults.setdefault(
                 (case, int(repeat)),
-                "its steps or calls have times that cannot be: no finite numbers, or no time at all",
+                "its steps or calls have impossible times: not finite, or zero",
             )
     if not faults:
         return cases
@@ -316,16 +316,13 @@ def _gaps(
 ) -> Iterator[str]:
     """Yield what a reader has to know of what is lost, beside launches that are invalid for it."""
     if LOST in document:
-        yield (
-            "run.json is lost: cases are identified by their rows. Cases without rows, and what was "
-            "expected, are unknown."
-        )
+        yield ("run.json is missing, so only cases with results are shown, without the suite's expectations.")
     if foreign:
         labels = [str(case.get("label", case["id"])) for case in foreign]
-        yield f"There are rows of cases that run.json does not know: {_some(labels)}."
+        yield f"Results of cases that are not in run.json: {_some(labels)}."
     for part in damaged:
         if part.table == "cases":
-            yield f"The row of a launch is lost: {part.why}. The launch counts as not run."
+            yield f"The results of a launch are damaged: {part.why}. It counts as not run."
     good = records(cases.loc[cases["status"] == "ok", ["case", "repeat", "label"]])
     known = set(zip(steps["case"].astype(str), steps["repeat"], strict=True))
     have_none = {
@@ -337,7 +334,7 @@ def _gaps(
         if (row["case"], row["repeat"]) not in known and row["case"] not in have_none
     ]
     if without and len(steps):
-        yield f"There are no rows of steps of {_some(without)}: these launches count in no breakdown."
+        yield f"Launches without step records, left out of breakdowns: {_some(without)}."
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pscale.analysis.bandwidth import Bandwidth
 from pscale.analysis.crossing import Crossing
+from pscale.analysis.deciding import sentence
 from pscale.analysis.frames import grouped
 from pscale.analysis.interference import Interference
 from pscale.analysis.lost_time import LOSSES as OF_STEPS
@@ -40,30 +42,25 @@ def of_series(verdicts: Sequence[Verdict]) -> tuple[Headline, ...]:
     loss, advice = (
         _alike([getattr(each, name) for each in verdicts if each.case]) for name in ("loss", "advice")
     )
-    meanings = Counter(_meaning(each) for each in verdicts if not loss)
-    told = [text for text, count in meanings.items() if text and count > 1]
+    meanings = Counter((each.cause, each.meaning) for each in verdicts if each.meaning)
+    shared = {each: count > 1 for each, count in meanings.items()}
     own = [
         replace(
             each,
-            loss="" if loss else f"{_parts(each)[0]}." if _meaning(each) in told else each.loss,
+            loss="" if loss else each.loss,
+            meaning="" if shared.get((each.cause, each.meaning)) else each.meaning,
             advice="" if advice else each.advice,
         )
         for each in verdicts
     ]
     found = [Headline(topic=each.series, text=each.sentences) for each in own]
+    told = [
+        meaning if loss else f"Where the main loss is {OF_STEPS[cause]}: {meaning}"
+        for (cause, meaning), several in shared.items()
+        if several
+    ]
     of_all = " ".join(filter(None, (loss, *told, advice)))
     return (*found, *([Headline(topic=EVERY, text=of_all)] if of_all else []))
-
-
-def _parts(verdict: Verdict) -> tuple[str, str]:
-    """Return a sentence on a loss, and what that means."""
-    head, _, tail = verdict.loss.rpartition(": ")
-    return head, tail if verdict.firm and head.endswith(" of the step") else ""
-
-
-def _meaning(verdict: Verdict) -> str:
-    _, tail = _parts(verdict)
-    return f"{OF_STEPS[verdict.cause].capitalize()}: {tail}" if tail else ""
 
 
 def _alike(texts: Sequence[str]) -> str:
@@ -93,7 +90,7 @@ def of_plans(
             key=lambda each: each.share,
             default=None,
         )
-        before = f"{instead(most)} " if most and most.grave else ""
+        before = f"{instead(most.words)} " if most and most.grave else ""
         text = f"{before}{_sentence(places, by_case)}"
         found.append(Headline(topic=group if several else "", text=text))
     return tuple(found)
@@ -109,8 +106,8 @@ def of_network(bandwidths: Sequence[Bandwidth]) -> tuple[Headline, ...]:
 def _extremes(found: Sequence[Bandwidth]) -> str:
     least, most = found[0], found[-1]
     return (
-        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration(least.call_s)}, one of "
-        f"{_bytes(most.message_bytes)} gets {most.bus_bytes_per_s * 1e-9:.3g} GB/s on the bus."
+        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration(least.call_s)}; one of "
+        f"{_bytes(most.message_bytes)} achieves {most.bus_bytes_per_s * 1e-9:.3g} GB/s bus bandwidth."
     )
 
 
@@ -131,8 +128,8 @@ def oversubscribed(warnings: Sequence[CaseWarning], points: Sequence[Point]) -> 
         return ""
     which = "all cases" if len(cases) == len(points) else f"{len(cases)} of {len(points)} cases"
     return (
-        f"Oversubscribed: in {which} ranks share cores. Calls, bytes and memory are those of any machine; "
-        "times and efficiencies are not."
+        f"Oversubscribed: in {which}, ranks share cores. "
+        "Call counts, bytes and memory are valid; times and efficiencies are not."
     )
 
 
@@ -142,11 +139,10 @@ def _sentence(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
     of_all = f"{len(places)} plans on {size(point)}"
     open_ = [place for place in places if place.answer == "undecided"]
     if open_:
-        verb = "is" if len(open_) == 1 else "are"
-        looks = f"{first.plan} looks fastest of {of_all} ({_step(point)})"
+        need = max(open_, key=lambda place: place.rounds_to_decide or math.inf).to_decide
         return (
-            f"Undecided: {looks}, but {_named(open_, by_case)} "
-            f"{verb} not known to be slower. {_deciding(open_)}"
+            f"Undecided: of {of_all}, {first.plan} was fastest ({_step(point)}), but "
+            f"{_named(open_, by_case)} may be as fast. {sentence(need)}"
         )
     text = f"Of {of_all}, {first.plan} is fastest here ({_step(point)})"
     if equal := [place for place in places if place.answer == "equal"]:
@@ -165,14 +161,6 @@ def _step(point: Point) -> str:
 def _named(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
     named = ", ".join(f"{place.plan} ({_step(by_case[place.case])})" for place in places[:_NAMED])
     return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
-
-
-def _deciding(places: Sequence[Place]) -> str:
-    """Say what would decide: of several needs the largest."""
-    needs = sorted(
-        {place.to_decide for place in places}, key=lambda need: (not need[0].isdigit(), len(need), need)
-    )
-    return f"To decide: {needs[-1]}."
 
 
 def _why(place: Place) -> str:

@@ -134,7 +134,7 @@ def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
 
 def _damaged(numbers: Sequence[int]) -> str:
     lines = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
-    return f"Damaged lines, of which nothing or only a part could be read: {lines}." if lines else ""
+    return f"Damaged lines, not or only partly read: {lines}." if lines else ""
 
 
 def _notes(history: History, damaged: str) -> Iterator[str]:
@@ -188,7 +188,7 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
         ratio=judged.ratio(newest, judged.normal),
         answer=answer,
         text=text
-        + ("" if len(whole) == len(entries) else f"; {len(whole) - len(entries)} runs did other work"),
+        + ("" if len(whole) == len(entries) else f"; {len(whole) - len(entries)} runs did different work"),
         since=entries[newest.start].run if newest.start else "",
         cause=causes.at(newest.start) if newest.start else "",
     )
@@ -365,26 +365,27 @@ def _certainly(grown: Mapping[str, tuple[float, float]]) -> tuple[Answer, str] |
         return None
     counter, (before, after) = next(iter(grown.items()))
     more = f" and {len(grown) - 1} more" if len(grown) > 1 else ""
-    return "worse", f"worse, certainly: {counter} {before:,.10g} → {after:,.10g}{more}"
+    return "worse", f"worse (exact counter): {counter} {before:,.10g} → {after:,.10g}{more}"
 
 
 def _answer(judged: _Judged, values: Vector, relevant: float) -> tuple[Answer, str]:
     """Return what is known of the newest level beside the normal one, in a word and in a sentence."""
     newest, noise = judged.levels[-1], judged.noise
     if noise is None:
-        return "undecided", f"undecided: {len(values)} of the {FEWEST} runs that a judgement takes"
+        so_far = f"{len(values)} run{'s' * (len(values) != 1)} so far"
+        return "undecided", f"undecided: {so_far}, {FEWEST} needed"
     ratio = judged.ratio(newest, judged.normal)
     if ratio.low is not None and ratio.low > 1 and ratio.value > 1 + _LEAST:
         return "worse", f"worse by {percent(ratio.value - 1)}"
     lone = _lone(newest, values, noise, relevant)
     if lone:
-        return "undecided", f"undecided: the newest run alone is slower by {percent(lone)}; another one tells"
+        return "undecided", f"undecided: only the newest run is slower, by {percent(lone)}; run again"
     seen = math.expm1(_SEEN * noise.error(2, max(len(values) - 2, 1)))
     if seen > relevant:
-        return "undecided", f"undecided: of two runs only a change by {percent(seen)} would be seen"
+        return "undecided", f"undecided: two runs would only show a change of {percent(seen)}"
     if newest is judged.normal and newest is not judged.before:
         return "better", f"better by {percent(1 - newest.step_s / judged.before.step_s)}"
-    return "same", f"no change; one by {percent(seen)} would be seen in two runs"
+    return "same", f"no change; two runs would show one of {percent(seen)}"
 
 
 def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float:

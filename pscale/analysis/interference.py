@@ -19,10 +19,10 @@ NOTICED = 0.01  # of the cores' time
 GRAVE = 0.05  # of the cores' time: figures are then not the program's
 BUSY = 0.75  # of the cores that the threads of a rank are to use
 _SAID = {  # shares of `Interference`, the cause before its effect
-    "others": "Other processes took {} of these cores",
-    "steal": "The hypervisor took {} of the time of these cores",
-    "limit": "A limit on CPU time held the ranks back for {} of the time",
-    "off_core": "The ranks had no core for {} of the time that they asked for",
+    "others": "other processes used {} of these cores",
+    "steal": "the hypervisor took {} of the time of these cores",
+    "limit": "a limit on CPU time stopped the ranks for {} of the time",
+    "off_core": "the ranks had no core for {} of the time",
 }
 _STEAL = 0.01  # of the time of the CPUs
 _SWITCHES_PER_S = 20.0  # of one rank
@@ -42,32 +42,31 @@ _WARNINGS = (  # kind, and observation that is above a limit; the text names obs
     ),
     (
         ("quota", "quota", _QUOTA),
-        "The control group's limit on CPU time held the ranks back for {quota:.0%} of the time. "
+        "The control group's limit on CPU time stopped the ranks for {quota:.0%} of the time. "
         "Raise the limit, or use fewer ranks and threads.",
     ),
     (
         ("switches", "switches_per_s", _SWITCHES_PER_S),
-        "A rank was forced off its core {switches_per_s:.0f} times a second: something else runs there. "
-        "Stop it{bind}, or leave a core free.",
+        "One rank had {switches_per_s:.0f} involuntary context switches per second: another process uses its "
+        "core. Stop that process{bind}, or leave a core free.",
     ),
     (
         ("others", "others", _OTHERS),
-        "Other processes used {others:.2g} cores' worth of the CPUs that the ranks run on. "
-        "Free the machine of other work.",
+        "Other processes used {others:.2g} of the ranks' cores. Stop them.",
     ),
     (
         ("load", "overload", 0.0),
-        "The host's load was {load:.3g}, while the run uses {cores} cores at most: "
-        "other work ran or waited beside it. Free the machine.",
+        "The host's load was {load:.3g}, but the run uses at most {cores} cores: "
+        "other processes were running too. Stop them.",
     ),
     (
         ("throttled", "throttles", 0.0),
-        "Heat or power slowed the processor down {throttles:.0f} times in {wall_s:.3g} s of steps. "
+        "The processor was throttled (heat or power) {throttles:.0f} times in {wall_s:.3g} s of steps. "
         "Cool it, limit its clock, or use fewer cores.",
     ),
     (
         ("frequency", "clock_spread", _CLOCK_SPREAD),
-        "The processor's clock was between {slowest_ghz:.2f} and {fastest_ghz:.2f} GHz "
+        "The processor's clock varied between {slowest_ghz:.2f} and {fastest_ghz:.2f} GHz "
         "(governor: {governors}). Use the governor `performance`, or fix the clock.",
     ),
 )
@@ -96,8 +95,8 @@ class Interference:
         return float(getattr(self, self.largest))
 
     @property
-    def sentence(self) -> str:
-        """What was taken, with its share."""
+    def words(self) -> str:
+        """What was taken, with its share, as a clause."""
         return _SAID[self.largest].format(percent(self.share))
 
     @property

@@ -23,7 +23,7 @@ from pscale.analysis.wording import percent
 
 LOSSES = {  # shares of a step that are no use, in words
     "threads": "idle threads",
-    "scaling": "computation",
+    "scaling": "slower compute",
     "imbalance": "load imbalance",
     "serialisation": "serialisation",
     "transfer": "transfer",

@@ -92,27 +92,27 @@ def notes(run: Run) -> Iterator[str]:
         watched = any(workload.watch for workload in own)
         yield _of_steps(times, own[0]) + (_BREAKDOWN if watched and times != WATCH else "")
     if any(workload.work for workload in found.values()):
-        yield "Efficiency is work per core and second; the suite states the work of each case."
+        yield "Efficiency is work per core-second; the suite states the work of each case."
     yield from _of_records(run)
 
 
-_BREAKDOWN = " Where a step goes is that of the steps that were found in its calls."
+_BREAKDOWN = " The breakdown of a step is that of the steps detected from MPI calls."
 
 
 def _of_steps(times: str, workload: Workload) -> str:
     if times == WALL:
-        return "A step is the whole launch, from the start of the launcher to its end."
+        return "Step time = the whole launch, from the start of the launcher to its end."
     if times == WATCH:
-        return "A step is one of those that were found in the calls of the program."
+        return "Step time = length of the steps detected from MPI calls."
     figure = workload.figures[times]
     where = (
         f"{figure.path or figure.column} in {figure.file}"
         if figure.file
-        else f"/{figure.regex}/ in its output"
+        else f"regex /{figure.regex}/ in the output"
     )
-    unit = "the unit that it says" if figure.unit == MATCH else figure.unit
-    each = "each is a step of the launch" if workload.lists_steps else f"its {figure.pick or 'last'} value"
-    return f"A step is the figure {times} of the program: {where}, in {unit}; {each}."
+    unit = "the unit printed with it" if figure.unit == MATCH else figure.unit
+    each = "each value is a step" if workload.lists_steps else f"{figure.pick or 'last'} value"
+    return f"Step time = figure '{times}' of the program: {where}, in {unit}; {each}."
 
 
 def _of_records(run: Run) -> Iterator[str]:

@@ -204,11 +204,11 @@ def _refusal(measured: Sequence[Point], model: Model, sharing: Collection[str]) 
     """Say why no law can be fitted; empty if one can."""
     distinct = len(set(model.sizes))
     if distinct < FEWEST_SIZES:
-        return f"{distinct} size{'s' * (distinct != 1)} measured, and a law needs {FEWEST_SIZES} or more"
+        return f"{distinct} size{'s' * (distinct != 1)} measured; a law needs at least {FEWEST_SIZES}"
     if distinct < len(model.sizes):
-        return "several cases have the same size, so that time depends on more than the size"
+        return "several cases have the same size, so time depends on more than size"
     if any(point.case in sharing for point in measured):
-        return "ranks share cores, so that the times are not those of larger machines"
+        return "ranks share cores, so times do not carry over to larger machines"
     return ""
 
 

@@ -15,9 +15,7 @@ from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Sample
 from pscale.analysis.wording import duration
 
-_TRACED = (
-    "Phases and calls were kept: `pscale trace` writes those of a launch as a timeline, for ui.perfetto.dev."
-)
+_TRACED = "Events were recorded: `pscale trace` writes those of a launch as a timeline for ui.perfetto.dev."
 _SHOWN = 0.02  # of the median step
 
 
@@ -41,9 +39,9 @@ def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
     if launches:
         low, middle, high = np.quantile(np.concatenate([*launches]), [0.05, 0.5, 0.95])
         yield (
-            f"A fixed piece of work between the steps took {duration(float(middle))}, and from "
-            f"{low / middle - 1:+.0%} to {high / middle - 1:+.0%} of that nine times in ten, as the pace "
-            "of the machine varied. `pscale compare` takes it into account."
+            "The pace of the machine varied: a fixed piece of work between steps took "
+            f"{duration(float(middle))} (median), 90% of the time within {low / middle - 1:+.0%} to "
+            f"{high / middle - 1:+.0%}. `pscale compare` corrects for it."
         )
 
 
@@ -55,23 +53,23 @@ def _of_medians(points: Sequence[Point], times: Mapping[str, Sample]) -> Iterato
     apart = [f"{label} {change:+.1%}" for label, change in longer.items() if abs(change) >= _SHOWN]
     if apart:
         yield (
-            "Step times and efficiencies are medians. Lost time and the factors of efficiency count every "
-            "step, so that slow steps lower `parallel` and raise `computation`. The mean step is longer than "
-            f"the median: {listed(apart, most=8)}."
+            "Step times and efficiencies are medians. Lost time and the factors of efficiency include every "
+            "step, so slow steps lower `parallel` and raise `computation`. Mean step relative to the "
+            f"median: {listed(apart, most=8)}."
         )
 
 
 def _of_clocks(bound_s: float) -> Iterator[str]:
     if bound_s > 0:
         yield (
-            "The clocks of the nodes were synchronised: the times of a rank are off by "
-            f"{duration(bound_s)} at most from rank 0's clock."
+            "The clocks of the nodes were synchronised: times of a rank differ from rank 0's clock by at "
+            f"most {duration(bound_s)}."
         )
 
 
 def _most(auto: Mapping[str, Any]) -> str:
     budget_s = auto.get("budget_s")
-    return f"{auto['most']} of a case" if budget_s is None else f"for {duration(budget_s)}"
+    return f"{auto['most']} per case" if budget_s is None else f"for {duration(budget_s)}"
 
 
 def _of_launches(good: Sequence[Point], auto: Mapping[str, Any] | None) -> Iterator[str]:
@@ -79,24 +77,23 @@ def _of_launches(good: Sequence[Point], auto: Mapping[str, Any] | None) -> Itera
     if auto and good:
         counts = sorted(point.launches for point in good)
         yield (
-            "Launches went on until efficiencies, or step times where there are none, had intervals of "
+            "Launches were repeated until efficiencies (or step times, without efficiencies) were known to "
             f"±{100 * auto['precision']:.3g}%, at most {_most(auto)} (`repeat: auto`): "
-            f"it took {counts[0]} to {counts[-1]} of a case."
+            f"{counts[0]} to {counts[-1]} launches per case."
         )
     if any(point.launches == 1 and point.batch for point in good):  # a program is watched once
         yield (
-            "Cases with one launch have no interval: one launch shows nothing of how launches differ. "
-            "Set `repeat: 3` or more."
+            "Cases with one launch have no interval, which needs several launches: set `repeat: 3` or more."
         )
     if dropped := [point for point in good if point.dropped]:
         shares = [f"{point.label}: {point.dropped} of {point.dropped + point.steps}" for point in dropped]
         yield (
-            "Additional warm-up steps, detected after those of `warmup` and left out of the step times "
-            f"(all other steps count, however slow): {listed(shares, most=8)}."
+            "Extra warm-up steps, detected beyond `warmup` and excluded from step times "
+            f"(no other step is excluded): {listed(shares, most=8)}."
         )
     if any(point.peak_fraction for point in good):
         yield (
-            "GFLOP/s counts model FLOPs (attention causal); `of peak` is executed FLOPs over the "
+            "GFLOP/s counts model FLOPs (causal attention); `of peak` is executed FLOPs relative to the "
             "matrix-product peak measured in the same job on the same cores."
         )
 
@@ -109,13 +106,13 @@ def recording_note(run: Run) -> str:
     of_case = good.groupby("case")["recording_ratio"].median() - 1
     call_s = good["recording_call_s"].median()
     low, high = of_case.min(), of_case.max()
-    change = f"{low:+.1%}" if len(of_case) == 1 else f"{low:+.1%} to {high:+.1%} (by case)"
+    change = f"{low:+.1%}" if len(of_case) == 1 else f"{low:+.1%} to {high:+.1%} by case"
     said = (
-        f"Recording: steps with it take {change} compared with steps without "
-        "(medians of pairs of steps; a difference below 0 is noise)"
+        f"Recording overhead in step time: {change} "
+        "(median over pairs of steps with and without it; below 0: noise)"
     )
     spent = (run.ranks["events"] * call_s / run.ranks["wall_s"]).max()
     if call_s > 0 and spent > 0:
         each = f"an event takes {call_s * 1e6:.2g} µs"
-        said += f"; {each}, all events of a rank {spent:.2%} of its steps at most"
+        said += f"; {each}, all events of a rank at most {spent:.2%} of its steps"
     return f"{said}."

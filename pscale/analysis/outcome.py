@@ -12,6 +12,7 @@ from pscale.analysis.stats import Estimate
 from pscale.analysis.verdict import Verdict, size
 from pscale.analysis.wording import duration, percent, rate
 
+TARGET = {"holds": "meets target", "falls short": "misses target"}
 _TOLD = 0.005  # of a step: a smaller loss is not worth a word
 
 
@@ -31,6 +32,8 @@ class Outcome:
     demand: str  # such as "≥ 85.0%"
     interference: str  # what others took from these cores, where that is instead of a cause
     lost: tuple[tuple[str, str], ...]  # names of losses and shares of the step, largest first
+    reason: str  # why the first launch failed, where nothing was measured
+    noise: tuple[tuple[str, str], ...]  # likewise, of those that do not exceed their uncertainty
 
     @property
     def figure(self) -> str:
@@ -38,29 +41,39 @@ class Outcome:
         if self.efficiency is None:
             if self.samples_per_s is not None:
                 return f"{rate(self.samples_per_s.value)} samples/s"
-            return f"{duration(self.step_s.value, 4)} a step" if self.step_s else "not measured"
+            return f"{duration(self.step_s.value, 4)} per step" if self.step_s else "no valid result"
         return known(self.efficiency) + f" of {self.base}" * bool(self.base)
 
     @property
     def judged(self) -> str:
-        """The answer with what was expected, such as "holds (≥ 85.0%)"; empty where nothing was."""
+        """The verdict on the target, such as "meets target (≥ 85.0%)"; empty without one."""
         if self.efficiency is None and self.base:
             return f"no efficiency: {self.base}"
-        return f"{self.answer} ({self.demand})" if self.demand else self.answer
+        if not self.demand:
+            return self.answer
+        met = TARGET.get(self.answer)
+        return f"{met} ({self.demand})" if met else f"{self.answer} (target {self.demand})"
 
     @property
     def causes(self) -> str:
-        """Interference, else the losses in words, such as "transfer 2.0% ± 0.3%"."""
-        return self.interference or ", ".join(f"{name} {share}" for name, share in self.lost)
+        """Interference, else the losses in words, such as "lost to: transfer 2.0% ± 0.3%"."""
+        if self.reason:
+            return f"first failure: {self.reason}"
+        if self.interference:
+            return f"disturbed: {self.interference}"
+        parts = {"lost to": self.lost, "not significant": self.noise}
+        return "; ".join(
+            f"{name}: {', '.join(map(' '.join, shares))}" for name, shares in parts.items() if shares
+        )
 
 
 def known(efficiency: Estimate) -> str:
-    """Return an efficiency with half of its interval, or that it is too uncertain."""
+    """Return an efficiency with half of its interval, or that this is too wide to state."""
     value = percent(efficiency.value)
     if efficiency.low is None or efficiency.high is None:
         return value
     if efficiency.stated is None:
-        return f"{value}, too uncertain"
+        return f"{value} (interval too wide)"
     return f"{value} ± {percent((efficiency.high - efficiency.low) / 2)}"
 
 
@@ -77,6 +90,7 @@ def outcomes(
         points = series[verdict.series]
         point = next((each for each in points if each.case == verdict.case), None)
         alone = point is None or point.base or point.efficiency is None
+        losses = None if verdict.interference else lost.get(verdict.case)
         yield Outcome(
             suite=suite,
             series=verdict.series if len(verdicts) > 1 else "",
@@ -88,8 +102,10 @@ def outcomes(
             efficiency=None if point is None or alone else point.efficiency,
             answer=verdict.answer,
             demand=verdict.demand,
-            interference=verdict.interference.partition(":")[0],
-            lost=() if verdict.interference else _lost(lost.get(verdict.case)),
+            interference=verdict.interference,
+            reason="" if point else next((each.reason for each in points if each.reason), ""),
+            lost=_lost(losses, firm=True),
+            noise=_lost(losses, firm=False),
         )
 
 
@@ -105,9 +121,13 @@ def _base(largest: Point, points: Sequence[Point]) -> str:
     return size(base) if base.cores > 1 and base is not largest else ""
 
 
-def _lost(losses: LostTime | None) -> tuple[tuple[str, str], ...]:
+def _lost(losses: LostTime | None, *, firm: bool) -> tuple[tuple[str, str], ...]:
     if losses is None:
         return ()
-    told = (name for name in LOSSES if getattr(losses, name) >= _TOLD)
+    told = [
+        name
+        for name in LOSSES
+        if (share := getattr(losses, name)) >= _TOLD and firm == (share > losses.spread.get(name, 0.0))
+    ]
     largest_first = sorted(told, key=lambda name: -getattr(losses, name))
     return tuple((LOSSES[name], losses.text(name)) for name in largest_first)

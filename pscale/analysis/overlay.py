@@ -25,7 +25,7 @@ def overlay(runs: Sequence[Run], path: Path) -> Run:
     titles = list(dict.fromkeys(str(run.suite.get("title") or run.suite.get("name", "")) for run in runs))
     notes = [f"{name}: {gap}" for name, run in zip(names, runs, strict=True) for gap in run.gaps]
     if len(suites) > 1:
-        notes.append(f"The runs are of different suites: {', '.join(suites)}. Compare only what is alike.")
+        notes.append(f"The runs are of different suites: {', '.join(suites)}. Compare only equal cases.")
     return replace(
         first,
         path=path,

@@ -30,7 +30,7 @@ LOSSES = {
     "wait": "wait",
     "copies": "copies",
     "offload": "stalls for offloaded data",
-    "extra": "extra computing",
+    "extra": "extra compute",
 }
 
 
@@ -91,6 +91,7 @@ class Place:
     answer: Answer
     ratio: Estimate  # step time over that of the fastest
     to_decide: str  # what would; empty where it is decided
+    rounds_to_decide: int | None  # so many more should; None: decided, or no number of them is known to
     compute: float
     exchange: float
     bubble: float
@@ -180,6 +181,7 @@ def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent)
                 answer=found.answer,
                 ratio=found.ratio,
                 to_decide=found.to_decide(round_s),
+                rounds_to_decide=found.rounds,
                 compute=compute_s / step_s,
                 exchange=sum(time.transfer_s + time.wait_or_transfer_s for time in own) / step_s,
                 bubble=bubble / step_s,

@@ -126,7 +126,7 @@ def failures(run: Run) -> tuple[Failure, ...]:
             case=str(case),
             label=str(rows["label"].iloc[0]),
             status=str(status),
-            reason=_text(reason) or "no reason was recorded",
+            reason=_text(reason) or "no reason recorded",
             repeats=tuple(int(repeat) for repeat in rows["repeat"]),
         )
         for (case, status, reason), rows in groups

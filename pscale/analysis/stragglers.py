@@ -114,14 +114,15 @@ def _excess(rows: pd.DataFrame, rank: int, places: pd.Index) -> pd.Series:
 def sentence(straggler: Straggler) -> str:
     """Say who keeps the others waiting, how often, and what that looks like."""
     where = f" on {straggler.host}" if straggler.host else ""
-    who = f"The others wait for rank {straggler.rank}{where}, {percent(straggler.step_share)} of the step"
-    late = f"late by {duration(straggler.late_s)} on average"
-    often = f"in {straggler.late_steps} of {straggler.steps} steps it is {late}"
-    return f"{who}, {percent(straggler.wait_share)} of all waiting: {often}, most of it in {straggler.phase}"
+    return (
+        f"The others wait for rank {straggler.rank}{where}: {percent(straggler.step_share)} of the step, "
+        f"{percent(straggler.wait_share)} of all waiting. It is late in {straggler.late_steps} of "
+        f"{straggler.steps} steps, by {duration(straggler.late_s)} on average, mostly in {straggler.phase}."
+    )
 
 
 def hint(straggler: Straggler) -> str:
     """Say what usually makes a rank late as this one is."""
     if straggler.late_steps < _ALWAYS * straggler.steps:
-        return "Something stops it now and then: look for other work on its core."
+        return "It stalls intermittently: look for other work on its core."
     return "It is slow all the time: look at its share of the work, its clock, and what else runs there."

@@ -140,10 +140,10 @@ def idle(time: ThreadTime) -> float:
 def lost(time: ThreadTime) -> str:
     """Say where the cores of a rank lose time, most first; empty where that is nowhere."""
     words = {
-        "in_mpi": "in communication",
-        "single": "while NumPy runs on one thread",
-        "imbalance": "by imbalance inside BLAS",
-        "off_core": "to other work",
+        "in_mpi": "to communication",
+        "single": "to single-threaded NumPy",
+        "imbalance": "to imbalance within BLAS",
+        "off_core": "to other processes",
     }
     shares = {name: getattr(time, name) for name in words}
     told = sorted((name for name in words if shares[name] >= _TOLD), key=lambda name: -shares[name])

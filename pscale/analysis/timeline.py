@@ -263,7 +263,7 @@ def how_to_trace(run: Run) -> str:
         return "run the suite again with `--set trace=true`"
     if all(is_program(planned) and not planned["workload"].get("watch") for planned in run.planned.values()):
         return "run the suite again with `--set workload.watch=true`"
-    return "measure it again: a program's calls are kept of its first launch, if that ends well"
+    return "run it again: calls of a program are kept for its first launch, if that succeeds"
 
 
 def traced(run: Run) -> list[Traced]:
@@ -314,11 +314,11 @@ def _check_events(part: Any, table: pd.DataFrame, launch: Traced) -> None:
     ranks, with_steps = (set(rows["rank"].unique()) for rows in (table, table[table["kind"] == "step"]))
     wrong = "are empty" if table.empty else f"lack {missing[0]}" if missing else ""
     if not wrong and not (lengths <= _LONGEST_S).to_numpy().all():
-        wrong = "have times that cannot be"
+        wrong = "have impossible times"
     elif not wrong and (table["bytes"].min() < 0 or not table["partner"].between(-1, launch.ranks - 1).all()):
-        wrong = "have sizes or ranks that cannot be"
+        wrong = "have impossible sizes or ranks"
     elif not wrong and not ranks <= set(range(launch.ranks)) & with_steps:
-        wrong = f"are not of the steps of its {launch.ranks} ranks"
+        wrong = f"do not match the steps of its {launch.ranks} ranks"
     if wrong:
         raise ResultsError(f"{launch.label}, launch {launch.repeat + 1}: its events {wrong}")
 

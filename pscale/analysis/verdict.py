@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pscale.analysis import deciding
 from pscale.analysis.advice import Planned, advice
-from pscale.analysis.answers import NOT_OF_THIS_MACHINE, injection_warning
+from pscale.analysis.answers import injection_warning
 from pscale.analysis.efficiency_tree import AxisTree, Tree
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import OfACase, by_case, is_program
@@ -22,7 +22,7 @@ from pscale.analysis.threads import ThreadTime, lost
 from pscale.analysis.wording import duration, percent
 from pscale.analysis.wording import rate as write_rate
 
-VAGUE = 0.30  # an interval of an efficiency wider than this decides nothing
+VAGUE = 0.30  # an interval of an efficiency wider than this allows no verdict
 _FIRM = 0.03  # half-width of an efficiency inside a step that is worth stating despite interference
 _SMALL = 0.01  # a loss below this share of the step is not worth a cause
 _GAINED = 0.05  # computation above 1 by more: efficiency leaves out slow steps that lost time counts
@@ -32,13 +32,13 @@ _EXPLAINED_BY_RANKS = ("imbalance", "serialisation")  # a rank stopped in a call
 _OF_AXES = ("serialisation", "transfer")  # losses of which every axis has its factor
 _EVERYWHERE = {  # losses that are in no phase more than in others
     "scaling": (
-        "computation",
-        ": the same work takes more core time than in the base case, "
-        "as when cores share memory bandwidth, caches or clock",
+        LOSSES["scaling"],
+        "The same work takes more core time than in the base case, "
+        "as when cores share memory bandwidth, caches or clock.",
     ),
-    "copy": ("copying", " into and out of communication buffers"),
-    "offload": ("stalls for offloaded data", ": the file is read no faster than the step needs it"),
-    "unaccounted": ("unaccounted time", ", which belongs to no phase"),
+    "copy": ("copying into and out of communication buffers", ""),
+    "offload": (LOSSES["offload"], "The file is not ready when the step needs it."),
+    "unaccounted": ("time outside all phases", ""),
 }
 
 
@@ -52,8 +52,9 @@ class Verdict:
     answer: Literal["", "holds", "undecided", "falls short"] = ""  # to what is expected; vague: undecided
     demand: str = ""  # what is expected of the efficiency, such as "≥ 85.0%"
     to_decide: str = ""  # what would, where that is undecided
-    interference: str = ""  # said first, and instead of a cause
+    interference: str = ""  # what others took from the cores: said first, and instead of a cause
     loss: str = ""
+    meaning: str = ""  # of the loss, or its origin
     cause: str = ""  # one of the shares of `LostTime`, or empty
     firm: bool = True  # whether intervals tell the cause from other losses
     cause_to_decide: str = ""  # what would, where they do not and a number of rounds does
@@ -63,8 +64,10 @@ class Verdict:
     @property
     def sentences(self) -> str:
         """All that is said of the series; without sizes to compare, what costs most comes first."""
-        said = (self.efficiency, self.loss) if self.compares_sizes else (self.loss, self.efficiency)
-        return " ".join(filter(None, (self.interference, *said, self.advice)))
+        lost = " ".join(filter(None, (self.loss, self.meaning)))
+        said = (self.efficiency, lost) if self.compares_sizes else (lost, self.efficiency)
+        disturbed = instead(self.interference) if self.interference else ""
+        return " ".join(filter(None, (disturbed, *said, self.advice)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +131,14 @@ def verdict(
     main = _largest_loss(own, largest.launches, round_s, of_program=is_program(planned.get(largest.case, {})))
     cause, firm = main.cause, main.firm
     if taken and taken.explains(main.share) and not largest.injected:
-        return replace(found, efficiency=said, interference=instead(taken), loss=_inside(own.trees))
+        return replace(found, efficiency=said, interference=taken.words, loss=_inside(own.trees))
     axis = _costliest(own.axes, cause).axis if own.axes and cause in _OF_AXES else ""
     known = "" if largest.injected or not firm else advice(cause, axis, planned.get(largest.case, {}))
     found = replace(
         found,
         efficiency=said,
         loss=main.text,
+        meaning=main.meaning,
         cause=cause,
         firm=firm,
         cause_to_decide=main.to_decide,
@@ -144,10 +148,9 @@ def verdict(
 
 
 def _with_injection(verdict: Verdict, point: Point) -> Verdict:
-    """Say in the first sentence that delays were injected, and which unless the name of the series does."""
+    """Say in the first sentence which delays were injected, unless the name of the series does."""
     if not verdict.compares_sizes and point.injected in verdict.series:
-        loss = f"{NOT_OF_THIS_MACHINE}; {verdict.loss[0].lower()}{verdict.loss[1:]}"
-        return replace(verdict, loss=loss)
+        return verdict
     return replace(verdict, efficiency=f"{injection_warning(point)} {verdict.efficiency}")
 
 
@@ -168,9 +171,12 @@ def _vague(known: Estimate) -> bool:
     return known.low is not None and known.high is not None and known.high - known.low > VAGUE
 
 
-def instead(taken: Interference) -> str:
+def instead(interference: str) -> str:
     """Say what others took, which is said instead of a cause."""
-    return f"{taken.sentence}: these times are not the program's alone. Free the machine and measure again."
+    return (
+        f"Disturbed: {interference}, so these times are not the program's alone. "
+        "Free the machine and measure again."
+    )
 
 
 def _inside(trees: Sequence[Tree]) -> str:
@@ -178,7 +184,7 @@ def _inside(trees: Sequence[Tree]) -> str:
     known = next((tree.parallel for tree in trees), None)
     if known is None or known.low is None or known.high is None or known.high - known.low > 2 * _FIRM:
         return ""
-    return f"Inside a step, parallel efficiency is {percent(known.value)}{interval(known)}."
+    return f"Within a step, parallel efficiency is {percent(known.value)}{interval(known)}."
 
 
 def interval(known: Estimate) -> str:
@@ -186,14 +192,14 @@ def interval(known: Estimate) -> str:
     if known.low is None or known.high is None:
         return ""
     if known.stated is None:
-        return " (its 95% interval is too wide to state)"
+        return " (95% interval too wide to state)"
     return f" (95% interval {percent(known.low)} to {percent(known.high)})"
 
 
 def _nothing(points: Sequence[Point]) -> str:
     if all(point.status == "pending" for point in points):
         return "Nothing has been measured yet."
-    return "Nothing was measured: no case ended well. The reasons are listed under failed and invalid cases."
+    return "Nothing was measured: every launch failed. The failed launches are listed with their reasons."
 
 
 def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], verdict: Verdict) -> str:
@@ -203,18 +209,18 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], 
     if base is None or base.step_s is None:
         failed = f"{base.label}: {base.status}" if base else "none"
         return (
-            f"The base case ({failed}) was not measured, so there is no speed-up and no efficiency; "
+            f"No speed-up or efficiency, because the base case ({failed}) was not measured; "
             f"at {size(largest)} {_speed(largest)}{_larger(largest, points)}."
         )
     if len(good) == 1:
         return (
-            f"Only one size was measured ({size(largest)}, {_rate(largest)}), "
-            f"so nothing can be said about scaling{_larger(largest, points)}."
+            f"Scaling is unknown, because only one size was measured ({size(largest)}, {_rate(largest)})"
+            f"{_larger(largest, points)}."
         )
     if largest.efficiency is None:
-        return f"The efficiency at {size(largest)} is not known."
+        return f"The efficiency at {size(largest)} is unknown."
     judged = f"{_judged(largest, largest.efficiency, size(base), verdict)}{_larger(largest, points)}."
-    return f"{judged} To decide: {verdict.to_decide}." if verdict.to_decide else judged
+    return f"{judged} {deciding.sentence(verdict.to_decide)}" if verdict.to_decide else judged
 
 
 def _larger(largest: Point, points: Sequence[Point]) -> str:
@@ -226,18 +232,22 @@ def _larger(largest: Point, points: Sequence[Point]) -> str:
 
 
 def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str:
-    """Say what efficiency is kept, and whether it is what was expected."""
-    said = interval(known) or " (no interval: a case has one launch only)"
-    kept = f"{largest.scaling} scaling keeps {percent(known.value)} of the efficiency of {base}{said}"
-    expected = f"{verdict.demand} is expected"
+    """Say how efficient the largest case is, and whether it meets its target."""
+    known_to = interval(known) or " (no interval: one launch per case)"
+    value = f"{largest.scaling} scaling is {percent(known.value)} efficient relative to {base}{known_to}"
     match verdict.answer:
         case "undecided" if verdict.demand:
-            return f"Undecided: at {size(largest)}, {kept}, where {expected}"
+            return f"Undecided: at {size(largest)}, {value}; the target is {verdict.demand}"
         case "undecided":
-            return f"Undecided: at {size(largest)}, {kept}; more than {100 * VAGUE:.0f} points decide nothing"
-        case "holds" | "falls short":
-            return f"At {size(largest)}, {kept}. That {verdict.answer}: {expected}"
-    return f"At {size(largest)}, {kept}"
+            return (
+                f"Undecided: at {size(largest)}, {value}; "
+                f"an interval wider than {100 * VAGUE:.0f} percentage points allows no verdict"
+            )
+        case "holds":
+            return f"At {size(largest)}, {value}, which meets the target ({verdict.demand})"
+        case "falls short":
+            return f"At {size(largest)}, {value}, which misses the target ({verdict.demand})"
+    return f"At {size(largest)}, {value}"
 
 
 class _Loss(NamedTuple):
@@ -247,14 +257,15 @@ class _Loss(NamedTuple):
     text: str
     share: float
     firm: bool = True
+    meaning: str = ""
     to_decide: str = ""
 
 
 def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bool) -> _Loss:
     """Return what is lost most, and whether its interval tells it from other losses."""
     if not costs.lost_time:
-        advised = " Advice: record its MPI calls, by workload.watch: true." if of_program else ""
-        return _Loss("", f"The steps have no breakdown, so the cause is not known.{advised}", 0.0)
+        advised = " To see it, record MPI calls: `--set workload.watch=true`." if of_program else ""
+        return _Loss("", f"The main loss is unknown, because steps have no breakdown.{advised}", 0.0)
     (lost_time,) = costs.lost_time
     shares: dict[str, float] = {name: getattr(lost_time, name) for name in LOSSES}
     beyond = {**shares, "scaling": _of_typical_ranks(lost_time, costs.ranks)}
@@ -266,23 +277,21 @@ def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bo
     )
     name, explanation = _explained(cause, costs)
     if costs.stragglers and cause not in _EXPLAINED_BY_RANKS:
-        explanation += f". {sentence(costs.stragglers[0])}"
+        explanation = f"{explanation} {sentence(costs.stragglers[0])}".lstrip()
     slow = any(tree.computation and tree.computation.value > 1 + _GAINED for tree in costs.trees)
-    counted = " (slow steps counted)" if slow else ""
-    looks = f"{name}, {lost_time.text(cause)} of the step{counted}"
+    share = f"{lost_time.text(cause)} of the step{', slow steps included' if slow else ''}"
     if lost_time.exceeds(cause, second, beyond[second]):
-        return _Loss(cause, f"The main loss is {looks}{explanation}.", shares[cause])
+        return _Loss(cause, f"The main loss is {name}, {share}.", shares[cause], meaning=explanation)
     if not lost_time.spread:
-        text = f"Undecided, from one launch: the main loss looks to be {looks}{explanation}."
-        return _Loss(cause, text, shares[cause], firm=False)
+        text = f"The main loss is undecided from one launch: probably {name} ({share})."
+        return _Loss(cause, text, shares[cause], firm=False, meaning=explanation)
+    ahead = ""
     if getattr(lost_time, second) >= _SMALL:
-        looks += f", beside {LOSSES[second]}, {lost_time.text(second)}"
+        ahead = f", ahead of {LOSSES[second]} ({lost_time.text(second)})"
     rounds = lost_time.rounds_to_exceed(cause, second, beyond[second], launches)
     need = deciding.in_words(rounds, round_s) if rounds else ""
-    ending = (
-        f"To decide: {need}." if need else "They are too close for a reasonable number of rounds to decide."
-    )
-    text = f"Undecided: the main loss looks to be {looks}. {ending}"
+    ending = deciding.sentence(need) if need else "No reasonable number of rounds would decide."
+    text = f"The main loss is undecided: probably {name} ({share}){ahead}. {ending}"
     return _Loss(cause, text, shares[cause], firm=False, to_decide=need)
 
 
@@ -296,21 +305,21 @@ def _of_typical_ranks(lost: LostTime, ranks: Sequence[RankTime]) -> float:
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:
-    """Return the name of a loss, and where it is."""
+    """Return the name of a loss with its place, and a sentence about its origin, which may be empty."""
     match cause:
         case "imbalance":
-            return "load imbalance", _slowest(costs.ranks)
+            return LOSSES[cause], _slowest(costs.ranks)
         case "threads":
-            return "idle threads", f": the cores of a rank lose {lost(costs.threads[0])}"
+            return LOSSES[cause], f"The cores of a rank lose {lost(costs.threads[0])}."
         case "serialisation":
             phase = max(costs.phases, key=_ranks_s).phase
             return f"serialisation in {phase}{_on_axis(costs.axes, 'serialisation')}", _by_turns(costs)
         case "transfer":
             place = max(costs.phases, key=_network_s).phase + _on_axis(costs.axes, "transfer")
-            return f"transfer in {place}", ": the communication itself, after every rank has arrived"
+            return f"transfer in {place}", "This is the communication itself, after every rank has arrived."
         case "wait_or_transfer":
             phase = max(costs.phases, key=lambda phase: phase.wait_or_transfer_s).phase
-            return f"communication in {phase}", ": waiting or transfer, which the clocks cannot distinguish"
+            return f"communication in {phase}", "The clocks cannot tell waiting from transfer here."
     return _EVERYWHERE[cause]
 
 
@@ -327,11 +336,10 @@ def _network_s(phase: PhaseTime) -> float:
 def _by_turns(costs: Costs) -> str:
     """Say why ranks wait for each other though none is slower than the others for long."""
     if costs.stragglers:
-        said = sentence(costs.stragglers[0])
-        return f": {said[0].lower()}{said[1:]}"
+        return sentence(costs.stragglers[0])
     if costs.axes and _costliest(costs.axes, "serialisation").axis == "pp":
-        return ": the stages of a pipeline need each other's results in turn, which is its bubble"
-    return ": different ranks are late in different steps, which is noise rather than imbalance"
+        return "The stages of a pipeline wait for each other's results in turn: the pipeline bubble."
+    return "Different ranks are late in different steps: noise, not imbalance."
 
 
 def _on_axis(axes: Sequence[AxisTree], factor: str) -> str:
@@ -349,15 +357,15 @@ def _slowest(ranks: Sequence[RankTime]) -> str:
     slow = ranks[0]
     host = f" on {slow.host}" if slow.host else ""
     return (
-        f": rank {slow.rank}{host} computes {percent(slow.excess)} longer than a typical rank, "
-        f"most of it in {slow.phase}, and the others wait for it"
+        f"Rank {slow.rank}{host} computes {percent(slow.excess)} longer than a typical rank, "
+        f"mostly in {slow.phase}, and the others wait for it."
     )
 
 
 def size(point: Point) -> str:
     """Return the size of a case in words."""
     ranks = f"{point.ranks} rank{'s' if point.ranks > 1 else ''}"
-    return ranks if point.threads == 1 else f"{ranks} x {point.threads} threads"
+    return ranks if point.threads == 1 else f"{ranks} × {point.threads} threads"
 
 
 def _speed(point: Point) -> str:

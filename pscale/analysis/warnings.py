@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis.advice import bound, no_training
-from pscale.analysis.answers import injection_warning
+from pscale.analysis.answers import injection_warning, split_name
 from pscale.analysis.difference import holm, p_value
 from pscale.analysis.frames import Run, by_case, grouped
 from pscale.analysis.interference import BUSY, interference
@@ -117,8 +117,8 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         if len(kinds) > 1:
             yield (
                 "blas",
-                f"The launches used {len(kinds)} different BLAS: {'; '.join(sorted(kinds))}. Their times "
-                "are not comparable: run all cases in one environment.",
+                f"The launches used {len(kinds)} different BLAS libraries: {'; '.join(sorted(kinds))}. "
+                "Their times are not comparable: run all cases in one environment.",
             )
     hosts = ranks[["case", "repeat", "host"]].drop_duplicates()
     alone = hosts.groupby(["case", "repeat"], observed=True)["host"].transform("size") == 1
@@ -126,8 +126,8 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
     if len(single) > 1:
         yield (
             "hosts",
-            f"Launches on one node ran on different ones ({', '.join(single)}): differences between "
-            "nodes enter the comparison. Pin the suite to one node, or repeat each case on all of them.",
+            f"Single-node launches ran on different nodes ({', '.join(single)}), so comparisons include "
+            "differences between nodes. Pin the suite to one node, or repeat each case on all of them.",
         )
 
 
@@ -142,9 +142,9 @@ def _of_work(run: Run, points: Sequence[Point]) -> Iterator[tuple[str, str]]:
         if differing and not all(workload.get("work") for workload in found):
             yield (
                 "work",
-                f"Every core is taken to have equal work, although {', '.join(differing)} "
-                f"differ{'s' * (len(differing) == 1)} between sizes: rounded sizes make efficiencies wrong "
-                'by as much. State the work of a case: workload.work, such as "=n ** 3".',
+                f"Equal work per core is assumed, but {', '.join(differing)} "
+                f"differ{'s' * (len(differing) == 1)} between sizes: rounding makes efficiencies wrong by as "
+                'much. State the work of each case, such as workload.work: "=n ** 3".',
             )
             return
 
@@ -190,15 +190,15 @@ def _slope(rows: pd.DataFrame) -> Level:
 
 def _trend_text(slope: float, p: float, case: str) -> str:
     which = "Launches" if case else "Launches of all cases"
-    known = f"at the end of the run than at its beginning (p {f'{p:.1g}' if p >= 1e-4 else '< 0.0001'})"
+    known = f"at the end of the run than at the start (p {f'{p:.1g}' if p >= 1e-4 else '< 0.0001'})"
     if slope > 0:
         return (
             f"{which} take {math.expm1(slope):.0%} longer {known}: "
-            "heat, or memory or disks that fill up. Look at the clock and at free memory, and measure again."
+            "perhaps heat, or memory or disks filling up. Check clock and free memory, and measure again."
         )
     return (
         f"{which} take {-math.expm1(slope):.0%} less time {known}: "
-        "files that are cached by now, or other work that has ended. Measure again, with `--wait-idle`."
+        "perhaps files became cached, or other processes ended. Measure again, with `--wait-idle`."
     )
 
 
@@ -206,8 +206,8 @@ def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str,
     if speed := planned.get("ghost", {}).get("gflops"):
         yield (
             "ghost",
-            f"Computing was slept, at {speed:g} GFLOP/s a rank (`ghost`); every exchange was real. These "
-            "times check waits, transfers and bubbles alone, and say nothing about computing.",
+            f"Compute was replaced by sleeping, at {speed:g} GFLOP/s per rank (`ghost`); communication was "
+            "real. Use these times for waits, transfers and bubbles, not for compute.",
         )
     if point.injected:
         yield "injected", injection_warning(point)
@@ -215,7 +215,7 @@ def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str,
 
 def _of_stragglers(stragglers: Iterable[Straggler], point: Point) -> Iterator[tuple[str, str]]:
     for rank in stragglers:
-        yield "straggler", f"{sentence(rank)}. {'That was injected.' if point.injected else hint(rank)}"
+        yield "straggler", f"{sentence(rank)} {'This delay was injected.' if point.injected else hint(rank)}"
 
 
 def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, str]]:
@@ -224,25 +224,23 @@ def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, st
     if sample.deviation >= DEVIATION * sample.mean:
         yield (
             "deviation",
-            f"Step times scatter: standard deviation {sample.deviation / sample.mean:.0%} of the mean over "
-            f"{sample.steps} steps. Free the machine of other work, or take more steps and repeats.",
+            f"Step times vary: standard deviation {sample.deviation / sample.mean:.0%} of the mean over "
+            f"{sample.steps} steps. Stop other processes, or increase steps and repeats.",
         )
     extreme = max(sample.slowest - sample.mean, sample.mean - sample.fastest)
     if extreme >= EXTREME * sample.mean:
         yield (
             "extreme",
-            f"Single steps are far off: fastest {duration(sample.fastest)}, "
+            f"Some steps are outliers: fastest {duration(sample.fastest)}, "
             f"slowest {duration(sample.slowest)}, mean {duration(sample.mean)}. "
-            "Look at the heat map for the rank that was late.",
+            "The heat map shows which rank was late.",
         )
     if sample.unsteady > sample.launches / 2:
         where = "the launch" if sample.launches == 1 else f"{sample.unsteady} of {sample.launches} launches"
-        longer = "Let it warm up longer" if of_program else "Raise `train.warmup`"
-        more = "steps" if of_program else "`train.steps`"
+        remedy = "Use more steps" if of_program else "Increase `train.warmup` or `train.steps`"
         yield (
             "unsteady",
-            f"Steps were still getting faster or slower in the second half of {where}. "
-            f"{longer}, or take more {more}.",
+            f"Steps were still getting faster or slower in the second half of {where}. {remedy}.",
         )
 
 
@@ -251,8 +249,8 @@ def _of_digits(point: Point) -> Iterator[tuple[str, str]]:
         share = point.coarse_s / 2 / point.step_s.value
         yield (
             "digits",
-            f"The program prints step times to {duration(point.coarse_s)}, so each is known to ±{share:.1%} "
-            "at best. Print more digits, or let a launch do more work.",
+            f"The program prints step times in units of {duration(point.coarse_s)}, so each is known to "
+            f"±{share:.1%} at best. Print more digits, or do more work per launch.",
         )
 
 
@@ -266,9 +264,9 @@ def _of_gain(point: Point, compared: int) -> Iterator[tuple[str, str]]:
     if known.value * (known.low / known.value) ** wider > 1 + GAIN:
         yield (
             "gain",
-            f"The efficiency is {percent(known.value)}{interval(known)}, more than the base allows. Either "
-            "the data of a core fit its cache here and not in the base, or the base is slow for another "
-            "reason: measure it again, or name a larger `base`.",
+            f"The efficiency is {percent(known.value)}{interval(known)}, above 100%. Either the data of a "
+            "core fit its cache here but not in the base case, or the base case was slow for another "
+            "reason: measure it again, or choose a larger `base`.",
         )
 
 
@@ -282,20 +280,19 @@ def _of_interval(point: Point, auto: Mapping[str, Any] | None) -> Iterator[tuple
     if figure is None or width is None or width <= (auto["precision"] if auto else HALF_WIDTH):
         return
     launches = f"from {point.launches} launches"
-    known = f"The {name} has an interval of ±{100 * width:.2g}%, {launches}"
+    known = f"The {name} is only known to ±{100 * width:.2g}%, {launches}"
     if figure.stated is None:
-        known = f"The {name} is uncertain by more than a factor of two, {launches}, which differ too much"
+        known = f"The {name} is uncertain by more than a factor of two, {launches} that differ too much"
     if auto is None:
-        yield "interval", f"{known}. Raise `repeat`, or use `--budget 3m`."
+        yield "interval", f"{known}. Increase `repeat`, or use `--budget 3m`."
     elif auto.get("budget_s") is None and point.launches + point.failed < auto["most"]:
-        yield "interval", f"{known}, and more are to come: the run is not finished. Start it again to go on."
+        yield "interval", f"{known} so far: the run is not finished. Start it again to continue."
     else:
-        asked = f"where ±{100 * auto['precision']:.2g}% were asked for"
+        asked = f"not to ±{100 * auto['precision']:.2g}% as requested"
         spent = "`max_repeats` was reached" if auto.get("budget_s") is None else "the budget was spent"
         yield (
             "interval",
-            f"{known}, {asked}: {spent}. Free the machine of other work, or allow more: `--budget`, "
-            "`max_repeats`.",
+            f"{known}, {asked}: {spent}. Stop other processes, or increase `--budget` or `max_repeats`.",
         )
 
 
@@ -307,9 +304,9 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
         advised = (
             f"Recording a call costs {call_s * 1e6:.2g} µs, so this is noise: repeat on a quiet machine."
             if 1000 * call_s < 0.01 * step_s
-            else "Use larger batches, so that calls are rarer, and trust ratios of phases more than times."
+            else "Use larger batches for fewer calls, and trust ratios between phases more than times."
         )
-        yield "recording", f"Steps with recording on take {ratio - 1:.1%} longer than without. {advised}"
+        yield "recording", f"Recording makes steps {ratio - 1:.1%} longer. {advised}"
     spread, dtype = rows["replica_spread"].max(), str(rows["dtype"].iloc[0])
     if spread > REPLICAS.get(dtype, REPLICAS["float32"]):
         yield (
@@ -322,7 +319,7 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
         if bad:
             yield (
                 "loss",
-                f"The loss is not finite from step {bad[0]} of {len(losses)} on. "
+                f"The loss is not finite, from step {bad[0]} of {len(losses)}. "
                 "Lower `train.lr`, or clip gradients.",
             )
             break
@@ -331,8 +328,9 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
 def _of_skipped(course: LossScaling) -> Iterator[tuple[str, str]]:
     yield (
         "skipped",
-        f"{course.words}: gradients overflowed, in {course.skipped_measured} of the measured steps too, "
-        "which are shorter without an update. Raise `train.warmup`, or lower `precision.initial_scale`.",
+        f"{course.words}, because gradients overflowed; {course.skipped_measured} of them are measured "
+        "steps, which are shorter without an update. "
+        "Increase `train.warmup`, or lower `precision.initial_scale`.",
     )
 
 
@@ -353,9 +351,8 @@ def _of_cores(cpus: int, point: Point) -> Iterator[tuple[str, str]]:
     if 0 < cpus < point.cores:
         yield (
             "oversubscribed",
-            f"{plural(point.ranks, 'rank')} of {plural(point.threads, 'thread')} share "
-            f"{plural(cpus, 'CPU')}: times and efficiencies say nothing about the machine. Use it to try "
-            "plans out, not to compare them.",
+            f"{split_name(point)} share {plural(cpus, 'CPU')}, so timings are meaningless. "
+            "Fine for trying out plans, not for comparing them.",
         )
 
 
@@ -364,20 +361,20 @@ def _of_ranks(seen: Mapping[str, Any], point: Point) -> Iterator[tuple[str, str]
     if got := sorted(seen["threads"] - {point.threads}):
         yield (
             "threads",
-            f"BLAS ran with {', '.join(map(str, got))} threads where {point.threads} were asked for. "
-            "`pscale doctor` says what holds it.",
+            f"BLAS used {', '.join(map(str, got))} threads instead of {point.threads}. "
+            "`pscale doctor` shows what limits it.",
         )
     if point.threads > 1 and busy < BUSY * point.threads:
         yield (
             "idle",
-            f"Multiplying matrices, the {point.threads} threads of a rank kept {busy:.1f} cores busy: some "
-            "shared a core with each other or with other work. Free the machine; `pscale doctor` tells "
+            f"In matrix products, the {point.threads} threads of a rank kept only {busy:.1f} cores busy: "
+            "some shared a core with each other or with other processes. Stop those; `pscale doctor` tells "
             "whether threads help here, and docs/blas.md how to bind them.",
         )
     if seen["unaccounted"] > UNACCOUNTED:
         yield (
             "unaccounted",
-            f"{seen['unaccounted']:.1%} of the steps belongs to no phase: the breakdown misses that much.",
+            f"{seen['unaccounted']:.1%} of step time is outside all phases and missing from the breakdown.",
         )
 
 
@@ -385,7 +382,7 @@ def _of_clock(unclear: Sequence[Unclear]) -> Iterator[tuple[str, str]]:
     for call in unclear:
         yield (
             "clock",
-            f"An {call.verb.replace('_', '-')} on {call.axis} waits {duration(call.wait_s)} on average, "
-            f"known to {duration(call.bound_s)} by the clocks of the nodes. That is over {LIMIT:.0%} of "
-            "it, so wait and transfer of these calls are shown as one.",
+            f"Calls of {call.verb.replace('_', '-')} on {call.axis} wait {duration(call.wait_s)} on average, "
+            f"but the clocks of the nodes agree only to {duration(call.bound_s)}, over {LIMIT:.0%} of that. "
+            "So wait and transfer of these calls are shown as one.",
         )

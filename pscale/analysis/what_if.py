@@ -62,7 +62,7 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
     table = events(run)
     if table.empty:
         raise UsageError(
-            f"{run.path}: its calls were not kept, so they cannot be replayed on another network; "
+            f"{run.path}: no calls were recorded, so there is nothing to replay on another network; "
             f"{how_to_trace(run)}"
         )
     _check(networks, {str(axis) for axis in table["axis"].cat.categories if axis})

@@ -54,9 +54,9 @@ _RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def rate(value: float, unit: str = "") -> str:
-    """Return a large number, such as one per second, with k, M, G or T."""
+    """Return a large number with k, M, G or T, such as "9.3k", or with a unit "9.3 kB/s"."""
     factor, prefix = next(((factor, name) for factor, name in _RATES if abs(value) >= factor), (1.0, ""))
-    return f"{value / factor:.3g} {prefix}{unit}".rstrip()
+    return f"{value / factor:.3g}{' ' * bool(unit)}{prefix}{unit}"
 
 
 def plural(count: int, noun: str) -> str:

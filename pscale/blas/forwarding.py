@@ -157,7 +157,7 @@ def _forward_to(opened: ctypes.CDLL) -> ctypes.CDLL:
     wide = has_64_bits(opened, suffix)
     missing = forward.pscale_forward_to(handle, prefix.encode(), suffix.encode(), wide)
     if missing:
-        raise BlasError(f"{opened._name} is no BLAS for NumPy: it has no cblas_{missing.decode()}")
+        raise BlasError(f"{opened._name} is not a BLAS for NumPy: it lacks cblas_{missing.decode()}")
     return ctypes.CDLL(built(), mode=ctypes.RTLD_GLOBAL)
 
 

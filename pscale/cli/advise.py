@@ -203,7 +203,7 @@ def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions
     points = {point.case: point for point in summary.points if point.step_s}
     known = [each for each in labelled if each.case.id in points]
     if not known:
-        raise LaunchError(f"none of the plans ended well; see pscale report {folder}")
+        raise LaunchError(f"no plan succeeded; see pscale report {folder}")
     found = agreement(known, points, summary.ranking)
     for table in listed("Fastest as measured", found.rows, _MEASURED):
         print_table(table, console)

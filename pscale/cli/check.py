@@ -99,8 +99,8 @@ def _expected(run: Run, files: Sequence[Path]) -> Run:
 
 
 _NO_EXPECTATIONS = (
-    "no expectations: add `expect:` to the suite, or name a file with --reference (`pscale check --update` "
-    "writes one)"
+    "it has no expectations; add `expect:` to the suite, or name a file with --reference "
+    "(`pscale check --update` writes one)"
 )
 
 
@@ -184,7 +184,7 @@ def _gate(comparison: Comparison, conditions: Sequence[Condition]) -> tuple[int,
     if conditions and not comparison.cases:
         why = next((f": {each.label}: {each.reason}" for each in comparison.missing), "")
         return code or UNDECIDED, f"undecided: no case was compared{why}"
-    vague = "undecided: the intervals allow what --fail-if names; more launches would decide"
+    vague = "undecided: the intervals include what --fail-if names; more launches would decide"
     return code, vague if code == UNDECIDED else ""
 
 

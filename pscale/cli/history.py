@@ -49,7 +49,7 @@ def add(paths: Sequence[str], place: Place) -> None:
 
 
 def added(path: Path, folder: Path) -> str:
-    """Add a run to the history of its suite, but for what is there already; return what was done."""
+    """Add a run to the history of its suite, but for what already exists; return what was done."""
     from pscale.analysis.frames import load
     from pscale.analysis.history_entry import entries
 

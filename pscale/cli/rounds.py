@@ -208,7 +208,7 @@ class Rounds:
         widths = [self.half_width(goal) for goal in self.goals() if goal.case == case]
         if not widths or widths[0] is None:
             return ""
-        return f"interval ±{widths[0]:.1%} before" if widths[0] < 1 else "interval too wide before"
+        return f"interval so far ±{widths[0]:.1%}" if widths[0] < 1 else "interval so far too wide"
 
     @property
     def budget_left_s(self) -> float:

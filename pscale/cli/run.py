@@ -124,7 +124,7 @@ def _look(options: RunOptions, console: Console) -> None:
     if options.wait_idle:
         wait_until_idle(lambda text: say(console, text))
     elif (found := other_work()).disturbs:
-        say(console, f"{found.sentence}: it will disturb the measurement (--wait-idle waits)")
+        say(console, f"{found.sentence}, which will disturb the measurement; --wait-idle waits for them")
 
 
 def _run_submitted(

@@ -104,7 +104,7 @@ def _show_memory(fits: Sequence[MemoryFit], console: Console) -> None:
     console.print(Text("\nMemory of the fullest rank", style="bold"))
     rows = [_memory(fit, offloads=offloads) for fit in fits]
     console.print(_fitted(rows, _MEMORY_DISPENSABLE, console))
-    beside = "; in a file, read, written: per rank and step, not in its memory" if offloads else ""
+    beside = "; in a file, read, written: per rank and step, not part of its memory" if offloads else ""
     console.print(f"all ranks: including 128 MiB per process{beside}", style="dim")
 
 
@@ -194,7 +194,7 @@ def _time(suite: Suite, round_s: float) -> str:
 
 
 def _heading(suite: Suite, cases: Sequence[Case]) -> str:
-    launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} of each"
+    launches = f"{suite.repeat} launch{'es' * (suite.repeat != 1)} each"
     if auto := suite.auto:
         figures = "step times" if suite.scaling == "throughput" else "efficiencies"
         launches = f"repeated until {figures} are known to ±{100 * auto.precision:.3g}%"

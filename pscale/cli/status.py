@@ -180,7 +180,7 @@ def _page(document: Mapping[str, Any]) -> RenderableType:
         now = "interrupted" if document["stopped"] else "running"
         lines.append(f"{now}: {', '.join(document['under_way'])}")
     if document["stopped"]:
-        lines.append("no pscale is running it; the same `pscale run` command continues it")
+        lines.append("not running; the same `pscale run` command continues it")
     if document["trouble"]:
         lines.append(f"{document['trouble']}; what the jobs do is not known: ask again")
     if ended.keys() - {"ok", "skipped"}:
@@ -232,7 +232,7 @@ def _show_runs(shown: Sequence[Card], count: int) -> None:
         Column("host", wide=True),
     )
     rows = tuple((_tone(card), _values(card)) for card in shown)
-    left = f"{count - len(shown)} older runs are not shown" if count > len(shown) else ""
+    left = f"{count - len(shown)} older runs not shown" if count > len(shown) else ""
     print_table(
         ReportTable(title="Runs", columns=columns, rows=rows, caption=left), new_console(highlight=False)
     )
@@ -257,14 +257,14 @@ def _values(card: Card) -> tuple[Value, ...]:
 def _figure(card: Card) -> str:
     match card.metric:
         case "efficiency":
-            from pscale.analysis.outcome import known
+            from pscale.analysis.outcome import TARGET, known
             from pscale.analysis.stats import Estimate
 
-            answer = f", {card.answer}" if card.answer else ""
+            answer = f", {TARGET.get(card.answer, card.answer)}" if card.answer else ""
             value = Estimate(value=card.value or 0.0, low=card.low, high=card.high)
             return f"{known(value)} at {card.at}{answer}"
         case "samples_per_s":
-            unsure = ", undecided whether the fastest" * (card.answer == "undecided")
+            unsure = ", fastest undecided" * (card.answer == "undecided")
             return f"{rate(card.value or 0.0)} samples/s at {card.at}{unsure}"
     return "not finished" if card.pending else "-"
 

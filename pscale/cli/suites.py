@@ -84,7 +84,9 @@ def init(name: str, file: Path | None) -> None:
         if not schema.exists():
             schema.write_bytes((shipped.FOLDER / _SCHEMA).read_bytes())
     except FileExistsError:
-        raise UsageError(f"{target} is there already; name another: pscale init {name} FILE.yaml") from None
+        raise UsageError(
+            f"{target} already exists; choose another name: pscale init {name} FILE.yaml"
+        ) from None
     except OSError as error:
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
     say(new_console(highlight=False), f"{target}: edit it, then: pscale run {target}")

@@ -64,7 +64,7 @@ class Case:
     @property
     def altered(self) -> str:
         """What is done to the ranks on purpose, in words: delays, and computing that is slept."""
-        return JOINT.join(filter(None, (self.ghost.words, self.injected)))
+        return JOINT.join(filter(None, (self.ghost.words, f"injected {self.injected}" * bool(self.injected))))
 
     @property
     def loss_scale(self) -> LossScaling | float:

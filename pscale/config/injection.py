@@ -75,8 +75,7 @@ class Ghost:
 
 def injected_words(inject: Inject, jitter: Jitter) -> str:
     """Say what is injected into a case; empty for a healthy one."""
-    said = [words for words in (inject.words, jitter.words) if words]
-    return f"injected {' and '.join(said)}" if said else ""
+    return " and ".join(filter(None, (inject.words, jitter.words)))
 
 
 def stored_words(case: Mapping[str, Any]) -> str:

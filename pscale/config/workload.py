@@ -230,7 +230,7 @@ def compiled(regex: str) -> re.Pattern[str]:
     try:
         return re.compile(regex, re.MULTILINE)
     except (re.error, RecursionError) as error:
-        raise ValueError(f"regex is no regular expression: {error}") from None
+        raise ValueError(f"regex is not a valid regular expression: {error}") from None
 
 
 class Printed(float):
@@ -255,7 +255,7 @@ def number(text: str) -> Printed:
     value = Printed(text) if _NUMBER.fullmatch(text) else math.nan
     if not isinstance(value, Printed) or not math.isfinite(value):
         way = next((f": {way}" for looks, way in _WAYS.items() if looks.fullmatch(text)), "")
-        raise ValueError(f"no finite number{way}")
+        raise ValueError(f"not a finite number{way}")
     return value
 
 

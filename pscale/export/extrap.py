@@ -30,10 +30,10 @@ Values = dict[tuple[str, str], float]  # by path and metric
 
 
 def write_extrap(run: Run, folder: Path) -> list[Path]:
-    """Write a file for each set of words and plans of a run; raises ResultsError if no launch ended well."""
+    """Write a file for each set of words and plans of a run; raises ResultsError if no launch succeeded."""
     launches = records(run.cases[run.cases["status"] == "ok"])
     if not launches:
-        raise ResultsError(f"{run.path}: no launch ended well, so there is nothing to fit")
+        raise ResultsError(f"{run.path}: no launch succeeded, so there is nothing to fit")
     measured, points = _measured(run), {case: _point(run, case) for case in run.planned}
     choices = _choices([*points.values()])
 

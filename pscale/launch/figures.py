@@ -158,7 +158,7 @@ class Found:
 def readings(case: Case, found: Found, opened: Callable[[str, str], bytes]) -> Iterator[tuple[str, Reading]]:
     """Yield name and value of each figure; `opened` returns the content of a file, given it and the figure.
 
-    Raises NotThereError where there is none; a step time has to be above 0.
+    Raises NotThereError where there is none; a step time must be above 0.
     """
     for name, figure in case.workload.figures.items():
         if figure.regex:
@@ -216,7 +216,7 @@ def _reading(case: Case, name: str, texts: Texts, where: str) -> Reading:
         values.append(value * factor)
         resolutions.append(value.resolution * factor)
         if name == case.workload.times and not values[-1] > 0:
-            raise NotThereError(f"figure {name} is {values[-1]:g}, which is no step time")
+            raise NotThereError(f"figure {name} is {values[-1]:g}, which is not a step time")
     steps = tuple(values) if figure.steps else ()
     exact = not unit and all(value.is_integer() for value in values)
     resolution = None if exact else (sum if figure.pick == "sum" else max)(resolutions)
@@ -230,7 +230,7 @@ def _unit(case: Case, name: str, written: str) -> str:
     unit = visible(written).strip() if figure.unit == MATCH else figure.unit
     if name == case.workload.times and conversion(unit, "s") is None:
         raise NotThereError(
-            f"figure {name}, the step time, is in '{unit[:_QUOTED]}', which is no unit of time"
+            f"figure {name}, the step time, is in '{unit[:_QUOTED]}', which is not a unit of time"
         )
     return unit
 
@@ -282,7 +282,7 @@ def _in_json(name: str, figure: Figure, file: str, content: str) -> list[str]:
     for value in values:
         if not isinstance(value, str):
             shown = visible(json.dumps(value))[:_QUOTED]
-            raise NotThereError(f"figure {name}: {path} in {file} is {shown}, no finite number")
+            raise NotThereError(f"figure {name}: {path} in {file} is {shown}, not a finite number")
     if not values:
         raise NotThereError(f"figure {name}: {path} in {file} is an empty list")
     return values

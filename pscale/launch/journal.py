@@ -76,10 +76,10 @@ class Journal:
             document = atomic_files.read_json(path)
             version = document["format"]
         except FileNotFoundError as error:
-            raise ResultsError(f"{path.parent} holds no run of pscale: it has no {_DOCUMENT}") from error
+            raise ResultsError(f"{path.parent} is not a run of pscale: it has no {_DOCUMENT}") from error
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise ResultsError(
-                f"{path.parent} holds no run of pscale: its {_DOCUMENT} cannot be read ({error})"
+                f"{path.parent} is not a run of pscale: its {_DOCUMENT} cannot be read ({error})"
             ) from error
         if isinstance(version, int) and version > _FORMAT:
             raise ResultsError(f"{path}: format {version}, this pscale reads up to {_FORMAT}; upgrade pscale")
@@ -201,7 +201,7 @@ class Journal:
         moved = self._place and not os.path.samestat(self._place, self.folder.stat())
         if links or moved:
             path = links[0] if links else self.folder
-            raise LaunchError(f"{path}: a program has put something else there; nothing more is written")
+            raise LaunchError(f"{path}: a program replaced it; nothing more is written")
 
     def is_abandoned(self) -> bool:
         """Tell whether the pscale that was the last to work on this run is known to be gone."""

@@ -32,7 +32,7 @@ class OtherWork:
     @property
     def sentence(self) -> str:
         """What was seen."""
-        return f"other work keeps {self.cores:.1f} of {self.of} CPUs busy"
+        return f"other processes use {self.cores:.1f} of {self.of} CPUs"
 
 
 def other_work(look_s: float = _LOOK_S) -> OtherWork:
@@ -68,10 +68,10 @@ def wait_until_idle(
         if idle > 1:
             return True
         if left_s <= 0:
-            tell(f"{found.sentence}, for {longest_s / 60:.0f} minutes now: measuring beside it")
+            tell(f"{found.sentence}, after {longest_s / 60:.0f} minutes of waiting: measuring anyway")
             return False
         if found.disturbs and not told:
-            tell(f"waiting: {found.sentence} (for {longest_s / 60:.0f} minutes at most)")
+            tell(f"waiting for at most {longest_s / 60:.0f} minutes: {found.sentence}")
             told = True
         sleep(_PAUSE_S)
         left_s -= _PAUSE_S + _LOOK_S

@@ -56,7 +56,7 @@ def detect_site(choice: SchedulerChoice, environ: Mapping[str, str], *, submits:
         scheduler = next(each for each in SCHEDULERS if each.name == choice)
         if trouble := _trouble(scheduler):
             raise LaunchError(f"scheduler: {choice}: {trouble}")
-        reason = f"jobs are submitted: the suite or site says {choice}"
+        reason = f"jobs are submitted: the suite or site sets scheduler: {choice}"
         return DetectedSite(reason=reason, scheduler=scheduler)
     unresponsive: dict[Scheduler, str] = {}
     for scheduler in SCHEDULERS:

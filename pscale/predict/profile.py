@@ -320,7 +320,7 @@ def _program_of(case: Case) -> StepProgram:
     try:
         return step_program(case)
     except (PlanError, ValueError, ArithmeticError, LookupError, TypeError) as error:
-        raise ResultsError(f"a case that cannot be: {error}") from error
+        raise ResultsError(f"an impossible case: {error}") from error
 
 
 def _steady(run: Run, launch: Traced, times: LaunchTimes) -> LaunchTimes:

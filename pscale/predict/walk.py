@@ -138,7 +138,7 @@ class Walk:
             moved = next(walk, None)
             stuck = 0 if moved or moved is None else stuck + 1
             if stuck > len(waiting):
-                message = f"{self.case.label}: the ranks of this plan would wait for each other for ever"
+                message = f"{self.case.label}: the ranks of this plan would deadlock"
                 raise PlanError(message)
             if moved is not None:
                 waiting.append(walk)

@@ -1,4 +1,4 @@
-"""A run in ten lines: how the largest case of every series does, what to distrust, where the rest is.
+"""A run in ten lines: how the largest case of every series does, caveats, where the rest is.
 
 It imports little: the command that has waited for a run prints it, and another process has worked it out.
 """
@@ -98,14 +98,13 @@ class Answer:
 
 
 def _line(outcome: Outcome) -> Line:
-    causes = outcome.causes if outcome.interference or not outcome.lost else f"lost: {outcome.causes}"
     return Line(
         name=clean(outcome.series or outcome.suite),
         size=f"{outcome.size} ({outcome.missing})" if outcome.missing else outcome.size,
         figure=outcome.figure,
         answer=outcome.answer,
         judged=outcome.judged,
-        causes=clean(causes),
+        causes=clean(outcome.causes),
     )
 
 
@@ -199,7 +198,7 @@ def _stacked(lines: Sequence[Line], width: int) -> list[Text]:
 
 
 def _ends(answers: Sequence[Answer], width: int, full: str) -> Iterator[Text]:
-    """Yield what to distrust, where everything is said, and the pages, in as few lines as they fit into."""
+    """Yield caveats, the command that prints all tables, and the pages, in as few lines as they fit into."""
     several = len(answers) > 1
     concerns = [
         f"{answer.suite}: {answer.concerns}" if several else answer.concerns

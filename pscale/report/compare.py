@@ -97,7 +97,7 @@ _CHANGES = (
 
 
 def _tables(comparison: Comparison) -> Iterator[Table]:
-    caption = "effect: from -1 (every launch of B is faster) to 1 (Cliff's delta); p: corrected (Holm)"
+    caption = "effect: Cliff's delta, -1 if every launch of B is faster, 1 if slower; p: corrected (Holm)"
     cases = comparison.cases
     yield from listed("Step times", cases, _CASES, caption=caption, tone=lambda each: _TONES[each.answer])
     names = {"case": "label", "not in": "run", "reason": "reason"}

@@ -95,7 +95,8 @@ _COUNTERS = (
 def tables(found: SuiteHistory) -> Iterator[Table]:
     """Yield the tables for people."""
     caption = (
-        f"course: a block is the slowest of some runs; ▄ is the median, each step {_PER_BLOCK:.0%} of it"
+        "course: each block is the slowest of some runs; ▄ is the median, "
+        f"one block higher is {_PER_BLOCK:.0%} more"
     )
     yield from listed(
         "Cases",
@@ -109,7 +110,7 @@ def tables(found: SuiteHistory) -> Iterator[Table]:
     changes = [change for case in found.cases for change in case.changes]
     yield from listed("Changes of step times", changes, _CHANGES, tone=_tone, case=_label)
     counters = [change for case in found.cases for change in case.counters]
-    said = "of a step; launches of a run agree on these, so that any change is certain"
+    said = "of a step; exact, so any change is certain"
     yield from listed("Changes of counters", counters, _COUNTERS, caption=said, case=_label)
 
 

@@ -27,8 +27,9 @@ def render_history(found: SuiteHistory) -> str:
         of=f"history of {found.suite}",
         title=f"History of {found.suite}",
         facts=(("Runs", str(found.runs)), ("Written", datetime.now(UTC).date().isoformat())),
-        source=f"from {text.plural(found.launches, 'launch')}. All definitions: docs/history.md. Everything: "
-        f"`pscale history {found.suite} --format json`.",
+        source=f"from {text.plural(found.launches, 'launch')}. Definitions: docs/history.md in the "
+        "source tree of pscale. "
+        f"Complete tables: `pscale history {found.suite} --format json`.",
     )
     lines = tuple((case.label, case.text) for case in found.cases if case.answer in ("worse", "undecided"))
     verdict: Block = Headlines(warning="", lines=(("", headline(found)),), more=lines)
@@ -57,8 +58,8 @@ def render_history(found: SuiteHistory) -> str:
 
 
 _LEAD = (
-    "A dot is a run, at one pace of the machine where its pace was measured. Lines are levels; where one "
-    "begins, it is said what else changed with that run."
+    "Each dot is a run, corrected for the machine's pace where that was measured. Lines are levels, labelled "
+    "with what else changed when they begin."
 )
 
 

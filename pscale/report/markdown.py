@@ -9,7 +9,7 @@ from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.table import Table
 from pscale.report.topics import TOPICS
-from pscale.report.topics.problems import distrust, warnings
+from pscale.report.topics.problems import caution, warnings
 
 _CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks are somebody's text
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
@@ -32,7 +32,7 @@ def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
     for headline in summary.headlines:
         about = f"{escaped(headline.topic)}: " if headline.topic else ""
         yield from ("", f"**{about}{escaped(headline.text)}**")
-    if before := distrust(summary):
+    if before := caution(summary):
         yield from ("", before)
     captions = {topic.figure.name: topic.figure.description for topic in TOPICS if topic.figure}
     for figure in figures:

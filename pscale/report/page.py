@@ -48,8 +48,8 @@ def render_page(summary: Summary, figures: Mapping[str, str], data: str | None =
         of=f"{summary.suite} · run {summary.run}",
         title=summary.title,
         facts=summary.machine,
-        source=f"from {text.plural(summary.launches, 'launch')}. All definitions: docs/measurement.md. Every "
-        "table in full: `pscale report --format csv`.",
+        source=f"from {text.plural(summary.launches, 'launch')}. Definitions: docs/measurement.md in the "
+        "source tree of pscale. Complete tables: `pscale report --format csv`.",
     )
     sections = [section for topic in TOPICS if (section := topic.section(context))]
     labels = {point.case: point.label for point in summary.points}

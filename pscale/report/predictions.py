@@ -34,7 +34,7 @@ _LABEL, _LEVEL = 18, 6  # characters of a line; labels that stand side by side
 
 
 def print_outlook(outlook: Outlook, console: Console, goal: float | None, price: float | None) -> None:
-    """Print the tables, what to know of them, and how far to trust them."""
+    """Print the tables, notes on them, and their accuracy."""
     console.print(Text(text.clean(outlook.title), style="bold"))
     network = f" on the network {outlook.network}" if outlook.network else ""
     console.print(
@@ -43,7 +43,7 @@ def print_outlook(outlook: Outlook, console: Console, goal: float | None, price:
     for table in tables(outlook, goal, price):
         print_table(table, console)
     print_list("Notes", list(_notes(outlook)), console)
-    print_list("How far to trust this", outlook.trust, console)
+    print_list("Accuracy", outlook.trust, console)
     console.print()
 
 
@@ -82,8 +82,8 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         *(Column(_SHORT.get(name, name), text.percent_1, band=True, get=_factor(name)) for name in names),
     )
     caption = (
-        f"work per core and second, relative to {outlook.base}; overall, the product of the factors, is the "
-        f"efficiency times the share that {outlook.base} keeps itself{_mark(outlook)}"
+        f"efficiency: work per core-second, relative to {outlook.base}; overall: product of the factors, "
+        f"which is the efficiency times the overall factor of {outlook.base}{_mark(outlook)}"
     )
     yield from listed("Efficiency by size", outlook.rows, columns, caption=caption, case=_case)
 
@@ -105,8 +105,8 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
         Column("time", str, get=hours),
         *([] if price is None else [Column("cost", str, get=cost)]),
     )
-    asked = f"Training on {text.rate(goal).replace('G', 'B')} tokens" if goal else ""
-    caption = ("" if price is None else f"at {price:g} per rank and hour") + _mark(outlook)
+    asked = f"Training on {goal / 1e9:,.6g} billion tokens" if goal else ""
+    caption = ("" if price is None else f"cost at {price:g} per rank-hour") + _mark(outlook)
     caption = caption.removeprefix("; ")
     yield from listed(asked, outlook.rows, columns, caption=caption, case=_case)
 
@@ -186,8 +186,8 @@ def _sections(
     picture = Picture(
         name="fan",
         title="Step by size" if _by_size(outlook) else "Step by case",
-        description="The predicted step of every case with the interval of nine in ten launches, and the "
-        "launches that were measured.",
+        description="The predicted step of every case with the interval of 90% of launches, and measured "
+        "launches.",
         vector=drawn["fan"],
         data=(steps,),
     )
@@ -208,14 +208,14 @@ def _sections(
         yield Section(
             name="efficiency",
             title="Efficiency by size",
-            lead="Which share of the time is not lost, factor by factor.",
+            lead="Each factor is the share of time that is not lost to its cause.",
             blocks=[_listing("efficiency", replace(others.pop(0), title="Factors"))],
         )
     timeline = Picture(
         name="timeline",
         title="One step of some ranks",
-        description="A row a rank, time to the right: the first and the last rank of each class of ranks "
-        "that do the same.",
+        description="One row per rank, time to the right: the first and last rank of each class of equal "
+        "ranks.",
         vector=drawn["timeline"],
     )
     yield Section(name="timeline", title="Timeline", lead="One step, drawn at random.", blocks=[timeline])
@@ -224,7 +224,7 @@ def _sections(
     blocks: list[Block] = [Words(title="", lines=outlook.trust)]
     if notes := tuple(_notes(outlook)):
         blocks.append(Words(title="Notes", lines=notes))
-    yield Section(name="trust", title="How far to trust this", lead="", blocks=blocks)
+    yield Section(name="trust", title="Accuracy", lead="", blocks=blocks)
 
 
 def _listing(name: str, table: Table) -> Listing:
@@ -242,7 +242,7 @@ def _tiles(outlook: Outlook) -> Tiles:
         note = f"{_percents(row.efficiency).text}; {outlook.base} is 100%"
         items.append(Tile(name="Efficiency", value=f"{share:.0%}", note=note, band=band(share)))
     checked = f"{row.prediction.checked_ranks:,}"
-    items.append(Tile(name="Checked on up to", value=checked, unit="ranks", note=_mark(outlook)[2:]))
+    items.append(Tile(name="Checked up to", value=checked, unit="ranks", note=_mark(outlook)[2:]))
     return Tiles(items=tuple(items))
 
 
@@ -253,15 +253,15 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
         if shares:
             low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
             between = low if low == high else f"{low} to {high}"
-            yield f"What hurts first ({_some(labels)}): {WORDS[kind]}, {between} of the step."
+            yield f"First bottleneck ({_some(labels)}): {WORDS[kind]}, {between} of the step."
         else:
-            yield f"{_some(labels)}: nothing hurts."
+            yield f"No bottleneck: {_some(labels)}."
     least, most = (pick(outlook.rows, key=lambda row: row.case.ranks) for pick in (min, max))
     grown = {kind: _share(kind)(most) - _share(kind)(least) for kind in WORDS if kind != "compute"}
     kind = max(grown, key=lambda each: grown[each])
     if most.case.ranks > least.case.ranks and grown[kind] > _GROWS:
         yield (
-            f"What grows most, {least.case.label} to {most.case.label}: {WORDS[kind]}, from "
+            f"Fastest growing from {least.case.label} to {most.case.label}: {WORDS[kind]}, from "
             f"{_share(kind)(least):.0%} to {_share(kind)(most):.0%} of the step."
         )
 
@@ -317,7 +317,7 @@ def _fan(outlook: Outlook) -> Figure:
     axes.set_ylabel("step")
     axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
     named = {"predicted, 90% of launches": blue} | (
-        {"launches measured (×)": INK} if outlook.measured else {}
+        {"measured launches (×)": INK} if outlook.measured else {}
     )
     drawing.below(figure, named)
     return figure

@@ -1,4 +1,4 @@
-"""A run's findings on a terminal: the verdict first, then the tables, then what to distrust."""
+"""A run's findings on a terminal: the verdict first, then the tables, then caveats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pscale.report import text
 from pscale.report.plots import plots
 from pscale.report.printing import print_list, print_table
 from pscale.report.topics import TOPICS
-from pscale.report.topics.problems import distrust, warnings
+from pscale.report.topics.problems import caution, warnings
 
 
 def render_terminal(summary: Summary, console: Console, *, plot: bool = False) -> None:
@@ -69,5 +69,5 @@ def _headlines(summary: Summary) -> Iterator[Text]:
         line = Text(f"{text.clean(headline.topic)}: " if headline.topic else "", style="bold")
         line.append(text.clean(headline.text), style="bold cyan")
         yield line
-    if before := distrust(summary):
+    if before := caution(summary):
         yield Text(before, style="yellow")

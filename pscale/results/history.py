@@ -77,7 +77,7 @@ def path_of(folder: Path, suite: str) -> Path:
     """Return the file of a suite; a name that could lead out of the folder is refused."""
     if not _NAME.fullmatch(suite):
         raise UsageError(
-            f"'{suite}' is no name of a suite: it has letters, digits, '.', '_' and '-', "
+            f"'{suite}' is not a valid suite name: it has letters, digits, '.', '_' and '-', "
             "and begins with a letter or digit; name one such as weak"
         )
     return folder / f"{suite}.jsonl"

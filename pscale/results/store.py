@@ -83,7 +83,7 @@ def schema_of(table: Table, columns: Sequence[str] | None = None, coded: Sequenc
 def part_path(data: Path, table: Table, case: str, repeat: int) -> Path:
     """Return where the rows of one launch go; raises ResultsError for a case that is none, as `../x`."""
     if not is_name_of_case(case):
-        raise ResultsError(f"{data}: {case!r} is no id of a case")
+        raise ResultsError(f"{data}: {case!r} is not a case id")
     return data / f"{table}-{case}-{repeat}.parquet"
 
 
@@ -164,7 +164,7 @@ def launch_row(case: Case, folder: Path, ended: Mapping[str, Any]) -> dict[str, 
         except (OSError, ValueError, RecursionError) as error:
             result, wrong = {}, str(error)
         if wrong:
-            return row | {"status": "failed", "reason": f"left a result.json that is none: {wrong}"}
+            return row | {"status": "failed", "reason": f"left an invalid result.json: {wrong}"}
         row |= {**result["columns"], "status": result["status"], "reason": result["reason"]}
     return row
 
@@ -399,7 +399,7 @@ def _conform(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
             try:
                 provenance_of(text)
             except ValueError as error:
-                raise ValueError(f"has a provenance that is none: {error}") from error
+                raise ValueError(f"has an invalid provenance: {error}") from error
     return table
 
 

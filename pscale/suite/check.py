@@ -209,7 +209,7 @@ def _ghost_problems(case: Case) -> Iterator[Problem]:
 
 def _rank_problem(case: Case, rank: int, phase: str) -> str:
     if rank >= case.ranks:
-        there = "rank 0 alone" if case.ranks == 1 else f"ranks 0 to {case.ranks - 1}"
+        there = "only rank 0" if case.ranks == 1 else f"ranks 0 to {case.ranks - 1}"
         return f"there is no rank {rank}, the case has {there}; {_EXCLUDE}"
     if phase == "data" and 0 < (stage := rank * case.plan.pp // case.ranks) < case.plan.pp - 1:
         return f"rank {rank} is of stage {stage}, which reads no data; take another phase"

@@ -191,7 +191,7 @@ class _Values:
         values: dict[str, Any] = {}
         for key, item in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise self._error("the name of a field must be a text", key, path)
+                raise self._error("a field name must be text", key, path)
             name, member = str(key.value), (*path, str(key.value))
             if name in values:
                 first = self.places[member].line

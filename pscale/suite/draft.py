@@ -150,7 +150,7 @@ def _problems(points_of: Sequence[Sequence[Point]], params: Collection[str]) -> 
             depth = max(place for place, part in enumerate(setting.written) if isinstance(part, str))
             name, place = str(setting.written[depth]), setting.written[: depth + 1]
             if not setting.field:
-                problems.append(Problem(place, f"is no field that can vary; {nearest_field(name, params)}"))
+                problems.append(Problem(place, f"cannot be swept; {nearest_field(name, params)}"))
             elif owners.setdefault(setting.field, (dimension, name)) != (dimension, name):
                 problems.append(Problem(place, f"{setting.field} is set in two ways"))
     return problems

@@ -95,7 +95,7 @@ def _with_base(suite: Suite, drafts: list[Draft]) -> list[Draft]:
         if count > 1:
             problem = f"'{text}' matches {count} cases" + (f" of the series '{series}'" if series else "")
     if problem:
-        raise suite.error(("base",), f"{problem}; expected one of a series")
+        raise suite.error(("base",), f"{problem}; expected one per series")
     return marked
 
 

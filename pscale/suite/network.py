@@ -38,8 +38,9 @@ def read_network(text: str) -> Network:
             raise ValueError("not a network")
         return Network(links={_axis(name): _link(value) for name, value in document.items()})
     except (SuiteError, ValueError) as error:
-        expected = f"a file of tiers, network.yaml, or axes with their links, {_EXAMPLE}"
-        raise UsageError(f"--what-if '{text}': {error}; expected {expected}") from error
+        raise UsageError(
+            f"--what-if '{text}': {error}. Expected links by axis, {_EXAMPLE}, or a file of tiers"
+        ) from error
 
 
 def _axis(name: Any) -> str:
@@ -55,7 +56,7 @@ def _link(value: Any) -> Link:
     if value == "ideal":
         return IDEAL
     if not isinstance(value, dict) or not value or not set(value) <= {"latency", "bandwidth"}:
-        raise ValueError(f"a link is latency and bandwidth, or ideal, not '{value}'")
+        raise ValueError(f"a link has latency and bandwidth, or is ideal, not '{value}'")
     return Link(
         latency_s=_latency_s(value.get("latency", "0s")), bytes_per_s=_rate(value.get("bandwidth", "inf"))
     )
@@ -68,7 +69,7 @@ def _latency_s(value: Any) -> float:
 def _rate(value: Any) -> float:
     found = measured(value, "B/s", "a bandwidth such as 10GB/s or 100Gbit/s")
     if not found > 0:
-        raise ValueError("a bandwidth has to be above 0")
+        raise ValueError("a bandwidth must be above 0")
     return found
 
 
@@ -96,7 +97,7 @@ def _problems(tiers: Sequence[Mapping[str, Any]], algorithms: Mapping[str, str])
         yield Problem(("tiers",), f"expected a list of tiers, the lowest first, such as {_TIER}")
     for number, (below, tier) in enumerate(pairwise(each["ranks"] for each in tiers), start=1):
         if tier % below or tier == below:
-            message = f"{tier} is no multiple of the {below} ranks of the tier below"
+            message = f"{tier} is not a multiple of the {below} ranks of the tier below"
             yield Problem(("tiers", number, "ranks"), message)
     for verb, name in algorithms.items():
         if verb not in OFFERED:

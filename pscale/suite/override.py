@@ -83,7 +83,7 @@ def _to_change(swept: Path_, name: str, text: str) -> str:
     of_cases = swept[1] == "cases"
     values = "sweep.cases=[…]" if of_cases else f"{dotted(swept)}=[{text}]"
     return (
-        f"the suite sweeps this field ({dotted(swept)}), and the sweep would win; use `--set {values}`, or "
+        f"the suite sweeps this field ({dotted(swept)}); use `--set {values}` instead, or "
         f'`--only "{name} == {text}"` to run only these cases'
     )
 

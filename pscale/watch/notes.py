@@ -282,14 +282,14 @@ def read(folder: Path | LaunchFolder) -> Recorded:
     folder = _folder(folder)
     worlds = _worlds(folder)
     if not worlds:
-        raise ResultsError(f"{folder.path}: no rank has recorded anything: {_why_nothing(folder)}")
+        raise ResultsError(f"{folder.path}: nothing was recorded: {_why_nothing(folder)}")
     ranks = max(
         worlds.values(), key=lambda ranks: (len(ranks), max(each.begin for each, _ in ranks.values()))
     )
     size = next(iter(ranks.values()))[0].size
     if missing := sorted(set(range(size)) - set(ranks)):
         raise ResultsError(
-            f"{folder.path}: nothing was recorded of {len(missing)} of {size} ranks, as {missing[0]}"
+            f"{folder.path}: nothing was recorded for {len(missing)} of {size} ranks, such as {missing[0]}"
         )
     every = [ranks[rank] for rank in range(size)]
     notes = [Kept(folder, name.replace("facts", "notes", 1)) for _, name in every]
@@ -326,17 +326,17 @@ def _why_nothing(folder: LaunchFolder) -> str:
     names = ", ".join([*dict.fromkeys(name for _, _, name in lines)][-_MOST_NAMES:])
     if begun := {name for what, _, name in lines if what == "begins"}:
         return (
-            f"{', '.join(sorted(begun))} called MPI_Init, which has not returned; try the program without "
-            "`pscale watch`; `pscale doctor` looks at /dev/shm and limits"
+            f"MPI_Init of {', '.join(sorted(begun))} did not return. Try the program without "
+            "`pscale watch`; `pscale doctor` checks /dev/shm and limits"
         )
     if not lines:
         return (
-            "no program has loaded the recorder, or none could write here. Was none started? Else what "
-            "starts it may take LD_PRELOAD away: start it there by `python -m pscale.watch PROGRAM`; one "
-            "that is linked statically cannot be recorded"
+            "no program loaded the recorder, or none could write here. If one was started, a wrapper may "
+            "have removed LD_PRELOAD: start it there with `python -m pscale.watch PROGRAM`. Statically "
+            "linked programs cannot be recorded"
         )
     if any(has_mpi == "1" for _, has_mpi, _ in lines):
-        return f"{names} loaded an MPI library, and none called MPI_Init"
+        return f"{names} loaded an MPI library, but never called MPI_Init"
     return f"{names} loaded no MPI library (libmpi*.so) and did not call MPI_Init"
 
 
@@ -355,7 +355,7 @@ def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str
         return ()
     return (
         f"{len(worlds)} MPI jobs were recorded, of {as_ranges(sorted({*map(len, worlds.values())}), ', ')} "
-        f"ranks: those of different jobs cannot reach each other. This is the last one of {size}.",
+        f"ranks, which cannot reach each other. This is the last one of {size}.",
     )
 
 
@@ -370,7 +370,7 @@ def _cut(folder: Path, found: Recorded, notes: Sequence[Kept]) -> Recorded:
     _end(found, until)
     stopped = (
         f"The record ends {(until - began) * 1e-9:.3g} s after MPI_Init: rank{'s' if len(stops) > 1 else ''} "
-        f"{as_ranges(sorted(stops), ', ')} could record no more ({notes[first].reason}). The program went on."
+        f"{as_ranges(sorted(stops), ', ')} stopped recording ({notes[first].reason}). The program continued."
     )
     return replace(found, warnings=(stopped, *found.warnings))
 
@@ -431,7 +431,9 @@ def _facts(folder: LaunchFolder, name: str) -> Facts:
         try:
             _take(facts, word, rest)
         except (ValueError, IndexError, KeyError):
-            raise ResultsError(f"{path}:{number}: '{clean(line)[:60]}' is no fact of a rank") from None
+            raise ResultsError(
+                f"{path}:{number}: '{clean(line)[:60]}' is not a valid line of a record"
+            ) from None
     try:
         steady = abs(facts.clock().drift) < _MOST_DRIFT
     except (ClockError, ZeroDivisionError):

@@ -265,11 +265,11 @@ class _Job:
         if apart.sum():
             named = ", ".join(verbs[place] for place in np.argsort(-apart)[:3] if apart[place])
             yield (
-                f"MPI, not split: {apart.sum() / self._sums.in_mpi:.1%} of the time in MPI ({named}). "
-                "Which ranks these calls wait for is not known: all of their time counts as transfer."
+                f"Not split: {apart.sum() / self._sums.in_mpi:.1%} of the time in MPI ({named}). Which ranks "
+                "these calls wait for is unknown, so all of their time counts as transfer."
             )
         if self._sums.threads:
-            yield "Threads: the calls of any but the thread that called MPI_Init count as hidden."
+            yield "Threads: calls of threads other than the one that called MPI_Init count as hidden."
 
     def warnings(self) -> Iterator[str]:
         """Say where the record ends before the program does."""
@@ -277,7 +277,7 @@ class _Job:
         if self._unfinished:
             yield (
                 f"{len(self._unfinished)} of {len(self._sums.facts)} ranks did not reach MPI_Finalize. "
-                f"In their last records: {last_calls(self._last)}"
+                f"Their last calls: {last_calls(self._last)}"
             )
 
 

@@ -53,9 +53,9 @@ def test_calls_are_set_beside_the_verb_alone_over_as_many_ranks(trained, tmp_pat
     assert found.share == pytest.approx(0.4)
     text = render_markdown(summary)
     assert "| B/s | bare B/s | of bare |" in text
-    assert "| 400 M | 1 G | 40% |" in text
+    assert "| 400M | 1G | 40% |" in text
     assert "| 500 M | - | - |" in text  # nothing is known of four ranks
-    assert "What the network gives to a verb by itself is that of run bare." in text
+    assert "Bandwidths of bare collectives are from run bare." in text
     assert csv_tables(summary)["bare"].count("\n") == 2
 
 

@@ -50,8 +50,11 @@ def test_a_bound_of_less_than_a_tenth_of_the_wait_keeps_them_separate(summary):
 
 def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_separate(summary):
     text = render_markdown(summary)
-    assert "off by 700 µs" in text
-    assert "An all-reduce on dp waits 15 ms on average, known to 2 ms" in text
+    assert "by at most 700 µs" in text
+    assert (
+        "Calls of all-reduce on dp wait 15 ms on average, but the clocks of the nodes agree only to 2 ms"
+        in text
+    )
     assert "|  | sync | 19.2% | 0 | 0 | 0 | 25 ms |" in text
     header, _, *rows = text[text.index("## Communication") :].splitlines()[2:6]
     assert "| transfer | wait | wait + transfer |" in header

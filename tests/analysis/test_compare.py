@@ -34,8 +34,8 @@ def test_each_case_gets_its_own_answer(tmp_path):
     assert [one.matched_by for one in found] == ["id"] * 4
     assert found[1].ratio.value == pytest.approx(1.05, rel=0.01)
     assert found[1].text.startswith("slower by ")
-    assert "would have been" in found[0].text
-    assert "free the machine of other work" in found[3].text
+    assert "would have been detected" in found[0].text
+    assert "stop other processes" in found[3].text
 
 
 def test_what_is_relevant_decides_between_no_difference_and_undecided(tmp_path):
@@ -43,7 +43,7 @@ def test_what_is_relevant_decides_between_no_difference_and_undecided(tmp_path):
     assert compare(*pair, relevant=0.2).cases[0].answer == "same"
     (one,) = compare(*pair, relevant=0.01).cases
     assert one.answer == "undecided"
-    assert f"one of 1% takes about {one.launches_needed} launches" in one.text
+    assert f"detecting 1% takes about {one.launches_needed} launches" in one.text
     assert one.launches_needed == pytest.approx(10 * (one.detectable / 0.01) ** 2, rel=0.1)
 
 
@@ -70,7 +70,10 @@ def test_cases_of_other_work_are_not_called_slower(tmp_path):
     comparison = compare(*runs(tmp_path, [one], [other]))
     assert comparison.cases == ()
     (found,) = comparison.missing
-    assert (found.run, found.reason.startswith("a step does other work: batch 8 and 64")) == ("both", True)
+    assert (found.run, found.reason.startswith("a step does different work: batch 8 and 64")) == (
+        "both",
+        True,
+    )
 
 
 @pytest.mark.figure
@@ -92,7 +95,7 @@ def test_other_parameters_and_another_command_are_other_work_unless_the_suite_sa
         told = replace(other, workload=replace(other.workload, same_work=same))
         found = compare(*runs(tmp_path / str(place), [program()], [told], repeats=3))
         assert (len(found.cases), [each.reason for each in found.missing]) == (
-            (0, [f"a step does other work: {said}"]) if said else (1, [])
+            (0, [f"a step does different work: {said}"]) if said else (1, [])
         )
 
 

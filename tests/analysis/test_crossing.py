@@ -65,7 +65,7 @@ def test_a_turn_lies_between_values_decided_for_either_and_the_sentence_leads_wi
     (headline,) = turning.headlines
     assert headline.topic == "tp 2 or dp 2"
     assert headline.text.startswith(
-        "Turns between batch 4 and 8: tp 2 is faster at batch 2 and 4, dp 2 is faster at batch 8 and 16."
+        "Crossover between batch 4 and 8: tp 2 is faster at batch 2 and 4, dp 2 is faster at batch 8 and 16."
     )
 
 
@@ -92,14 +92,14 @@ def test_without_a_turn_the_faster_is_named_with_the_range_that_was_measured(tmp
 
 def test_where_some_values_are_undecided_no_turn_was_found(tmp_path):
     said = text_of(tmp_path, cases(1.8, 1.7, 1.0, 1.0, launch_noise=0.06))
-    assert said.startswith("No turn was found: tp 2 is faster at batch 2 and 4, undecided at batch 8 and 16.")
+    assert said.startswith("No crossover: tp 2 is faster at batch 2 and 4, undecided at batch 8 and 16.")
 
 
 @pytest.mark.parametrize(
     ("repeats", "noise", "advice"),
     [
-        (1, 0.01, "from one round nothing is known of what differs between launches, so repeat them"),
-        (4, 0.20, "launches differ too much to tell, so free the machine of other work"),
+        (1, 0.01, "one round shows no variation between launches, so measure more rounds"),
+        (4, 0.20, "launches vary too much to tell, so stop other processes"),
     ],
 )
 def test_one_launch_or_noisy_ones_decide_nothing_and_say_what_would(tmp_path, repeats, noise, advice):
@@ -109,7 +109,7 @@ def test_one_launch_or_noisy_ones_decide_nothing_and_say_what_would(tmp_path, re
 
 def test_where_some_more_rounds_would_decide_their_number_is_told(tmp_path):
     said = text_of(tmp_path, cases(1.01, 1.0, 1.0, 0.99, launch_noise=0.03), 5)
-    assert re.search(r"either may be faster; about \d+ rounds would show a difference of 5%\.$", said)
+    assert re.search(r"either may be faster; about \d+ rounds would detect a difference of 5%\.$", said)
 
 
 def test_variants_known_to_be_equal_are_said_to_be(tmp_path):
@@ -121,7 +121,7 @@ def test_a_second_turn_is_reported_too(tmp_path):
     (crossing,) = summary_with(tmp_path, cases(1.3, 0.7, 0.7, 1.3)).crossings
     assert crossing.turns == ((2, 4), (8, 16))
     assert crossing.text.startswith(
-        "Turns between batch 2 and 4, batch 8 and 16: tp 2 is faster at batch 2, "
+        "Crossover between batch 2 and 4, batch 8 and 16: tp 2 is faster at batch 2, "
     )
 
 
@@ -143,7 +143,7 @@ def test_plans_that_grow_with_the_ranks_are_variants_over_the_ranks(tmp_path):
     ]
     (crossing,) = summary_with(tmp_path, points).crossings
     assert (crossing.field, crossing.reference, crossing.variant) == ("ranks", "tp", "dp")
-    assert crossing.text.startswith("Turns between 2 and 4 ranks: dp is faster at 2 ranks, ")
+    assert crossing.text.startswith("Crossover between 2 and 4 ranks: dp is faster at 2 ranks, ")
 
 
 def test_cases_of_other_work_or_on_more_cores_are_no_variants(tmp_path):

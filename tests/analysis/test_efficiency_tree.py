@@ -102,8 +102,8 @@ def test_a_slow_rank_is_imbalance_though_it_costs_the_mean_of_two_ranks_as_much(
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, late_s={1: 0.03})])
     assert summary.verdicts[0].cause == "imbalance"
     assert (
-        "load imbalance, 11.5% ± 0.0% of the step: rank 1 on node computes 30.0% longer"
-        in summary.verdicts[0].loss
+        "load imbalance, 11.5% ± 0.0% of the step. Rank 1 on node computes 30.0% longer"
+        in summary.verdicts[0].sentences
     )
 
 
@@ -114,8 +114,8 @@ def test_threads_that_idle_are_no_useful_computing(tmp_path):
     )
     assert (summary.lost_time[0].useful, summary.lost_time[0].threads) == pytest.approx((0.85, 0.15))
     assert (
-        "idle threads, 15.0% ± 0.0% of the step: the cores of a rank lose 15.0% of"
-        in summary.verdicts[0].loss
+        "idle threads, 15.0% ± 0.0% of the step. The cores of a rank lose 15.0% of"
+        in summary.verdicts[0].sentences
     )
 
 
@@ -145,7 +145,7 @@ def test_factors_are_ratios_of_medians_over_launches_and_multiply_exactly(tmp_pa
 @pytest.mark.parametrize("slow_s", [1.0, 0.0])
 def test_slow_steps_that_medians_do_not_show_are_noted(tmp_path, slow_s):
     points = [Point(ranks=1, noise=0.01), Point(ranks=2, noise=0.01, spikes_s={3: slow_s})]
-    found = [note for note in summary_of(tmp_path / "run", points).notes if "longer than the median" in note]
+    found = [note for note in summary_of(tmp_path / "run", points).notes if "relative to the median" in note]
     assert ["dp 2 ranks +4" in note for note in found] == [True] * (slow_s > 0)
 
 
@@ -157,7 +157,7 @@ def test_the_efficiency_is_one_number_in_table_tree_and_verdict(tmp_path):
     assert (tree.overall.low, tree.overall.high) == pytest.approx(
         (point.efficiency.low, point.efficiency.high)
     )
-    assert f"keeps {point.efficiency.value:.1%} of" in summary.verdicts[0].efficiency
+    assert f" is {point.efficiency.value:.1%} efficient relative to" in summary.verdicts[0].efficiency
     assert summary.outcomes[0].efficiency == point.efficiency
 
 

@@ -81,7 +81,7 @@ def test_metrics_are_those_of_the_report(run, summary, metric, bounds, held):
             {"metric": "efficiency", "where": "ranks > 100", "at_least": 1, "cases": []},
             "no case of the run fits",
         ),
-        ({"metric": "speed", "at_least": 1}, "unknown metric; known are step_s, speedup"),
+        ({"metric": "speed", "at_least": 1}, "unknown metric; the metrics are step_s, speedup"),
     ],
 )
 def test_what_cannot_be_judged_is_unknown(run, summary, entry, said):
@@ -121,8 +121,8 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
 @pytest.mark.parametrize(
     ("bound", "said"),
     [
-        (0.82, "10 more rounds, about 50 s"),
-        (0.849, "a machine without other work"),
+        (0.82, "10 more rounds (about 50 s)"),
+        (0.849, "an otherwise idle machine"),
         (None, "several launches"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_change_of_a_counter_is_certain_without_statistics():
         *(1000, 1001),
     )
     assert found.answer == "worse"
-    assert found.text == "worse, certainly: bytes of dp all_reduce 1,000 → 1,001"
+    assert found.text == "worse (exact counter): bytes of dp all_reduce 1,000 → 1,001"
     fewer = judged([replace(known[0], counters=counters), known[1]])
     assert (len(fewer.counters), fewer.answer) == (1, "undecided"), "fewer bytes are not worse"
 
@@ -157,13 +157,13 @@ def test_what_was_accepted_is_normal_from_then_on():
 
 
 def test_few_runs_a_lone_run_and_much_noise_are_undecided():
-    assert judged(entries(runs=7)).text == "undecided: 7 of the 8 runs that a judgement takes"
+    assert judged(entries(runs=7)).text == "undecided: 7 runs so far, 8 needed"
     lone = judged(slower(entries(), 29, 0.2))
     assert lone.answer == "undecided"
-    assert "the newest run alone is slower by 19.8%" in lone.text
+    assert "only the newest run is slower, by 19.8%" in lone.text
     noisy = judged([replace(each, levels=(), paces=()) for each in entries(scatter=0.2)])
     assert noisy.answer == "undecided"
-    assert "only a change by" in noisy.text
+    assert "only show a change of" in noisy.text
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_runs_that_computed_something_else_are_not_compared():
     known[:10] = [replace(each, work="gpt, 16") for each in slower(known, 0, 1.0)[:10]]
     found = judged(known)
     assert (len(found.runs), found.changes, found.answer) == (20, (), "same")
-    assert found.text.endswith("10 runs did other work")
+    assert found.text.endswith("10 runs did different work")
 
 
 def test_the_worst_case_decides_for_the_suite():

@@ -47,12 +47,12 @@ def test_cpus_shared_by_the_ranks_of_a_launch_are_counted_once():
     shared = {"repeat": 0, "cpus": "0-3", "busy_s": 4.0, "cpu_s": 2.0}
     assert told(shared, shared) == {}
     busy = shared | {"busy_s": 6.0}
-    assert "used 1 cores' worth" in told(busy, busy)["others"]
+    assert "used 1 of the ranks'" in told(busy, busy)["others"]
 
 
 def test_cpus_of_each_rank_are_added_up():
     rows = [{"repeat": 0, "cpus": str(cpu), "busy_s": 2.0, "cpu_s": 1.5} for cpu in range(4)]
-    assert "used 1 cores' worth" in told(*rows)["others"]
+    assert "used 1 of the ranks'" in told(*rows)["others"]
 
 
 def test_ranks_of_two_hosts_have_cpus_of_their_own():
@@ -61,7 +61,10 @@ def test_ranks_of_two_hosts_have_cpus_of_their_own():
 
 
 def test_ranks_that_are_bound_are_not_to_be_bound():
-    for bound, said in ((False, "Stop it, bind ranks to cores, or leave"), (True, "Stop it, or leave")):
+    for bound, said in (
+        (False, "Stop that process, bind ranks to cores, or leave"),
+        (True, "Stop that process, or leave"),
+    ):
         assert said in told({"involuntary_context_switches": 100}, bound=bound)["switches"]
 
 
@@ -90,10 +93,10 @@ def verdict_of(folder, **rank_row):
 @pytest.mark.parametrize(
     ("rank_row", "said"),
     [
-        (BUSY, "Other processes took 9.1% of these cores"),
-        ({"cpus": "0-1", "steal_s": 0.88}, "The hypervisor took 20.0% of the time of these cores"),
-        ({"cgroup_throttled_s": 0.44}, "A limit on CPU time held the ranks back for 20.0% of the time"),
-        ({"gemm_cores": 0.5}, "The ranks had no core for 50.0% of the time that they asked for"),
+        (BUSY, "other processes used 9.1% of these cores"),
+        ({"cpus": "0-1", "steal_s": 0.88}, "the hypervisor took 20.0% of the time of these cores"),
+        ({"cgroup_throttled_s": 0.44}, "a limit on CPU time stopped the ranks for 20.0% of the time"),
+        ({"gemm_cores": 0.5}, "the ranks had no core for 50.0% of the time"),
     ],
 )
 def test_what_others_took_from_the_cores_is_said_first_and_replaces_cause_and_advice(
@@ -101,11 +104,11 @@ def test_what_others_took_from_the_cores_is_said_first_and_replaces_cause_and_ad
 ):
     summary = verdict_of(tmp_path / "run", **rank_row)
     (headline,) = summary.headlines
-    assert headline.text.startswith(f"{said}: these times are not the program's alone.")
+    assert headline.text.startswith(f"Disturbed: {said}, so these times are not the program's alone.")
     assert (summary.verdicts[0].cause, summary.verdicts[0].advice) == ("", "")
     assert "The main loss" not in headline.text
-    assert "Inside a step, parallel efficiency is 90.9%" in headline.text
-    assert (summary.outcomes[0].causes, summary.outcomes[0].lost) == (said, ())
+    assert "Within a step, parallel efficiency is 90.9%" in headline.text
+    assert (summary.outcomes[0].causes, summary.outcomes[0].lost) == (f"disturbed: {said}", ())
 
 
 def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
@@ -120,18 +123,18 @@ def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
     assert {answer for (metric, _), answer in answers.items() if metric == "loss_last"} == {"holds"}
     assert {answer for (metric, _), answer in answers.items() if metric != "loss_last"} == {"undecided"}
     (outcome,) = summary.outcomes
-    assert (outcome.answer, outcome.interference[:14]) == ("undecided", "The hypervisor")
+    assert (outcome.answer, outcome.interference[:14]) == ("undecided", "the hypervisor")
     assert card(run).answer == "undecided", "the list of runs says what the report does"
     calm = write_run(tmp_path / "calm", [Point(ranks=1), Point(ranks=2)], expect=expect)
     assert card(calm).answer == "holds"
-    assert summary.headlines[0].text.startswith("The hypervisor took ")
+    assert summary.headlines[0].text.startswith("Disturbed: the hypervisor took ")
 
 
 def test_threads_that_share_a_core_are_not_called_slow_memory(tmp_path):
     half = {"threads": 2, "gemm_cores": 1.0}
     points = [Point(ranks=1, scaling="strong"), Point(ranks=1, threads=2, scaling="strong", rank_row=half)]
     summary = summary_of(tmp_path / "run", points)
-    assert summary.headlines[0].text.startswith("The ranks had no core for 50.0% of the time")
+    assert summary.headlines[0].text.startswith("Disturbed: the ranks had no core for 50.0% of the time")
     assert "memory bandwidth" not in summary.headlines[0].text
 
 

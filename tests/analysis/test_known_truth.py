@@ -75,11 +75,13 @@ def test_an_efficiency_of_times_with_one_digit_is_undecided_and_a_warning_says_w
     expect = [{"metric": "efficiency", "at_least": 0.8, "cases": [points[1].case.id]}]
     summary = summary_of(tmp_path / "run", points, expect=expect)
     (asked,) = summary.expectations
-    assert (asked.answer, asked.to_decide) == ("undecided", "more digits in what the program prints")
+    assert (asked.answer, asked.to_decide) == ("undecided", "more digits in the program's output")
     assert asked.value.value == pytest.approx(1.0)
     assert asked.value.low < 0.52
     digits = [warning.text for warning in summary.warnings if warning.kind == "digits"]
-    assert digits[0].startswith("The program prints step times to 10 ms, so each is known to ±25.0% at best.")
+    assert digits[0].startswith(
+        "The program prints step times in units of 10 ms, so each is known to ±25.0% at best."
+    )
     zero = Merit(
         case=points[1].case.id,
         figure="drift",

@@ -83,7 +83,7 @@ def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interva
     (caption,) = [table.caption for table in tables(summary)]
     missed, scatter = text.percent_1(step.misfit), text.percent_1(step.scatter)
     assert caption.startswith(
-        f"Does not fit: step, whose law misses by {missed} of the step where launches scatter by {scatter}; "
+        f"Does not fit: step, whose law misses by {missed} of the step while launches vary by {scatter}; "
     )
 
 

@@ -62,21 +62,26 @@ def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_pa
     (answer,) = summary.answers
     assert answer.startswith("Of the splits of 4 cores, 4 ranks × 1 thread (100.")
     assert answer.endswith(" takes 1.2 times as long.")
-    assert "while NumPy runs on one thread" in answer
+    assert "to single-threaded NumPy" in answer
     assert answer in [headline.text for headline in summary.headlines]
     (time,) = [time for time in summary.threads if time.threads == 4]
     assert time.cpu_s == pytest.approx((0.1, 0.05, 0.05, 0.04))
     assert time.spins
     first, *others = lost(time).split(", ")
-    assert first.endswith("% of their time while NumPy runs on one thread")
-    assert [other.partition("% ")[2] for other in others] == ["to other work", "by imbalance inside BLAS"]
+    assert first.endswith("% of their time to single-threaded NumPy")
+    assert [other.partition("% ")[2] for other in others] == [
+        "to other processes",
+        "to imbalance within BLAS",
+    ]
     (tree,) = [tree for tree in summary.trees if tree.case == time.case]
     assert tree.threads == time.efficiency
 
 
 def test_splits_that_cannot_be_told_apart_are_not_ranked(tmp_path):
     (answer,) = summary_of(tmp_path / "run", hybrid(0.1)).answers
-    assert "1 rank × 4 threads (99.98 ms; its cores lose 37.5% of their time while NumPy runs" in answer
+    assert (
+        "1 rank × 4 threads (99.98 ms; its cores lose 37.5% of their time to single-threaded NumPy" in answer
+    )
     assert "As fast: 4 ranks × 1 thread (100.1 ms)" in answer
 
 

@@ -12,7 +12,7 @@ from pscale.config import Launch, Workload
 FLAWS = {
     "deviation": ({"noise": 0.25}, "% of the mean"),
     "extreme": ({"spikes_s": {7: 0.2}}, "slowest 300 ms, mean 110 ms"),
-    "interval": ({"launch_noise": 0.1}, "has an interval of ±"),
+    "interval": ({"launch_noise": 0.1}, "is only known to ±"),
     "unsteady": (
         {"spikes_s": {step: 0.001 * (20 - step) for step in range(20)}, "noise": 0.002},
         "second half of 3 of 3 launches",
@@ -20,20 +20,26 @@ FLAWS = {
     "recording": ({"row": {"recording_ratio": 1.034}}, "3.4% longer"),
     "replicas": ({"row": {"replica_spread": 1e-3}}, "1.0e-03"),
     "loss": ({"losses": [3.0, 2.0, float("nan")]}, "from step 2 of 3"),
-    "threads": ({"rank_row": {"threads": 4}}, "4 threads where 1 were asked for"),
-    "idle": ({"threads": 2, "rank_row": {"gemm_cores": 1.02}}, "2 threads of a rank kept 1.0 cores busy"),
-    "unaccounted": ({"rank_row": {"unaccounted_s": 0.1, "wall_s": 2.0}}, "5.0% of the steps"),
+    "threads": ({"rank_row": {"threads": 4}}, "4 threads instead of 1"),
+    "idle": (
+        {"threads": 2, "rank_row": {"gemm_cores": 1.02}},
+        "2 threads of a rank kept only 1.0 cores busy",
+    ),
+    "unaccounted": ({"rank_row": {"unaccounted_s": 0.1, "wall_s": 2.0}}, "5.0% of step time"),
     "steal": ({"rank_row": {"steal_s": 0.4, "wall_s": 2.0}}, "20% of the time"),
-    "switches": ({"rank_row": {"involuntary_context_switches": 100, "wall_s": 2.0}}, "50 times a second"),
-    "quota": ({"rank_row": {"cgroup_throttled_s": 0.4, "wall_s": 2.0}}, "held the ranks back for 20%"),
+    "switches": (
+        {"rank_row": {"involuntary_context_switches": 100, "wall_s": 2.0}},
+        "50 involuntary context switches per second",
+    ),
+    "quota": ({"rank_row": {"cgroup_throttled_s": 0.4, "wall_s": 2.0}}, "stopped the ranks for 20%"),
     "throttled": ({"rank_row": {"thermal_throttles": 3, "wall_s": 2.0}}, "18 times in 12 s"),
     "others": (
         {"rank_row": {"cpus": "0-1", "busy_s": 3.0, "cpu_s": 1.0, "wall_s": 2.0}},
-        "used 0.5 cores' worth",
+        "used 0.5 of the ranks' cores",
     ),
-    "load": ({"rank_row": {"load_average": 9.5}}, "load was 9.5, while the run uses 4 cores"),
-    "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks of 1 thread share 1 CPU:"),
-    "clock": ({"transfer_s": 0.01, "clock_bound_s": 1e-3}, "known to 1 ms by the clocks"),
+    "load": ({"rank_row": {"load_average": 9.5}}, "load was 9.5, but the run uses at most 4 cores"),
+    "oversubscribed": ({"rank_row": {"cpus": "3"}}, "2 ranks × 1 thread share 1 CPU,"),
+    "clock": ({"transfer_s": 0.01, "clock_bound_s": 1e-3}, "agree only to 1 ms"),
 }
 
 
@@ -62,7 +68,7 @@ def test_a_healthy_run_has_no_warnings(tmp_path):
     assert summary_of(tmp_path / "run", [point]).warnings == ()
 
 
-@pytest.mark.parametrize(("ranks", "shared"), [(2, ""), (4, "4 ranks of 1 thread share 2 CPUs")])
+@pytest.mark.parametrize(("ranks", "shared"), [(2, ""), (4, "4 ranks × 1 thread share 2 CPUs")])
 def test_ranks_of_a_program_that_share_cores_are_reported_although_they_saw_no_cpus(tmp_path, ranks, shared):
     launch = Launch(oversubscribe=True)
     points = [Point(ranks=ranks, workload=Workload(command="./a.out"), launch=launch)]
@@ -79,8 +85,8 @@ def test_what_recording_costs_is_the_price_of_an_event_times_the_events_of_the_b
         Point(ranks=ranks, row=costs, rank_row={"events": 500 * ranks, "wall_s": 2.0}) for ranks in (1, 2)
     ]
     (said,) = [note for note in summary_of(tmp_path / "run", points).notes if note.startswith("Recording")]
-    assert "take -0.3% to -0.3% (by case)" in said
-    assert said.endswith("; an event takes 1 µs, all events of a rank 0.05% of its steps at most.")
+    assert "overhead in step time: -0.3% to -0.3% by case" in said
+    assert said.endswith("; an event takes 1 µs, all events of a rank at most 0.05% of its steps.")
 
 
 def test_launches_on_different_nodes_or_libraries_are_reported_once_for_the_run(tmp_path):
@@ -104,13 +110,13 @@ def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
     summary = summary_of(tmp_path / "run", points, repeats=6, auto=auto)
     told = {warning.label: warning.text for warning in summary.warnings if warning.kind == "interval"}
     assert set(told) == {points[1].case.label, points[2].case.label}
-    assert "±1% were asked for: `max_repeats` was reached" in told[points[1].case.label]
-    assert "more are to come" in told[points[2].case.label]
-    assert any("intervals of ±1%, at most 6 of a case" in note and "4 to 6" in note for note in summary.notes)
+    assert "not to ±1% as requested: `max_repeats` was reached" in told[points[1].case.label]
+    assert "the run is not finished" in told[points[2].case.label]
+    assert any("known to ±1%, at most 6 per case" in note and "4 to 6" in note for note in summary.notes)
     spent = summary_of(tmp_path / "other", points, repeats=6, auto=auto | {"budget_s": 90.0})
     (text, _) = (warning.text for warning in spent.warnings if warning.kind == "interval")
-    assert "The efficiency has an interval of ±" in text
-    assert "±1% were asked for: the budget was spent" in text
+    assert "The efficiency is only known to ±" in text
+    assert "not to ±1% as requested: the budget was spent" in text
 
 
 def begun(run, grown, noise=0.01, seed=1):
@@ -168,5 +174,5 @@ def test_an_efficiency_above_100_percent_by_more_than_its_interval_is_doubted(tm
     gains = [each for each in summary_of(tmp_path / "run", points, repeats=8).warnings if each.kind == "gain"]
     (gain,) = gains  # 100 % of two ranks is none
     assert gain.case == points[2].case.id
-    assert "more than the base allows" in gain.text
-    assert "name a larger `base`" in gain.text
+    assert "above 100%" in gain.text
+    assert "choose a larger `base`" in gain.text

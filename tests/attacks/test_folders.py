@@ -293,13 +293,13 @@ def test_no_json_in_a_column_or_a_document_ends_a_report_otherwise_than_with_its
     (run / "run.json").write_text(json.dumps(document))
     code, _, err = pscale("report", run)
     assert (code, "</html>" in (run / "report.html").read_text()) == (0, True), err
-    gaps = [gap for gap in load(run).gaps if "has a provenance that is none" in gap]
+    gaps = [gap for gap in load(run).gaps if "has an invalid provenance" in gap]
     assert len(gaps) == 3
     assert pscale("check", run)[0] == 1
     joined = pa.concat_tables(pq.read_table(path) for path in (run / "data").glob("cases-*"))
     pq.write_table(joined, run / "data" / "cases.parquet")
     code, _, err = pscale("report", run)
-    assert (code, "has a provenance that is none" in err) == (5, True), err
+    assert (code, "has an invalid provenance" in err) == (5, True), err
 
 
 def test_no_number_of_planned_launches_fills_memory(pscale, whole, tmp_path):
@@ -472,5 +472,5 @@ def test_a_case_is_no_path(whole, tmp_path):
     (run / "run.json").write_text(json.dumps(document))
     with pytest.raises(ResultsError, match=r"cases\[0\]\.id: expected a name"):
         load(run)
-    with pytest.raises(ResultsError, match="is no id of a case"):
+    with pytest.raises(ResultsError, match="is not a case id"):
         part_path(run / "data", "steps", "x/../../../secret", 0)

@@ -32,7 +32,7 @@ def told(columns):
 
 LIES = {  # a script for the second launch, and what its status and reason are
     "nothing": ("exit 0", "failed", "left no results"),
-    "no JSON": (result("{"), "failed", "left a result.json that is none"),
+    "no JSON": (result("{"), "failed", "left an invalid result.json"),
     "no object": (result("[]"), "failed", "expected fields"),
     "no columns": (result('{"status": "ok", "reason": ""}'), "failed", "columns: is missing"),
     "another status": (
@@ -44,7 +44,7 @@ LIES = {  # a script for the second launch, and what its status and reason are
     "another case": (told({"case": "../x"}), "failed", "there is no column"),
     "a text for a time": (told({"step_s": "fast"}), "failed", "step_s: "),
     "too large a number": (told({"tokens": 10**400}), "failed", "tokens: "),
-    "nested results": (result("[" * 200_000), "failed", "left a result.json that is none"),
+    "nested results": (result("[" * 200_000), "failed", "left an invalid result.json"),
     "bytes": (HONEST + 'head -c 1000 /dev/urandom > "$folder/result.json"', "failed", "result.json"),
     "a pipe": (
         HONEST + 'rm "$folder/result.json"; mkfifo "$folder/result.json"',
@@ -73,7 +73,7 @@ FIGURE = "echo time: 1.5; echo '{\"t\": 2}' > out.json"
 LIES_OF_PROGRAMS = {  # a script that is the second launch of a workload, and what its status and reason are
     "honest": (FIGURE, "ok", ""),
     "no figure": ("exit 0", "failed", "the output has no figure time"),
-    "a text": ("echo time: 0x10", "failed", "is no finite number"),
+    "a text": ("echo time: 0x10", "failed", "is not a finite number"),
     "bytes": (f"{FIGURE}; echo; head -c 100000 /dev/urandom; echo; echo time: 3", "ok", ""),
     "a long line": (f"{FIGURE}; head -c 5000000 /dev/zero | tr '\\0' a", "ok", ""),
     "no JSON": (f"{FIGURE}; echo '[' > out.json", "failed", "is not JSON"),

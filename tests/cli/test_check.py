@@ -239,14 +239,14 @@ def test_what_the_interval_leaves_open_is_neither_passed_nor_failed(pscale, tmp_
     assert code == 6
     assert "UNDECIDED: run · 0 of 1 expectations hold, 1 undecided" in out
     (skipped,) = junit(tmp_path / "found.xml").iter("skipped")
-    assert skipped.get("message").startswith("undecided: the interval allows both: measured ")
+    assert skipped.get("message").startswith("undecided: the interval includes the bound: measured ")
     assert json.loads(pscale("check", run, "--json")[1])["outcome"] == "undecided"
 
 
 def test_launches_that_failed_or_are_pending_are_counted_as_in_a_report(pscale, tmp_path):
     partly, never = Point(ranks=2, only_repeats=(0,)), Point(ranks=8, only_repeats=())
     run = write_run(tmp_path / "run", [Point(ranks=1), partly, Point(ranks=4, status="failed"), never])
-    counted = ["3 launches without a valid result", "5 launches pending"]
+    counted = ["3 launches failed or invalid", "5 launches pending"]
     assert " · ".join(counted) in " ".join(pscale("check", run)[1].split())
     assert ", ".join(counted) in pscale("report", run)[1]
 

@@ -106,7 +106,7 @@ def test_a_run_is_added_once_and_again_when_it_has_more_launches(pscale, tmp_pat
     known = history.read(tmp_path / "history", "synthetic")
     assert [len(entry.steps) for entry in known.entries] == [3, 3]
     code, out, _ = pscale("history", "--check")
-    assert (code, "undecided: 1 of the 8 runs" in out) == (6, True)
+    assert (code, "undecided: 1 run so far, 8 needed" in out) == (6, True)
 
 
 def test_a_counter_that_grew_fails_a_check_after_two_runs(pscale, tmp_path):
@@ -121,7 +121,7 @@ def test_a_counter_that_grew_fails_a_check_after_two_runs(pscale, tmp_path):
     pscale("history", "add", root / "run02")
     code, out, _ = pscale("history", "--check")
     assert code == 1
-    assert "dp 2 ranks: worse, certainly: executed FLOPs 5,000,000,000 → 9,600,000,000" in out
+    assert "dp 2 ranks: worse (exact counter): executed FLOPs 5,000,000,000 → 9,600,000,000" in out
 
 
 def test_a_check_says_which_lines_are_damaged_and_is_undecided_where_all_are(pscale, tmp_path):
@@ -133,7 +133,7 @@ def test_a_check_says_which_lines_are_damaged_and_is_undecided_where_all_are(psc
         path.write_text(text)
         code, out, _ = pscale("history", "--check")
         assert (code, f"synthetic, {runs}." in out) == (6, True)
-        assert f"could be read: {len(text.splitlines())}." in out
+        assert f"only partly read: {len(text.splitlines())}." in out
 
 
 def test_mistakes_are_named(pscale, tmp_path):
@@ -144,7 +144,7 @@ def test_mistakes_are_named(pscale, tmp_path):
     failed = write(tmp_path / "other", 1, points=[replace(POINTS[0], status="failed", reason="died")])
     for arguments, code, said in (
         (("history", "add", outside), 5, 'suite.name: expected a name, got "../outside"'),
-        (("history", "../outside"), 2, "'../outside' is no name of a suite"),
+        (("history", "../outside"), 2, "'../outside' is not a valid suite name"),
         (("history", "suites/weak.yaml"), 2, "name one such as weak"),
         (("history",), 5, "no histories here; begin one with 'pscale history add RUN'"),
         (("history", "weak"), 5, "no history of 'weak'"),

@@ -57,17 +57,17 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
         "Predicted steps",
         "8*",
         "unchecked beyond 2 ranks",
-        "Training on 1 B tokens",
+        "Training on 1 billion tokens",
         "at 2 per rank",
     ):
         assert words in said
     assert re.search(r"are off by \d\.\d% on average", said)
     page = (tmp_path / "later.prediction.html").read_text()
     for words in (
-        "How far to trust this",
+        "Accuracy",
         "One step of some ranks",
         "Predicted steps",
-        "hurts first",
+        "First bottleneck",
         "<svg",
     ):
         assert words in page

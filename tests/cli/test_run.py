@@ -154,7 +154,7 @@ def test_status_can_be_watched_until_the_run_has_finished(run, pscale, monkeypat
     assert "2 of 3 launches have ended: 2 ok running: seed " in pscale("status")[1]
     lock = folder / "lock"
     lock.write_text(lock.read_text().replace(f"process {os.getpid()}", f"process {2**30}"))
-    assert f"interrupted: {label} no pscale is running it" in pscale("status")[1]
+    assert f"interrupted: {label} not running" in pscale("status")[1]
     draw, journal = status_module._page, Journal.open(folder)
 
     def ends_once_it_is_drawn(document):

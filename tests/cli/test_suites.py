@@ -77,7 +77,7 @@ def test_a_copy_is_the_suite_under_the_name_of_its_file_beside_its_schema(pscale
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["weak", "mine.yaml"], "mine.yaml is there already"),
+        (["weak", "mine.yaml"], "mine.yaml already exists"),
         (["weak", "nowhere/mine.yaml"], "cannot write nowhere/mine.yaml"),
         (["wek"], "did you mean 'weak'"),
     ],

@@ -183,11 +183,11 @@ def test_names_of_runs_made_in_one_second_differ(tmp_path):
 
 
 def test_what_is_no_run_and_what_is_too_new_is_refused(tmp_path, journal):
-    with pytest.raises(ResultsError, match=r"holds no run of pscale: it has no run\.json$"):
+    with pytest.raises(ResultsError, match=r"is not a run of pscale: it has no run\.json$"):
         Journal.open(tmp_path)
     for text in ("[]", "{}", "\x00"):
         (tmp_path / "run.json").write_text(text)
-        with pytest.raises(ResultsError, match="holds no run of pscale"):
+        with pytest.raises(ResultsError, match="is not a run of pscale"):
             Journal.open(tmp_path)
     (journal.folder / "run.json").write_text(json.dumps({**journal.document, "format": 2}))
     with pytest.raises(ResultsError, match=r"format 2.*upgrade"):

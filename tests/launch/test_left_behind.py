@@ -246,7 +246,7 @@ def test_what_a_program_puts_in_the_place_of_its_files_leads_nowhere(
 def test_a_program_that_takes_the_place_of_its_run_ends_it_and_nothing_is_written_there(launched, name):
     done, _ = launched([RUNS[name]], 'figures: {time: {regex: "^time: (.*)", unit: s}}')
     assert done.returncode == 4
-    assert "a program has put something else there; nothing more is written" in done.stderr
+    assert "a program replaced it; nothing more is written" in done.stderr
     assert name in done.stderr
 
 

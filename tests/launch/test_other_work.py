@@ -14,14 +14,14 @@ def test_waiting_ends_after_two_idle_looks_in_turn():
     assert waited(IDLE, IDLE) == (True, [], 0)
     idle, told, left = waited(BUSY, IDLE, BUSY, IDLE, IDLE, BUSY)
     assert (idle, left) == (True, 1)
-    assert told == ["waiting: other work keeps 1.3 of 2 CPUs busy (for 0 minutes at most)"]
+    assert told == ["waiting for at most 0 minutes: other processes use 1.3 of 2 CPUs"]
 
 
 def test_waiting_has_an_end_on_a_machine_that_stays_busy():
     idle, told, left = waited(*[BUSY] * 20)
     assert not idle
     assert left == 15
-    assert told[-1].endswith("measuring beside it")
+    assert told[-1].endswith("measuring anyway")
 
 
 def test_a_look_counts_the_cores_that_are_busy():

@@ -80,7 +80,7 @@ def test_the_unit_of_the_last_digit_of_a_figure_is_kept_and_a_count_is_exact(end
 def test_a_figure_of_nonsense_is_a_failed_launch_with_the_last_lines(ended, text):
     status, reason, figures = ended(f"time: {text}\nlast words\n", figures=T)
     assert (status, figures) == ("failed", None)
-    assert reason.startswith(f"figure t: '{text}' is no finite number: ")
+    assert reason.startswith(f"figure t: '{text}' is not a finite number: ")
     assert "last words" in reason
 
 
@@ -101,7 +101,7 @@ def test_a_figure_of_nonsense_is_a_failed_launch_with_the_last_lines(ended, text
 @pytest.mark.figure
 def test_a_text_that_is_no_number_is_answered_with_what_to_write(ended, text, way):
     _, reason, _ = ended(f"time: {text}", figures={"t": Figure(regex="time: (.*)", unit="s")})
-    assert reason.startswith(f"figure t: '{text}' is no finite number: ")
+    assert reason.startswith(f"figure t: '{text}' is not a finite number: ")
     assert way in reason
 
 
@@ -110,7 +110,7 @@ def test_a_step_time_has_to_be_more_than_nothing(ended, text):
     assert ended(f"time: {text}", figures=T)[0] == "ok"
     status, reason, _ = ended(f"time: {text}", figures=T, step_time="t")
     assert status == "failed"
-    assert "which is no step time" in reason
+    assert "which is not a step time" in reason
 
 
 def test_output_without_a_figure_is_a_failed_launch_with_its_last_lines(ended):
@@ -159,11 +159,11 @@ def test_a_file_that_was_copied_in_is_a_result_only_where_the_program_wrote_it_a
         ("{", "figure j: out/a.json is not JSON"),
         ('{"runs": [{}]}', "there is no runs.1.t in it"),
         ('{"runs": {"t": 1}}', "there is no runs.1.t in it"),
-        ('{"runs": [0, {"t": NaN}]}', "is 'NaN', no finite number"),
-        ('{"runs": [0, {"t": "2 s"}]}', "is '2 s', no finite number"),
-        ('{"runs": [0, {"t": [1]}]}', 'is ["1"], no finite number'),
-        ('{"runs": [0, {"t": true}]}', "is true, no finite number"),
-        ('{"runs": [0, {"t": 1' + "0" * 400 + "}]}", "no finite number"),
+        ('{"runs": [0, {"t": NaN}]}', "is 'NaN', not a finite number"),
+        ('{"runs": [0, {"t": "2 s"}]}', "is '2 s', not a finite number"),
+        ('{"runs": [0, {"t": [1]}]}', 'is ["1"], not a finite number'),
+        ('{"runs": [0, {"t": true}]}', "is true, not a finite number"),
+        ('{"runs": [0, {"t": 1' + "0" * 400 + "}]}", "not a finite number"),
     ],
 )
 def test_json_without_the_number_is_a_failed_launch(ended, content, expected):
@@ -226,7 +226,7 @@ def test_output_is_read_in_its_encoding(ended):
 @pytest.mark.figure
 def test_reasons_quote_the_bytes_that_were_there(ended):
     reason = ended(b"time: 1.5\xff\x07x\nlast \x1b[31mwords\0\n", figures=T)[1]
-    assert reason.startswith(r"figure t: '1.5\xff\x07x' is no finite number: ")
+    assert reason.startswith(r"figure t: '1.5\xff\x07x' is not a finite number: ")
     assert r"last \x1b[31mwords\0 [" in reason
 
 
@@ -302,7 +302,7 @@ def test_a_unit_is_read_beside_its_number_and_all_are_converted(ended):
     assert ended("t 1 s\nt 500 ms\n", figures=asked, step_time="t")[2] == {"t": 1500}
     assert ended.figures["t"].unit == "ms"
     assert "figure t is in 's' and in 'GB'" in ended("t 1 s\nt 5 GB\n", figures=asked)[1]
-    assert "in 'GB', which is no unit of time" in ended("t 5 GB\n", figures=asked, step_time="t")[1]
+    assert "in 'GB', which is not a unit of time" in ended("t 5 GB\n", figures=asked, step_time="t")[1]
 
 
 @pytest.mark.figure
@@ -310,7 +310,7 @@ def test_all_numbers_are_the_steps_of_the_launch_where_that_is_asked(ended):
     asked = {"t": Figure(regex=r"^step (\S+)", unit="ms", steps=True)}
     assert ended("step 3\nstep 1\nstep 2\n", figures=asked, step_time="t")[2] == {"t": 2}
     assert ended.figures["t"].steps == (3, 1, 2)
-    assert "which is no step time" in ended("step 3\nstep 0\n", figures=asked, step_time="t")[1]
+    assert "which is not a step time" in ended("step 3\nstep 0\n", figures=asked, step_time="t")[1]
     listed = {"t": Figure(json="a.json", path="times", unit="s", steps=True)}
     assert ended(files={"a.json": '{"times": [1, 2, 9]}'}, figures=listed, step_time="t")[2] == {"t": 2}
 
@@ -339,7 +339,7 @@ def test_a_number_in_json_is_found_by_names_and_places(ended, content, path, val
         ("copy, 1, 7\n", {"column": "2"}, 7),
         ("name,t\na,1\n", {"column": "u"}, "it has no column u, but name, t"),
         ("name,t\na,1\n", {"column": "t", "row": "b"}, "there is nothing in column t in a row b"),
-        ("name,t\na,fast\n", {"column": "t"}, "t in a.csv is 'fast', no finite number"),
+        ("name,t\na,fast\n", {"column": "t"}, "t in a.csv is 'fast', not a finite number"),
         ("", {"column": "t"}, "it has no column t"),
     ],
 )

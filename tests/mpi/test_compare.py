@@ -40,5 +40,5 @@ def test_a_slower_run_is_found_so_and_one_of_other_work_is_not_compared(cli, tin
 
     document = json.loads(cli.call("compare", before.folder, larger.folder, *asked, code=6).stdout)
     assert document["cases"] == []
-    assert "a step does other work: batch 8 and 64" in document["missing"][0]["reason"]
+    assert "a step does different work: batch 8 and 64" in document["missing"][0]["reason"]
     assert {"name": "train.batch", "a": "8", "b": "64"} in document["changes"]

@@ -21,7 +21,7 @@ def test_a_case_that_needs_more_than_the_limit_is_skipped_and_its_memory_predict
     assert all(rank[f"{kind}_bytes"] == rows["1 rank"][f"predicted_{kind}_bytes"] for kind in KINDS)
     assert rank["peak_rss_of_steps"]
     assert rank["peak_rss_bytes"] > rank["baseline_rss_bytes"] > 20 << 20
-    assert "predicted alone" in (results.folder / "report.md").read_text()
+    assert "predicted only" in (results.folder / "report.md").read_text()
 
 
 LARGE = """

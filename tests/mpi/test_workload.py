@@ -167,9 +167,9 @@ def test_output_that_cannot_be_believed_is_a_failed_launch_and_so_is_a_bad_end(c
     assert found.pop("well") == ("ok", "")
     expected = {
         "missing": "failed the output has no figure total: nothing matches 'Total time: ",
-        "nan": "failed figure total: 'nan' is no finite number: Total time: nan ms / arguments: [] / all",
-        "text": "failed figure total: 'long' is no finite number: ",
-        "negative": "failed figure total is -1, which is no step time: ",
+        "nan": "failed figure total: 'nan' is not a finite number: Total time: nan ms / arguments: [] / all",
+        "text": "failed figure total: 'long' is not a finite number: ",
+        "negative": "failed figure total is -1, which is not a step time: ",
         "unfinished": "failed no success: nothing matches '^all done$' in 36 bytes of output: ",
         "exit": "failed exit code 7",
         "sleep": "timeout no end after 10 s (time_limit)",

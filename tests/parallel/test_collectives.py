@@ -81,7 +81,7 @@ def test_bandwidths_are_of_the_algorithm_and_of_the_bus_as_nccl_tests_have_them(
     (headline,) = of_network([gather, reduce, send])
     assert (headline.topic, headline.text) == (
         "dp, 4 ranks",
-        "An all-reduce of 240 B takes 50 ms, one of 240 B gets 7.2e-06 GB/s on the bus.",
+        "An all-reduce of 240 B takes 50 ms; one of 240 B achieves 7.2e-06 GB/s bus bandwidth.",
     )
     assert (gather.verb, reduce.verb, send.verb) == ("all_gather", "all_reduce", "send")
     assert (reduce.call_s, reduce.least_s, reduce.most_s) == pytest.approx((0.05, 0.02, 0.08))

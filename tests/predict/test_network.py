@@ -144,7 +144,7 @@ def test_ranks_beyond_the_last_tier_are_refused_with_file_and_field(tmp_path):
         ),
         ("tiers:\n- {name: node, ranks: 4, latency: 1us}", r":2: tiers\[0\]: 'bandwidth' is missing"),
         ("tiers:\n- {name: node, rank: 4}", r"tiers\[0\].rank: .*no such field; did you mean 'ranks'"),
-        (TWO_TIERS.replace("16", "6"), r":4: tiers\[1\].ranks: 6 is no multiple of the 4"),
+        (TWO_TIERS.replace("16", "6"), r":4: tiers\[1\].ranks: 6 is not a multiple of the 4"),
         (TWO_TIERS + "algorithms: {all_reduce: rings}", r":5: algorithms.all_reduce: .*did you mean 'ring'"),
         (TWO_TIERS + "algorithms: {allreduce: ring}", r"algorithms.allreduce: .*did you mean 'all_reduce'"),
         (TWO_TIERS.replace(": 2}", ": 0.5}"), r"oversubscription: expected at least 1"),

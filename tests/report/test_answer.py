@@ -99,4 +99,4 @@ def test_what_a_run_says_in_brief_crosses_to_another_process_and_has_the_numbers
     largest = max(summary.points, key=lambda point: point.ranks)
     assert only.figure.startswith(f"{largest.efficiency.value:.1%} ± ")
     assert only.size == "2 ranks"
-    assert only.causes.startswith("lost: transfer")
+    assert only.causes.startswith("lost to: transfer")

@@ -55,7 +55,7 @@ def test_figures_have_titles_axes_with_units_and_labels(drawn):
         "breakdown": ["compute", "transfer", "wait", "backward", "sync", "4 ranks", "mean step"],
         "wait": ["rank", "measured step", "wait (ms)"],
         "calls": ["dp  all-reduce", "38.1 MiB", "achieved bandwidth", "2 GB/s"],
-        "loss": ["loss (nats)", "step, warm-up included", "guessing by frequency", "1, 2, 4 ranks"],
+        "loss": ["loss (nats)", "step, warm-up included", "unigram baseline", "1, 2, 4 ranks"],
     }
     for name, labels in expected.items():
         found = words(folder / f"{name}.svg")

@@ -33,8 +33,8 @@ def test_the_imbalanced_report_names_the_late_rank_and_loses_balance_alone():
     summary, (healthy, injected) = shown("imbalanced")
     (verdict,) = [verdict for verdict in summary.verdicts if "injected" in verdict.series]
     assert verdict.cause == "imbalance"
-    assert "rank 1" in verdict.loss
-    assert "most of it in backward" in verdict.loss
+    assert verdict.meaning.startswith("Rank 1")
+    assert "mostly in backward" in verdict.meaning
     assert min(injected, key=injected.__getitem__) == "load_balance"
     assert healthy["load_balance"] > injected["load_balance"] + 0.08
 
@@ -44,13 +44,10 @@ def test_the_imbalanced_report_names_the_late_rank_in_brief(width):
     console = Console(file=io.StringIO(), width=width)
     print_answers([Answer.of(summarise(load(GALLERY / "imbalanced")), "page")], console)
     said = " ".join(console.file.getvalue().split())
-    assert (
-        "injected 20 ms in backward of rank 1: These are not figures of this machine; the main loss is"
-        in said
-    )
+    assert "injected 20 ms in backward of rank 1: The main loss is load imbalance" in said
     assert "load imbalance" in said
-    assert "rank 1 on" in said
-    assert "healthy: Undecided: the main loss looks to be transfer" in said
+    assert "Rank 1 on" in said
+    assert "healthy: The main loss is undecided: probably transfer" in said
     assert "it trains" in said
     assert said.count("20 ms in backward of rank 1") == 2, "in the name of the series and in what it costs"
 

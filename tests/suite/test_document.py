@@ -43,7 +43,7 @@ def test_every_value_has_the_line_where_it_is_written(tmp_path):
         ("a:\n  b: 1\n  b: 2\n", 3, "a.b: is given twice, first in line 2"),
         ("a: 1\nb: \x07\n", 2, "character 0x7"),
         (b"a: 1\nb: \xff\n", 2, "byte 0xff is not UTF-8"),
-        ("a: 1\n? [b]\n: c\n", 2, "name of a field must be a text"),
+        ("a: 1\n? [b]\n: c\n", 2, "field name must be text"),
         ("a: 1\nb: " + "9" * 5000, 2, "a number of 5000 characters"),
         ("a: 1\nb: !!int x", 2, "'x' is not of the kind"),
     ],

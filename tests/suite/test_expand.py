@@ -200,13 +200,13 @@ width: 64, heads: 4 => width: "=heads", heads: "=width"
   ranks: [1, 2, 4] =>   ranks: [1, two]
     weak.yaml:13: sweep.ranks[1]: expected a whole number, got 'two'
   ranks: [1, 2, 4] =>   rnaks: [1]
-    weak.yaml:13: sweep.rnaks: is no field that can vary; did you mean 'ranks'?
+    weak.yaml:13: sweep.rnaks: cannot be swept; did you mean 'ranks'?
   ranks: [1, 2, 4] =>   train.bacth: [1]
-    weak.yaml:13: sweep.train.bacth: is no field that can vary; did you mean 'train.batch'
+    weak.yaml:13: sweep.train.bacth: cannot be swept; did you mean 'train.batch'
   ranks: [1, 2, 4] =>   kind: [gpt]
-    weak.yaml:13: sweep.kind: is no field that can vary
+    weak.yaml:13: sweep.kind: cannot be swept
   ranks: [1, 2, 4] =>   cases: [{rnaks: 1}]
-    weak.yaml:13: sweep.cases[0].rnaks: is no field
+    weak.yaml:13: sweep.cases[0].rnaks: cannot be swept
   ranks: [1, 2, 4] =>   zip: {threads: [1]}
     sweep.threads: threads is set in two ways
   ranks: [1, 2, 4] =>   width: [64]\n  model.width: [32]
@@ -226,7 +226,7 @@ width: 64, heads: 4 => width: "=heads", heads: "=width"
 ["ranks * threads > cores"] => ["ranks > 0"]
     weak.yaml:15: exclude: leaves out all 3 cases on this machine
 repeat: 2 => base: "ranks == 3"
-    weak.yaml:16: base: 'ranks == 3' matches no case; expected one of a series
+    weak.yaml:16: base: 'ranks == 3' matches no case; expected one per series
 repeat: 2 => base: "ranks > 1"
     weak.yaml:16: base: 'ranks > 1' matches 2 cases
 where: "ranks <= 2" => where: "rnaks <= 2"

@@ -30,7 +30,7 @@ def test_jitter_is_of_all_ranks_or_of_those_that_are_named(cases):
     assert some.jitter == Jitter(distribution="normal", mean_s=0.0015, ranks=(0, 2))
     assert some.label == "4 ranks · injected normal jitter of 1.5 ms in backward of ranks 0, 2"
     (everyone,) = cases(injecting("jitter: {mean: 1ms, phase: update}"))
-    assert everyone.injected == "injected exponential jitter of 1 ms in update of all ranks"
+    assert everyone.injected == "exponential jitter of 1 ms in update of all ranks"
 
 
 def test_a_sweep_over_the_delay_has_a_healthy_case_of_the_same_id_as_ever(cases):
@@ -44,14 +44,14 @@ def test_a_sweep_over_the_delay_has_a_healthy_case_of_the_same_id_as_ever(cases)
 def test_the_command_line_injects_into_any_suite_by_full_names_alone(suite):
     loaded = suite((SWEEP, "sweep: {ranks: [2]}"), overrides=["inject.delay=10ms", "inject.rank=1"])
     (case,) = expand(loaded, MACHINE).cases
-    assert case.injected == "injected 10 ms in backward of rank 1"
+    assert case.injected == "10 ms in backward of rank 1"
     with pytest.raises(SuiteError, match=r"did you mean 'inject\.delay'"):
         suite(overrides=["delay=10ms"])
 
 
 def test_what_was_stored_is_read_in_the_same_words_and_old_cases_are_healthy():
     stored = {"jitter": {"mean_s": 0.001, "ranks": [1]}, "inject": {"delay_s": 0.0}}
-    assert stored_words(stored) == "injected exponential jitter of 1 ms in backward of rank 1"
+    assert stored_words(stored) == "exponential jitter of 1 ms in backward of rank 1"
     assert stored_words({}) == ""
 
 

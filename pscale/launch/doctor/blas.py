@@ -47,13 +47,13 @@ def library(one: Mapping[str, Any]) -> Finding:
     if one["blas"] is None:
         return warn(
             "BLAS",
-            f"of an unknown kind, {one['gflops']:.0f} GFLOP/s with one thread (float32)",
-            "its threads cannot be set or seen by pscale: measure with `threads: [1]`",
+            f"unknown library, {one['gflops']:.0f} GFLOP/s with one thread (float32)",
+            "pscale cannot control its threads: measure with `threads: 1`",
         )
     layer = one["blas_threading"]
     text = (
-        f"{one['blas']} {one['blas_version']}, {one['blas_architecture']} kernels, threads by "
-        f"{layer}; {one['gflops']:.0f} GFLOP/s with one thread (float32)"
+        f"{one['blas']} {one['blas_version']}, {one['blas_architecture']} kernels, {layer} build; "
+        f"{one['gflops']:.0f} GFLOP/s with one thread (float32)"
     )
     if one["blas_library"]:
         text += f"; {one['blas_library']}, lent to NumPy (launch.blas)"
@@ -67,19 +67,19 @@ def _openmp_advice() -> str:
     try:
         path_of(str(known.path), os.environ)
     except BlasError as error:
-        return f"{known.path} has OpenMP threads, but {error}"
+        return f"{known.path} is an OpenMP build, but {error}"
     if not is_wheel():
-        return f"{known.path} has OpenMP threads: launch.blas=openblas uses it (docs/blas.md)"
+        return f"{known.path} is an OpenMP build: launch.blas=openblas uses it (docs/blas.md)"
     return (
-        f"{known.path} has OpenMP threads, but takes old kernels on this CPU: update it, or choose them by "
+        f"{known.path} is an OpenMP build, but picks old kernels on this CPU: update it, or set "
         "OPENBLAS_CORETYPE (docs/blas.md)"
     )
 
 
 def kernels(one: Mapping[str, Any]) -> Finding:
-    """Say what computes between the matrix products."""
+    """Say which kernels run outside of matrix products."""
     if one["kernels"] == "fused":
-        alone = "" if one["openmp"] else ", on one thread beside a BLAS without OpenMP threads"
+        alone = "" if one["openmp"] else ", single-threaded because BLAS is not an OpenMP build"
         return ok("kernels", f"fused in C{alone}")
     missing = "gomp" in one["kernels_obstacle"]
     advice = (
@@ -89,8 +89,8 @@ def kernels(one: Mapping[str, Any]) -> Finding:
     )
     return warn(
         "kernels",
-        f"NumPy, not the fused ones: {one['kernels_obstacle']}",
-        f"install {advice}; a step takes a tenth less (docs/kernels.md)",
+        f"NumPy instead of fused C: {one['kernels_obstacle']}",
+        f"install {advice}; steps become about 10% faster (docs/kernels.md)",
     )
 
 
@@ -100,7 +100,7 @@ def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Find
         return fail("BLAS threads", str(many["error"]))
     ratio = many["gflops"] / one["gflops"]
     text = (
-        f"{many['gflops']:.0f} GFLOP/s with {cores} threads, {ratio:.2f} times those of one; "
+        f"{many['gflops']:.0f} GFLOP/s with {cores} threads, {ratio:.2f} times one thread; "
         f"they kept {many['cores']:.1f} cores busy"
     )
     if ratio >= _GAIN:
@@ -108,7 +108,7 @@ def threads(one: Mapping[str, Any], many: Mapping[str, Any], cores: int) -> Find
     return warn(
         "BLAS threads",
         text,
-        "this BLAS got no more than one thread: install one with threads (NumPy's own wheel has)"
+        "this BLAS used only one thread: install a threaded one (such as that of NumPy's wheel)"
         if many["threads"] == 1
         else "look for other work on the machine, or use more ranks with one thread each: `threads: 1`",
     )

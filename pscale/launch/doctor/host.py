@@ -36,20 +36,19 @@ def cores(machine: Machine) -> Iterator[Finding]:
     threads = f", {machine.cpus} hardware threads" if machine.cpus > machine.cores else ""
     yield ok("cores", f"{machine.cores} cores{threads} on {machine.host} ({machine.cpu_model})")
     if machine.cpus > machine.cores:
-        text = "they share a core's arithmetic units: a suite's `cores` are whole, and so are a rank's"
+        text = "hyper-threads share a core's arithmetic units: `cores` in a suite counts whole cores"
         yield ok("hardware threads", text)
     if machine.restricted:
         yield warn(
             "affinity",
             f"this process may use {machine.cpus} of {psutil.cpu_count()} CPUs",
-            "start pscale without taskset or numactl, or take what a batch system gave as the machine",
+            "start pscale without taskset or numactl; inside a batch job this is normal",
         )
     if machine.usable_cores < machine.cores:
         yield warn(
             "CPU limit",
-            f"a control group allows {machine.cpu_limit:g} CPUs' worth of time on {machine.cores} "
-            f"cores: threads beyond that are stopped again and again; `cores` of a suite is "
-            f"{machine.usable_cores}",
+            f"a control group limits CPU time to {machine.cpu_limit:g} of {machine.cores} cores: more "
+            f"threads are throttled, so `cores` in a suite is {machine.usable_cores}",
             "start the container with whole CPUs (docker --cpuset-cpus=0-3, not --cpus=4)",
         )
 
@@ -58,10 +57,10 @@ def load(machine: Machine) -> Iterator[Finding]:
     """Look at other work on the machine."""
     found = other_work()
     if found.disturbs:
-        advice = "measure when nothing else runs: see `top`; `pscale run --wait-idle` waits"
+        advice = "measure on an idle machine: see `top`; `pscale run --wait-idle` waits"
         yield warn("load", found.sentence, advice)
     else:
-        yield ok("load", f"nothing much else runs on {machine.cores} cores")
+        yield ok("load", f"{machine.cores} cores are idle")
 
 
 class Stopwatch:
@@ -78,7 +77,7 @@ class Stopwatch:
             yield warn(
                 "steal",
                 f"{share:.0%} of CPU time went to other virtual machines of the same host",
-                "use a machine of your own, repeat more often, or at another time",
+                "use a dedicated machine, more repeats, or another time",
             )
 
 
@@ -89,7 +88,7 @@ def storage(machine: Machine, reports: Path) -> Iterator[Finding]:
     if free > _LITTLE_BYTES:
         yield ok("memory", text)
     else:
-        yield warn("memory", text, "end other programs, or use small models")
+        yield warn("memory", text, "stop other programs, or use small models")
     existing = next(folder for folder in (reports.absolute(), *reports.absolute().parents) if folder.exists())
     yield _disk(existing, reports)
 
@@ -101,12 +100,12 @@ def _disk(existing: Path, reports: Path) -> Finding:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         text = f"{reports} cannot be written: {error.strerror} ({existing})"
-        return fail("results", text, "run pscale where you may write, or choose a folder with --reports")
+        return fail("results", text, "run pscale in a writable folder, or choose one with --reports")
     text = f"{reports} can be written, {free / _GIB:.1f} GiB free"
     if free < _LITTLE_BYTES:
         return warn("results", text, "free some space, or use --reports")
     if not locks:
-        return warn("results", f"{text}; its file system has no locks", "never start two pscale on one run")
+        return warn("results", f"{text}; its file system has no locks", "never start pscale twice on one run")
     return ok("results", text)
 
 
@@ -154,7 +153,7 @@ def limits() -> Iterator[Finding]:
         size = f"{soft:,} processes and threads" if option == "-u" else f"{soft / (1 << 20):,.4g} MiB"
         yield warn("limits", f"ulimit {option}: {size}; beyond, {harm}", f"ulimit {option} unlimited")
     if fine:
-        yield ok("limits", f"ulimit {' '.join(fine)} leave room enough")
+        yield ok("limits", f"ulimit {' '.join(fine)} are high enough")
     with suppress(OSError, subprocess.TimeoutExpired):  # most systems have none
         exceeded = isolated_process.ask(("quota", "-q"), _QUOTA_S).out.split("\n")
         if said := " / ".join(line.strip() for line in exceeded if line.strip()):
@@ -180,7 +179,7 @@ def environment() -> Iterator[Finding]:
     inherited = sorted(name for name in os.environ if is_replaced(name))
     if inherited:
         named = ", ".join(f"{name}={os.environ[name]}" for name in inherited)
-        yield ok("environment", f"{named}: not passed on; jobs get the threads and binding of their case")
+        yield ok("environment", f"{named}: ignored; jobs get the threads and binding of their case")
     if found := [name for name in _RANK_VARIABLES if name in os.environ]:
         text = f"{found[0]} is set: pscale itself seems to be a rank of an MPI job"
-        yield warn("environment", text, "start pscale plainly; it starts mpiexec")
+        yield warn("environment", text, "start pscale without mpiexec; it starts mpiexec itself")

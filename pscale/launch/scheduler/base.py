@@ -303,7 +303,7 @@ class Scheduler(ABC):
         """
         for handle in handles:
             if not _JOB_NAME.fullmatch(handle.name):
-                raise ResultsError(f"{handle.name!r:.60} is no job of pscale; the journal is damaged")
+                raise ResultsError(f"{handle.name!r:.60} is not a job of pscale; the journal is damaged")
         found = self.query([replace(handle, id=self._number(handle.id)) for handle in handles])
         return {handle.name: found[handle.name] for handle in handles if handle.name in found}
 
@@ -327,7 +327,7 @@ class Scheduler(ABC):
         """Return an id as commands get it: without the name of a host, which would be asked."""
         known = re.fullmatch(self.id_pattern, job, re.ASCII)
         if job and not known:
-            raise ResultsError(f"{job!r:.60} is no id of a job of {self.title}; the journal is damaged")
+            raise ResultsError(f"{job!r:.60} is not a job id of {self.title}; the journal is damaged")
         return known[1] if known else ""
 
     def ask(self, argv: Sequence[str], stdin: Path | None = None) -> Answer:

@@ -142,7 +142,7 @@ class Scratch:
         self._let_go(at, done)
 
     def _let_go(self, at: int, size_bytes: int) -> None:
-        """Let what changed go to the disk, and give up what is there already."""
+        """Let what changed go to the disk, and give up what already exists."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, at, size_bytes, os.POSIX_FADV_DONTNEED)
 

@@ -192,15 +192,15 @@ def _topic(name: str, title: str, lead: str, csv: str, choice: Choice) -> Topic:
 COMPRESSION = _topic(
     "compression",
     "Compressed gradients",
-    "What compression saves and costs, beside the same cases without it.",
+    "What compression saves and costs, relative to the same cases without it.",
     "compressed",
     Choice(
         differ={"plan": ("compression", "compression_share", "compression_rank")},
         settings=lambda case: {"compression": case.get("plan", {}).get("compression")},
         plain=("none",),
         title="Compressed gradients (per rank and step)",
-        caption="sent: payload of all calls; × none: beside the same case without compression; "
-        "sync compute: encoding, decoding, adding up; loss: of the last measured step; "
+        caption="sent: payload of all calls; × none: relative to the same case without compression; "
+        "sync compute: encoding, decoding, summing; loss: of the last measured step; "
         "more: than without compression",
         measures={
             "sent_bytes": "sent",
@@ -229,7 +229,7 @@ PRECISION = _topic(
         },
         plain=("float32", "float64"),
         title="Precision (per rank and step)",
-        caption="sent: payload of all calls; held: by the rank that holds most; ×: beside the same case in "
+        caption="sent: payload of all calls; held: by the fullest rank; ×: relative to the same case in "
         f"float32; loss: of the last measured step; more: than in float32. {ON_TIME}",
         measures={
             "sent_bytes": "sent",
@@ -246,16 +246,16 @@ PRECISION = _topic(
 OFFLOAD = _topic(
     "offload",
     "Offload",
-    "What is in a file instead of memory, what that saves, and what moving it costs.",
+    "What moves from memory to a file, what that saves, and what it costs.",
     "offloaded",
     Choice(
         differ={"plan": ("offload", "offload_folder", "offload_chunk_bytes")},
         settings=lambda case: {"offload": case.get("plan", {}).get("offload")},
         plain=("none",),
         title="Offload (per rank and step)",
-        caption="memory: peak of resident memory, on the rank that holds most, above the process without "
-        "its model; at: bytes read and written over the time that the I/O thread took; "
-        "stalled: the step waited for it; × none: beside the same case without offload",
+        caption="memory: peak resident memory of the fullest rank, minus that of the process without "
+        "its model; at: bytes read and written per second of the I/O thread; "
+        "stalled: wait of the step for it; × none: relative to the same case without offload",
         measures={
             "memory_bytes": "memory",
             "memory_ratio": "× none",
@@ -280,9 +280,9 @@ OPTIMIZERS = _topic(
         differ={"train": _OF_OPTIMIZERS},
         settings=lambda case: {name: case.get("train", {}).get(name) for name in ("optimizer", "lr")},
         title="Optimizers (per rank and step)",
-        caption="loss: of the last measured step; more: beyond the least of the cases that differ "
-        "in optimizer and its rate alone; state: of the optimizer, on the rank that holds most; "
-        "update: the whole phase, with what is exchanged in it; × fastest: of the same cases",
+        caption="loss: of the last measured step; more: above the lowest among cases that only differ "
+        "in optimizer and learning rate; state: of the optimizer, on the fullest rank; "
+        "update: the whole phase, including its communication; × fastest: of the same cases",
         measures={
             "loss_last": "loss",
             "loss_more": "more",

@@ -32,7 +32,7 @@ def tables(summary: Summary) -> Iterator[Table]:
     caption = (
         "hidden, exposed: time of nonblocking calls outside and inside MPI calls; "
         "B/s: payload over the time after all ranks have arrived (transfer + hidden)"
-    ) + ("; bare: the verb alone, with messages of the same size" if summary.bares else "")
+    ) + ("; bare: the operation by itself, with messages of the same size" if summary.bares else "")
     order = {point.case: place for place, point in enumerate(summary.points)}
     calls = sorted(summary.calls, key=lambda call: order[call.case])
     title = "Communication (per rank and step)"
@@ -163,9 +163,9 @@ TOPIC = Topic(
     name="communication",
     title="Communication",
     lead=lambda summary: (
-        "By axis of the mesh and verb, per rank and step. B/s is the bandwidth that was "
-        "achieved: payload over transfer and hidden time."
-        + (" Beside it is the bandwidth of the verb alone." if summary.bares else "")
+        "By mesh axis and operation, per rank and step. B/s is the achieved bandwidth: "
+        "payload over transfer and hidden time."
+        + (" Next to it is that of the bare operation." if summary.bares else "")
     ),
     tables=tables,
     data=lambda summary: {
@@ -178,7 +178,7 @@ TOPIC = Topic(
         name="calls",
         title="Bytes and bandwidth",
         description="Two panels, a bar for each axis and verb of the largest cases: bytes sent per rank and "
-        "step, and the bandwidth that was achieved.",
+        "step, and the achieved bandwidth.",
         draw=figure,
     ),
 )

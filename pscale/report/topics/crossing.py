@@ -35,8 +35,8 @@ def tables(summary: Summary) -> Iterator[Table]:
         first = members[0]
         title = first.question if len(members) == 1 else f"Variants beside {_of(first)}"
         caption = (
-            f"ratio: step time over that of {text.clean(first.reference)}, of launches in pairs of a round; "
-            "faster: decided where p < 0.05, corrected for the number of values (Holm)"
+            f"ratio: step time relative to {text.clean(first.reference)}, for launches paired by round; "
+            "faster: decided if p < 0.05, corrected for the number of values (Holm)"
         )
         yield from listed(
             f"{text.clean(title)}, over {_field(first)}",
@@ -208,15 +208,15 @@ def _axes(axes: Axes, members: Sequence[Crossing]) -> None:
     axes.set_xlabel(_field(first))
     axes.set_ylabel("ratio of step times")  # the title names both: it has more room
     common = f"{wrapped(first.common, 40, most=1)}: " if first.common else ""
-    turn = "; grey: where it turns" if len(members) == 1 and first.turns else ""
+    turn = "; grey: crossover" if len(members) == 1 and first.turns else ""
     describe(axes, f"{common}{variant} / {reference}, with 95% intervals; filled: decided{turn}")
 
 
 TOPIC = Topic(
     name="crossing",
-    title="Which variant is faster, and where that turns",
-    lead="Ratio of step times over the swept number, from launches in pairs of the same round: what the "
-    "machine does meanwhile affects both.",
+    title="Which variant is faster, and the crossover",
+    lead="Ratio of step times over the swept number, from launches paired by round, so that changes of the "
+    "machine affect both.",
     tables=tables,
     data=lambda summary: {"crossings": _data(summary)},
     files=("crossings",),

@@ -118,8 +118,8 @@ def _by_phase(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
         "Efficiency by phase",
         [tree for point in points for tree in found.get(point.case, ())],
         columns,
-        caption="of step: where the phase is longest; transfer passes 100% where an ideal network would "
-        "move waiting into the phase",
+        caption="of step: on the rank where the phase is longest; transfer can exceed 100% if an ideal "
+        "network would shift waiting into this phase",
         grouped=True,
         files=("efficiency",),
     )
@@ -134,7 +134,7 @@ def _by_axis(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
         "Efficiency by axis",
         rows,
         (case_column(summary), Column("axis", get="axis"), *map(_column, factors)),
-        caption="as if the other axes cost nothing; balance: of the ranks along the axis"
+        caption="as if the other axes were free; balance: of the ranks along the axis"
         + (least if any(tree.axis.endswith(_OTHERS) for tree in rows) else ""),
         grouped=True,
     )

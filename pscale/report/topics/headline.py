@@ -38,7 +38,7 @@ COLOURS = {  # of the parts of a step: those of the figures, where they have the
 }
 _NAMES = {"useful": "useful", **LOSSES}
 _UNDECIDED = "undecided"
-_CAUSES = {"": "none worth a name", _UNDECIDED: _UNDECIDED, **LOSSES}
+_CAUSES = {"": "none above 1%", _UNDECIDED: _UNDECIDED, **LOSSES}
 
 
 def tables(summary: Summary) -> Iterator[Table]:
@@ -80,7 +80,7 @@ def _delay_costs(summary: Summary) -> Iterator[Table]:
         Column("delay", text.duration, get="injected_s"),
         Column("of the delay", text.percent_1, get="passed_on"),
     )
-    caption = "delay: per step, of the rank that got most; of the delay: what the step is longer by"
+    caption = "delay: per step, of the most delayed rank; of the delay: by how much the step is longer"
     costs, files = summary.delay_costs, ("delay_costs",)
     yield from listed("Cost of injected delays", costs, columns, caption=caption, filled=True, files=files)
 
@@ -104,7 +104,7 @@ def lost_time(summary: Summary) -> Iterator[Table]:
     compared = any(tree.computation for tree in summary.trees)
     caption = (
         f"shares of the step, which add up to 100%{' with the unaccounted' * ('unaccounted' in kept)}, "
-        "± half of their 95% intervals; "
+        "± half of their 95% intervals: a loss below its ± is not significant; "
         f"useful: compute{' that the base case needs as well' * compared}"
         f"{'; to decide: which loss is the main one' * any(needs.values())}"
     )
@@ -161,9 +161,9 @@ def _overview(summary: Summary) -> str:
     (low, worst), (high, best) = known[0], known[-1]
     middle = median_low(value for value, _ in known)
     return text.clean(
-        f"At their largest size, {len(known)} series keep {text.percent_1(low)} ({worst}) to "
-        f"{text.percent_1(high)} ({best}) of the efficiency of their base, half of them "
-        f"{text.percent_1(middle)} or more.{_most_often(summary)}"
+        f"Efficiencies of {len(known)} series at their largest size range from {text.percent_1(low)} "
+        f"({worst}) to {text.percent_1(high)} ({best}), with a median of {text.percent_1(middle)}."
+        f"{_most_often(summary)}"
     )
 
 
@@ -173,7 +173,7 @@ def _most_often(summary: Summary) -> str:
     if not causes:
         return ""
     (cause, count), *_ = causes.most_common()
-    named = f"the main loss is {_CAUSES[cause]}" if cause else "no loss is worth a name"
+    named = f"the main loss is {_CAUSES[cause]}" if cause else "no loss reaches 1% of the step"
     return f" Most often {named}: in {count} of {causes.total()}."
 
 
@@ -239,7 +239,7 @@ def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
         yield Tile(
             name="Of peak",
             value=text.percent(point.peak_fraction),
-            note="of matrix products, in the same job",
+            note="of the matrix-product peak, in the same job",
         )
 
 
@@ -251,7 +251,7 @@ def _interval(known: Estimate, bounds: str) -> str:
     if known.low is None or known.high is None:
         return "one launch: no interval"
     if known.stated is None:
-        return "too few launches to tell how certain"
+        return "95% interval too wide to state"
     return f"95% interval {bounds}"
 
 

@@ -38,7 +38,7 @@ def _details(summary: Summary) -> Iterator[Table]:
         Column("first", text.number, get=lambda point: point.losses[0]),
         Column("last", text.number, get=lambda point: point.losses[-1]),
         Column("lowest", text.number, get=lambda point: min(filter(isfinite, point.losses), default=None)),
-        Column("guessing by frequency", text.number, get="loss_unigram"),
+        Column("unigram baseline", text.number, get="loss_unigram"),
     )
     return listed("First and last loss", [point for point in summary.points if point.losses], columns)
 
@@ -138,7 +138,7 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, colours: Se
         axes.update_datalim([(0, guess - _BELOW * max(0.0, top - guess))])  # room for the name of the line
         axes.axhline(guess, color=QUIET, linestyle="--", linewidth=1.1, zorder=1)
         axes.annotate(
-            "guessing by frequency",
+            "unigram baseline",
             (_free(curves, guess), guess),
             xycoords=axes.get_yaxis_transform(),
             xytext=(0, -3),
@@ -188,8 +188,8 @@ def _sizes(points: Sequence[Point]) -> str:
 TOPIC = Topic(
     name="loss",
     title="Loss",
-    lead="Equal curves mean equal work. Cases that differ in how they learn, by optimizer, precision or "
-    "compression, have curves of their own.",
+    lead="Equal curves mean equal work. Cases that learn differently (by optimizer, precision or "
+    "compression) have different curves.",
     details=_details,
     data=_data,
     files=("loss",),
@@ -197,8 +197,8 @@ TOPIC = Topic(
     figure=TopicFigure(
         name="loss",
         title="Loss by step",
-        description="One curve for each case, or one for several that are equal; the dashed line is what "
-        "guessing by frequency costs.",
+        description="One curve for each case, or one for several that are equal; the dashed line is the "
+        "unigram baseline: guessing by byte frequency alone.",
         draw=figure,
     ),
 )

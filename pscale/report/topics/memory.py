@@ -22,7 +22,7 @@ _BAR, _AXIS = 0.28, 1.15  # inches: a bar with its gap, the axis and the legend
 _MOST = 48  # bars
 _LEAST_BYTES = 16 << 20  # a run whose ranks all hold less says nothing about memory
 _COLOURS = dict(zip(KINDS, MEMORY, strict=True))
-_FAINT = 0.35  # of a bar that is predicted alone
+_FAINT = 0.35  # of a bar that is only predicted
 
 
 def tables(summary: Summary) -> Iterator[Table]:
@@ -38,26 +38,26 @@ def tables(summary: Summary) -> Iterator[Table]:
         ),
         Column("measured", text.size_of, get="measured_bytes"),
         Column("libraries", text.size_of, get="library_bytes"),
-        Column("÷ predicted", text.percent, get=_ratio),
+        Column("of predicted", text.percent, get=_ratio),
         Column("in a file", text.size_of, get=_in_a_file),
-        Column("FLOPs done again", text.percent, get=lambda each: summary.point(each.case).recomputed_share),
+        Column("recomputed FLOPs", text.percent, get=lambda each: summary.point(each.case).recomputed_share),
     )
-    title = "Memory of the rank that holds most"
+    title = "Memory of the fullest rank"
     for table in listed(title, summary.memory, columns, tone=lambda each: "" if each.counted else "pending"):
         yield replace(table, caption="; ".join(_notes(summary, table))).filled()
 
 
 def _notes(summary: Summary, table: Table) -> Iterator[str]:
     yield (
-        "measured: peak of resident memory above the process without its model; "
+        "measured: peak resident memory minus that of the process without its model; "
         "libraries: measured but not counted, such as MPI's copies during reductions"
     )
     if any(memory.counted and not memory.of_steps for memory in summary.memory):
-        yield "where the system keeps no peak of the measured steps, that of the whole process"
+        yield "where the system keeps no peak for the measured steps: peak of the whole process"
     if any(isinstance(value, Written) and "(" in value.text for _, values in table.rows for value in values):
-        yield "in brackets: predicted, where another size was counted"
+        yield "in brackets: predicted, if the counted size differs"
     if any(memory.counted is None for memory in summary.memory):
-        yield "dim: predicted alone, as the case has no result"
+        yield "dim: predicted only, because the case has no result"
 
 
 def _sizes(kind: str) -> Callable[[Memory], Value]:
@@ -135,12 +135,12 @@ def figure(summary: Summary) -> Figure | None:
         drawing.write_beside(axes, (_longest(memory) + 0.015 * largest) / unit, row, _label(memory))
     drawing.name_rows(axes, [summary.point(memory.case).label for memory in known], 38)
     axes.set_xlim(0, 1.2 * largest / unit)
-    axes.set_xlabel(f"memory of the rank that holds most, {name}")
+    axes.set_xlabel(f"memory of the fullest rank, {name}")
     others: list[tuple[Any, str]] = []
     if any(memory.measured_bytes is not None for memory in known):
         others.append((Line2D([], [], **mark), "measured"))
     if any(memory.counted is None for memory in known):
-        others.append((Patch(color=QUIET, alpha=_FAINT), "pale: predicted alone"))
+        others.append((Patch(color=QUIET, alpha=_FAINT), "pale: predicted only"))
     drawing.below(figure, _COLOURS, *others)
     return figure
 
@@ -167,7 +167,7 @@ TOPIC = Topic(
     files=("memory",),
     figure=TopicFigure(
         name="memory",
-        title="Memory of the rank that holds most by kind",
+        title="Memory of the fullest rank by kind",
         description="One bar a case, made of parameters, gradients, optimizer, activations and exchange, as "
         "predicted; a mark where the system measured the peak.",
         draw=figure,

@@ -33,7 +33,7 @@ def tables(summary: Summary) -> Iterator[Table]:
 TOPIC = Topic(
     name="merits",
     title="Figures of merit",
-    lead="Means over launches of what the program itself says.",
+    lead="Figures of merit printed by the program: means over launches.",
     tables=tables,
     data=lambda summary: {"merits": table_of(summary.merits, Merit, summary.labels)},
     files=("merits",),

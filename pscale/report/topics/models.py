@@ -26,8 +26,8 @@ _NUMBERS = {
 }
 _APART = "disagree"
 _DISAGREE = (
-    "On {} ranks the two disagree, and neither is to be relied on: parts know the plan and its calls, and "
-    "take those that were not measured from the nearest; the law knows times alone. Measure a size between."
+    "On {} ranks the two disagree, so rely on neither: measure a size in between. The parts follow the plan "
+    "and its calls (unmeasured ones from the nearest measured); the law only follows times."
 )
 _MOST_DRAWN = 4  # more bands hide each other
 _BAND = 0.15  # opacity
@@ -41,7 +41,7 @@ def tables(summary: Summary) -> Iterator[Table]:
             yield from _fitted(model, model.step, summary)
     columns = (
         Column("series", fold=True, get=lambda each: each[0]),
-        Column("asked for", fold=True, get=lambda each: ", ".join(f"{size:,}" for size in each[1])),
+        Column("requested", fold=True, get=lambda each: ", ".join(f"{size:,}" for size in each[1])),
         Column("by", get=lambda each: each[2]),
         Column("why not", fold=True, get=lambda each: each[3]),
     )
@@ -51,7 +51,7 @@ def tables(summary: Summary) -> Iterator[Table]:
 
 
 def _refused(summary: Summary) -> Iterator[tuple[str, Sequence[int], str, str]]:
-    """Yield the sizes that were asked for in vain: series, sizes, by what, and why."""
+    """Yield the sizes that cannot be predicted: series, sizes, by what, and why."""
     for model in summary.models:
         if model.refusal and model.asked:
             yield model.series, model.asked, "law", model.refusal
@@ -96,10 +96,10 @@ def _projected(model: Model, summary: Summary) -> Iterator[Table]:
     )
     apart = [f"{each.size:,}" for each in found if _agreement(each, laws.get(each.size)) == _APART]
     said = [_DISAGREE.format(" and ".join(apart))] if apart else []
-    said.append("By parts: as pscale predict, with the interval of nine in ten launches.")
+    said.append("By parts: as `pscale predict`, with the interval of 90% of launches.")
     said += dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for each in found for note in each.notes)
     if any(each.unchecked for each in found):
-        said.append("* unchecked: no prediction for that many ranks was ever checked on this machine.")
+        said.append("* unchecked: no prediction for so many ranks was ever measured on this machine.")
     title, files = text.titled("Predicted step", model.series, summary), ("projected", "predictions")
     yield from listed(title, found, columns, caption=" ".join(said), files=files)
 
@@ -134,11 +134,11 @@ def _caption(model: Model, step: Fit) -> str:
     ]
     said = [_misfit(model), f"Efficiency: {', '.join(known)}." if known else "", _first(model, step)]
     said += [_named(law, model) for law in model.named]
-    said.append("Intervals hold a measurement there in 95% of cases; error: of sizes left out of the fit.")
+    said.append("Intervals: 95% for a measurement at that size; error: at sizes left out of the fit.")
     if any(found.beyond for found in step.predictions):
         said.append(
-            f"* more than {REACH} times the largest size measured ({_size(max(model.sizes))}): "
-            "a direction, not a number to plan by, hence no interval."
+            f"* more than {REACH} times the largest measured size ({_size(max(model.sizes))}): "
+            "a trend without an interval, not a number to plan with."
         )
     return " ".join(filter(None, said))
 
@@ -151,10 +151,10 @@ def _misfit(model: Model) -> str:
     shares = [[text.percent_1(share) for share in (fit.misfit, fit.scatter)] for fit in missing]
     others = [f"{fit.part} ({', '.join(own)})" for fit, own in zip(missing[1:], shares[1:], strict=True)]
     missed, scatter = shares[0]
-    first = f"{missing[0].part}, whose law misses by {missed} of the step where launches scatter by {scatter}"
+    first = f"{missing[0].part}, whose law misses by {missed} of the step while launches vary by {scatter}"
     return (
         f"Does not fit: {'; '.join([first, *others])}. "
-        "Do not plan by what such a law predicts: measure more sizes where the times bend."
+        "Do not plan with the predictions of such a law: measure more sizes where times bend."
     )
 
 
@@ -162,7 +162,7 @@ def _first(model: Model, step: Fit) -> str:
     if model.first is None:
         return ""
     if not model.first:
-        return "No phase is predicted to cost more than ideal scaling allows."
+        return "No phase is predicted to cost more than under ideal scaling."
     return (
         f"First bottleneck: {model.first}, {text.percent(model.first_share)} of the step at "
         f"{_size(step.predictions[-1].size)} {model.unit} "
@@ -174,7 +174,7 @@ def _named(law: NamedLaw, model: Model) -> str:
     numbers = {name: getattr(law, key) for key, name in _NUMBERS.items()}
     parts = [f"{name} {_share(known)}" for name, known in numbers.items() if known]
     if law.peak and law.peak >= 1:
-        parts.append(f"most throughput at {law.peak:,.3g} {model.unit}")
+        parts.append(f"highest throughput at {law.peak:,.3g} {model.unit}")
     return f"{_NAMES[law.law]}: {', '.join(parts)} (error {text.percent_1(law.error)})."
 
 
@@ -249,7 +249,7 @@ def draw(axes: Axes, model: Model, colour: Colour) -> None:
 TOPIC = Topic(
     name="models",
     title="Model",
-    lead="What larger sizes would take: by the parts of the steps measured, and by laws of their times.",
+    lead="Predicted step times of larger sizes: from the parts of measured steps, and by fitted laws.",
     tables=tables,
     data=data,
     files=("models", "projected", "predictions", "laws"),

@@ -28,12 +28,12 @@ def _bandwidths(summary: Summary) -> Iterator[Table]:
     """Yield, per axis, time and bandwidth of every verb and size, as OSU's benchmarks and nccl-tests do."""
     caption = (
         "size: of the larger array; time: mean over ranks; bus: algorithm × 2 (p − 1) / p for "
-        "all-reduce, × (p − 1) / p for others but broadcast, reduce and send; hidden: share of "
-        "nonblocking calls that overlaps with compute"
+        "all-reduce, × (p − 1) / p for others except broadcast, reduce and send; hidden: share of "
+        "nonblocking calls that overlaps compute"
     )
     for axis in dict.fromkeys(each.axis for each in summary.bandwidths):
         found = [each for each in summary.bandwidths if each.axis == axis]
-        yield from listed(f"What the network gives on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
+        yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
 
 
 def _what_ifs(summary: Summary) -> Iterator[Table]:
@@ -51,7 +51,7 @@ def _what_ifs(summary: Summary) -> Iterator[Table]:
 COLLECTIVES = Topic(
     name="collectives",
     title="Bare collectives",
-    lead="Time and bandwidth of every verb by message size, without training.",
+    lead="Time and bandwidth of each operation by message size, without training.",
     tables=_bandwidths,
     data=lambda summary: {"bandwidths": table_of(summary.bandwidths, Bandwidth, summary.labels)},
     files=("bandwidths",),

@@ -46,7 +46,7 @@ def _times(summary: Summary) -> Iterator[Table]:
         *(Column(text.KINDS.get(kind, kind), text.duration_3, get=f"{kind}_s") for kind in kinds),
     )
     hidden = (
-        "hidden: communication under way outside MPI calls, added up where calls overlap; no part of the step"
+        "hidden: communication that overlaps compute; overlapping calls are summed; not part of the step time"
     )
     return listed(
         "Time by phase and kind (per step, mean over ranks)",
@@ -200,9 +200,9 @@ def _name(point: Point) -> str:
 TOPIC = Topic(
     name="phases",
     title="Where a step goes",
-    lead="Every moment of a step belongs to one kind: compute, transfer (in a call, once all ranks "
-    "have arrived), wait (before they have), copy, or offload (a stall until a file is read or "
-    "written). Means over ranks and steps.",
+    lead="Each moment of a step is in one category: compute, transfer (in a call, once all ranks "
+    "have arrived), wait (in a call, before that), copy, or offload (waiting for a file). "
+    "Means over ranks and steps.",
     tables=lambda summary: () if _ranked(summary) else _times(summary),
     details=lambda summary: _times(summary) if _ranked(summary) else (),
     data=lambda summary: {"phases": table_of(summary.phases, PhaseTime, summary.labels)},

@@ -79,7 +79,7 @@ def tables(summary: Summary) -> Iterator[Table]:
         "Bubbles of pipelines (share of the step, mean over ranks)",
         bubbles(summary),
         columns,
-        caption="predicted: the schedule's timing, where parts cost what they multiply; "
+        caption="predicted: from the schedule, assuming time proportional to FLOPs; "
         "measured: wait for other stages",
     )
 

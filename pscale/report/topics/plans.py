@@ -46,10 +46,10 @@ def _caption(places: Sequence[Place]) -> str:
     """Explain the words and signs that are there."""
     marks = {_mark(place) for place in places}
     said = {
-        "shares of the plan's own step": True,
+        "shares are of each plan's step": True,
         f"= within {EQUAL:.0%} of the fastest": "=" in marks,
-        "? undecided: the interval allows the opposite": "?" in marks,
-        "extra computing: beyond the plan that computes least": any(each.loss == "extra" for each in places),
+        "? undecided: the interval includes the opposite result": "?" in marks,
+        "extra compute: more than the plan that computes least": any(each.loss == "extra" for each in places),
     }
     return "; ".join(text for text, holds in said.items() if holds)
 
@@ -173,15 +173,15 @@ def _step_s(point: Point) -> float:
 TOPIC = Topic(
     name="plans",
     title="Which plan is fastest",
-    lead="Plans of the same work on the same ranks; those that are as fast as the fastest "
-    "share its place; of those marked ? it is undecided.",
+    lead="Plans of the same work on the same ranks. Plans as fast as the fastest share its place; "
+    "for plans marked ? this is undecided.",
     tables=tables,
     data=lambda summary: {"ranking": table_of(summary.ranking, Place, summary.labels)},
     files=("ranking",),
     figure=TopicFigure(
         name="plans",
         title="Step time of every plan",
-        description="One bar a plan, fastest first, made of what its step goes to: compute, exchange, "
+        description="One bar per plan, fastest first, split into compute, exchange, "
         "bubble, other wait, copies and stalls.",
         draw=figure,
     ),

@@ -80,7 +80,7 @@ def data(summary: Summary) -> Mapping[str, Table]:
 TOPIC = Topic(
     name="prediction",
     title="Predicted beside measured",
-    lead="What `pscale predict` wrote down before these launches began, and what they took.",
+    lead="Predictions that `pscale predict` recorded before these launches, and what was measured.",
     tables=tables,
     data=data,
     files=("predicted", "predicted_kinds"),

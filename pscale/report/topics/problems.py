@@ -1,4 +1,4 @@
-"""What to distrust: launches without a result, expectations that do not hold, warnings."""
+"""Caveats: launches without a result, expectations that do not hold, warnings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _interference(summary: Summary) -> Iterator[Table]:
     """Yield the cases from whose cores others took so much that it is worth a word."""
     names = {"other processes": "others", "hypervisor": "steal", "limit": "limit", "off core": "off_core"}
     columns = (case_column(summary), *(Column(name, text.percent_1, get=get) for name, get in names.items()))
-    caption = "shares of the time of a case's cores; off core: ranks had no core, or their threads shared one"
+    caption = "shares of core time; off core: ranks had no core, or their threads shared one"
     noticed = [each for each in summary.interference if each.share >= NOTICED]
     yield from listed("Interference", noticed, columns, caption=caption)
 
@@ -141,7 +141,7 @@ def _about(group: Sequence[CaseWarning]) -> str:
 def missing_launches(summary: Summary) -> Iterator[tuple[str, Tone]]:
     """Yield how many launches of the whole run have no valid result, and how many are pending."""
     if summary.unsuccessful:
-        yield f"{text.plural(summary.unsuccessful, 'launch')} without a valid result", "bad"
+        yield f"{text.plural(summary.unsuccessful, 'launch')} failed or invalid", "bad"
     if summary.pending:
         yield f"{text.plural(summary.pending, 'launch')} pending", ""
 
@@ -150,15 +150,15 @@ def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
     """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
     yield from missing_launches(summary)
     if broken := sum(each.answer == "falls short" for each in summary.expectations):
-        yield f"{text.plural(broken, 'expectation')} not held", "bad"
+        yield f"{text.plural(broken, 'expectation')} missed", "bad"
     if open_ := sum(each.answer == "undecided" for each in summary.expectations):
         yield f"{text.plural(open_, 'expectation')} undecided", ""
     if found := warnings(summary.warnings):
         yield text.plural(len(found), "warning"), ""
 
 
-def distrust(summary: Summary) -> str:
-    """Say in one sentence what to read before the verdict is trusted; may be empty."""
+def caution(summary: Summary) -> str:
+    """Say in one sentence what to read before relying on the verdict; may be empty."""
     said = ", ".join(words for words, _ in concerns(summary))
     return f"Caution: {said}; see below." if said else ""
 
@@ -206,8 +206,8 @@ def _data(summary: Summary) -> Mapping[str, Table]:
 
 TOPIC = Topic(
     name="problems",
-    title="What to distrust",
-    lead="What to weigh before trusting these results. No failed or invalid launch is averaged in.",
+    title="Caveats",
+    lead="Check these before relying on the results. Failed and invalid launches are in no average.",
     tables=tables,
     data=_data,
     blocks=_blocks,

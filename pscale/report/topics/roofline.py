@@ -107,7 +107,7 @@ def tables(summary: Summary) -> Iterator[Table]:
         counted = (each.flops, each.bytes) if each.bytes else (None, None)
         reached = (each.intensity, each.gflops, each.gb_s, each.roof_gflops, each.roof_share)
         if each.time_share >= _LISTED:
-            first = (each.phase, each.kernel, each.time_share)
+            first = (each.phase, _name(each), each.time_share)
             rows.append(("", (*first, *counted, *reached, each.bound or None)))
     yield Table(
         title="Roofline of the largest case (per rank)",
@@ -119,14 +119,14 @@ def tables(summary: Summary) -> Iterator[Table]:
 
 def _definitions(summary: Summary, first: KernelRoof) -> str:
     said = (
-        f"{text.clean(summary.labels[first.case])}: one step, means over ranks, medians of launches; "
-        "of time: of what a rank computes; other: outside kernels, where nothing is counted"
+        f"One profiled step of {text.clean(summary.labels[first.case])}: mean over ranks, median over "
+        "launches. of time: share of compute time; other: outside kernels, FLOPs and bytes not counted"
     )
     if first.peak_gflops and first.stream_gb_s:
         said += (
-            f"; roof: in GFLOP/s, the smaller of the peak of products, {text.number_3(first.peak_gflops)}"
-            f", and FLOP/B × the bandwidth of memory, {text.number_3(first.stream_gb_s)} GB/s, "
-            "measured while all ranks are busy, in the best launch"
+            f"; roof: the smaller of the matrix-product peak ({text.number_3(first.peak_gflops)} GFLOP/s) "
+            f"and FLOP/B × memory bandwidth ({text.number_3(first.stream_gb_s)} GB/s), both measured "
+            "in the best launch while all ranks are busy"
         )
     return said
 
@@ -141,22 +141,26 @@ def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
         return
     most = max(times, key=times.__getitem__)
     if outside > times[most]:
-        yield "Most time is outside kernels."
+        yield "Most compute time is outside kernels."
     parts = [each for each in found if each.kernel == most and each.time_share >= _LISTED]
-    yield f"Of all kernels, {most} takes the most time: {', and '.join(map(_reached, parts))}."
+    yield f"The kernel class with the most time is {_name(parts[0])}: {', and '.join(map(_reached, parts))}."
     if all(each.roof_share is None for each in parts):
-        yield "Its roof is not known: peak or memory bandwidth were not measured."
+        yield "Its roof is unknown, because peak or memory bandwidth was not measured."
         return
     above = [each for each in found if (each.roof_share or 0.0) > 1 and each.time_share >= _LISTED]
-    cached = [f"{each.kernel} in {each.phase}" for each in above if each.bound == "memory"]
+    cached = [f"{_name(each)} in {each.phase}" for each in above if each.bound == "memory"]
     if cached:
-        yield f"Above the memory roof, because operands are still in cache: {', '.join(cached)}."
-    faster = [f"{each.kernel} in {each.phase}" for each in above if each.bound == "compute"]
+        yield f"Above the memory roof, thanks to cached operands: {', '.join(cached)}."
+    faster = [f"{_name(each)} in {each.phase}" for each in above if each.bound == "compute"]
     if faster:
         yield (
-            f"Above the peak of matrix products: {', '.join(faster)}. Either other work disturbed the "
-            "measurement of the peak, or these kernels use instructions that BLAS does not."
+            f"Above the matrix-product peak: {', '.join(faster)}. Either other processes disturbed the "
+            "peak measurement, or these kernels use instructions that BLAS does not."
         )
+
+
+def _name(part: KernelRoof) -> str:
+    return "matmul" if part.kernel == "product" else part.kernel
 
 
 def _reached(part: KernelRoof) -> str:
@@ -192,7 +196,7 @@ def figure(summary: Summary) -> Figure | None:
             linewidths=0.8,
             zorder=5,
         )
-        said = f"{each.kernel} in {each.phase}: {text.number_3(each.gflops)} GFLOP/s, "
+        said = f"{_name(each)} in {each.phase}: {text.number_3(each.gflops)} GFLOP/s, "
         said += f"{text.number_3(each.intensity)} FLOP/byte, {text.percent(each.time_share)} of the time"
         marks.mark(drawn, said, each.case)
     _legend(figure, found, colours)
@@ -234,7 +238,7 @@ def _legend(figure: Figure, found: Sequence[KernelRoof], colours: Mapping[str, C
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    kernels = dict.fromkeys(each.kernel for each in found)
+    kernels = {each.kernel: _name(each) for each in found}
     handles: list[Any] = [Patch(color=colours.get(kernel, INK)) for kernel in kernels]
     phases = [phase for phase in _MARKERS if any(each.phase == phase for each in found)]
     mark: dict[str, Any] = {"color": QUIET, "linestyle": "none", "markersize": sized(6)}
@@ -242,7 +246,7 @@ def _legend(figure: Figure, found: Sequence[KernelRoof], colours: Mapping[str, C
     where: dict[str, Any] = {"loc": "outside right center"}
     if narrow():
         where = {"loc": "outside lower center", "ncols": 3}
-    figure.legend(handles, [*kernels, *phases], **where)
+    figure.legend(handles, [*kernels.values(), *phases], **where)
 
 
 def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
@@ -251,7 +255,7 @@ def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
         away = _radius(each)
         for further, (right, up, side) in ((far, way) for far in _FURTHER for way in _AROUND):
             words = axes.annotate(
-                f"{each.kernel} {text.percent(each.time_share)}",
+                f"{_name(each)} {text.percent(each.time_share)}",
                 _place(each),
                 xytext=(right * (away + sized(4) * further), up * (away + sized(6) * further)),
                 textcoords="offset points",
@@ -302,8 +306,8 @@ TOPIC = Topic(
     title="Roofline",
     lead=lambda summary: " ".join(
         (
-            "What each class of kernels reaches, beside what cores and memory allow at its arithmetic "
-            "intensity: FLOPs for each byte that it has to move.",
+            "The speed of each class of kernels, compared with what cores and memory allow at its arithmetic "
+            "intensity (FLOPs per byte moved).",
             *_sentences(_largest(summary)),
         )
     ),
@@ -315,8 +319,8 @@ TOPIC = Topic(
         name="roofline",
         title="GFLOP/s over arithmetic intensity",
         description="GFLOP/s over FLOP/byte, both logarithmic, of the largest case: a point for each class "
-        "of kernels in a phase, as large as its share of the time, below the roof that the measured peak "
-        "and the measured bandwidth of memory make.",
+        "of kernels in a phase, sized by its share of the time, under the roof of the measured peak "
+        "and the measured memory bandwidth.",
         draw=figure,
     ),
 )

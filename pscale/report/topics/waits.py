@@ -45,7 +45,7 @@ def tables(summary: Summary) -> Iterator[Table]:
         Column("rank", str, get="rank"),
         Column("host", fold=True, get="host"),
         Column("compute", text.duration, get="compute_s"),
-        Column("beyond typical", text.change, get="excess"),
+        Column("above median", text.change, get="excess"),
         Column("most in", get="phase"),
         Column("wait", text.duration, get=_known("wait_s")),
         Column("transfer", text.duration, wide=True, get=_known("transfer_s")),
@@ -68,7 +68,7 @@ def _stragglers(summary: Summary) -> Iterator[Table]:
         Column("late by", text.duration_3, get="late_s"),
         Column("most in", get="phase"),
     )
-    caption = "of the step: how long each of the others waits for it"
+    caption = "of the step: mean wait of each other rank for this one"
     late = summary.stragglers[:_LATE]
     yield from listed("Ranks that the others wait for", late, columns, caption=caption, files=("stragglers",))
 
@@ -153,7 +153,7 @@ def figure(summary: Summary) -> Figure | None:
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)
     name = wrapped(summary.point(summary.wait.case).label, 60, most=1)
-    hint = "strong cells wait, for a rank whose cells are faint" if waits.any() else "no rank waited"
+    hint = "dark cells wait for a rank with pale cells" if waits.any() else "no rank waited"
     clipped = f"; darkest: more than {text.duration_3(top)}" if top < waits.max() else ""
     describe(axes, f"{name}, launch {summary.wait.repeat + 1}: {hint}{clipped}")
     return figure
@@ -177,15 +177,15 @@ def _ticks(count: int) -> tuple[list[float], list[str]]:
 TOPIC = Topic(
     name="waits",
     title="Who waits",
-    lead="A rank waits in a call until the ranks that it depends on have arrived. Look for the row that "
-    "is faint where the others are strong: they wait for it.",
+    lead="A rank waits in a call until the ranks that it depends on have arrived. A pale row between dark "
+    "ones is a straggler: the others wait for it.",
     tables=tables,
     data=_data,
     figure=TopicFigure(
         name="wait",
         title="Wait by rank and step",
-        description="A heat map of the case that waits most: a row a rank, a column a step; the stronger, "
-        "the longer the rank waited.",
+        description="A heat map of the case that waits most: one row per rank, one column per step; the "
+        "darker, the longer the rank waited.",
         draw=figure,
     ),
     blocks=_blocks,

@@ -54,11 +54,11 @@ def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_t
 ):
     summary = summarise(without_breakdown(many(tmp_path / "run", workload=TIMED)))
     (overview, of_all) = blocks(summary)[0].lines
-    assert overview[1].startswith("At their largest size, 6 series keep 93.3%")
-    assert overview[1].endswith("or more.")
+    assert overview[1].startswith("Efficiencies of 6 series at their largest size range from 93.3%")
+    assert "with a median of" in overview[1]
     assert of_all[0] == "every series"
     assert of_all[1].startswith(
-        "The steps have no breakdown, so the cause is not known. Advice: record its MPI"
+        "The main loss is unknown, because steps have no breakdown. To see it, record"
     )
     assert sum("no breakdown" in line.text for line in summary.headlines) == 1
     assert len(summary.headlines) == 7
@@ -67,24 +67,24 @@ def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_t
 @pytest.mark.figure
 def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
     known = summarise(many(tmp_path / "run")).verdicts
-    losses = [
-        f"The main loss is computation, {7 + place}% of the step: as when" for place in range(len(known))
+    own = [
+        replace(each, loss=f"{7 + place}% of the step.", meaning="Cores wait.")
+        for place, each in enumerate(known)
     ]
-    own = [replace(each, loss=f"{loss} cores wait.") for each, loss in zip(known, losses, strict=True)]
-    *lines, of_all = of_series([*own[:-1], replace(own[-1], loss=f"{losses[-1]} none waits.")])
-    assert of_all.text.startswith("Computation: as when cores wait. Advice: ")
+    *lines, of_all = of_series([*own[:-1], replace(own[-1], meaning="None waits.")])
+    assert of_all.text.startswith("Where the main loss is slower compute: Cores wait. Advice: ")
     assert [line.text.endswith("% of the step.") for line in lines] == [True] * 5 + [False]
-    assert lines[-1].text.endswith("none waits.")
+    assert lines[-1].text.endswith("None waits.")
 
 
 @pytest.mark.figure
 def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
     summary = summarise(many(tmp_path / "run"))
-    assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is computation: in 6 of 6.")
+    assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 6 of 6.")
     lost = tuple(
         each for each in summary.lost_time if each.case not in {v.case for v in summary.verdicts[:2]}
     )
     some = replace(summary, lost_time=lost)
-    assert blocks(some)[0].lines[0][1].endswith("Most often the main loss is computation: in 4 of 4.")
+    assert blocks(some)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 4 of 4.")
     tables = {each.table.title: each.table for each in blocks(some)[1] if isinstance(each, Listing)}
-    assert [row[1][4] for row in tables["Every series"].rows] == [None] * 2 + ["computation"] * 4
+    assert [row[1][4] for row in tables["Every series"].rows] == [None] * 2 + ["slower compute"] * 4

@@ -56,7 +56,7 @@ def test_a_size_is_asked_for_on_the_command_line_and_marked_where_it_is_far(repo
     assert code == 0
     assert "Model (p: ranks; at 32 and 1,024*)" in page
     assert "First bottleneck: sync" in page
-    assert "* more than 4 times the largest size measured (16)" in page
+    assert "* more than 4 times the largest measured size (16)" in page
     assert "Amdahl: serial fraction" in page
     assert "contention" in page
 
@@ -140,7 +140,7 @@ def test_what_was_asked_for_in_vain_is_reported_with_the_reason(tmp_path):
     assert list(models(summarise(run))) == []
     (table,) = models(summarise(run, predict=[1024]))
     ((_, values),) = table.rows
-    assert values == ("dp", "1,024", "law", "2 sizes measured, and a law needs 5 or more")
+    assert values == ("dp", "1,024", "law", "2 sizes measured; a law needs at least 5")
 
 
 def test_the_figure_has_the_law_dashed_with_a_band_to_four_times_the_largest_size(folder):

@@ -73,10 +73,10 @@ def test_memory_is_shown_predicted_beside_counted_beside_measured(compared):
     first, _, refused = texts(table)
     assert first["exchange"] == "50 MiB (40 MiB)", "counted, and in brackets what was predicted instead"
     assert (first["predicted"], first["counted"], first["measured"]) == ("200 MiB", "210 MiB", "220 MiB")
-    assert first["÷ predicted"] == "110%"
+    assert first["of predicted"] == "110%"
     assert (refused["predicted"], refused["counted"], refused["measured"]) == ("200 MiB", "skipped", "-")
     assert [tone for tone, _ in table.rows] == ["", "", "pending"]
-    assert "predicted alone" in table.caption
+    assert "predicted only" in table.caption
 
 
 def test_bubbles_and_experts_have_tables_of_their_own(compared):

@@ -75,18 +75,19 @@ def test_a_kernel_that_only_moves_is_held_to_memory_and_what_is_not_counted_to_n
 def test_the_table_is_of_the_largest_case_and_says_what_follows_from_it(timed):
     (table,) = tables(timed)
     assert [row[:3] for _, row in table.narrow().texts()] == [
-        ("forward", "product", "40.0%"),
-        ("backward", "product", "20.0%"),
+        ("forward", "matmul", "40.0%"),
+        ("backward", "matmul", "20.0%"),
         ("forward", "other", "19.9%"),
         ("forward", "embedding", "10.0%"),
         ("backward", "norm", "10.0%"),
     ], "most time first, without what takes next to none"
     assert table.caption.startswith(
-        "Of all kernels, product takes the most time: 40.0% in forward, at 80% of its roof (compute bound), "
-        "and 20.0% in backward, at 50% of its roof (compute bound). "
-        "Above the memory roof, because operands are still in cache: norm in backward. dp 2 ranks: one step"
+        "The kernel class with the most time is matmul: 40.0% in forward, at 80% of its roof (compute "
+        "bound), and 20.0% in backward, at 50% of its roof (compute bound). "
+        "Above the memory roof, thanks to cached operands: norm in backward. "
+        "One profiled step of dp 2 ranks: "
     )
-    assert "the peak of products, 100, and FLOP/B × the bandwidth of memory, 20 GB/s" in table.caption
+    assert "matrix-product peak (100 GFLOP/s) and FLOP/B × memory bandwidth (20 GB/s)" in table.caption
 
 
 def test_what_exceeds_the_peak_is_said_to(tmp_path):
@@ -95,7 +96,7 @@ def test_what_exceeds_the_peak_is_said_to(tmp_path):
         summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
     )
     assert "160% of its roof" in table.caption
-    assert "Above the peak of matrix products: product in forward. Either other work" in table.caption
+    assert "Above the matrix-product peak: matmul in forward. Either other processes" in table.caption
 
 
 def test_time_outside_kernels_is_said_first_where_it_is_most(tmp_path):
@@ -104,14 +105,14 @@ def test_time_outside_kernels_is_said_first_where_it_is_most(tmp_path):
         summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
     )
     assert table.caption.startswith(
-        "Most time is outside kernels. Of all kernels, norm takes the most time: 40.0%"
+        "Most compute time is outside kernels. The kernel class with the most time is norm: 40.0%"
     )
 
 
 def test_without_a_measured_bandwidth_there_is_no_roof_and_no_figure(without_roofs):
     (table,) = tables(without_roofs)
     assert [column.name for column in table.columns][-2:] == ["GFLOP/s", "GB/s"]
-    assert "Its roof is not known" in table.caption
+    assert "Its roof is unknown" in table.caption
     with drawing.styled():
         assert figure(without_roofs) is None
 
@@ -129,7 +130,7 @@ def test_every_format_has_it(timed):
     page = render_page(timed, inline_figures(draw_figures(timed)))
     assert 'id="roofline"' in page
     assert TOPIC.figure.description in page
-    assert "product takes the most time: 40.0%" in page.rpartition('id="roofline"')[2].partition("<svg")[0]
+    assert "most time is matmul: 40.0%" in page.rpartition('id="roofline"')[2].partition("<svg")[0]
     for rendered in (page, render_markdown(timed), render_latex(timed)):
         assert "Roofline of the largest case" in rendered
     rows = list(csv.DictReader(io.StringIO(csv_tables(timed)["roofline"])))
@@ -149,5 +150,11 @@ def test_the_figure_has_a_point_for_each_kernel_with_flops_and_labels_that_do_no
         assert roof.get_ydata()[1:] == pytest.approx([100, 100])
         boxes = [words.get_window_extent() for words in axes.texts]
         said = [words.get_text() for words in axes.texts]
-    assert {"peak 100 GFLOP/s", "memory 20 GB/s", "product 40%", "product 20%", "norm 10%"} == set(said)
+    assert {
+        "peak 100 GFLOP/s",
+        "memory 20 GB/s",
+        "matmul 40%",
+        "matmul 20%",
+        "norm 10%",
+    } == set(said)
     assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
