@@ -30,7 +30,8 @@ def last_calls(settled: Settled) -> str:
 
 
 def _call(settled: Settled, row: int) -> str:
-    return f"MPI_{calls()[settled.rows.call[row]].name}{_of(settled, row)}"
+    rows = settled.rows
+    return f"MPI_{calls()[rows.call[row]].name}{'_c' * int(rows.large[row])}{_of(settled, row)}"
 
 
 def _loop(settled: Settled, rank: int) -> str:

@@ -16,7 +16,7 @@
 enum { MOST_LOGGED = 1 << 16 };                           /* bytes about programs */
 enum { WINDOW = 1 << 13 };                                /* notes: whole pages of any size */
 enum { FULL_NOTES = -1, FULL_COMMS = -2 };                /* why recording stopped, beside the numbers of errno */
-enum { PART = 1, FRUITLESS = 2, CANCELLED = 4, THREAD_SHIFT = 4, MOST_THREADS = 4095 };
+enum { PART = 1, FRUITLESS = 2, CANCELLED = 4, LARGE = 8, THREAD_SHIFT = 4, MOST_THREADS = 4095 };
 enum { NOBODY = -1, ANYBODY = -2 };                       /* peers */
 enum { IDLE, RECORDING, STOPPED, OVER };
 
@@ -25,7 +25,7 @@ typedef struct {
   int64_t bytes;        /* given by this rank; of a fruitless test: ns inside it, and those after it */
   int64_t request;
   int32_t comm, peer, tag;
-  uint16_t call, flags; /* part of the note `bytes`; a test that found nothing; came to nothing; the thread */
+  uint16_t call, flags; /* part of the note `bytes`; found nothing; came to nothing; has large counts; the thread */
 } Note;
 
 typedef struct { /* in the place of the first note */

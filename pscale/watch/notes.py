@@ -25,7 +25,7 @@ from pscale.launch_folder import LaunchFolder
 from pscale.ranges import as_ranges
 from pscale.worker.clock import Clock, ClockError, Offset, tightest
 
-PART, FRUITLESS, CANCELLED, THREAD_SHIFT = 1, 2, 4, 4  # flags, as in notes.h; cancelled: or failed
+PART, FRUITLESS, CANCELLED, LARGE, THREAD_SHIFT = 1, 2, 4, 8, 4  # flags, as in notes.h; cancelled: or failed
 NOBODY, ANYBODY = -1, -2
 FACTS = "facts.*"  # the files of a record that say what it is of, one a rank
 _PROGRAMS, _LONGEST_LOG, _MOST_NAMES = "programs", 1 << 17, 3
@@ -324,9 +324,9 @@ def _why_nothing(folder: LaunchFolder) -> str:
     """Say what is known of the programs of which nothing was recorded, and what to try."""
     lines = _logged(folder)
     names = ", ".join([*dict.fromkeys(name for _, _, name in lines)][-_MOST_NAMES:])
-    if begun := {name for what, _, name in lines if what == "begins"}:
+    if begun := {f"{name} called {what}" for what, _, name in lines if what.startswith("MPI_Init")}:
         return (
-            f"MPI_Init of {', '.join(sorted(begun))} did not return. Try the program without "
+            f"{', '.join(sorted(begun))}, which did not return. Try the program without "
             "`pscale watch`; `pscale doctor` checks /dev/shm and limits"
         )
     if not lines:
@@ -336,12 +336,12 @@ def _why_nothing(folder: LaunchFolder) -> str:
             "linked programs cannot be recorded"
         )
     if any(has_mpi == "1" for _, has_mpi, _ in lines):
-        return f"{names} loaded an MPI library, but never called MPI_Init"
-    return f"{names} loaded no MPI library (libmpi*.so) and did not call MPI_Init"
+        return f"{names} loaded an MPI library, but never called MPI_Init or MPI_Init_thread"
+    return f"{names} loaded no MPI library (libmpi*.so) and called neither MPI_Init nor MPI_Init_thread"
 
 
 def _logged(folder: LaunchFolder) -> list[tuple[str, str, str]]:
-    """Return what each program did (loaded, begins, ended), whether MPI was loaded, and its name."""
+    """Return what each program did (loaded, MPI_Init…, ended), whether MPI was loaded, and its name."""
     try:
         with folder.open(_PROGRAMS) as file:
             lines = [clean(line) for line in file.read(_LONGEST_LOG).decode(errors="replace").split("\n")]
@@ -369,8 +369,9 @@ def _cut(folder: Path, found: Recorded, notes: Sequence[Kept]) -> Recorded:
         raise ResultsError(f"{folder}: rank {first} could not record anything: {notes[first].reason}")
     _end(found, until)
     stopped = (
-        f"The record ends {(until - began) * 1e-9:.3g} s after MPI_Init: rank{'s' if len(stops) > 1 else ''} "
-        f"{as_ranges(sorted(stops), ', ')} stopped recording ({notes[first].reason}). The program continued."
+        f"The record ends {(until - began) * 1e-9:.3g} s after MPI was initialised: "
+        f"rank{'s' if len(stops) > 1 else ''} {as_ranges(sorted(stops), ', ')} stopped recording "
+        f"({notes[first].reason}). The program continued."
     )
     return replace(found, warnings=(stopped, *found.warnings))
 

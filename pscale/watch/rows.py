@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pscale.watch.notes import (
     CANCELLED,
     FRUITLESS,
+    LARGE,
     PART,
     THREAD_SHIFT,
     Facts,
@@ -51,6 +52,7 @@ class Rows:
     thread: Numbers  # 0: the one that called MPI_Init
     fruitless: Mask
     cancelled: Mask  # no message came of it: also of what failed
+    large: Mask  # the function with large counts, MPI_X_c
     open: Mask  # the call had not returned when the record ends
     starts: Mask  # by MPI_Start
     arrival: Numbers  # when the last rank came that it depends on
@@ -211,6 +213,7 @@ def _put(
                 "thread": np.maximum((flags >> THREAD_SHIFT).astype(np.int64) - 1, 0),
                 "fruitless": (flags & FRUITLESS) > 0,
                 "cancelled": (flags & CANCELLED) > 0,
+                "large": (flags & LARGE) > 0,
                 "open": still,
             }
         )

@@ -269,7 +269,7 @@ class _Job:
                 "these calls wait for is unknown, so all of their time counts as transfer."
             )
         if self._sums.threads:
-            yield "Threads: calls of threads other than the one that called MPI_Init count as hidden."
+            yield "Threads: calls of threads other than the one that initialised MPI count as hidden."
 
     def warnings(self) -> Iterator[str]:
         """Say where the record ends before the program does."""
@@ -295,7 +295,7 @@ def _drawn(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
         f"{sum(last - first for first, last in times):.3g} of {lasted_s:.3g} s, with {kept:,} of {count:,} "
         f"records of calls ({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of these "
         "windows alone. They lie between collectives of all ranks that no message crosses; in s after "
-        f"MPI_Init: {named}."
+        f"MPI was initialised: {named}."
     )
     yield _totals(facts)
 

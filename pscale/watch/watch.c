@@ -374,7 +374,7 @@ static void ask_for_status(Made *m, int64_t count) {
 
 static void fill(Made *m, Note *note) {
   const Call *c = m->call;
-  *note = (Note){.peer = NOBODY, .tag = NOBODY, .call = c - calls, .flags = thread_number << THREAD_SHIFT};
+  *note = (Note){.peer = NOBODY, .tag = NOBODY, .call = c - calls, .flags = thread_number << THREAD_SHIFT | m->large * LARGE};
   if (c->comm) {
     const Comm *comm = comm_of(comm_at(m, c->comm));
     note->comm = comm->id;
@@ -762,7 +762,7 @@ static int begin(Made *m, Function function) {
   int64_t enter = now();
   if (state != IDLE) return REAL;
   hide_from_children();
-  log_program("begins", folder);
+  log_program(m->call->name, folder);
   depth++;
   int result = REAL;
   if (state == IDLE) start_recording(enter); /* a function of Fortran may have called that of C */

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from whole_runs import LIMIT_S, Results
 
-from pscale.errors import LaunchError
+from pscale.errors import LaunchError, ResultsError
 from pscale.watch.notes import read
 from pscale.watch.preload import beside, recorder
 from pscale.watch.tables import watched
@@ -124,7 +124,7 @@ def test_pickled_objects_from_anybody_are_settled_and_a_file_is_named_as_not_spl
     assert any(
         row["axis"] == "not split" and row["verb"] == "file_write_at_all" for row in results.rows("calls")
     )
-    assert any("MPI, not split" in note for note in results.document["notes"])
+    assert any("Not split: " in note for note in results.document["notes"])
 
 
 def test_a_communicator_is_told_from_one_that_was_freed_within_a_call_and_had_its_handle(watch):
@@ -158,8 +158,8 @@ def test_calls_of_several_threads_and_one_sided_ones_are_counted_and_said_to_be_
         ("not split", "win_free"): 1,
     }
     said = " ".join(results.document["notes"])
-    assert "MPI, not split" in said
-    assert "any but the thread that called MPI_Init count as hidden" in said
+    assert "Not split: " in said
+    assert "threads other than the one that initialised MPI count as hidden" in said
     sent = [row for row in results.rows("calls") if row["verb"] == "send"]
     assert sum(row["bytes"] for row in sent) == 3 * 3 * 10 * 64
     assert not any(row["wait_s"] for row in sent)
@@ -177,7 +177,9 @@ def test_a_program_that_fails_before_it_calls_mpi_leaves_a_run_that_failed_and_e
     (row,) = results.rows("cases")
     assert row["status"] == "failed"
     assert "exit code 3; " in row["reason"]
-    assert "loaded no MPI library (libmpi*.so) and did not call MPI_Init" in row["reason"]
+    assert (
+        "loaded no MPI library (libmpi*.so) and called neither MPI_Init nor MPI_Init_thread" in row["reason"]
+    )
     assert "The program failed: exit code 3. " in results.output
 
 
@@ -186,10 +188,19 @@ def test_of_a_program_that_nothing_was_recorded_of_is_said_what_the_recorder_saw
     static = tmp_path / "static"
     subprocess.run(["cc", "-static", "-o", static, tmp_path / "no_mpi.c"], check=True)
     said = " ".join(watch(1, static).output.split())
-    assert "no program has loaded the recorder" in said
+    assert "no program loaded the recorder" in said
     dies = "from mpi4py import rc; rc.initialize = False; import mpi4py.MPI"
     said = " ".join(watch(1, sys.executable, "-c", dies).output.split())
-    assert "loaded an MPI library, and none called MPI_Init" in said
+    assert "loaded an MPI library, but never called MPI_Init or MPI_Init_thread" in said
+
+
+def test_a_program_that_never_returned_from_initialising_mpi_is_said_to_with_the_function_it_called(watch):
+    results = watch(1, sys.executable, "-c", "import mpi4py.MPI")
+    (record,) = {file.parent for file in results.folder.rglob("facts.*")}
+    for file in record.glob("facts.*"):
+        file.unlink()
+    with pytest.raises(ResultsError, match=r" called MPI_Init_thread, which did not return"):
+        read(record)
 
 
 def test_a_program_that_hangs_is_ended_with_the_call_in_which_each_rank_is(watch):

@@ -1,7 +1,7 @@
 import pytest
 from recordings import Made, recorded, settled, table, waits
 
-from pscale.watch.notes import ANYBODY, CANCELLED, FRUITLESS, Communicator, groups
+from pscale.watch.notes import ANYBODY, CANCELLED, FRUITLESS, LARGE, Communicator, groups
 from pscale.watch.rows import rows_of
 from pscale.watch.settle import settle
 from pscale.watch.tables import watched
@@ -175,14 +175,13 @@ def test_between_tests_that_found_nothing_a_rank_computes():
 
 
 def test_a_rank_that_never_comes_is_waited_for_until_the_record_ends_and_is_named():
-    record = recorded(
-        [Made("Barrier", 10, 20), Made("Recv", 30, 0, peer=1, tag=2)], [Made("Barrier", 12, 20)]
-    )
+    waits = Made("Recv", 30, 0, peer=1, tag=2, flags=LARGE)
+    record = recorded([Made("Barrier", 10, 20), waits], [Made("Barrier", 12, 20)])
     for facts in record.facts:
         facts.end_ns = None
     (warning,) = watched(record).warnings
     assert "2 of 2 ranks did not reach MPI_Finalize" in warning
-    assert "rank 0 in MPI_Recv from rank 1 over world; rank 1 in no call" in warning
+    assert "rank 0 in MPI_Recv_c from rank 1 over world; rank 1 in no call" in warning
 
 
 def test_calls_that_cannot_be_split_are_named_with_their_share():
