@@ -27,6 +27,7 @@ from pscale.launch.outcome import (
     Outcome,
     Verdict,
     describe_hang,
+    described,
     judge,
     overdue,
 )
@@ -36,6 +37,7 @@ _LOOK_S = 2.0  # between two looks for hang reports
 TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job
 
 _LOGS = STDOUT, STDERR
+_PARENTS = "hydra_pmi_proxy", "prterun"  # of the ranks on a host: MPICH and Intel MPI, Open MPI
 LARGEST_LOG_BYTES, _KEPT_BYTES = 64 << 20, 1 << 20
 _LARGEST_MEANWHILE = 256 << 20  # of a log that is not cut yet, of a job that runs
 _BLOCK = 512  # bytes, as stat(2) counts
@@ -46,7 +48,7 @@ _KILLS = 5  # more than one: a process may start while the others are killed
 _PAUSE_S = 0.01
 
 ReadOn = Callable[[LaunchFolder, str, int], None]  # a log up to a byte
-Overrun = Literal["hung", "timeout"]  # why a job is ended
+Overrun = Literal["hung", "timeout", "incomplete"]  # why a job is ended
 
 
 def launch(
@@ -67,8 +69,9 @@ def launch(
 
     Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`;
     before a part of a large log is left out meanwhile, the log is `read_on` up to a byte.
-    It is ended after `time_limit_s`, when its ranks report a hang or it `is_stuck`, and when the user
-    interrupts. Raises LaunchError where it cannot be started or `folder` cannot be written.
+    It is ended after `time_limit_s`, when its ranks report a hang or it `is_stuck`, when one has ended before
+    all have met, and when the user interrupts. Raises LaunchError where it cannot be started or `folder`
+    cannot be written.
     """
     job, before, shared = tag(folder), _adopted(), shared_memory.segments()
     started_unix_s, started = time.time(), time.perf_counter()
@@ -81,21 +84,14 @@ def launch(
             process = _start(command, held, job, inside, stdin, shows=shows)
             stuck = is_stuck or HangReports(held).are_complete
             with _handing_on(process, signal.SIGUSR1):
-                overrun = _wait(process, stuck, time_limit_s, held, read_on)
+                overrun = _wait(process, stuck, time_limit_s, held, read_on, meets=is_stuck is None)
             wall_s = time.perf_counter() - started
         finally:  # also what a launcher that crashed has left behind
             end(job, before)
             shared_memory.remove(shared_memory.segments() - shared)
         exit_code = process.wait()
         _bury(before)
-        if not held.is_in_place():
-            reason = f"the program took {folder} away, the folder of its launch"
-            verdict = Verdict(status="failed", reason=reason)
-        elif overrun:
-            reason = describe_hang(held) if overrun == "hung" else overdue(held, time_limit_s)
-            verdict = Verdict(status=overrun, reason=reason)
-        else:
-            verdict = judged(held, exit_code)
+        verdict = _ended(held, overrun, time_limit_s) or judged(held, exit_code)
     finally:
         _cut_logs(held)
     return Outcome(
@@ -107,6 +103,22 @@ def launch(
         started_unix_s=started_unix_s,
         failed_at_startup=verdict.status == "failed" and not held.is_file(BORN),
     )
+
+
+def _ended(folder: LaunchFolder, overrun: Overrun | None, limit_s: float) -> Verdict | None:
+    """Return the verdict on a job that was ended, or has taken its `folder` away; None: its results tell."""
+    if not folder.is_in_place():
+        reason = f"the program took {folder.path} away, the folder of its launch"
+        return Verdict(status="failed", reason=reason)
+    match overrun:
+        case "hung":
+            return Verdict(status="hung", reason=describe_hang(folder))
+        case "timeout":
+            return Verdict(status="timeout", reason=overdue(folder, limit_s))
+        case "incomplete":
+            reason = "a rank ended before it had met the others, which wait in MPI_Init"
+            return Verdict(status="failed", reason=described(reason, folder))
+    return None
 
 
 def tag(folder: Path) -> str:
@@ -169,14 +181,18 @@ def _wait(
     limit_s: float,
     folder: LaunchFolder,
     read_on: ReadOn | None,
+    *,
+    meets: bool,
 ) -> Overrun | None:
     """Wait for the end, for hang reports of the ranks, or for the limit; keep the logs in `folder` small.
 
-    `Popen.wait` with a limit sleeps up to 50 ms between two looks, which would be added to every case.
+    Ranks of a job that `meets` leave a file once they all have met; before that none may end. `Popen.wait`
+    with a limit sleeps up to 50 ms between two looks, which would be added to every case.
     """
     waiter = threading.Thread(target=process.wait, daemon=True)
     waiter.start()
     deadline = time.monotonic() + limit_s
+    lacked = False
     while (left_s := deadline - time.monotonic()) > 0:
         waiter.join(min(left_s, _LOOK_S))
         if not waiter.is_alive():
@@ -185,7 +201,33 @@ def _wait(
             _leave_out(folder, log, read_on)
         if is_stuck():
             return "hung"
+        before, lacked = lacked, meets and not folder.is_file(BORN) and _lacks_ranks(process.pid)
+        if before and lacked:  # else they are being started
+            return "incomplete"
     return "timeout"
+
+
+def _lacks_ranks(launcher: int) -> bool:
+    """Tell whether a rank has ended of a job whose ranks are all on this host.
+
+    Hydra lets the others wait for it unless a signal has ended it, Open MPI if it has ended without an error.
+    """
+    try:
+        first = psutil.Process(launcher)
+        started = [first, *first.children(recursive=True)]
+        (parent,) = (each for each in started if each.name() in _PARENTS)
+        if any(each.ppid() == parent.ppid() and each != parent for each in started):
+            return False  # an agent that has started ranks on another host
+        sizes = [_world_size(each) for each in parent.children() if _lives(each)]
+        return bool(sizes) and all(len(sizes) < size for size in sizes)  # 0: an agent, or not begun
+    except (psutil.Error, OSError, ValueError):  # some have just ended
+        return False
+
+
+def _world_size(rank: psutil.Process) -> int:
+    """Return how many ranks the launcher has started, as it tells them; 0: it is no rank."""
+    environ = rank.environ()
+    return int(environ.get("PMI_SIZE") or environ.get("OMPI_COMM_WORLD_SIZE") or 0)
 
 
 def _leave_out(folder: LaunchFolder, name: str, read_on: ReadOn | None) -> None:
@@ -240,10 +282,11 @@ def end(tag: str, others: Collection[psutil.Process] | None = None) -> None:
     killed, leave them without a parent. Those that hide their environment are found among the children of
     this process, if `others` are all that it had before. The memory that they share is removed.
     """
-    are_left, shared = True, shared_memory.mapped_by(each.pid for each in tagged(tag))
+    are_left, shared = True, frozenset[Path]()
     try:
+        shared = shared_memory.mapped_by(each.pid for each in tagged(tag))
         are_left = _signal(tag, signal.SIGTERM, others)
-    finally:  # also when the user is too impatient for the grace
+    finally:  # also when the user is too impatient for the search or the grace
         for _ in range(_KILLS):
             if not are_left:
                 break

@@ -64,6 +64,7 @@ _OFTEN = {
     "SIGXCPU": "the limit of `ulimit -t`",
 }
 _SIGNALLED = re.compile(r"\(signal (\d+)\)|exited on\s+signal (\d+)")  # Hydra, Open MPI
+_STATUS = re.compile(r"=\s+EXIT CODE: (\d+)")  # Hydra
 _ADVICE = (  # what launchers say when they refuse, and what to do about it
     (
         r"not enough slots|Out of resource",
@@ -168,9 +169,13 @@ def judge(folder: LaunchFolder, exit_code: int) -> Verdict:
 
 def overdue(folder: LaunchFolder, limit_s: float) -> str:
     """Return the reason of a launch that was ended because it took more than `limit_s`."""
+    return described(f"no end after {limit_s:g} s (time_limit)", folder)
+
+
+def described(cause: str, folder: LaunchFolder) -> str:
+    """Return the reason of a launch that was ended for a `cause`: with what its ranks have said before."""
     failure = _first_failure(folder)
-    known = f": {_quoted(failure)}" if failure else last_words(folder)
-    return f"no end after {limit_s:g} s (time_limit){known}"
+    return cause + (f": {_quoted(failure)}" if failure else last_words(folder))
 
 
 def last_words(folder: LaunchFolder, *logs: str) -> str:
@@ -223,10 +228,26 @@ def cause(folder: LaunchFolder, exit_code: int) -> str:
         return "ended without an error but left no results"
     if exit_code < 0:
         return f"the launcher was ended by {signal_name(-exit_code)}"
-    if found := _SIGNALLED.search(_tail(folder, STDOUT) + _tail(folder, STDERR)):
-        return f"a rank was ended by {signal_name(int(found[1] or found[2]))}"
+    if numbers := _signals(_tail(folder, STDOUT) + _tail(folder, STDERR)):
+        return f"a rank was ended by {' or '.join(map(signal_name, numbers))}"
     number = exit_code - _SIGNAL
     return f"exit code {exit_code}" + (f", of {signal_name(number)}" if 0 < number <= _LAST_SIGNAL else "")
+
+
+def _signals(said: str) -> list[int]:
+    """Return which signals may have ended a rank, by what the launcher said.
+
+    Hydra writes the bits of the statuses of all ranks as one, also of those that it has killed itself, and
+    the status of one of them.
+    """
+    found = _SIGNALLED.search(said)
+    if not found or not found[1]:
+        return [int(found[2])] if found else []
+    merged, kill = int(found[1]), int(signal.SIGKILL)
+    one = next((int(each[1]) for each in _STATUS.finditer(said)), merged)
+    if one == kill != merged:
+        return [merged, *(number for number in range(1, merged) if number | kill == merged)]
+    return [one if one | kill == merged else merged]
 
 
 def signal_name(number: int) -> str:

@@ -177,6 +177,16 @@ def test_an_interrupt_ends_the_job_before_it_goes_on(job):
     # the fixture looks for survivors
 
 
+def test_an_interrupt_while_its_shared_memory_is_looked_for_ends_a_job_all_the_same(job, monkeypatch):
+    def interrupt(_processes):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared_memory, "mapped_by", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        job("setsid sleep 1000 & exit 1")
+    # the fixture looks for survivors
+
+
 def test_a_launcher_that_cannot_be_started_is_named(tmp_path):
     with pytest.raises(LaunchError, match="cannot start /none/mpiexec"):
         local.launch(Command(argv=("/none/mpiexec",), env={}), tmp_path, 1.0)

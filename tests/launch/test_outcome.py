@@ -111,6 +111,12 @@ terminated by signals sent by prterun (as reported here).
     ("log", "code", "expected"),
     [
         (HYDRA, 11, "a rank was ended by SIGSEGV: why it failed"),
+        (HYDRA.replace("CODE: 11", "CODE: 2"), 11, "a rank was ended by SIGINT: why it failed"),
+        (
+            HYDRA.replace("CODE: 11", "CODE: 9"),
+            11,
+            "a rank was ended by SIGSEGV or SIGINT or SIGQUIT or SIGUSR1: why it failed",
+        ),
         (OPEN_MPI, 139, "a rank was ended by SIGSEGV: why it failed"),
         (OPEN_MPI_CODE, 3, "exit code 3: why it failed"),
         (ABORTED, 5, "exit code 5: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"),

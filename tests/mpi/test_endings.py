@@ -26,6 +26,14 @@ if rank == "1":
     pscale.nn.loss.CrossEntropy.forward = fail
 """
 
+LEAVES = """
+import os
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+if rank == "0":
+    print("too early", file=os.sys.stderr, flush=True)
+    {}
+"""
+
 # The first launch ends; those after it, until there is a certain file, do not.
 ONE_ENDS = """
 import os
@@ -76,6 +84,25 @@ def test_a_case_over_its_time_limit_is_ended_and_called_a_timeout(cli, tiny):
     log = results.folder / row["reason"].rpartition("[")[2].rstrip("]")  # from the run's folder
     assert log.name == "stderr.log"
     assert log.exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("os._exit(0)", "too early"),
+        ("os._exit(3)", "too early"),
+        ("os.kill(os.getpid(), 2)", "KeyboardInterrupt"),
+        ("import signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)", "SIGINT"),
+    ],
+)
+def test_a_rank_that_ends_before_it_has_met_the_others_ends_the_launch_with_its_reason(
+    cli, tiny, monkeypatch, how, reason
+):
+    (cli.folder / "sitecustomize.py").write_text(LEAVES.format(how))
+    monkeypatch.setenv("PYTHONPATH", str(cli.folder), prepend=os.pathsep)
+    (row,) = cli.run(tiny, "--only", "ranks == 2", code=1).cases.values()
+    assert row["status"] == "failed"
+    assert reason in row["reason"]
 
 
 def test_ranks_that_wait_for_one_that_never_joins_are_reported_as_hung_with_the_call_of_each(
