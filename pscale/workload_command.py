@@ -138,7 +138,7 @@ def problems(case: Case) -> Iterator[Found]:
         name = PurePosixPath(_filled(text, _values(case)))
         written = "out" in path or path[1] == "figures"
         if written and (name.is_absolute() or ".." in name.parts):
-            yield path, f"{name} is outside of the folder that each launch has of its own"
+            yield path, f"{name} is outside of the launch's folder"
 
 
 def used_names(case: Case) -> set[str]:
@@ -197,7 +197,7 @@ def _why_no_program(word: str, folder: str) -> str:
     path = Path(word)
     if not path.is_absolute():
         beside = Path(folder, word)
-        hint = f"; that beside the suite is './{word}'" if _is_file(beside) else ""
+        hint = f"; the file next to the suite is './{word}'" if _is_file(beside) else ""
         return f"there is no program '{word}' on PATH{hint}"
     if not os.path.exists(path):  # noqa: PTH110 - a path may be too long
         return f"there is no program {path}; build it first, or correct its path"
@@ -215,7 +215,7 @@ def _why_no_arguments(case: Case, words: tuple[str, ...]) -> Iterator[str]:
         beside = name and not name.startswith("/") and name not in copied and _is_file(_beside(case, name))
         if beside:
             yield (
-                f"'{name}' is a file beside the suite, and each launch runs in a folder of its own: write "
+                f"'{name}' is a file next to the suite, but each launch runs in its own folder: write "
                 f"'{{here}}/{name}', or have it copied there, `files: {{in: [{name}]}}`"
             )
 

@@ -42,7 +42,7 @@ _MEASURED = (
     Column("place", str, get="place"),
     Column("plan", fold=True, get=lambda row: row.prediction.case.label),
     Column("step", text.duration_3, get="step_s"),
-    Column("beside the fastest", fold=True, get="answer"),
+    Column("relative to the fastest", fold=True, get="answer"),
     Column("predicted", text.duration_3, get=lambda row: row.prediction.step_s.value),
     Column("as no.", str, get="predicted_place"),
     Column("95% interval", partial(text.duration_interval, count=3), wide=True, interval=True, get="step_s"),

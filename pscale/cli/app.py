@@ -114,7 +114,7 @@ def run(
 ) -> None:
     """Measure every case of the suites, then report. Continues an unfinished run of the same suite.
 
-    On a login node it submits jobs, elsewhere it launches here: `pscale doctor` says which.
+    Submits jobs on a login node, launches locally elsewhere: `pscale doctor` says which.
     """
     from pscale.cli import run as command
     from pscale.cli.prepare import SuiteOptions, effort

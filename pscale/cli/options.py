@@ -186,7 +186,7 @@ Launcher = Annotated[
     typer.Option(
         "--launcher",
         metavar="COMMAND",
-        help="mpiexec to start it with; auto: the one beside the program's MPI library.",
+        help="mpiexec to start it with; auto: that of the program's MPI library.",
     ),
 ]
 TimeLimit = Annotated[

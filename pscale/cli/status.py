@@ -300,7 +300,7 @@ def doctor_of_blas(*, as_json: bool) -> int:
         table = Table(box=None, pad_edge=False)
         table.add_column("launch.blas", overflow="fold")
         table.add_column("kernels", no_wrap=True)
-        table.add_column("threads by", no_wrap=True)
+        table.add_column("threading", no_wrap=True)
         counts = ["1 thread", *([f"{cores} threads"] if cores > 1 else [])]
         for count in counts:
             table.add_column(count, justify="right", no_wrap=True)

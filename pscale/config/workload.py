@@ -143,7 +143,7 @@ class Workload:
     params: Mapping[Name, Value] = field(default_factory=dict)
     """Parameters by name: numbers, texts, or expressions as `"=64 * ranks"`; `sweep` varies them by name."""
     figures: Mapping[Name, Figure] = field(default_factory=dict)
-    """Figures of merit by name: [below](#workloadfigures-what-the-output-says)."""
+    """Figures of merit by name: [below](#workloadfigures-values-read-from-the-output)."""
     step_time: Name | None = None
     """What the report calls a step: a figure; `wall`, the whole launch with its start; or `watch`, the steps
     that `watch: true` finds. Null: `watch` with `watch: true`, else `wall`."""

@@ -190,7 +190,7 @@ class Journal:
                 except lock.TakenError as other:
                     raise LaunchError(
                         f"{self.folder} is in use by another pscale ({other}): "
-                        "wait for it or stop it, or start a run of its own with `--new`"
+                        "wait for it or stop it, or start another run with `--new`"
                     ) from None
                 self._cut_torn_line()
             yield works

@@ -27,7 +27,7 @@ _ANSWERS: tuple[tuple[str, str], ...] = (  # Intel's is built on Hydra too, so i
 )
 _ANSWER_LIMIT_S = 20
 _ADVICE = (
-    "install one beside pscale with `pip install 'pscale[mpich]'`, or load the site's module "
+    "install one with `pip install 'pscale[mpich]'`, or load the site's module "
     "(`module load mpi`), or name a launcher in the suite: `launch: {launcher: /path/to/mpiexec}`"
 )
 
@@ -73,7 +73,7 @@ def find(choice: str = "auto", *, asks: bool = True) -> Launcher:
             if choice == "auto"
             else f"launcher {choice}: no such program"
         )
-        raise LaunchError(f"{missing} beside this Python or on PATH; {_ADVICE}")
+        raise LaunchError(f"{missing} next to this Python or on PATH; {_ADVICE}")
     path = os.path.abspath(path)  # noqa: PTH100 - of a text; programs start in folders of their own
     if not asks and not _is_installed(path):
         return Launcher(path=path, flavour="", version="")

@@ -115,8 +115,8 @@ def _resources(scheduler: Scheduler, launch: Launch, *, known: bool) -> Resource
         return None
     if found is None and not known:
         raise UsageError(
-            f"{scheduler.name} does not describe its nodes; do so in a site's profile, sites.yaml beside the "
-            "suite: `mysite: {nodes: 100, cores_per_node: 48}` (docs/clusters.md)"
+            f"{scheduler.name} does not describe its nodes; do so in a site's profile, sites.yaml next to "
+            "the suite: `mysite: {nodes: 100, cores_per_node: 48}` (docs/clusters.md)"
         )
     return found
 

@@ -60,7 +60,7 @@ def bubble(slots: Sequence[Sequence[Slot]]) -> float:
 
 
 def pipeline_bubble(case: Case) -> float | None:
-    """Return the idle share of the stages' time where parts cost what they multiply; None without stages."""
+    """Return the idle share of the stages' time, with time proportional to FLOPs; None without stages."""
     drawn = timetable(case.plan, case.train.micro_batches)
     if drawn.stages == 1:
         return None

@@ -86,8 +86,8 @@ def unmet(case: Case, found: Mapping[str, Any]) -> str:
     """Return why the BLAS that `blas` found will not do for a case; empty if it will."""
     require, omp, asked = case.require, case.launch.omp, case.launch.blas
     library = found["blas"] or "an unknown BLAS"
-    threading = found["blas_threading"] or "unknown means"
-    here = f"NumPy here multiplies with {library}, threads by {threading}"
+    threading = found["blas_threading"] or "unknown"
+    here = f"NumPy here uses {library} with {threading} threads"
     if not _is_asked(asked, found):
         return f"the suite asks for launch.blas: {asked}, but {here} ({found['blas_library'] or 'its own'})"
     if require.blas not in (None, library):

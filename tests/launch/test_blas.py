@@ -12,9 +12,7 @@ CASE = Case(suite="s", label="the case")
 
 
 def test_a_blas_that_numpy_does_not_have_is_told_before_anything_starts():
-    with pytest.raises(
-        PlanError, match=r"^the case: the suite requires blas: blis, but NumPy here multiplies"
-    ):
+    with pytest.raises(PlanError, match=r"^the case: the suite requires blas: blis, but NumPy here uses"):
         check_requirements([CASE, replace(CASE, require=Require(blas="blis"))], os.environ)
 
 

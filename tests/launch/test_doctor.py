@@ -113,14 +113,14 @@ def test_the_threading_layer_is_named_and_where_it_is_not_openmp_what_to_do(monk
     here = {**FAST, "blas_version": "1", "blas_threading": "pthreads", "openmp": False, "blas_library": None}
     monkeypatch.setattr(blas, "installed", lambda *_: [])
     found = blas.library(here)
-    assert (found.level, "threads by pthreads" in found.text) == ("ok", True)
+    assert (found.level, "pthreads build" in found.text) == ("ok", True)
     assert "apt install libopenblas0-openmp" in found.advice
     known = Library(kind="openblas", path=tmp_path / "libopenblas.so", openmp=True)
     known.path.touch()
     monkeypatch.setattr(blas, "installed", lambda *_: [known])
     for built, wheel, said in (
         (None, True, "was not built: install a C compiler"),
-        ("_forward.so", True, "takes old kernels on this CPU"),
+        ("_forward.so", True, "picks old kernels on this CPU"),
         ("_forward.so", False, "launch.blas=openblas uses it"),
     ):
         monkeypatch.setattr(forwarding, "built", lambda built=built: built)
@@ -152,7 +152,7 @@ def test_libraries_are_ranked_by_their_speed_and_one_that_fails_comes_last(monke
 
 def test_kernels_that_were_not_built_or_lack_a_runtime_are_reported_with_what_to_do():
     assert blas.kernels({"kernels": "fused", "openmp": True}).text == "fused in C"
-    assert "one thread" in blas.kernels({"kernels": "fused", "openmp": False}).text
+    assert "single-threaded" in blas.kernels({"kernels": "fused", "openmp": False}).text
     for obstacle, install in (
         ("they were not built", "install a C compiler with OpenMP"),
         ("libgomp.so.1: cannot open shared object file", "install the OpenMP runtime of GCC"),
@@ -167,7 +167,7 @@ def test_threads_that_bring_nothing_are_reported():
     assert blas.threads(SLOW, twice, 2).level == "ok"
     assert "kept 2.0 cores busy" in blas.threads(SLOW, twice, 2).text
     assert "other work" in blas.threads(SLOW, {**twice, "gflops": 31.0}, 2).advice
-    assert "more than one thread" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).advice
+    assert "a threaded one" in blas.threads(SLOW, {**twice, "gflops": 31.0, "threads": 1}, 2).advice
 
 
 def test_a_numpy_that_does_not_work_is_a_finding_with_its_own_words(tmp_path, monkeypatch):
@@ -182,7 +182,7 @@ def test_a_control_group_that_allows_less_than_the_cores_is_reported():
         host="h", cpu_model="C", core_cpus=tuple((n,) for n in range(8)), memory_bytes=1, cpu_limit=2
     )
     found = by_topic(host.cores(limited))["CPU limit"]
-    assert (found.level, "2 CPUs' worth" in found.text) == ("warn", True)
+    assert (found.level, "CPU time to 2 of" in found.text) == ("warn", True)
     assert "CPU limit" not in by_topic(host.cores(HERE))
 
 

@@ -73,7 +73,7 @@ def test_a_rank_gets_the_threads_of_its_case_and_cpus_for_them_and_its_row_names
 def test_a_suite_that_requires_other_threads_is_refused_before_anything_starts(cli):
     suite = cli.suite(f"{TINY}require: {{blas_threading: {OTHER_LAYER}}}\n")
     done = cli.call("run", suite, "--reports", cli.reports, code=3)
-    assert f"requires blas_threading: {OTHER_LAYER}, but NumPy here multiplies with openblas" in done.stderr
+    assert f"requires blas_threading: {OTHER_LAYER}, but NumPy here uses openblas" in done.stderr
     assert not cli.reports.exists()
 
 
@@ -85,7 +85,7 @@ def test_ranks_that_find_another_blas_than_is_required_make_the_launch_invalid(c
     (row,) = cli.run(suite, code=1).cases.values()
     assert row["status"] == "invalid"
     assert f"rank 0: the suite requires blas_threading: {LAYER}" in row["reason"]
-    assert "threads by tbb" in row["reason"]
+    assert "with tbb threads" in row["reason"]
 
 
 @needs_openblas
@@ -152,7 +152,7 @@ def test_ranks_that_compute_with_another_library_than_the_one_asked_for_make_the
     (row,) = results.cases.values()
     assert row["status"] == "invalid"
     assert f"rank 0: the suite asks for launch.blas: {asked}" in row["reason"]
-    assert f"NumPy here multiplies with {other}" in row["reason"]
+    assert f"NumPy here uses {other}" in row["reason"]
     assert {rank["blas"] for rank in results.rows("ranks")} == {other}
 
 
@@ -162,4 +162,4 @@ def test_a_library_that_is_no_blas_makes_the_launch_invalid(cli):
     suite = cli.suite(TWO_RANKS.replace("launch: {", f"launch: {{blas: {other}, "))
     (row,) = cli.run(suite, code=1).cases.values()
     assert row["status"] == "invalid"
-    assert "is no BLAS for NumPy" in row["reason"]
+    assert "is not a BLAS for NumPy" in row["reason"]

@@ -38,4 +38,4 @@ def test_ghosts_make_the_same_calls_and_say_so(cli):
     for label in ghosts:
         assert found[label] == found[label.removesuffix(GHOST)]
     page = (results.folder / "report.md").read_text()
-    assert "Computing was slept, at 2 GFLOP/s a rank" in page
+    assert "Compute was replaced by sleeping, at 2 GFLOP/s per rank" in page

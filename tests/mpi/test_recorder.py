@@ -255,7 +255,7 @@ def test_a_record_that_reaches_a_limit_ends_and_the_program_goes_on(  # noqa: PL
     found = read(tmp_path / "notes")
     (warning,) = found.warnings
     assert "The record ends" in warning
-    assert "rank 0 could record no more" in warning
+    assert "rank 0 stopped recording" in warning
     assert len(found.notes[0]) > 100
 
 

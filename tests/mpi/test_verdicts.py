@@ -73,7 +73,7 @@ def called_and_priced(cli):
     lost = next(each for each in summary.lost_time if each.case == slow.case)
     assert lost.transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
     verdict = of[slow.case]
-    said = f"transfer in sync, {percent(lost.transfer)} of the step"
+    said = f"transfer in sync ({percent(lost.transfer)} of the step)"
     assert verdict.interference or (not verdict.firm and said in verdict.loss)
     found = {(each.case, each.network): each for each in summary.what_ifs}
     perfect, as_slow = (found[slow.case, network] for network in asked)

@@ -86,7 +86,7 @@ def test_what_failed_and_what_is_still_pending_is_reported_with_reasons(page, fa
 
 def test_warnings_that_several_cases_share_are_one_row_and_counted_as_one(summary):
     (warning,) = summary.warnings
-    other = replace(warning, case="other", label="other", text="Steps with recording on take longer.")
+    other = replace(warning, case="other", label="other", text="Recording makes steps longer.")
     page = read(render_page(replace(summary, warnings=(warning, other)), {}))
     (row,) = table(section(page, "problems"), "warnings-0")[1:]
     assert row == [f"2 cases, such as {warning.label}", warning.text]

@@ -155,6 +155,6 @@ def test_what_a_newer_pscale_has_written_is_refused_with_its_line(lines, tmp_pat
 )
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
     for use in (path_of, read, lambda folder, suite: append(folder, suite, [entry(1)])):
-        with pytest.raises(UsageError, match="is no name of a suite"):
+        with pytest.raises(UsageError, match="is not a valid suite name"):
             use(tmp_path, name)
     assert list(tmp_path.iterdir()) == []

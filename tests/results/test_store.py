@@ -257,6 +257,6 @@ def test_a_run_of_schema_1_is_reported_with_its_delays_and_the_events_of_its_ran
     run = load(SCHEMA_1)
     summary = summarise(run)
     (point,) = summary.points
-    assert point.injected == "injected 5 ms in forward of rank 0"
+    assert point.injected == "5 ms in forward of rank 0"
     assert run.ranks["events"].min() > 0
     assert any("5 ms in forward of rank 0" in warning.text for warning in summary.warnings)

@@ -108,7 +108,7 @@ def test_a_run_that_is_read_again_means_its_only_record_inside_its_folder(pscale
         "linked": "has no record of calls",
         "two": f"records of 2 launches; read that of one: pscale watch --read {runs['two']}/cases/a-0/notes",
         "heta": "did you mean 'heat'?",
-        "reports/heat/two/cases": "no rank has recorded anything",
+        "reports/heat/two/cases": "nothing was recorded",
     }.items():
         code, said = answer(word)
         assert code == 5

@@ -101,8 +101,8 @@ def test_ten_milliseconds_of_one_rank_are_ten_of_wait_on_the_others(tmp_path, ph
     assert (rank.rank, rank.phase, rank.late_steps) == (1, phase, 12 - (phase == "update"))
     (verdict,) = summary.verdicts
     assert verdict.cause == "imbalance"
-    assert "rank 1" in verdict.loss
-    assert f"most of it in {phase}" in verdict.loss
+    assert "ank 1" in verdict.meaning
+    assert f"mostly in {phase}" in verdict.meaning
 
 
 def test_a_delayed_stage_of_a_pipeline_is_a_late_sender_to_those_downstream(tmp_path):
@@ -127,7 +127,7 @@ def test_a_rank_that_is_delayed_in_some_steps_is_distinguished_from_one_that_is_
     assert (rank.rank, rank.late_steps, rank.steps) == (3, 3, 12)
     assert rank.late_s == pytest.approx(0.01, rel=0.01)
     (warning,) = [warning for warning in summary.warnings if warning.kind == "straggler"]
-    assert "in 3 of 12 steps it is late by 10 ms on average" in warning.text
+    assert "It is late in 3 of 12 steps, by 10 ms on average" in warning.text
 
 
 def test_a_rank_that_is_never_late_by_much_is_late_by_what_it_was_where_it_was(tmp_path):
@@ -136,8 +136,8 @@ def test_a_rank_that_is_never_late_by_much_is_late_by_what_it_was_where_it_was(t
     (rank,) = stragglers(replace(run, ends=ends))
     assert (rank.late_steps, rank.steps) == (4, 12)
     assert rank.late_s == pytest.approx(0.001, rel=0.01)
-    assert "in 4 of 12 steps it is late by" in sentence(rank)
-    assert "now and then" in hint(rank)
+    assert "It is late in 4 of 12 steps, by" in sentence(rank)
+    assert "intermittently" in hint(rank)
 
 
 def test_a_healthy_case_has_no_rank_to_wait_for_and_nothing_injected(tmp_path):

@@ -23,7 +23,7 @@ _LIMIT_S = 20
 _VENDORS = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}  # mpi4py's names
 _MISMATCH = (
     "name the launcher of that library (`launch: {launcher: /path/to/mpiexec}`), or take one that brings "
-    "both (`pip install 'pscale[mpich]'`, and no other MPI's wheel or module beside it)"
+    "both (`pip install 'pscale[mpich]'`, and no other MPI's wheel or module)"
 )
 
 

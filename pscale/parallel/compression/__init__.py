@@ -55,7 +55,7 @@ def check(case: Case) -> None:
     if case.precision.loss_scale not in ("auto", "none"):
         raise PlanError(
             f"compression {kind} keeps what it does not send for later steps, whose loss may have another "
-            f"scale, and would keep an overflow for ever: loss_scale {case.loss_scale} is for "
+            f"scale, and would keep an overflow forever: loss_scale {case.loss_scale} is for "
             "compression none; loss_scale none works with compression"
         )
     if case.model.kind == "collectives":
