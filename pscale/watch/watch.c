@@ -77,7 +77,10 @@ static size_t comms_room, comms_alive;
 static int comms_made;
 static _Atomic unsigned comms_freed;
 static _Atomic int wildcards, cancels;
-static _Atomic int64_t totals[CALLS][3]; /* of a function: its calls, the ns in them, the bytes given */
+typedef struct {
+  _Atomic int64_t calls, ns, bytes, unused; /* of a function: its calls, the time in them, what they gave */
+} Total;
+static Total totals[CALLS];
 static pthread_key_t of_thread;
 static W world_group, fortran_in_place, fortran_ignore[2];
 
@@ -558,11 +561,20 @@ static void enter_thread(void) {
   pthread_setspecific(of_thread, &of_thread);
 }
 
-static void add_to_total(_Atomic int64_t *total, int64_t number) {
-  if (atomic_load_explicit(&threads_seen, memory_order_relaxed) > 1)
-    atomic_fetch_add_explicit(total, number, memory_order_relaxed);
-  else
-    atomic_store_explicit(total, atomic_load_explicit(total, memory_order_relaxed) + number, memory_order_relaxed);
+static void add_to_totals(const Call *c, const Note *note) {
+  Total *total = &totals[c - calls];
+  int64_t ns = note->leave - note->enter, bytes = c->mode == PERSISTENT ? 0 : note->bytes;
+#define ADD(each, number) \
+  atomic_store_explicit(&total->each, atomic_load_explicit(&total->each, memory_order_relaxed) + number, memory_order_relaxed)
+  if (atomic_load_explicit(&threads_seen, memory_order_relaxed) == 1) {
+    ADD(calls, 1);
+    ADD(ns, ns);
+    if (bytes) ADD(bytes, bytes);
+    return;
+  }
+  atomic_fetch_add_explicit(&total->calls, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&total->ns, ns, memory_order_relaxed);
+  atomic_fetch_add_explicit(&total->bytes, bytes, memory_order_relaxed);
 }
 
 static int begin(Made *m, Function function);
@@ -583,7 +595,6 @@ __attribute__((noinline)) static int record(Made *m, Function function) {
   int64_t at = c->polls ? 0 : take(1);
   if (at) note = at_place(at);
   fill(m, note);
-  if (c->mode != PERSISTENT) add_to_total(&totals[c - calls][2], note->bytes);
   if (c->kind == START || c->kind == COMPLETE) read_requests(m, note);
   else if (c->status && c->mode == BLOCKS) ask_for_status(m, 1);
   if (c->mode != BLOCKS && takes_any(m)) atomic_store_explicit(&wildcards, 1, memory_order_relaxed);
@@ -598,8 +609,7 @@ __attribute__((noinline)) static int record(Made *m, Function function) {
   note->enter = now();
   int result = REAL;
   note->leave = now();
-  add_to_total(&totals[c - calls][0], 1);
-  add_to_total(&totals[c - calls][1], note->leave - note->enter);
+  add_to_totals(c, note);
   write_note(m, note, at, result);
   if (c->kind == END) close_notes();
   depth = 0;
@@ -777,9 +787,9 @@ static void end_facts(void) {
   FACT("used %lld %lld %ld %ld\n", spent.ru_utime.tv_sec * 1000000LL + spent.ru_utime.tv_usec,
        spent.ru_stime.tv_sec * 1000000LL + spent.ru_stime.tv_usec, spent.ru_maxrss, spent.ru_nivcsw);
   for (int i = 0; i < CALLS && state == RECORDING; i++)
-    if (totals[i][0])
-      FACT("total %s %lld %lld %lld\n", calls[i].name + 4, (long long)totals[i][0], (long long)totals[i][1],
-           (long long)totals[i][2]);
+    if (totals[i].calls)
+      FACT("total %s %lld %lld %lld\n", calls[i].name + 4, (long long)totals[i].calls, (long long)totals[i].ns,
+           (long long)totals[i].bytes);
   compare_clocks(); /* also where recording has stopped: other ranks wait for it */
 }
 
