@@ -6,7 +6,9 @@ tag is the k-th received.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,25 +97,54 @@ def collectives(rows: Rows, found: Sequence[Group], to: Matched, *, last: bool) 
 
     Unless it is the `last` window, a rank that has not come yet may come later.
     """
-    chosen = collective(rows, found) & ~rows.paired
     meeting, so_far = np.full(len(rows.rank), NOTHING), 0
-    which = np.flatnonzero(chosen)
-    which = which[np.argsort(rows.group[which], kind="stable")]
-    for order in np.split(which, np.flatnonzero(np.diff(rows.group[which])) + 1) if len(which) else ():
-        group = found[rows.group[order[0]]]  # its calls are rank by rank
-        new = np.append(True, np.diff(rows.rank[order]) != 0)
-        numbers = np.arange(len(order))
-        turn = numbers - np.maximum.accumulate(np.where(new, numbers, 0))
-        if int(turn.max()) * len(group.members) > _WIDEST * len(order) + _LEAST:
-            continue  # some ranks are so far ahead that next to nothing is known of the others
-        table = np.full((int(turn.max()) + 1, len(group.members)), NOTHING)
-        table[turn, _places(group.members, rows.rank[order])] = order
-        meeting[order] = so_far + turn
+    which = np.flatnonzero(collective(rows, found) & ~rows.paired)
+    which = which[np.argsort(rows.group[which], kind="stable")]  # the calls of each are rank by rank
+    turn = _turns(rows.group[which], rows.rank[which])
+    for chosen, lines in _alike(rows.group[which], turn, found):
+        order, group = which[chosen], found[rows.group[which[chosen[0]]]]
+        table = np.full((int(lines.max()) + 1, len(group.members)), NOTHING)
+        table[lines, _places(group.members, rows.rank[order])] = order
+        meeting[order] = so_far + lines
         so_far += len(table)
         whole = table.min(axis=1) >= 0
         _meet(rows, group, table if last else table[whole], to)
-        to.matched[order] = to.paired[order] = whole[turn]
+        to.matched[order] = to.paired[order] = whole[lines]
     return np.where(rows.is_kind("ALL", "TO_ROOT"), meeting, NOTHING)
+
+
+def _turns(*columns: Numbers) -> Numbers:
+    """Return how many of the rows before it have the same values as a row: equal ones follow each other."""
+    numbers = np.arange(len(columns[0]))
+    new = np.append(True, np.any([np.diff(column) != 0 for column in columns], axis=0))[: len(numbers)]
+    return numbers - np.maximum.accumulate(np.where(new, numbers, 0)) if len(numbers) else numbers
+
+
+def _alike(groups: Numbers, turn: Numbers, found: Sequence[Group]) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield the calls of communicators with the same members, and in which line of one table each belongs.
+
+    There may be very many communicators. Where some ranks are so far ahead that next to nothing is known of
+    the others, the calls of a communicator are left out.
+    """
+    numbers, which, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    lines = np.zeros(len(numbers), np.int64)
+    np.maximum.at(lines, which, turn + 1)
+    sizes = lines * np.array([len(found[number].members) for number in numbers.tolist()], np.int64)
+    tables: defaultdict[object, list[int]] = defaultdict(list)
+    for place, (number, is_wide) in enumerate(zip(numbers.tolist(), sizes > _WIDEST * counts, strict=True)):
+        group = found[number]
+        alone = group.near or is_wide
+        if sizes[place] <= _WIDEST * counts[place] + _LEAST:
+            tables[number if alone else group.members].append(place)
+    table_of, first = np.full(len(numbers), NOTHING), np.zeros(len(numbers), np.int64)
+    for table, places in enumerate(tables.values()):
+        table_of[places] = table
+        first[places] = np.cumsum(lines[places]) - lines[places]
+    order = np.argsort(table_of[which], kind="stable")
+    edges = np.searchsorted(table_of[which][order], np.arange(len(tables) + 1))
+    for begin, end in itertools.pairwise(edges.tolist()):
+        chosen = order[begin:end]
+        yield chosen, first[which[chosen]] + turn[chosen]
 
 
 def collective(rows: Rows, found: Sequence[Group]) -> Mask:

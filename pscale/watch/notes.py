@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -258,6 +258,11 @@ class Recorded:
     notes: Sequence[Notes | Kept]
     warnings: Sequence[str] = ()
     drawn: Sequence[Piece] = ()  # the pieces that are analysed; none: all of it
+
+    @cached_property
+    def groups(self) -> tuple[list[Group], list[NDArray[np.int64]]]:
+        """All communicators, and for each rank which of them its numbers 0, 1, … mean; 0 means none."""
+        return groups(self.facts)
 
     @property
     def pieces(self) -> Sequence[Piece]:

@@ -21,7 +21,6 @@ from pscale.watch.notes import (
     Notes,
     Recorded,
     calls,
-    groups,
 )
 
 Numbers = NDArray[np.int64]
@@ -128,7 +127,7 @@ def joined(left: Rows, more: Rows) -> Rows:
 
 def rows_of(recorded: Recorded, last: int | None = None) -> tuple[Rows, list[Group]]:
     """Put the notes of all ranks below each other, on one clock; or the `last` of each rank alone."""
-    found, means = groups(recorded.facts)
+    found, means = recorded.groups
     firsts = [max(0, len(own) - (last or len(own))) for own in recorded.notes]
     notes = [own[first:] for first, own in zip(firsts, recorded.notes, strict=True)]
     return _started(_put(recorded.facts, notes, means, found, firsts)), found
@@ -140,7 +139,7 @@ def windows(recorded: Recorded, most: int) -> Iterator[tuple[Rows, bool]]:
     They are some `most` rows. Only for programs in which one thread calls MPI: the parts of a call then
     follow it at once.
     """
-    found, means = groups(recorded.facts)
+    found, means = recorded.groups
     for piece in recorded.pieces:
         begins, left = piece.begins, None
         if piece.templates:

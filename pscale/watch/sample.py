@@ -28,7 +28,6 @@ from pscale.watch.notes import (
     Piece,
     Recorded,
     calls,
-    groups,
 )
 from pscale.watch.rows import Mask, Numbers
 
@@ -177,7 +176,7 @@ def draw(recorded: Recorded, most: int) -> list[Piece]:
 
 
 def _ranks(recorded: Recorded, most: int) -> list[_Rank]:
-    every, means = groups(recorded.facts)
+    every, means = recorded.groups
     size, count = len(recorded.facts), sum(map(len, recorded.notes))
     full = np.array([*(len(group.members) == size for group in every), False])
     step = min(max(FINEST, most // PIECES // size // 2), _COARSEST)

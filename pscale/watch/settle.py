@@ -23,7 +23,7 @@ from pscale.watch.matching import (
     started,
     takes_any,
 )
-from pscale.watch.notes import Group, Recorded, groups
+from pscale.watch.notes import Group, Recorded
 from pscale.watch.rows import NEVER, NOTHING, Mask, Numbers, Rows, joined, windows
 
 MOST_AT_ONCE = 2_000_000  # rows: beyond them there is no ideal network and no timeline, but a bound on memory
@@ -62,7 +62,7 @@ def is_short(recorded: Recorded, at_once: int) -> bool:
 
 def settled_in_windows(recorded: Recorded, window: int) -> Iterator[Settled]:
     """Settle a record in windows of so many rows."""
-    found, _ = groups(recorded.facts)
+    found, _ = recorded.groups
     cancels = np.array([facts.cancels for facts in recorded.facts])
     left: Rows | None = None
     for following, last in windows(recorded, window):

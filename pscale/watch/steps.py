@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.watch.notes import Piece, Recorded, groups
+from pscale.watch.notes import Piece, Recorded
 from pscale.watch.rows import Numbers, Rows
 
 PROGRAM = "program"  # the phase of what is in no other
@@ -201,7 +201,7 @@ class _Words:
     """The calls of rank 0 in their order, as numbers: the same for calls that only differ in a sender."""
 
     def __init__(self, recorded: Recorded):
-        found, _ = groups(recorded.facts)
+        found, _ = recorded.groups
         self._size = len(recorded.facts)
         self._full = np.array([*(len(group.members) == self._size for group in found), False])
         self._pieces: list[list[Words]] = [[]]

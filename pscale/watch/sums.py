@@ -12,7 +12,7 @@ from pscale.errors import ResultsError
 from pscale.results.events import Kind
 from pscale.watch.events import Labelled
 from pscale.watch.matching import partners
-from pscale.watch.notes import Recorded, calls, groups
+from pscale.watch.notes import Recorded, calls
 from pscale.watch.rows import NOTHING, Mask, Numbers, Rows
 from pscale.watch.settle import Settled
 from pscale.watch.steps import Steps
@@ -36,7 +36,7 @@ class Sums:
         self.segments: list[dict[str, Numbers]] = []  # of phases
         self.wall = np.zeros((len(self.facts), self.width))
         self._cells = [self._divide(rank) for rank in range(len(self.facts))]
-        names = [group.name for group in groups(recorded.facts)[0]]
+        names = [group.name for group in recorded.groups[0]]
         self.axes = ["", NOT_SPLIT, *dict.fromkeys(names)]
         axis = {name: number for number, name in enumerate(self.axes)}
         self._axis_of_group = np.array([*(axis[name] for name in names), 0])

@@ -16,7 +16,7 @@ from pscale.results.schema import Table
 from pscale.results.step_time import step_time, step_times
 from pscale.watch.events import event_table
 from pscale.watch.hang import last_calls
-from pscale.watch.notes import Facts, Recorded, groups, shorten
+from pscale.watch.notes import Facts, Recorded, shorten
 from pscale.watch.rows import Numbers, Rows, rows_of, windows
 from pscale.watch.sample import MOST_COUNTED, draw
 from pscale.watch.settle import (
@@ -116,7 +116,7 @@ class _Job:
             self.whole = settle(rows, self._groups)
             parts: Iterable[Settled] = [self.whole]
         else:
-            self._groups, _ = groups(recorded.facts)
+            self._groups, _ = recorded.groups
             self._progressed, self._looks, self._notes = progressed, 0, sum(map(len, recorded.pieces))
             self.steps = steps(
                 recorded,
