@@ -2,6 +2,7 @@
 
 import signal
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,16 @@ def test_a_job_begins_nothing_that_its_time_would_cut_off_and_the_next_one_conti
     assert journal.is_finished()
     assert len(journal.finished()) == LEAST * 2
     assert len(journal.enough()) == 2
+
+
+def test_a_job_skips_a_case_that_does_not_fit(run, tmp_path):
+    case, other = {launch.case.id: launch.case for launch in run[1]}.values()
+    small = replace(other, launch=replace(other.launch, memory_limit_bytes=1024))
+    journal = make_journal(tmp_path / "others", [case, small])
+    assert job.main(give(journal, 1, [(each.id, 0) for each in (case, small)], time_limit_s=3600)) == 0
+    ends = {event["case"]: event for event in journal.records() if event["event"] == "ended"}
+    assert [ends[each.id]["status"] for each in (case, small)] == ["failed", "skipped"]
+    assert "launch.memory_limit" in ends[small.id]["reason"]
 
 
 def test_a_job_leaves_alone_what_a_later_one_was_given(run):

@@ -62,6 +62,15 @@ def test_a_dry_run_prints_every_script_and_command_and_writes_nothing(login):
     assert not list(node.folder.parent.glob("slurm/*.json"))
 
 
+def test_a_case_that_does_not_fit_is_not_submitted(login):
+    node = login("slurm", execute=False)
+    node.run(node.weak, "--set", "launch.memory_limit=1KiB", "--detach", code=None)
+    ends = node.events("ended")
+    assert [end["status"] for end in ends] == ["skipped"] * 3
+    assert all("launch.memory_limit" in end["reason"] for end in ends)
+    assert not node.events("submitting")
+
+
 def test_detached_jobs_survive_a_lost_shell_are_shown_and_cancelled_and_two_pscale_do_not_meet(login):
     node = login("slurm", execute=False)
     node.run(node.weak, "--detach")

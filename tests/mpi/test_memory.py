@@ -22,6 +22,9 @@ def test_a_case_that_needs_more_than_the_limit_is_skipped_and_its_memory_predict
     assert rank["peak_rss_of_steps"]
     assert rank["peak_rss_bytes"] > rank["baseline_rss_bytes"] > 20 << 20
     assert "predicted only" in (results.folder / "report.md").read_text()
+    verdicts = {verdict["ranks"]: verdict for verdict in cli.verify(suite, code=1)}
+    assert [verdicts[ranks]["passed"] for ranks in (1, 2, 4)] == [True, False, False]
+    assert "memory_limit" in verdicts[2]["reason"]
 
 
 LARGE = """
