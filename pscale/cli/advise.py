@@ -103,7 +103,7 @@ def _limit(options: AdviseOptions, work: Case, here: Machine) -> int:
     if options.measure and here.memory_bytes and limit_bytes > here.memory_bytes:
         raise UsageError(
             f"--memory {options.memory}: more than the {text.size_of(here.memory_bytes)} of {here.host}, "
-            "where plans are to be measured; --measure 0 predicts alone"
+            "where plans are to be measured; --measure 0 only predicts"
         )
     return limit_bytes
 

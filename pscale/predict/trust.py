@@ -77,7 +77,7 @@ def sentences(
             "machine no prediction for so many was ever checked."
         )
     if network:
-        found.append(f"No prediction on the network {network} was checked: its prices are what it says.")
+        found.append(f"No prediction on the network {network} was checked; its figures are taken as given.")
     return found
 
 

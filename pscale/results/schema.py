@@ -47,7 +47,7 @@ _CASES = (
     *_LAUNCH,
     Column("suite", "text"),
     Column("label", "text", "how the case differs from the others of the suite"),
-    Column("series", "text", "cases of a series differ in size alone"),
+    Column("series", "text", "cases of a series differ only in size"),
     Column("base", "bool", "whether efficiencies of the series refer to it"),
     Column("scaling", "text"),
     Column("delay_injection", "text", "delays that the case injects, in words; null without any"),

@@ -293,8 +293,8 @@ def _drawn(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
     yield (
         f"Analysed: {len(pieces)} windows drawn at random over {over}, together "
         f"{sum(last - first for first, last in times):.3g} of {lasted_s:.3g} s, with {kept:,} of {count:,} "
-        f"records of calls ({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of these "
-        "windows alone. They lie between collectives of all ranks that no message crosses; in s after "
+        f"records of calls ({kept / count:.1%}; the limit is {most:,}). Steps, times and counts describe "
+        "only these windows. They lie between collectives of all ranks that no message crosses; in s after "
         f"MPI was initialised: {named}."
     )
     yield _totals(facts)
@@ -316,8 +316,8 @@ def _shortened(recorded: Recorded, end: Settled, most: int) -> Iterator[str]:
     kept, kept_s = sum(map(len, recorded.notes)), (int(facts[0].end_ns or 0) - began) * 1e-9
     yield (
         f"Analysed: the first {kept_s:.3g} of {lasted_s:.3g} s, with {kept:,} of {count:,} records of calls "
-        f"({kept / count:.1%}): {most:,} are the most. Steps, times and counts are of this part alone. "
-        "Others are drawn only of programs of one thread that cancel nothing, between collectives of all "
+        f"({kept / count:.1%}; the limit is {most:,}). Steps, times and counts describe only this part. "
+        "Windows of other parts need one thread per rank, no cancelled requests, and collectives of all "
         "ranks that no message crosses."
     )
     yield _totals(facts)

@@ -26,7 +26,7 @@ from pscale.stored_variables import stored
 _PACKAGES = ("numpy", "mpi4py", "pyarrow", "threadpoolctl", "pscale")
 _OPENMP = ("openmp", "intel", "gnu")  # MKL calls its layer after the OpenMP runtime that it loads
 _MKL_KERNELS, _LOADED = re.compile(r"/libmkl_(avx\w*|def|mc\d?)\.so"), Path("/proc/self/maps")
-_OPENMP_ADVICE = "one is used by itself if it is installed and has kernels for this CPU: docs/blas.md"
+_OPENMP_ADVICE = "an OpenMP build that is installed and has kernels for this CPU is chosen: docs/blas.md"
 
 
 class KernelsError(PscaleError):
