@@ -59,7 +59,7 @@ def _means(ended: Sequence[Mapping[str, Any]], statuses: Sequence[str]) -> dict[
 def _predicted(fit: MemoryFit, machine: Machine) -> float:
     case = fit.case
     steps = case.train.warmup + case.train.steps + 2 * case.timing.overhead_steps
-    cores = min(case.ranks * case.threads, machine.usable_cores * machine.nodes)
+    cores = min(case.ranks * case.threads, machine.all_cores)
     per_s = case.ranks * case.ghost.gflops * 1e9 or cores * _CORE_FLOPS
     inject, hang_s = case.inject, case.launch.hang_after_s
     if hang_s is not None and inject.delay_s > hang_s:

@@ -110,7 +110,9 @@ def load(path: Path, options: SuiteOptions, *, submits: bool = True) -> tuple[Su
     """Load the suite of that path or name with the site's profile, and find the target of its launches."""
     site = find_site(options.site, options.folder or path.parent, socket.gethostname())
     suite = load_suite(suite_file(path), options.overrides, site, options.folder)
-    asked = {name: suite.resolved["launch"][name] for name in ("scheduler", "partition", "constraint")}
+    asked = {
+        name: suite.resolved["launch"][name] for name in ("scheduler", "hosts", "partition", "constraint")
+    }
     known = {"nodes": site.nodes, "cores_per_node": site.cores_per_node}
     return suite, site, find_target(Launch(**asked), os.environ, **known, submits=submits)
 

@@ -87,7 +87,7 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     asked = Launch(bind=options.bind, launcher=launcher_beside(options.launcher, library))
     launcher = select(asked, target.site.allocation, target.machine)
     library = library or beside(Path(launcher.path))
-    cores = target.machine.usable_cores * target.machine.nodes
+    cores = target.machine.all_cores
     launch = replace(asked, oversubscribe=options.ranks * options.threads > cores)
     case = case_of(_name(words), options.ranks, threads=options.threads, launch=launch)
     job = prepared(case, words, options.reports, target)

@@ -79,6 +79,13 @@ NonEmpty = Annotated[str, Text(r"[\s\S]+", "a non-empty text")]
 Word = Annotated[str, Text(r"""[^\s'"`$\\]+""", "one word without quotes")]
 WordOrNothing = Annotated[str, Text(r"""[^\s'"`$\\]*""", "one word without quotes, or nothing")]
 Option = Annotated[str, Text(r"-[^\n\r\0]+", "one option of the scheduler such as '--exclusive'")]
+Host = Annotated[
+    str,
+    Text(
+        r"[\w.-]+:[1-9][0-9]{0,5}|[^\0:]+",
+        "a host and its cores, such as 'lab1:16', or the name of a file with such lines",
+    ),
+]
 Folder = Annotated[str, Text(r"(/[^\0]*)?", "a folder that begins with /, or nothing")]
 BlasChoice = Annotated[
     str,

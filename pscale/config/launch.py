@@ -10,6 +10,7 @@ from pscale.config.choices import (
     MOST,
     BlasChoice,
     Bytes,
+    Host,
     KernelsChoice,
     NonEmpty,
     NonNegativeInt,
@@ -102,6 +103,9 @@ class Launch:
     scheduler: SchedulerChoice = "auto"
     """Where jobs go: `auto`: to the scheduler that answers; `none`: launches run here; or one by name. Inside
     a job launches run in it."""
+    hosts: tuple[Host, ...] = ()
+    """Hosts without a scheduler, each with the cores to use, `[lab1:16, lab2:8]`, or one file of lines
+    `lab1:16` or `lab1 slots=16`: [clusters.md](clusters.md#hosts-without-a-scheduler); one list per suite."""
     packing: Literal["nodes", "case", "all"] = "nodes"
     """One job runs all cases with the same number of `nodes`, one `case`, or `all`."""
     partition: WordOrNothing = ""

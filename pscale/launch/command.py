@@ -22,6 +22,8 @@ _THREAD_VARIABLES = (
     *("RAYON_NUM_THREADS", "POLARS_MAX_THREADS", "TBB_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS"),
 )
 _OWN_BINDING = re.compile(r"--?(bind-to|binding|map-by|cpu-set|cpu-list|rankfile)\b")
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # no function of a shell
+_OF_OPENMPI = re.compile(r"(OMPI|PRTE|PMIX)_|(HOSTNAME|PWD|OLDPWD|SHLVL|_)$")  # it sets these itself
 _ROOT_OPTION = "--allow-run-as-root"
 _ROOT_VARIABLES = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
@@ -48,21 +50,34 @@ def command(
     `environ` is what would be inherited; `root` says whether the user is root. Raises PlanError for more
     ranks and threads than cores, LaunchError where the launcher would refuse to start.
     """
+    if machine.hosts and launcher.scheduler:
+        raise LaunchError(
+            f"launch.hosts: {launcher.flavour} starts ranks only on nodes of {launcher.scheduler.title}; "
+            "name the mpiexec of MPICH, Open MPI or Intel MPI as `launch.launcher`"
+        )
     placement = place(case, machine)
     bound = _binding(case, launcher, machine, placement)
     permits = (
         _openmpi_permits(case, machine, environ, root, placement) if launcher.flavour == "openmpi" else ()
     )
     count = () if launcher.scheduler else ("-n", str(case.ranks))
+    env = {
+        **environment(case.threads, environ),
+        **_openmp(case.launch.omp),
+        **bound.variables,
+        **case.launch.env,
+    }
+    hands_on = _handed_on(env) if machine.hosts and launcher.flavour == "openmpi" else ()
     return Command(
-        argv=(*launcher.opening, *bound.options, *permits, *case.launch.extra, *count, *argv),
-        env={
-            **environment(case.threads, environ),
-            **_openmp(case.launch.omp),
-            **bound.variables,
-            **case.launch.env,
-        },
+        argv=(*launcher.opening, *bound.options, *hands_on, *permits, *case.launch.extra, *count, *argv),
+        env=env,
     )
+
+
+def _handed_on(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the options by which Open MPI hands variables to ranks on other hosts, as Hydra does itself."""
+    names = (name for name in env if _PLAIN_NAME.fullmatch(name) and not _OF_OPENMPI.match(name))
+    return tuple(word for name in names for word in ("-x", name))
 
 
 def environment(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
@@ -140,6 +155,11 @@ def _layout(launcher: Launcher, machine: Machine, placement: Placement) -> tuple
 
     Open MPI says with one option how many ranks a node has and how they are bound: that is left to it.
     """
+    if placement.hosts:
+        if launcher.flavour == "intel":
+            return "-hosts", ",".join(placement.hosts), "-ppn", str(_alike(placement))
+        named = "--host" if launcher.flavour == "openmpi" else "-hosts"
+        return named, ",".join(f"{host}:{ranks}" for host, ranks in placement.hosts.items())
     if machine.nodes == 1:
         return ()
     named = {"openmpi": "--hostfile", "intel": "-machinefile"}.get(launcher.flavour, "-f")
@@ -147,17 +167,28 @@ def _layout(launcher: Launcher, machine: Machine, placement: Placement) -> tuple
     return hosts if launcher.flavour == "openmpi" else (*hosts, "-ppn", str(placement.ranks_per_node))
 
 
+def _alike(placement: Placement) -> int:
+    """Return the number of ranks of each host but the last, which Intel MPI fills in their order."""
+    each = placement.ranks_per_node
+    if any(ranks != each for ranks in [*placement.hosts.values()][:-1]):
+        counts = ", ".join(f"{ranks} on {host}" for host, ranks in placement.hosts.items())
+        raise LaunchError(
+            f"launch.hosts: Intel MPI starts as many ranks on each host, not {counts}; say `ranks_per_node`"
+        )
+    return each
+
+
 def _unbound(launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
     if launcher.flavour == "intel":
         return _Binding(variables={"I_MPI_PIN": "0"})
     if launcher.flavour == "mpich":
         return _Binding(options=("-bind-to", "none"))
-    spread = ("--map-by", _each_node(placement)) if machine.nodes > 1 else ()
+    spread = ("--map-by", _each_node(placement)) if machine.nodes > 1 or placement.hosts else ()
     return _Binding(options=(*spread, "--bind-to", "none"))
 
 
 def _each_node(placement: Placement) -> str:
-    return f"ppr:{placement.ranks_per_node}:node"
+    return "slot" if placement.hosts else f"ppr:{placement.ranks_per_node}:node"
 
 
 def _mpich(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
@@ -189,7 +220,7 @@ def _openmpi(case: Case, launcher: Launcher, machine: Machine, placement: Placem
         each = _each_node(placement) if machine.nodes > 1 else "slot"
         return _Binding(options=("--map-by", f"{each}:PE={case.threads}", "--bind-to", "core"))
     unit = "package" if case.launch.bind == "socket" and launcher.major >= 5 else case.launch.bind
-    spread = _each_node(placement) if machine.nodes > 1 else unit
+    spread = _each_node(placement) if machine.nodes > 1 or placement.hosts else unit
     return _Binding(options=("--map-by", spread, "--bind-to", unit))
 
 

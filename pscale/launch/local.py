@@ -208,7 +208,7 @@ def _wait(
 
 
 def _lacks_ranks(launcher: int) -> bool:
-    """Tell whether a rank has ended of a job whose ranks are all on this host.
+    """Tell whether a rank of the job on this host has ended.
 
     Hydra lets the others wait for it unless a signal has ended it, Open MPI if it has ended without an error.
     """
@@ -216,18 +216,16 @@ def _lacks_ranks(launcher: int) -> bool:
         first = psutil.Process(launcher)
         started = [first, *first.children(recursive=True)]
         (parent,) = (each for each in started if each.name() in _PARENTS)
-        if any(each.ppid() == parent.ppid() and each != parent for each in started):
-            return False  # an agent that has started ranks on another host
-        sizes = [_world_size(each) for each in parent.children() if _lives(each)]
+        sizes = [_ranks_here(each) for each in parent.children() if _lives(each)]
         return bool(sizes) and all(len(sizes) < size for size in sizes)  # 0: an agent, or not begun
     except (psutil.Error, OSError, ValueError):  # some have just ended
         return False
 
 
-def _world_size(rank: psutil.Process) -> int:
-    """Return how many ranks the launcher has started, as it tells them; 0: it is no rank."""
+def _ranks_here(rank: psutil.Process) -> int:
+    """Return how many ranks the launcher has started on this host, as it tells them; 0: it is no rank."""
     environ = rank.environ()
-    return int(environ.get("PMI_SIZE") or environ.get("OMPI_COMM_WORLD_SIZE") or 0)
+    return int(environ.get("MPI_LOCALNRANKS") or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or 0)
 
 
 def _leave_out(folder: LaunchFolder, name: str, read_on: ReadOn | None) -> None:

@@ -7,7 +7,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Machine:
     container: bool = False
     nodes: int = 1  # `host` then stands for all of them
     hostfile: str = ""  # names them to launchers that cannot ask the scheduler
+    hosts: Mapping[str, int] = field(default_factory=dict)  # the user's, with the cores of each
 
     @property
     def cores(self) -> int:
@@ -50,6 +51,11 @@ class Machine:
         """Physical cores that can be busy at once, given the limit on CPU time."""
         return self.cores if self.cpu_limit is None else max(1, min(self.cores, int(self.cpu_limit)))
 
+    @property
+    def all_cores(self) -> int:
+        """Physical cores of all nodes that can be busy at once."""
+        return sum(self.hosts.values()) or self.usable_cores * self.nodes
+
     def at_least(self, cores: int) -> Machine:
         """Return this machine with so many cores, if it has fewer: a job has those that it asked for."""
         if self.usable_cores >= cores:
@@ -59,7 +65,7 @@ class Machine:
     def names(self) -> Mapping[str, float]:
         """Return what expressions of a suite may say of the machine."""
         return {
-            "cores": self.usable_cores * self.nodes,
+            "cores": self.all_cores,
             "memory_gib": round(self.memory_bytes / 2**30, 1),
             "nodes": self.nodes,
             "cores_per_node": self.usable_cores,
@@ -130,6 +136,7 @@ class Placement:
     nodes: int
     ranks_per_node: int
     shared: bool  # ranks have to share cores
+    hosts: Mapping[str, int] = field(default_factory=dict)  # those of the user, with the ranks of each
 
 
 def place(case: Case, machine: Machine) -> Placement:
@@ -137,6 +144,8 @@ def place(case: Case, machine: Machine) -> Placement:
 
     Raises PlanError for more than there is, unless the case says that its ranks may share cores.
     """
+    if machine.hosts:
+        return _on_hosts(case, machine)
     wanted = case.launch.ranks_per_node or max(1, machine.usable_cores // case.threads)
     nodes = math.ceil(case.ranks / wanted)
     if nodes > machine.nodes or min(wanted, case.ranks) * case.threads > machine.usable_cores:
@@ -150,8 +159,33 @@ def place(case: Case, machine: Machine) -> Placement:
     )
 
 
+def _on_hosts(case: Case, machine: Machine) -> Placement:
+    """Lay out a case on as few of the user's hosts as have the cores: evenly, or as it says."""
+    asked, room = case.launch.ranks_per_node, dict[str, int]()
+    for host, cores in machine.hosts.items():
+        if sum(room.values()) < case.ranks:
+            room[host] = min(asked or cores, cores // case.threads)
+    if sum(room.values()) < case.ranks:
+        if not case.launch.oversubscribe:
+            raise _too_many(case, machine, len(room))
+        asked, room = 0, dict.fromkeys(machine.hosts, case.ranks)
+    ranks = dict.fromkeys(room, 0)
+    for _ in range(case.ranks):
+        free = [host for host in room if ranks[host] < room[host]]
+        ranks[free[0] if asked else min(free, key=ranks.__getitem__)] += 1
+    ranks = {host: count for host, count in ranks.items() if count}
+    shared = any(count * case.threads > machine.hosts[host] for host, count in ranks.items())
+    return Placement(nodes=len(ranks), ranks_per_node=max(ranks.values()), shared=shared, hosts=ranks)
+
+
 def _too_many(case: Case, machine: Machine, nodes: int) -> PlanError:
-    if machine.nodes == 1 and not case.launch.ranks_per_node:
+    where = machine.host
+    if machine.hosts:
+        where = "launch.hosts"
+        each_host = f", {case.launch.ranks_per_node} ranks on each host" if case.launch.ranks_per_node else ""
+        wanted = f"ranks {case.ranks} x threads {case.threads}{each_host}"
+        there = ", ".join(f"{host}:{cores}" for host, cores in machine.hosts.items())
+    elif machine.nodes == 1 and not case.launch.ranks_per_node:
         limited = machine.usable_cores != machine.cores
         limit = f" (the control group allows {machine.cpu_limit:g} CPUs)" if limited else ""
         wanted = f"ranks {case.ranks} x threads {case.threads} = {case.ranks * case.threads} cores"
@@ -161,6 +195,6 @@ def _too_many(case: Case, machine: Machine, nodes: int) -> PlanError:
         wanted = f"{nodes} nodes with {each} ranks x threads {case.threads} on each"
         there = f"{machine.nodes} with {machine.usable_cores} cores each"
     return PlanError(
-        f"{case.label}: {wanted}, but {machine.host} has {there}; leave such cases out, `exclude: "
+        f"{case.label}: {wanted}, but {where} has {there}; leave such cases out, `exclude: "
         '["ranks * threads > cores"]`, or say `launch: {oversubscribe: true}` to let them share cores'
     )

@@ -20,7 +20,7 @@ from typing import Literal
 from pscale import workload_command
 from pscale.config import Case, to_dict
 from pscale.errors import LaunchError
-from pscale.launch import local, workload
+from pscale.launch import local, selection, workload
 from pscale.launch.command import Command, command
 from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.launcher import Launcher
@@ -108,6 +108,8 @@ def run(
     with journal.locked() as alone, signals_as_interrupts():
         if not alone:
             tell(UNLOCKED)
+        if machine.hosts and todo:
+            selection.check_hosts(launcher, machine, todo[0].case.launch, journal.folder)
         for key in journal.interrupted():  # pscale was killed and its processes live on
             local.end(local.tag(journal.case_folder(key)))
         finished = journal.finished()

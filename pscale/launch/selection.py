@@ -28,6 +28,7 @@ from pscale.launch.scheduler.base import Allocation
 PROBE = (sys.executable, "-P", "-m", "pscale.worker.probe", "world")
 _PROBE_LIMIT_S = 60
 _PROBE_RANKS = 2
+_APART = "mpi4py and the launcher are of different MPIs"
 # A failure with these words is one of the MPI library: it will be the same next time.
 _OF_MPI = re.compile(r"PMI|MPI_|MPI (type|plugin)|plugin", re.IGNORECASE)
 _TRANSIENT = re.compile(  # said of schedulers that are overloaded, and of nodes that are busy
@@ -77,6 +78,25 @@ def select(launch: Launch, allocation: Allocation | None, machine: Machine) -> L
         f"no launcher makes one world of two ranks here:{reasons}\nname one that does in the suite "
         "or the site's profile, `launch: {launcher: ...}`; mpi4py and the launcher must be of one MPI"
     )
+
+
+def check_hosts(launcher: Launcher, machine: Machine, asked: Launch, folder: Path) -> None:
+    """Start a rank on each of the user's hosts; raise LaunchError where one does not see the run's `folder`.
+
+    A launch that could not start would only end at its time limit.
+    """
+    started = probe(launcher, machine, asked, len(machine.hosts))
+    started = replace(started, argv=(*started.argv, str(folder)))
+    hosts = ", ".join(machine.hosts)
+    with tempfile.TemporaryDirectory(prefix="pscale-probe-") as logs:
+        answers, outcome = worlds(started, Path(logs))
+        if [each["size"] for each in answers] != [len(machine.hosts)]:
+            raise LaunchError(f"no ranks on {hosts} meet: {_without_log(outcome.reason) or _APART}")
+    blind = [rank["host"] for rank in answers[0]["ranks"] if not rank["sees"]]
+    if blind:
+        raise LaunchError(
+            f"{', '.join(blind)} does not see {folder}; put --reports on a file system that all hosts share"
+        )
 
 
 def check(allocation: Allocation, machine: Machine) -> None:
@@ -157,11 +177,16 @@ def _failure(candidate: Launcher, machine: Machine, launch: Launch, folder: Path
     if sizes:
         reason = f"{_PROBE_RANKS} ranks are in worlds of {', '.join(map(str, sizes))}"
         return _Failure(reason=reason, is_permanent=True)
-    reason = re.sub(r" \[[^\]]*\]$", "", outcome.reason)  # the log that it names is deleted
+    reason = _without_log(outcome.reason)
     is_permanent = (
         outcome.status != "timeout" and bool(_OF_MPI.search(reason)) and not _TRANSIENT.search(reason)
     )
     return _Failure(reason=reason, is_permanent=is_permanent)
+
+
+def _without_log(reason: str) -> str:
+    """Return a reason without the log that it names, which is deleted."""
+    return re.sub(r" \[[^\]]*\]$", "", reason)
 
 
 class _Cache:

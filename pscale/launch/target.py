@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pscale.config import Launch
 from pscale.config.choices import SchedulerChoice
@@ -15,6 +16,9 @@ from pscale.launch.machine import Machine
 from pscale.launch.scheduler import SCHEDULERS, Scheduler
 from pscale.launch.scheduler.base import UNANSWERED, Allocation, Resources
 
+_HOST = re.compile(
+    r"(?P<name>[\w.-]+)(:|\s+slots\s*=\s*)(?P<cores>[1-9]\d{0,5})(\s+max[-_]slots=\d+)?", re.ASCII
+)
 _RETRY = "try again when it answers, or launch on this machine: `--set launch.scheduler=none`"
 
 
@@ -85,8 +89,10 @@ def find_target(
     Raises LaunchError where a scheduler that is wanted does not answer, UsageError where neither it nor the
     profile describes its nodes.
     """
-    site = detect_site(launch.scheduler, environ, submits=submits)
     here = machine.inspect()
+    if launch.hosts:
+        return _on_hosts(launch, environ, here)
+    site = detect_site(launch.scheduler, environ, submits=submits)
     if site.scheduler is None:
         return Target(site=site, machine=site.allocation.machine(here) if site.allocation else here)
     found = _resources(site.scheduler, launch, known=bool(nodes and cores_per_node))
@@ -103,6 +109,62 @@ def find_target(
         nodes=nodes or found.nodes,
     )
     return Target(site=site, machine=described, max_time_s=found.max_time_s)
+
+
+def _on_hosts(launch: Launch, environ: Mapping[str, str], here: Machine) -> Target:
+    """Return the hosts that a suite names, of which the first stands for all in processor and memory."""
+    allocation = next(filter(None, (each.allocation(environ) for each in SCHEDULERS)), None)
+    if allocation:
+        raise UsageError(
+            f"launch.hosts: launches run on the nodes of this job, {allocation.scheduler} {allocation.job}; "
+            "leave `hosts` out"
+        )
+    if launch.scheduler not in ("auto", "none"):
+        raise UsageError(
+            f"launch.hosts: {launch.scheduler} chooses the nodes; leave `hosts` or `scheduler` out"
+        )
+    hosts = _cores_of(launch.hosts)
+    first, *others = hosts
+    fewest, siblings = min(hosts.values()), max(1, here.cpus // here.cores)
+    described = Machine(
+        host=first + (f" and {len(others)} more" if others else ""),
+        cpu_model=here.cpu_model,
+        core_cpus=tuple(tuple(range(cpu * siblings, (cpu + 1) * siblings)) for cpu in range(fewest)),
+        memory_bytes=here.memory_bytes,
+        container=here.container,
+        nodes=len(hosts),
+        hosts=hosts,
+    )
+    return Target(site=DetectedSite(reason="launches run on launch.hosts"), machine=described)
+
+
+def _cores_of(named: Sequence[str]) -> dict[str, int]:
+    """Return the cores of each host, from `host:cores` or the lines of a file."""
+    found: dict[str, int] = {}
+    for host, cores in (each for text in named for each in _listed(text)):
+        if host in found:
+            raise UsageError(f"launch.hosts: {host} is named twice; give it once, with all of its cores")
+        found[host] = cores
+    return found
+
+
+def _listed(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the hosts of one entry: itself, or the lines of the file that it names."""
+    lines, place = [text], "launch.hosts"
+    if ":" not in text:
+        place = f"launch.hosts: {text}"
+        try:
+            lines = Path(text).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "no text"
+            raise UsageError(f"{place}: {reason}; a host needs its cores, `{text}:16`") from error
+        lines = [line for each in lines if (line := each.partition("#")[0].strip())]
+    for line in lines:
+        if not (host := _HOST.fullmatch(line)):
+            raise UsageError(f"{place}: {line!r:.60} is no `host:cores` and no `host slots=cores`")
+        yield host["name"], int(host["cores"])
+    if not lines:
+        raise UsageError(f"{place}: the file names no host")
 
 
 def _resources(scheduler: Scheduler, launch: Launch, *, known: bool) -> Resources | None:

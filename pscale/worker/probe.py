@@ -2,7 +2,7 @@
 
 python -m pscale.worker.probe blas --threads N    which BLAS, and how fast with N threads
 python -m pscale.worker.probe unmet               whether that BLAS will do for the case on standard input
-mpiexec -n N python -m pscale.worker.probe world  which MPI, and where its ranks may run
+mpiexec -n N python -m pscale.worker.probe world [FOLDER]  which MPI, where its ranks may run, what they see
 
 The first two come after `python -m pscale.blas CHOICE -m`: NumPy has a BLAS from when it is loaded.
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -29,7 +31,8 @@ def main(arguments: list[str]) -> None:
     """Answer one question."""
     parser = argparse.ArgumentParser(prog="python -m pscale.worker.probe", description=__doc__)
     questions = parser.add_subparsers(dest="question", required=True)
-    questions.add_parser("world")
+    of_world = questions.add_parser("world")
+    of_world.add_argument("folder", nargs="?", default="/")
     of_blas = questions.add_parser("blas")
     of_blas.add_argument("--threads", type=int, default=1)
     of_blas.add_argument("--size", type=int, default=1024)
@@ -37,7 +40,7 @@ def main(arguments: list[str]) -> None:
     asked = parser.parse_args(arguments)
     match asked.question:
         case "world":
-            answer = _world()
+            answer = _world(asked.folder)
         case "blas":
             answer = _blas(asked.threads, asked.size)
         case _:
@@ -65,11 +68,12 @@ def _unmet(case: Case) -> dict[str, Any]:
     return {"unmet": unmet(case, blas())}
 
 
-def _world() -> dict[str, Any] | None:
+def _world(folder: str) -> dict[str, Any] | None:
     from pscale.mesh import mpi  # noqa: PLC0415 - starts MPI, which the other question does not need
 
     world = mpi.world_axis()
-    ranks = world.gather_objects({"rank": world.rank, "cpus": affinity()})
+    here = {"host": socket.gethostname(), "sees": Path(folder).is_dir()}
+    ranks = world.gather_objects({"rank": world.rank, "cpus": affinity(), **here})
     return {**mpi.library(), "size": world.size, "ranks": ranks} if ranks else None
 
 

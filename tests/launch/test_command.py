@@ -1,3 +1,4 @@
+import re
 import shlex
 
 import pytest
@@ -34,6 +35,62 @@ def line(
     asked: Case, launcher: Launcher, here: Machine | None = None, *, root: bool = False, **environ: str
 ) -> str:
     return shlex.join(command(asked, launcher, ["JOB"], here or machine(), environ=environ, root=root).argv)
+
+
+LAB = machine(2, nodes=3, hosts={"a": 4, "b": 2, "c": 2})
+
+
+@pytest.mark.parametrize(
+    ("launcher", "asked", "golden"),
+    [
+        (HYDRA, case(3), "/opt/mpich/bin/mpiexec -hosts a:3 -bind-to core:1 -n 3 JOB"),
+        (HYDRA, case(5), "/opt/mpich/bin/mpiexec -hosts a:3,b:2 -bind-to core:1 -n 5 JOB"),
+        (HYDRA, case(6), "/opt/mpich/bin/mpiexec -hosts a:4,b:2 -bind-to core:1 -n 6 JOB"),
+        (HYDRA, case(4, 2), "/opt/mpich/bin/mpiexec -hosts a:2,b:1,c:1 -bind-to core:2 -n 4 JOB"),
+        (
+            HYDRA,
+            case(3, ranks_per_node=2),
+            "/opt/mpich/bin/mpiexec -hosts a:2,b:1 -bind-to core:1 -n 3 JOB",
+        ),
+        (
+            HYDRA,
+            case(9, oversubscribe=True),
+            "/opt/mpich/bin/mpiexec -hosts a:3,b:3,c:3 -bind-to none -n 9 JOB",
+        ),
+        (
+            OPENMPI,
+            case(3, 2),
+            "/opt/openmpi/bin/mpiexec --host a:2,b:1 --map-by slot:PE=2 --bind-to core -x SAID -n 3 JOB",
+        ),
+        (
+            OPENMPI,
+            case(5, bind="numa"),
+            "/opt/openmpi/bin/mpiexec --host a:3,b:2 --map-by slot --bind-to numa -x SAID -n 5 JOB",
+        ),
+        (
+            OPENMPI,
+            case(9, oversubscribe=True),
+            "/opt/openmpi/bin/mpiexec --host a:3,b:3,c:3 --map-by slot --bind-to none -x SAID "
+            "--oversubscribe -n 9 JOB",
+        ),
+        (INTEL, case(3), "/opt/intel/mpiexec -hosts a -ppn 3 -n 3 JOB"),
+        (INTEL, case(5), "/opt/intel/mpiexec -hosts a,b -ppn 3 -n 5 JOB"),
+    ],
+)
+def test_hosts_of_the_user_are_filled_evenly_up_to_their_cores(launcher, asked, golden):
+    words = line(asked, launcher, LAB, SAID="x y", PMIX_A="", PWD="/")
+    assert re.sub(r"( -x \w+)+", " -x SAID", words) == golden
+    named = re.findall(r"-x (\w+)", words)
+    assert {*named} == ({"SAID", *THREADS.split()} if launcher == OPENMPI else set())
+
+
+def test_hosts_that_a_launcher_or_a_case_cannot_use_are_refused_with_a_sentence():
+    with pytest.raises(PlanError, match=r"ranks 9 x threads 1, but launch.hosts has a:4, b:2, c:2; leave"):
+        line(case(9), HYDRA, LAB)
+    with pytest.raises(LaunchError, match="srun starts ranks only on nodes of Slurm; name the mpiexec"):
+        line(case(2), Launcher(path="/bin/srun", flavour="srun", version="24"), LAB)
+    with pytest.raises(LaunchError, match="not 2 on a, 1 on b, 1 on c; say `ranks_per_node`"):
+        line(case(4, 2), INTEL, LAB)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where pscale finds itself: on a login node, inside a job, or on a machine of its own."""
 
+import re
 from dataclasses import replace
 
 import fake_scheduler
@@ -141,3 +142,40 @@ def test_what_a_scheduler_does_not_tell_a_profile_has_to(commands):
     with pytest.raises(UsageError, match=r"pbs does not describe .*sites\.yaml"):
         find_target(Launch(), {})
     assert find_target(Launch(), {}, nodes=2, cores_per_node=4).machine.names()["cores"] == 8
+
+
+def hosts(*named, environ=(), **launch):
+    return find_target(Launch(hosts=named, **launch), dict(environ)).machine
+
+
+def test_hosts_are_those_of_a_list_or_of_the_lines_of_a_file(tmp_path):
+    (tmp_path / "lab").write_text("# the lab\n\na:4\nb slots=2  # old\nc.d.org slots = 3 max_slots=3\n")
+    found = hosts(str(tmp_path / "lab"))
+    assert found.hosts == {"a": 4, "b": 2, "c.d.org": 3}
+    assert (found.names()["cores"], found.names()["cores_per_node"], found.names()["nodes"]) == (9, 2, 3)
+    assert hosts("a:4", "b:2").host == "a and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a:1\nb:1\na:2", "a is named twice"),
+        ("a slots=2\nb", "'b' is no `host:cores` and no `host slots=cores`"),
+        ("a:0", "'a:0' is no"),
+        ("a:2 b:3", "'a:2 b:3' is no"),
+        ("# none", "names no host"),
+        (None, "No such file or directory; a host needs its cores, `"),
+    ],
+)
+def test_hosts_without_a_number_of_cores_or_with_two_are_refused(tmp_path, text, reason):
+    if text:
+        (tmp_path / "lab").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        hosts(str(tmp_path / "lab"))
+
+
+def test_hosts_beside_a_scheduler_or_its_job_are_refused():
+    with pytest.raises(UsageError, match="run on the nodes of this job, slurm 17; leave `hosts` out"):
+        hosts("a:1", environ=INSIDE)
+    with pytest.raises(UsageError, match="pbs chooses the nodes; leave `hosts` or `scheduler` out"):
+        hosts("a:1", scheduler="pbs")
