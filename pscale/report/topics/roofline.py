@@ -143,6 +143,8 @@ def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
     if outside > times[most]:
         yield "Most compute time is outside kernels."
     parts = [each for each in found if each.kernel == most and each.time_share >= _LISTED]
+    if not parts:  # each phase has less of it than is listed
+        return
     yield f"The kernel class with the most time is {_name(parts[0])}: {', and '.join(map(_reached, parts))}."
     if all(each.roof_share is None for each in parts):
         yield "Its roof is unknown, because peak or memory bandwidth was not measured."

@@ -158,3 +158,10 @@ def test_the_figure_has_a_point_for_each_kernel_with_flops_and_labels_that_do_no
         "norm 10%",
     } == set(said)
     assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+
+
+def test_kernels_that_take_next_to_none_of_the_time_are_not_ranked(tmp_path):
+    rows = [row("data", "other", 1.0), row("forward", "product", 0.000_5, flops=1000, moved=1000)]
+    summary = summary_of(tmp_path / "run", [Point(ranks=1, rank_row=ROOFS, kernels=of_ranks(1, rows))])
+    (table,) = tables(summary)
+    assert table.caption.startswith("Most compute time is outside kernels. One profiled step")
