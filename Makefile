@@ -23,7 +23,7 @@ PYTEST ?= -q
 AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope --no-loadscope-reorder
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
-OF_MPI := blas clock compositions endings equality plans recorder steady_steps watch workload  # can differ by MPI
+OF_MPI := blas clock compositions endings equality hosts plans recorder steady_steps watch workload  # can differ by MPI
 SOAK ?= 30m
 BENCH ?=
 QUICK ?=

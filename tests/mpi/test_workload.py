@@ -82,6 +82,25 @@ def test_a_program_reads_the_file_that_is_its_standard_input(cli, suite):
     assert [row["step_s"] for row in results.rows("cases")] == [0.01]
 
 
+READS_INPUT = """
+import sys
+from mpi4py.MPI import COMM_WORLD as all
+ms = all.bcast(sys.stdin.read() if all.rank == 0 else None)
+print("Total time:", ms.strip(), "ms") if all.rank == 0 else None
+"""
+
+
+def test_a_program_that_is_watched_reads_its_standard_input_on_its_first_rank(cli, suite):
+    (cli.folder / "10.txt").write_text("10\n")
+    (cli.folder / "reads.py").write_text(READS_INPUT)
+    reads = {"command": f"{sys.executable} {{here}}/reads.py", "stdin": "{work}.txt", "watch": True}
+    figures = {"total": SUITE["workload"]["figures"]["total"]}
+    workload = {**reads, "params": {"work": 10}, "figures": figures, "success": {}, "files": {}}
+    results = cli.run(suite(workload, sweep={"ranks": [2]}, repeat=1, expect=[]))
+    assert [row["step_s"] for row in results.rows("cases")] == [0.01]
+    assert len(results.rows("calls")) > 0, "it was recorded"
+
+
 def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suite):
     results = cli.run(suite(), report=True)
     rows = results.rows("cases")

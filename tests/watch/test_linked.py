@@ -11,7 +11,11 @@ import pytest
 import yaml
 
 from pscale.cli.workload_tables import launcher_beside
+from pscale.config import Case, Launch
 from pscale.errors import LaunchError
+from pscale.launch.command import command as started_by
+from pscale.launch.launcher import Launcher
+from pscale.launch.machine import inspect
 from pscale.watch import preload
 from pscale.watch.linked import mpi_library
 
@@ -134,3 +138,35 @@ def test_a_program_keeps_its_lists_of_libraries_wherever_the_recorder_is(monkeyp
     monkeypatch.setattr(preload, "recorder", lambda _: Path("/a:b/_watch.so"))
     with pytest.raises(LaunchError, match="splits its path"):
         preload.preloading(None, {})
+
+
+@pytest.mark.parametrize("shared", ["recorder.so", "a folder/recorder.so"])
+@pytest.mark.parametrize("by_suite", [False, True])
+@pytest.mark.parametrize(
+    ("variable", "is_extended"),
+    [
+        ("LD_PRELOAD", True),
+        ("LD_LIBRARY_PATH", True),
+        ("LD_AUDIT", False),
+        ("LIBRARY_PATH", False),
+        ("PYTHONPATH", False),
+        ("PATH", False),
+        ("MANPATH", False),
+    ],
+)
+def test_lists_in_variables_of_the_user_reach_a_watched_program_whole(
+    monkeypatch, shared, by_suite, variable, is_extended
+):
+    given = "/opt/first:/opt/second:/usr/bin:/bin"
+    monkeypatch.setattr(preload, "recorder", lambda _library: Path("/none", shared))
+    of_suite, of_user = ({variable: given}, {}) if by_suite else ({}, {variable: given})
+    case = Case(suite="s", label="l", launch=Launch(env=of_suite, bind="none"))
+    hydra = Launcher(path="mpiexec", flavour="mpich", version="5")
+    words = preload.preloading(None, {**of_user, **of_suite})
+    started = started_by(case, hydra, words, inspect(), environ=of_user, root=False)
+    (extended,) = {word for word in started.argv if word.startswith(f"{variable}=")} or {""}
+    assert started.env[variable] == given
+    if is_extended and (variable == "LD_PRELOAD" or " " in shared):
+        assert extended.endswith(f":{given}")
+    else:
+        assert extended == ""
