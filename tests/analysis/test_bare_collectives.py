@@ -54,7 +54,7 @@ def test_calls_are_set_beside_the_verb_alone_over_as_many_ranks(trained, tmp_pat
     text = render_markdown(summary)
     assert "| B/s | bare B/s | of bare |" in text
     assert "| 400M | 1G | 40% |" in text
-    assert "| 500 M | - | - |" in text  # nothing is known of four ranks
+    assert "| 500M | - | - |" in text  # nothing is known of four ranks
     assert "Bandwidths of bare collectives are from run bare." in text
     assert csv_tables(summary)["bare"].count("\n") == 2
 
@@ -85,6 +85,6 @@ def test_what_keeps_the_two_from_being_compared_is_said(trained, tmp_path):
     crowded = network(
         tmp_path / "bare", 2, oversubscribed=True, provenance='{"mpi": {"library": "Open MPI"}}'
     )
-    assert "that of run bare, which had another MPI, in which ranks share cores." in render_markdown(
+    assert "from run bare, which had another MPI, in which ranks share cores." in render_markdown(
         summarise(trained, bare=crowded)
     )

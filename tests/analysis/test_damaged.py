@@ -88,7 +88,7 @@ def test_a_part_that_is_missing_is_reported_and_the_rest_counts(run, table):
 def test_without_run_json_the_rows_tell_what_ran(run, whole):
     (run / "run.json").unlink()
     found, before = summary(run), summary(whole)
-    assert any("run.json is lost" in note for note in found.notes)
+    assert any("run.json is missing" in note for note in found.notes)
     assert [point.efficiency.value for point in found.points] == pytest.approx(
         [point.efficiency.value for point in before.points]
     )

@@ -165,7 +165,7 @@ def test_variants_of_a_run_are_compared_with_the_first_of_their_size(tmp_path):
         ("failing 2 ranks", "B"): "failed: out of luck",
     }
     assert comparison.a.endswith("run: dp")
-    assert any("as pairs" in note for note in comparison.notes)
+    assert any("compared in pairs" in note for note in comparison.notes)
 
 
 def test_variants_at_several_sizes_of_work_are_compared_at_the_same_work(tmp_path):

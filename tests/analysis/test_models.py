@@ -101,7 +101,7 @@ def test_without_need_nothing_is_fitted(run):
 @pytest.mark.parametrize(
     ("points", "words"),
     [
-        ([weak(ranks) for ranks in (1, 2)], "2 sizes measured, and a law needs 5"),
+        ([weak(ranks) for ranks in (1, 2)], "2 sizes measured; a law needs at least 5"),
         ([weak(1)], "1 size measured"),
         ([replace(weak(ranks), status="failed") for ranks in SIZES], "0 sizes measured"),
         (

@@ -102,7 +102,7 @@ def test_the_pace_is_used_where_both_runs_have_it_and_compute_with_the_same_mean
     (one,) = compare(a, b).cases
     assert one.scatter is not None
     assert one.scatter_at_pace == pytest.approx(one.scatter)
-    assert "at the same pace" in one.text
+    assert "corrected for the machine's pace" in one.text
     for name, means, words in (
         ("ccc", {"blas": "mkl"}, "BLAS"),
         ("dddd", {"cpus": "3"}, "pinning"),
@@ -111,7 +111,7 @@ def test_the_pace_is_used_where_both_runs_have_it_and_compute_with_the_same_mean
     ):
         found = compare(a, run_of(tmp_path / name, **means))
         assert found.cases[0].scatter is None
-        assert any("was measured and not used" in note and f"({words})" in note for note in found.notes)
+        assert any("of the machine was not used" in note and f"({words})" in note for note in found.notes)
 
 
 def test_runs_without_a_pace_are_compared_as_they_are_and_told_of_it(tmp_path):

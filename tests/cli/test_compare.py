@@ -51,7 +51,7 @@ def test_the_terminal_gets_answers_ratios_and_what_is_missing(compare, monkeypat
     assert "=4 ranks [red]" in out
     assert "slower by" in out
     assert "not in its suite" in out
-    assert "corrected for that (Holm)" in out
+    assert "simultaneous tests (Holm)" in out
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_variants_of_one_run_are_compared_with_its_first(compare, runs):
     code, out, _ = compare("--format", "md", "--fail-if", "slower:3%", a="variants", b=None)
     assert code == 1
     assert "| late 2 ranks |" in out
-    assert "compared as pairs" in out
+    assert "compared in pairs" in out
     code, _, err = compare(a="same", b=None)
     assert code == 2
     assert "no variants to compare" in err

@@ -35,7 +35,11 @@ OUTPUT = {  # a script, and what its status and reason are; the figure is in its
     "work was moved": ('cd ..; mv work "$V/kept"; ln -s "$V/kept" work; touch work/more', "ok", ""),
     "work was made again": ('cd ..; rm -r work; cp -a "$V" work', "ok", ""),
     "a file for work": ('cd ..; rm -r work; ln "$V/precious" work', "ok", ""),
-    "links in work": ('ln -s "$V" a; mkdir b; ln -s "$V" b/c; ln -s "$V/.." d; ln -s "$V/precious" e', "ok", ""),
+    "links in work": (
+        'ln -s "$V" a; mkdir b; ln -s "$V" b/c; ln -s "$V/.." d; ln -s "$V/precious" e',
+        "ok",
+        "",
+    ),
     "hard links in work": ('ln "$V/precious" a; mkdir b; ln "$V/precious" b/c', "ok", ""),
     "a log is a link": ('ln -sf "$V/precious" ../stdout.log', "ok", ""),
     "a log is a hard link": ('ln -f "$V/precious" ../stdout.log', "ok", ""),
