@@ -22,17 +22,8 @@ T = TypeVar("T")
 NARROW: frozenset[str] = frozenset({"fp16"})  # types whose least numbers are larger than many gradients
 _NOT_THE_WORK = (  # fields of Launch that say where and how long, not what is measured
     *("time_limit_s", "hang_after_s", "memory_limit_bytes", "scheduler", "packing", "partition", "account"),
-    *(
-        "hosts",
-        "qos",
-        "constraint",
-        "gpus",
-        "job_time_limit_s",
-        "directives",
-        "modules",
-        "setup",
-        "check_ranks",
-    ),
+    *("qos", "constraint", "gpus", "job_time_limit_s", "directives", "modules", "setup", "check_ranks"),
+    "hosts",
 )
 
 

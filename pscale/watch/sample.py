@@ -157,29 +157,30 @@ def _phases(notes: Notes, edges: Numbers, before: int) -> Numbers:
     """Return the level of the phase before each of these notes: the last that began, or that none does."""
     marks = np.flatnonzero(_changes().marks[notes["call"]] & (notes["enter"] > 0))
     levels = notes["peer"][marks]
-    marks, levels = marks[(levels > 1) | (levels == NOBODY)], levels[(levels > 1) | (levels == NOBODY)]
-    return np.append(before, levels)[np.searchsorted(marks, edges)]
+    moves = (levels > 1) | (levels == NOBODY)
+    return np.append(before, levels[moves])[np.searchsorted(marks[moves], edges)]
 
 
 def draw(recorded: Recorded, most: int) -> list[Piece]:
     """Return pieces with at most so many notes; none where ranks cancel, use threads or never rest."""
-    ranks, found = _ranks(recorded, most), list[Piece]()
+    quota, found = most // PIECES // len(recorded.facts), list[Piece]()  # notes of a rank in a piece
+    ranks = _ranks(recorded, quota)
     if any(facts.cancels for facts in recorded.facts) or not all(rank.count() for rank in ranks):
         return []
     if any(rank.states[:, 2].min() < 0 for rank in ranks):
         return []  # more requests are completed than were started: which are open is not known
-    meetings = _drawn(ranks[0], most // PIECES // len(ranks))
+    meetings = _drawn(ranks[0], quota)
     for meeting, following in zip(meetings, [*meetings[1:], np.iinfo(np.int64).max], strict=True):
-        piece = _between_rests(ranks, meeting, following, most // PIECES // len(ranks))
+        piece = _between_rests(ranks, meeting, following, quota)
         found += [piece] if piece else []
     return found
 
 
-def _ranks(recorded: Recorded, most: int) -> list[_Rank]:
+def _ranks(recorded: Recorded, quota: int) -> list[_Rank]:
     every, means = recorded.groups
     size, count = len(recorded.facts), sum(map(len, recorded.notes))
     full = np.array([*(len(group.members) == size for group in every), False])
-    step = min(max(FINEST, most // PIECES // size // 2), _COARSEST)
+    step = min(max(FINEST, quota // 2), _COARSEST)
     return [
         _Rank(
             notes=notes,
