@@ -126,7 +126,7 @@ def _measured(size: Size, ranks: list[dict[str, Any]], rows: list[dict[str, Any]
     return replace(size, measured_bytes=max(peaks), step_s=step_s)
 
 
-def summary(found: list[Size]) -> dict[str, Figure]:
+def findings(found: list[Size]) -> dict[str, Figure]:
     """Return, along each axis, the ratios of all sizes that count: 1 is exactly as predicted."""
     figures = {}
     for along in START:
@@ -214,7 +214,7 @@ def main() -> int:
         "plan": {"dp": "ranks"},
         "base": to_dict(BASE),
     }
-    finish(args, summary(found), {**setting, "sizes": [asdict(size) for size in found]})
+    finish(args, findings(found), {**setting, "sizes": [asdict(size) for size in found]})
     if args.svg:
         draw(found, args.svg)
     return 0

@@ -45,14 +45,14 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pscale-page-") as name:
         folder = Path(name)
-        summary = replicated(summary_of(folder / "run", points()), asked.cases // 5)
+        findings = replicated(summary_of(folder / "run", points()), asked.cases // 5)
         start = perf_counter()
-        drawn = inline_figures(draw_figures(summary))
+        drawn = inline_figures(draw_figures(findings))
         rendering = perf_counter()
-        text = render_page(summary, drawn)
+        text = render_page(findings, drawn)
         end = perf_counter()
         (folder / "report.html").write_text(text)
-        print(f"{len(summary.points)} cases: {len(text.encode()) / 1e6:.2f} MB")
+        print(f"{len(findings.rows('cases'))} cases: {len(text.encode()) / 1e6:.2f} MB")
         print(f"figures {rendering - start:.2f} s, page {end - rendering:.2f} s")
         if found():
             print(f"shown after {_shown_s(folder):.2f} s")

@@ -90,7 +90,7 @@ def race(ours: Contestant, theirs: Contestant, model: Model, args: argparse.Name
     return {"rounds": rounds, "pscale": ours.ask(do="about"), "torch": theirs.ask(do="about")}
 
 
-def summary(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[str, float]:
+def findings(model: Model, batch: int, rounds: list[dict[str, float]]) -> dict[str, float]:
     def median(name: str) -> float:
         return statistics.median(one[name] for one in rounds)
 
@@ -164,7 +164,7 @@ def main() -> None:
         if not difference <= TOLERANCE:
             sys.exit(f"the two do not compute the same: more than {TOLERANCE:.0e}")
         results = race(ours, theirs, model, args)
-    figures = summary(model, args.batch, results["rounds"])
+    figures = findings(model, args.batch, results["rounds"])
     for name, value in figures.items():
         print(f"{name:24} {value:10.3f}")
     comparable = ratios(model, args.batch, results["rounds"], args.goal)
@@ -175,7 +175,7 @@ def main() -> None:
             "batch": args.batch,
             "threads": args.threads,
             "proof": {"tensor": tensor, "largest_difference": difference},
-            "summary": figures,
+            "findings": figures,
             "pscale": results["pscale"],
         }
         write(args.json, "step", comparable, setting, torch=results["torch"])

@@ -363,7 +363,7 @@ EXPERIMENTS: Mapping[str, Callable[[Lab], dict[str, Any]]] = {
 }
 
 
-def summary(content: Mapping[str, Any]) -> str:
+def findings(content: Mapping[str, Any]) -> str:
     """Say in a line how an experiment ended."""
     if "missing" in content:
         return str(content["missing"])
@@ -514,7 +514,7 @@ def main() -> None:
                     f"  {case['case']:32} {case['predicted_s']:.4f} s, measured {case['measured_s']:.4f} s: "
                     f"{case['error']:+.1%}{mark}"
                 )
-            print(f"{each}: {summary(content)}, in {content['took_s']} s", flush=True)
+            print(f"{each}: {findings(content)}, in {content['took_s']} s", flush=True)
     if figures == KEPT:
         DOCUMENT.write_text(in_document(DOCUMENT.read_text(encoding="utf-8"), KEPT), encoding="utf-8")
     sys.exit(min(failed, 1))

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pscale.analysis import frames
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run
 from pscale.analysis.overlay import overlay
-from pscale.analysis.summary import Summary, summarise
 from pscale.errors import PscaleError, ResultsError
 from pscale.report import publish
 from pscale.report.exports import data_tables
@@ -101,20 +101,20 @@ class Results:
         return self._run.path
 
     @cached_property
-    def summary(self) -> Summary:
+    def findings(self) -> Findings:
         """Everything that a report says, as objects; the methods of this class have most of it as frames."""
-        return summarise(self._run)
+        return Findings(self._run)
 
     @property
     def headline(self) -> str:
         """The first sentences of the report, a line for each series or question."""
-        said = [(line.topic, line.text) for line in self.summary.headlines]
+        said = [(line.topic, line.text) for line in self.findings.headlines]
         return "\n".join(f"{topic}: {text}" if topic else text for topic, text in said)
 
     @property
     def complete(self) -> bool:
         """Whether every planned launch has ended and every case ran well."""
-        return self.summary.complete and not self._run.pending
+        return self.findings.complete and not self._run.pending
 
     @cached_property
     def cases(self) -> pd.DataFrame:
@@ -154,22 +154,18 @@ class Results:
 
         `share` is that of the phase in the step, all kinds that add up to it together.
         """
-        times = self.table("phases")
-        inside = [time.inside_s / time.step_s if time.step_s else 0.0 for time in self.summary.phases]
-        return times.assign(share=inside)
+        return self.table("phases")
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of all tables that have rows: those of `pscale report --format csv`."""
-        return tuple(name for name, table in self._tables.items() if table.rows)
+        return tuple(name for name, table in self._tables.items() if len(table))
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of the report as a frame; raises ResultsError for a name that is none."""
         if name not in self._tables:
             raise ResultsError(f"there is no table {name!r}{_meant(name, self._tables)}")
-        names, rows = self._tables[name].tidy()
-        found = pd.DataFrame(rows, columns=names)
-        return found.astype({each: "float64" for each in names if found[each].isna().all()})
+        return self._tables[name].copy()
 
     @property
     def plot(self) -> Plots:
@@ -179,24 +175,24 @@ class Results:
     def report(self) -> Path:
         """Write report.html, report.md and figures/ into the run's folder; return the page."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return publish.write_all(self.summary, self.path)[0]
+        return publish.write_all(self.findings, self.path)[0]
 
     def __repr__(self) -> str:
-        return f"<pscale run {str(self.path)!r}: {len(self.cases)} cases, {self.summary.launches} launches>"
+        return f"<pscale run {str(self.path)!r}: {len(self.cases)} cases, {self.findings.launches} launches>"
 
     def _repr_html_(self) -> str:
         """Return title, headline and cases for a notebook."""
-        table = every_case(self.summary, "Cases").narrow().for_people()
+        table = every_case(self.findings, "Cases").narrow().for_people()
         said = "".join(f"<p>{html.escape(line)}</p>" for line in self.headline.splitlines())
         cells = pd.DataFrame([texts for _, texts in table.texts()], columns=[c.name for c in table.columns])
-        return f"<h4>{html.escape(self.summary.title)}</h4>{said}{cells.to_html(index=False, border=0)}"
+        return f"<h4>{html.escape(self.findings.title)}</h4>{said}{cells.to_html(index=False, border=0)}"
 
     @cached_property
-    def _tables(self) -> Mapping[str, Any]:
-        return data_tables(self.summary)
+    def _tables(self) -> Mapping[str, pd.DataFrame]:
+        return data_tables(self.findings)
 
     def _rows(self, read: Callable[[Run, str], pd.DataFrame]) -> pd.DataFrame:
-        cases = [point.case for point in self.summary.points if point.launches]
+        cases = [point.case for point in self.findings.rows("cases") if point.launches]
         if not cases:
             raise ResultsError(f"{self.path}: no launch succeeded; `cases` has the reasons")
         found = pd.concat([read(self._run, case).astype({"case": str}) for case in cases], ignore_index=True)
@@ -205,7 +201,7 @@ class Results:
     def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
         names = rows["case"].astype(str)
         found = rows.assign(case=names.astype("category"))
-        found.insert(1, "label", names.map(dict(self.summary.labels)).astype("category"))
+        found.insert(1, "label", names.map(dict(self.findings.labels)).astype("category"))
         return found.reset_index(drop=True)
 
 
@@ -232,7 +228,7 @@ class Plots:
             raise ResultsError(f"there is no style {style!r}{_meant(style, STYLES)}")
         drawing = publish.figures().drawing
         with drawing.styled(STYLES[style]):
-            figure = _FIGURES[name].draw(self._results.summary)
+            figure = _FIGURES[name].draw(self._results.findings)
         if figure is None:
             raise ResultsError(f"{self._results.path} has nothing to show in the figure {name!r}")
         figure._repr_svg_ = partial(_svg, figure)  # type: ignore[attr-defined]  # notebooks show it

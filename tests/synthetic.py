@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pscale.analysis.columns import FRAMES
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import Summary, summarise
 from pscale.config import Case, Launch, Model, Plan, Train, Workload, to_dict
 from pscale.results.store import part_path, schema_of, write_part
 
@@ -124,9 +125,9 @@ def write_run(
     return folder
 
 
-def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Summary:
+def summary_of(folder: Path, points: Sequence[Point], **settings: Any) -> Findings:
     """Write a run and work out its findings."""
-    return summarise(load(write_run(folder, points, joined=True, **settings)))
+    return Findings(load(write_run(folder, points, joined=True, **settings)))
 
 
 def _write_joined(data: Path, whole: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -258,16 +259,17 @@ def _measured_row(point: Point, step_s: float) -> dict[str, Any]:
     }
 
 
-def replicated(summary: Summary, copies: int) -> Summary:
+def replicated(summary: Findings, copies: int) -> Findings:
     """Return a run with every case of this one `copies` times, each copy a series of its own."""
     found: dict[str, Any] = {}
-    for column in fields(Summary):
-        value = getattr(summary, column.name)
-        if isinstance(value, tuple) and value and hasattr(value[0], "case"):
-            found[column.name] = tuple(_renamed(each, copy) for copy in range(copies) for each in value)
+    for name in summary.names:
+        value = summary.rows(name) if name in FRAMES else getattr(summary, name)
+        if isinstance(value, list | tuple) and value and hasattr(value[0], "case"):
+            found[name] = tuple(_renamed(each, copy) for copy in range(copies) for each in value)
+    found["labels"] = {row.case: row.label for row in found["cases"]}
     if summary.wait is not None:
         found["wait"] = _renamed(summary.wait, 0)
-    return replace(summary, **found)
+    return summary.replaced(labels=found.pop("labels")).replaced(**found)
 
 
 def _renamed(finding: Any, copy: int) -> Any:
@@ -275,4 +277,5 @@ def _renamed(finding: Any, copy: int) -> Any:
     changed = {
         name: f"{getattr(finding, name)} {copy:03}" for name in ("series", "label") if hasattr(finding, name)
     }
-    return replace(finding, **changed, **({"case": f"{finding.case}{copy:03}"} if finding.case else {}))
+    changed |= {"case": f"{finding.case}{copy:03}"} if finding.case else {}
+    return finding._replace(**changed) if hasattr(finding, "_replace") else replace(finding, **changed)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pscale.analysis.columns import Row
 from pscale.analysis.deciding import sentence
 from pscale.analysis.frames import Run, shared_work
 from pscale.analysis.ranking import Answer, standing
-from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate, Sample, ratio
-from pscale.analysis.threads import ThreadTime, lost
+from pscale.analysis.threads import lost
 from pscale.analysis.wording import duration, number, percent
 
 
@@ -34,12 +34,12 @@ class Split:
 
 def splits(
     planned: Mapping[str, Mapping[str, Any]],
-    points: Sequence[Point],
+    points: Sequence[Row],
     times: Mapping[str, Sample],
-    threads: Sequence[ThreadTime],
+    threads: Sequence[Row],
 ) -> Iterator[Split]:
     """Yield the cases that do the same work on as many cores, split differently: fastest first."""
-    groups: dict[tuple[int, str], list[Point]] = {}
+    groups: dict[tuple[int, str], list[Row]] = {}
     ranks: dict[int, set[int]] = {}
     for point in points:
         ranks.setdefault(point.cores, set()).add(point.ranks)
@@ -54,7 +54,7 @@ def splits(
 
 
 def _ordered(
-    group: int, members: Sequence[Point], times: Mapping[str, Sample], threads: Mapping[str, ThreadTime]
+    group: int, members: Sequence[Row], times: Mapping[str, Sample], threads: Mapping[str, Row]
 ) -> Iterator[Split]:
     order = sorted(members, key=lambda point: times[point.case].value)
     round_s = sum(point.wall_s or 0.0 for point in members)
@@ -94,7 +94,7 @@ def best_split(found: Sequence[Split]) -> str:
     return " ".join([first, unsure, *said])
 
 
-def split_name(point: Point) -> str:
+def split_name(point: Row) -> str:
     """Return ranks and threads of a case, such as "4 ranks × 1 thread"."""
     ranks, threads = point.ranks, point.threads
     return f"{ranks} rank{'s' * (ranks > 1)} × {threads} thread{'s' * (threads > 1)}"
@@ -105,7 +105,7 @@ def _named(split: Split) -> str:
     return f"{split.name} ({duration(split.step_s, 4)}{said})"
 
 
-def injection_warning(point: Point) -> str:
+def injection_warning(point: Row) -> str:
     """Say that a case is not a healthy one."""
     return (
         f"These figures include an injected delay: {point.injected}. They are not those of a healthy machine."
@@ -125,7 +125,7 @@ class DelayCost:
     passed_on: float | None  # what the step is longer by, over that
 
 
-def delay_costs(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) -> Iterator[DelayCost]:
+def delay_costs(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[DelayCost]:
     """Yield the cost of every case with injected delays that was measured without them too."""
     found = {point.case: point for point in points if point.case in times}
     if not any(point.injected for point in found.values()):
@@ -141,7 +141,7 @@ def delay_costs(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) 
 
 
 def _cost(
-    point: Point, delayed: Sample, healthy: Sample, injected_s: float | None, *, often: bool
+    point: Row, delayed: Sample, healthy: Sample, injected_s: float | None, *, often: bool
 ) -> DelayCost:
     extra_s, known = delayed.mean - healthy.mean, ratio(delayed, healthy)
     bounds = (known.low - 1, known.high - 1) if often and known.low and known.high else (None, None)

@@ -174,9 +174,9 @@ def _answer(document: Mapping[str, Any], found: Estimate, case: str) -> str:
 def _are_cores_taken(folder: Path, case: str) -> bool:
     """Tell whether others took so much of the cores of a case, or of its base, that neither is judged."""
     from pscale.analysis import scaling  # noqa: PLC0415 - cards that are kept need no pandas
+    from pscale.analysis.findings import Findings  # noqa: PLC0415
     from pscale.analysis.frames import load  # noqa: PLC0415
-    from pscale.analysis.interference import interferences, observations  # noqa: PLC0415
-    from pscale.analysis.threads import thread_times  # noqa: PLC0415
+    from pscale.analysis.interference import GRAVE  # noqa: PLC0415
     from pscale.analysis.truncation import restricted  # noqa: PLC0415
 
     try:
@@ -184,11 +184,11 @@ def _are_cores_taken(folder: Path, case: str) -> bool:
     except ResultsError:
         return True  # for all that is known
     series = run.planned.get(case, {}).get("series")
-    run = restricted(run, {each["id"] for each in run.planned.values() if each.get("series") == series})
-    points = scaling.points(run, scaling.step_samples(run))
-    found = interferences(observations(run.ranks), points, thread_times(run))
-    both = case, scaling.bases(points).get(case, case)
-    return any(each in found and found[each].grave for each in both)
+    findings = Findings(
+        restricted(run, {each["id"] for each in run.planned.values() if each.get("series") == series})
+    )
+    both = case, scaling.bases(findings.rows("cases")).get(case, case)
+    return any(row.share >= GRAVE for row in findings.rows("interference") if row.case in both)
 
 
 def _best(

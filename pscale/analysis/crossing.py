@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from pscale.analysis.columns import Row
 from pscale.analysis.compare import MOST_LAUNCHES, RELEVANT, Compared, answers, matched
 from pscale.analysis.difference import Answer, paired
 from pscale.analysis.frames import Run, grouped
-from pscale.analysis.scaling import Point
 from pscale.analysis.settings import (
     DEGREES,
     SIZES,
@@ -75,10 +75,10 @@ class Crossing:
 class _Variant:
     name: str
     common: str
-    points: Mapping[float, Point]
+    points: Mapping[float, Row]
 
 
-def crossings(run: Run, points: Sequence[Point], times: Mapping[str, Sample]) -> tuple[Crossing, ...]:
+def crossings(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> tuple[Crossing, ...]:
     """Compare the variants of a run with the first of each group, over the number that it sweeps most."""
     cases = of_cases(run)
     by_case = {point.case: point for point in points}
@@ -101,7 +101,7 @@ def _longest(groups: Sequence[Sequence[_Variant]]) -> int:
     return max(len(variant.points) for group in groups for variant in group)
 
 
-def _variants(name: str, points: Sequence[Point], cases: Mapping[str, Case]) -> list[list[_Variant]]:
+def _variants(name: str, points: Sequence[Row], cases: Mapping[str, Case]) -> list[list[_Variant]]:
     """Return the groups of two variants or more that have two values of the number in common."""
     decided = following(name, [cases[point.case] for point in points])
     curves = grouped(points, lambda point: apart_from(cases[point.case], name, decided))
@@ -110,7 +110,7 @@ def _variants(name: str, points: Sequence[Point], cases: Mapping[str, Case]) -> 
     return [_named(name, group, cases) for group in groups.values() if _overlap(name, group, cases)]
 
 
-def _overlap(name: str, group: Sequence[Sequence[Point]], cases: Mapping[str, Case]) -> bool:
+def _overlap(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case]) -> bool:
     first, *others = [{cases[point.case][name] for point in members} for members in group]
     return any(len(first & other) > 1 for other in others)
 
@@ -127,7 +127,7 @@ def _comparable(case: Case, name: str, decided: set[str]) -> str:
     return json.dumps([{**numbers, name: None}, *(case.get(field) for field in _SAME)], sort_keys=True)
 
 
-def _named(name: str, group: Sequence[Sequence[Point]], cases: Mapping[str, Case]) -> list[_Variant]:
+def _named(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case]) -> list[_Variant]:
     """Name every variant by the parts that its labels share and those of the others do not."""
     parts = [in_common([point.label.split(JOINT) for point in members]) for members in group]
     common = in_common(parts)

@@ -9,7 +9,7 @@ parallel efficiency of the base case; computation is what parallel efficiency le
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import median
@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pscale.analysis.columns import Row
 from pscale.analysis.frames import KINDS, Run, records
-from pscale.analysis.scaling import Point
 from pscale.analysis.scaling import bases as bases_of
 from pscale.analysis.stats import Estimate, level
 from pscale.config import Plan, from_dict
@@ -113,7 +113,7 @@ def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(core_s=table["sum_compute_s"] * table["threads"] / table["steps"])
 
 
-def trees(table: pd.DataFrame, points: Sequence[Point]) -> dict[str, Tree]:
+def trees(table: pd.DataFrame, points: Sequence[Row]) -> dict[str, Tree]:
     """Return the efficiency tree by case, from the launches of all and the efficiencies in `points`."""
     bases, efficiencies = bases_of(points), {point.case: point.efficiency for point in points}
     rows = _by_case(table[table.duplicated("case", keep=False)])
@@ -234,24 +234,11 @@ def _factor(rows: _Rows, above: str, below: str, value: float | None) -> Estimat
     return None if known.low is None else known.times(value / known.value).at_most(1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisTree:
-    """Efficiencies of a case along one axis; medians over launches, None where not measured.
+def axis_trees(run: Run, launches: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the axes of every case on which ranks communicate; `launches` is that of `launches`.
 
-    Unlike those of whole steps they do not multiply to the whole: what is lost on an axis is set against all
-    of the wall. Waiting can move from one axis to another on an ideal network, so that a factor may pass 1.
+    Waiting can move from one axis to another on an ideal network, so that a factor may pass 1.
     """
-
-    case: str
-    axis: str
-    parallel: float  # serialisation x transfer: all of the wall but the time in calls on this axis
-    load_balance: float | None  # compute of a rank over that of the slowest of those that it meets on it
-    serialisation: float | None  # what waiting on this axis leaves on an ideal network
-    transfer: float | None  # what the network of this axis leaves
-
-
-def axis_trees(run: Run, launches: pd.DataFrame) -> tuple[AxisTree, ...]:
-    """Return the axes of every case on which ranks communicate; `launches` is that of `efficiency`."""
     columns = ["wait_s", "transfer_s", "wait_or_transfer_s", "ideal_wait_s"]
     sums = run.calls.groupby([*_LAUNCH, "axis"], observed=True)[columns].sum(min_count=1).reset_index()
     table = sums.astype({"case": str, "axis": str}).merge(launches[[*_LAUNCH, "wall_s", "ranks"]], on=_LAUNCH)
@@ -266,7 +253,6 @@ def axis_trees(run: Run, launches: pd.DataFrame) -> tuple[AxisTree, ...]:
     by_rank = run.phases.groupby([*_LAUNCH, "rank"], observed=True)["compute_s"].sum().reset_index()
     for case, rows in by_rank.groupby("case", observed=True):
         compute[str(case)] = [own.tolist() for _, own in rows.groupby("repeat")["compute_s"]]
-    found = []
     for row in records(medians):
         plan = run.planned[row["case"]].get("plan")
         sizes = from_dict(Plan, plan).sizes if plan else {}
@@ -276,8 +262,7 @@ def axis_trees(run: Run, launches: pd.DataFrame) -> tuple[AxisTree, ...]:
             for compute_s in compute[row["case"]]
             if len(compute_s) == math.prod(sizes.values())  # else some ranks are lost
         ]
-        found.append(AxisTree(**row, load_balance=median(balances) if known and balances else None))
-    return tuple(found)
+        yield row | {"load_balance": median(balances) if known and balances else None}
 
 
 def balance(sizes: Mapping[str, int], axis: str, compute_s: Sequence[float]) -> float:

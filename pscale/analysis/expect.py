@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pscale.analysis import messages
+from pscale.analysis.columns import Row, row
 from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, grouped
-from pscale.analysis.interference import Interference
-from pscale.analysis.merits import Merit, figure_names
-from pscale.analysis.scaling import Point
+from pscale.analysis.interference import GRAVE
+from pscale.analysis.merits import figure_names
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import percent
 from pscale.config.workload import numeric
@@ -67,10 +68,10 @@ class Expectation:
 
 def expectations(
     run: Run,
-    points: Sequence[Point],
+    points: Sequence[Row],
     trees: Mapping[str, Tree],
     round_s: float,
-    merits: Sequence[Merit] = (),
+    merits: Sequence[Row] = (),
 ) -> tuple[Expectation, ...]:
     """Return the verdict on everything that is expected of the run, for every case that it is about.
 
@@ -90,26 +91,32 @@ def expectations(
     )
 
 
-def _of_launches(run: Run) -> Iterator[Merit]:
+def _of_launches(run: Run) -> Iterator[Row]:
     """Yield the times that launches took as a whole, by case."""
     good = run.cases[run.cases["status"] == "ok"]
     for metric in _OF_LAUNCHES:
         for case, times in good.dropna(subset=[metric]).groupby("case")[metric]:
             value, unit = Sample(medians=tuple(times)).estimate, unit_of(metric)
-            yield Merit(
-                case=str(case), figure=metric, value=value, unit=unit, better="lower", launches=len(times)
+            yield row(
+                "merits",
+                case=str(case),
+                figure=metric,
+                value=value,
+                unit=unit,
+                better="lower",
+                launches=len(times),
             )
 
 
 def withheld(
-    found: Iterable[Expectation], bases: Mapping[str, str], interference: Mapping[str, Interference]
+    found: Iterable[Expectation], bases: Mapping[str, str], interference: Mapping[str, Row]
 ) -> tuple[Expectation, ...]:
     """Return verdicts, undecided where others took the cores of a time or rate, or those of its base.
 
     `bases` are those of efficiencies, by case, and `interference` is by case.
     """
     return tuple(
-        replace(each, answer="undecided", text=f"undecided: {taken.words}", to_decide="")
+        replace(each, answer="undecided", text=f"undecided: {messages.interference(taken)}", to_decide="")
         if depends_on_time(each.metric, each.unit)
         and each.value is not None
         and (taken := _grave(each, bases, interference))
@@ -118,11 +125,9 @@ def withheld(
     )
 
 
-def _grave(
-    found: Expectation, bases: Mapping[str, str], interference: Mapping[str, Interference]
-) -> Interference | None:
+def _grave(found: Expectation, bases: Mapping[str, str], interference: Mapping[str, Row]) -> Row | None:
     cases = (found.case, bases.get(found.case, found.case))
-    taken = [each for each in map(interference.get, cases) if each and each.grave]
+    taken = [each for each in map(interference.get, cases) if each and each.share >= GRAVE]
     return max(taken, key=lambda each: each.share, default=None)
 
 
@@ -152,10 +157,10 @@ def _to_decide(found: Expectation, launches: int, round_s: float, coarse: Collec
 
 def _verdicts(
     entry: Mapping[str, Any],
-    points: Sequence[Point],
+    points: Sequence[Row],
     trees: Mapping[str, Tree],
     figures: Collection[str],
-    merits: Mapping[tuple[str, str], Merit],
+    merits: Mapping[tuple[str, str], Row],
 ) -> Iterator[Expectation]:
     about, asked = entry.get("cases"), _asked(entry)
     if asked.metric not in METRICS and asked.metric not in figures:
@@ -229,7 +234,7 @@ def _judged(asked: Expectation, value: Estimate) -> Expectation:
     return replace(asked, answer=answer, value=value, text=text)
 
 
-def measured(metric: str, point: Point, tree: Tree | None, unit: str) -> Estimate | None:
+def measured(metric: str, point: Row, tree: Tree | None, unit: str) -> Estimate | None:
     """Return a metric of a case in `unit`; None where it was not measured, or is not a number."""
     source: Any = tree if metric in _OF_TREE else point
     found = getattr(source, _OF_TREE.get(metric, metric), None)
@@ -273,7 +278,7 @@ class Reference:
     unit: str
 
 
-def references(points: Sequence[Point], merits: Sequence[Merit] = ()) -> tuple[Reference, ...]:
+def references(points: Sequence[Row], merits: Sequence[Row] = ()) -> tuple[Reference, ...]:
     """Return what later runs are held to, case by case in the order of the report.
 
     Of figures of merit those of which is known which values are better.
@@ -288,13 +293,13 @@ def references(points: Sequence[Point], merits: Sequence[Merit] = ()) -> tuple[R
     )
 
 
-def case_names(points: Sequence[Point]) -> dict[str, str]:
+def case_names(points: Sequence[Row]) -> dict[str, str]:
     """Return what a file calls each case: its label, or its id where labels are not unique."""
     labels = Counter(point.label for point in points)
     return {point.case: point.label if labels[point.label] == 1 else point.case for point in points}
 
 
-def _of_case(point: Point, name: str, merits: Sequence[Merit]) -> Iterator[Reference]:
+def _of_case(point: Row, name: str, merits: Sequence[Row]) -> Iterator[Reference]:
     for metric, worse in _KEPT.items():
         unit = unit_of(metric)
         known = measured(metric, point, None, unit)

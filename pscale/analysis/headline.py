@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pscale.analysis.bandwidth import Bandwidth
+from pscale.analysis import messages
+from pscale.analysis.columns import Row
 from pscale.analysis.crossing import Crossing
 from pscale.analysis.deciding import sentence
 from pscale.analysis.frames import grouped
-from pscale.analysis.interference import Interference
+from pscale.analysis.interference import GRAVE
 from pscale.analysis.lost_time import LOSSES as OF_STEPS
 from pscale.analysis.ranking import EQUAL, LOSSES, Place
-from pscale.analysis.scaling import Point
 from pscale.analysis.verdict import Verdict, instead, size
-from pscale.analysis.warnings import CaseWarning
 from pscale.analysis.wording import duration, number, percent
 
 EVERY = "every series"  # the topic of what is said of all at once
@@ -74,7 +73,7 @@ def of_crossings(crossings: Sequence[Crossing]) -> tuple[Headline, ...]:
 
 
 def of_plans(
-    ranking: Sequence[Place], points: Sequence[Point], interference: Iterable[Interference]
+    ranking: Sequence[Place], points: Sequence[Row], interference: Iterable[Row]
 ) -> tuple[Headline, ...]:
     """Return who is fastest in every group of plans, and what costs the slowest most.
 
@@ -90,20 +89,20 @@ def of_plans(
             key=lambda each: each.share,
             default=None,
         )
-        before = f"{instead(most.words)} " if most and most.grave else ""
+        before = f"{instead(messages.interference(most))} " if most and most.share >= GRAVE else ""
         text = f"{before}{_sentence(places, by_case)}"
         found.append(Headline(topic=group if several else "", text=text))
     return tuple(found)
 
 
-def of_network(bandwidths: Sequence[Bandwidth]) -> tuple[Headline, ...]:
+def of_network(bandwidths: Sequence[Row]) -> tuple[Headline, ...]:
     """Return, for each axis and size of it, the time of the smallest all-reduce and what the largest got."""
     reductions = [each for each in bandwidths if each.verb == "all_reduce"]
     groups = grouped(reductions, lambda each: f"{each.axis}, {each.ranks} ranks")
     return tuple(Headline(topic=group, text=_extremes(found)) for group, found in groups.items())
 
 
-def _extremes(found: Sequence[Bandwidth]) -> str:
+def _extremes(found: Sequence[Row]) -> str:
     least, most = found[0], found[-1]
     return (
         f"An all-reduce of {_bytes(least.message_bytes)} takes {duration(least.call_s)}; one of "
@@ -116,12 +115,12 @@ def _bytes(count: int) -> str:
     return f"{count / factor:.4g} {unit}"
 
 
-def sharing(warnings: Sequence[CaseWarning]) -> set[str]:
+def sharing(warnings: Sequence[Row]) -> set[str]:
     """Return the cases in which ranks share cores."""
     return {warning.case for warning in warnings if warning.kind == "oversubscribed"}
 
 
-def oversubscribed(warnings: Sequence[CaseWarning], points: Sequence[Point]) -> str:
+def oversubscribed(warnings: Sequence[Row], points: Sequence[Row]) -> str:
     """Say that ranks share cores, if they do."""
     cases = sharing(warnings)
     if not cases:
@@ -133,7 +132,7 @@ def oversubscribed(warnings: Sequence[CaseWarning], points: Sequence[Point]) -> 
     )
 
 
-def _sentence(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
+def _sentence(places: Sequence[Place], by_case: Mapping[str, Row]) -> str:
     first, last = places[0], places[-1]
     point = by_case[first.case]
     of_all = f"{len(places)} plans on {size(point)}"
@@ -153,12 +152,12 @@ def _sentence(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
     return f"{text}: {_why(last)}." if last.loss else f"{text}."
 
 
-def _step(point: Point) -> str:
+def _step(point: Row) -> str:
     assert point.step_s is not None, "only measured plans are ranked"
     return duration(point.step_s.value, 4)
 
 
-def _named(places: Sequence[Place], by_case: Mapping[str, Point]) -> str:
+def _named(places: Sequence[Place], by_case: Mapping[str, Row]) -> str:
     named = ", ".join(f"{place.plan} ({_step(by_case[place.case])})" for place in places[:_NAMED])
     return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
 

@@ -5,25 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.scaling import Point
-from pscale.analysis.threads import ThreadTime
-from pscale.analysis.wording import percent
+from pscale.analysis.columns import Row
 from pscale.ranges import numbers_in
 
 NOTICED = 0.01  # of the cores' time
 GRAVE = 0.05  # of the cores' time: figures are then not the program's
 BUSY = 0.75  # of the cores that the threads of a rank are to use
-_SAID = {  # shares of `Interference`, the cause before its effect
-    "others": "other processes used {} of these cores",
-    "steal": "the hypervisor took {} of the time of these cores",
-    "limit": "a limit on CPU time stopped the ranks for {} of the time",
-    "off_core": "the ranks had no core for {} of the time",
-}
 _STEAL = 0.01  # of the time of the CPUs
 _SWITCHES_PER_S = 20.0  # of one rank
 _OTHERS = 0.10  # cores' worth of other work on the CPUs of the ranks
@@ -72,56 +63,31 @@ _WARNINGS = (  # kind, and observation that is above a limit; the text names obs
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interference:
-    """What others took from the cores of a case: shares of the time of as many cores as it asks for."""
+def cause_and_share(row: Mapping[str, float]) -> tuple[str, float]:
+    """Return the main interference and its share: the largest, but of an effect its known cause."""
+    causes = max(("others", "steal", "limit"), key=row.__getitem__)
+    cause = causes if row[causes] >= max(NOTICED, row["off_core"] / 2) else "off_core"
+    return cause, row[cause]
 
-    case: str
-    others: float  # other processes, beyond what free cores have room for
-    steal: float  # the hypervisor
-    limit: float  # the control group's limit on CPU time
-    off_core: float  # ranks off their cores while they computed, or several threads on one core
 
-    @property
-    def largest(self) -> str:
-        """Which of the shares is said first: the largest, but of an effect its cause if that is known."""
-        causes = max(("others", "steal", "limit"), key=lambda name: float(getattr(self, name)))
-        known = getattr(self, causes) >= max(NOTICED, self.off_core / 2)
-        return causes if known else "off_core"
-
-    @property
-    def share(self) -> float:
-        """The share that is said first."""
-        return float(getattr(self, self.largest))
-
-    @property
-    def words(self) -> str:
-        """What was taken, with its share, as a clause."""
-        return _SAID[self.largest].format(percent(self.share))
-
-    @property
-    def grave(self) -> bool:
-        """Whether the figures are not the program's, so that none of them is judged."""
-        return self.share >= GRAVE
-
-    def explains(self, loss: float) -> bool:
-        """Tell whether it may be what a loss of a step comes from, or spoils all figures."""
-        return self.grave or self.share >= max(NOTICED, loss / 2)
+def explains(row: Row, loss: float) -> bool:
+    """Tell whether interference may be what a loss of a step comes from, or spoils all figures."""
+    return bool(row.share >= GRAVE or row.share >= max(NOTICED, loss / 2))
 
 
 def interferences(
-    observed: Mapping[str, Mapping[str, Any]], points: Iterable[Point], threads: Iterable[ThreadTime]
-) -> dict[str, Interference]:
-    """Return, by case, what was taken from its cores; `observed` is that of `observations`."""
+    observed: Mapping[str, Mapping[str, Any]], points: Iterable[Row], threads: Iterable[Row]
+) -> Iterator[dict[str, Any]]:
+    """Yield what was taken from the cores of each case; `observed` is that of `observations`."""
     off_core = {time.case: time.off_core for time in threads}
-    return {
-        point.case: _interference(observed[point.case], point, off_core.get(point.case, 0.0))
-        for point in points
-        if point.case in observed and point.launches
-    }
+    for point in points:
+        if point.case in observed and point.launches:
+            shares = _shares(observed[point.case], point, off_core.get(point.case, 0.0))
+            cause, share = cause_and_share(shares)
+            yield dict(case=point.case, cause=cause, share=share, **shares)
 
 
-def _interference(seen: Mapping[str, Any], point: Point, off_core: float) -> Interference:
+def _shares(seen: Mapping[str, Any], point: Row, off_core: float) -> dict[str, float]:
     cpus = len(seen["cpus"])
     missing = 1 - seen["gemm_cores"] / point.threads
     if 0 < cpus < point.cores:  # ranks that share cores take them from each other
@@ -132,8 +98,7 @@ def _interference(seen: Mapping[str, Any], point: Point, off_core: float) -> Int
         "limit": seen["quota"],
         "off_core": max(off_core, missing) if missing > 1 - BUSY else off_core,
     }
-    known = {name: min(1.0, share) if share > 0 else 0.0 for name, share in shares.items()}
-    return Interference(case=point.case, **known)
+    return {name: min(1.0, share) if share > 0 else 0.0 for name, share in shares.items()}
 
 
 def observations(ranks: pd.DataFrame) -> dict[str, Mapping[str, Any]]:

@@ -14,11 +14,12 @@ from typing import Any
 
 import pandas as pd
 
+from pscale.analysis.columns import Row
 from pscale.analysis.deciding import more_rounds
 from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import grouped, records
 from pscale.analysis.stats import Estimate, student_quantile
-from pscale.analysis.threads import ThreadTime, idle
+from pscale.analysis.threads import idle
 from pscale.analysis.wording import percent
 
 LOSSES = {  # shares of a step that are no use, in words
@@ -74,7 +75,7 @@ class LostTime:
 
 
 def lost_time(
-    table: pd.DataFrame, trees: Mapping[str, Tree], bases: Mapping[str, str], threads: Sequence[ThreadTime]
+    table: pd.DataFrame, trees: Mapping[str, Tree], bases: Mapping[str, str], threads: Sequence[Row]
 ) -> dict[str, LostTime]:
     """Return where the wall of each case went, by case; `table` is that of `efficiency_tree.launches`."""
     medians = table.groupby("case")[["wall_s", *(f"mean_{kind}" for kind in _MEASURED)]].median()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -15,26 +15,13 @@ from pscale.metrics import conversion
 from pscale.results.documents import provenance_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Merit:
-    """A figure of merit of one case, over the launches that ended well."""
-
-    case: str
-    figure: str
-    value: Estimate  # in `unit`
-    unit: str
-    better: str  # lower, higher or empty
-    launches: int
-    coarse: float | None = None  # unit of the last digit that was printed, where most of its uncertainty
-
-
-def merits(run: Run) -> tuple[Merit, ...]:
+def merits(run: Run) -> list[dict[str, Any]]:
     """Return every figure of every case, in the order of the suite."""
     found = run.figures.astype({"figure": str, "unit": str}).groupby(["case", "figure"], observed=True)
     known = {(str(case), str(figure)): _merit(str(case), str(figure), rows) for (case, figure), rows in found}
     named = {case: workload.figures for case, workload in workloads(run).items()}
     order = [(case, figure) for case, figures in named.items() for figure in figures]
-    return tuple(known[key] for key in dict.fromkeys([*order, *known]) if key in known)
+    return [known[key] for key in dict.fromkeys([*order, *known]) if key in known]
 
 
 def _in_unit(rows: pd.DataFrame, column: str, unit: str) -> tuple[float, ...]:
@@ -45,7 +32,7 @@ def _in_unit(rows: pd.DataFrame, column: str, unit: str) -> tuple[float, ...]:
     )
 
 
-def _merit(case: str, figure: str, rows: pd.DataFrame) -> Merit:
+def _merit(case: str, figure: str, rows: pd.DataFrame) -> dict[str, Any]:
     """Return the figure of a case: one that is the same in all launches stays so to the last digit."""
     unit = rows["unit"].iloc[0]
     values, resolutions = (_in_unit(rows, name, unit) for name in ("value", "resolution"))
@@ -55,15 +42,15 @@ def _merit(case: str, figure: str, rows: pd.DataFrame) -> Merit:
         (exact,) = set(known.medians)
         bound = exact if len(rows) > 1 else None
         value = Estimate(value=exact, low=bound, high=bound)
-    return Merit(
-        case=case,
-        figure=figure,
-        value=value,
-        coarse=known.resolution if known.coarse else None,
-        unit=unit,
-        better=_better(rows["better"].iloc[0]),
-        launches=len(rows),
-    )
+    return {
+        "case": case,
+        "figure": figure,
+        "value": value,
+        "coarse": known.resolution if known.coarse else None,
+        "unit": unit,
+        "better": _better(rows["better"].iloc[0]),
+        "launches": len(rows),
+    }
 
 
 def _better(value: object) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pscale.analysis.columns import Row
 from pscale.analysis.fits import FEWEST_SIZES, Choice, Scatter, Space
 from pscale.analysis.forecast import Bootstrap, NamedLaw, Observed, named_laws
 from pscale.analysis.frames import KINDS, Run, grouped
 from pscale.analysis.laws import CONSTANT, laws
-from pscale.analysis.scaling import Point, by_series
+from pscale.analysis.scaling import by_series
 from pscale.analysis.settings import SIZES, Case, apart_from, following, of_cases, swept_numbers
 from pscale.analysis.stats import Estimate, Sample
 from pscale.analysis.wording import in_common
@@ -116,7 +117,7 @@ class Model:
 
 
 def models(
-    points: Sequence[Point],
+    points: Sequence[Row],
     times: Mapping[str, Sample],
     phases: pd.DataFrame,
     *,
@@ -159,10 +160,10 @@ class Curve:
 
     unit: str  # the number
     label: str
-    points: Mapping[float, Point]  # by value, in order
+    points: Mapping[float, Row]  # by value, in order
 
 
-def curves(run: Run, points: Sequence[Point]) -> Iterator[Curve]:
+def curves(run: Run, points: Sequence[Row]) -> Iterator[Curve]:
     """Yield the curves over swept numbers, at as many ranks and threads, that a law can be fitted to."""
     cases = of_cases(run)
     timed = [point for point in points if point.step_s and 0 < point.step_s.value < math.inf]
@@ -181,13 +182,13 @@ def curves(run: Run, points: Sequence[Point]) -> Iterator[Curve]:
                 yield Curve(unit=name.rpartition(".")[2], label=label, points=ordered)
 
 
-def _alike(name: str, points: Sequence[Point], cases: Mapping[str, Case]) -> Iterable[Sequence[Point]]:
+def _alike(name: str, points: Sequence[Row], cases: Mapping[str, Case]) -> Iterable[Sequence[Row]]:
     """Return the points that differ in a number, and what follows it, alone."""
     decided = following(name, list(cases.values())).difference(SIZES)
     return grouped(points, lambda point: apart_from(cases[point.case], name, decided)).values()
 
 
-def _unfitted(series: str, scaling: str, measured: Sequence[Point], asked: Sequence[int]) -> Model:
+def _unfitted(series: str, scaling: str, measured: Sequence[Row], asked: Sequence[int]) -> Model:
     threads = {point.threads for point in measured}
     same = len(threads) == 1
     return Model(
@@ -200,7 +201,7 @@ def _unfitted(series: str, scaling: str, measured: Sequence[Point], asked: Seque
     )
 
 
-def _refusal(measured: Sequence[Point], model: Model, sharing: Collection[str]) -> str:
+def _refusal(measured: Sequence[Row], model: Model, sharing: Collection[str]) -> str:
     """Say why no law can be fitted; empty if one can."""
     distinct = len(set(model.sizes))
     if distinct < FEWEST_SIZES:
@@ -212,7 +213,7 @@ def _refusal(measured: Sequence[Point], model: Model, sharing: Collection[str]) 
     return ""
 
 
-def _fitted(model: Model, measured: Sequence[Point], spent: Spent, seed: Sequence[int]) -> Model:
+def _fitted(model: Model, measured: Sequence[Row], spent: Spent, seed: Sequence[int]) -> Model:
     largest = max(model.sizes)
     ahead = np.array(model.asked or [2 * largest, REACH * largest], dtype=np.float64)
     space = Space(laws(model.scaling), spent.sizes, spent.scale)
@@ -255,7 +256,7 @@ class _Place:
     """Where predictions stand: how far they reach, and what their efficiency is relative to."""
 
     model: Model
-    base: Point | None
+    base: Row | None
 
     def prediction(self, size: float, time_s: Estimate, *, whole: bool = True) -> Prediction:
         beyond = size > REACH * max(self.model.sizes) * (1 + 1e-9)
@@ -335,7 +336,7 @@ def _explained(variance: float, free: int, scatter: Scatter) -> bool:
 
 
 def _first(
-    model: Model, phases: Sequence[Fit], base: Point | None
+    model: Model, phases: Sequence[Fit], base: Row | None
 ) -> tuple[str | None, float | None, float | None]:
     """Return the phase that will cost most beyond ideal scaling, and its shares there and as measured.
 
@@ -376,7 +377,7 @@ class Spent:
     def __init__(
         self,
         sizes: Sequence[float],
-        measured: Sequence[Point],
+        measured: Sequence[Row],
         times: Mapping[str, Sample],
         phases: pd.DataFrame,
     ) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from pscale.analysis import merits
-from pscale.analysis.bare_collectives import where
+from pscale.analysis.columns import Row
 from pscale.analysis.environment import elsewhere, listed
 from pscale.analysis.frames import Run
-from pscale.analysis.scaling import Point
+from pscale.analysis.network import where
 from pscale.analysis.stats import Sample
 from pscale.analysis.wording import duration
 
@@ -20,7 +20,7 @@ _SHOWN = 0.02  # of the median step
 
 
 def notes(
-    run: Run, points: Sequence[Point], times: Mapping[str, Sample], *, bare: Run | None, traced: bool
+    run: Run, points: Sequence[Row], times: Mapping[str, Sample], *, bare: Run | None, traced: bool
 ) -> Iterator[str]:
     """Yield what a reader has to know; `bare` is the run that calls are set beside."""
     yield from run.gaps
@@ -45,7 +45,7 @@ def _of_pace(launches: Collection[Sequence[float]]) -> Iterator[str]:
         )
 
 
-def _of_medians(points: Sequence[Point], times: Mapping[str, Sample]) -> Iterator[str]:
+def _of_medians(points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[str]:
     """Yield in which cases slow steps lengthen the mean step beyond the median."""
     longer = {
         point.label: times[point.case].mean / times[point.case].value - 1 for point in points if point.steps
@@ -72,7 +72,7 @@ def _most(auto: Mapping[str, Any]) -> str:
     return f"{auto['most']} per case" if budget_s is None else f"for {duration(budget_s)}"
 
 
-def _of_launches(good: Sequence[Point], auto: Mapping[str, Any] | None) -> Iterator[str]:
+def _of_launches(good: Sequence[Row], auto: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield what is to be known of the intervals and rates of cases that were measured."""
     if auto and good:
         counts = sorted(point.launches for point in good)

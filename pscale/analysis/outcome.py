@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pscale.analysis.columns import Row
 from pscale.analysis.lost_time import LOSSES, LostTime
-from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.verdict import Verdict, size
 from pscale.analysis.wording import duration, percent, rate
@@ -80,7 +80,7 @@ def known(efficiency: Estimate) -> str:
 def outcomes(
     suite: str,
     verdicts: Iterable[Verdict],
-    series: Mapping[str, Sequence[Point]],
+    series: Mapping[str, Sequence[Row]],
     lost_time: Iterable[LostTime],
 ) -> Iterator[Outcome]:
     """Yield the outcome of every series, given its verdict and its cases."""
@@ -109,12 +109,12 @@ def outcomes(
         )
 
 
-def _missing(largest: Point, points: Sequence[Point]) -> str:
+def _missing(largest: Row, points: Sequence[Row]) -> str:
     above = [point for point in points if point.cores > largest.cores and not point.step_s]
     return f"{size(above[-1])} {above[-1].status}" if above else ""
 
 
-def _base(largest: Point, points: Sequence[Point]) -> str:
+def _base(largest: Row, points: Sequence[Row]) -> str:
     base = next((point for point in points if point.base), None)
     if base is None or base.step_s is None:
         return f"{size(base)} {base.status}" if base else ""

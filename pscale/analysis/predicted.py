@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pscale.analysis.columns import Row, frame, rows
 from pscale.analysis.frames import Run, by_case, grouped, load
-from pscale.analysis.phases import PhaseTime, by_phase
+from pscale.analysis.steps import phases
 from pscale.errors import ResultsError
 from pscale.results.predictions import Predicted, read
 from pscale.run_folders import predicted_suites, prediction_file
@@ -71,18 +72,18 @@ def held(run: Run) -> tuple[Held, ...]:
     good = run.cases[(run.cases["status"] == "ok") & (run.cases["step_s"] > 0)]
     launches = {str(case): rows for case, rows in good.groupby("case", observed=True)}
     predictions = grouped((each for each in read(folder) if each.case in launches), lambda each: each.case)
-    times = by_case(by_phase(run)) if predictions else {}
+    times = by_case(rows("phases", frame("phases", phases(run), {}))) if predictions else {}
     found = []
     for case, made in predictions.items():
-        rows = launches[case]
-        before = [each for each in made if each.made_unix_s < rows["started_unix_s"].min()]
+        ended = launches[case]
+        before = [each for each in made if each.made_unix_s < ended["started_unix_s"].min()]
         if before:
             last = max(before, key=lambda each: each.made_unix_s)
-            found.append(_held(last, rows["step_s"].tolist(), times.get(case, [])))
+            found.append(_held(last, ended["step_s"].tolist(), times.get(case, [])))
     return tuple(found)
 
 
-def _held(predicted: Predicted, steps_s: Sequence[float], times: Sequence[PhaseTime]) -> Held:
+def _held(predicted: Predicted, steps_s: Sequence[float], times: Sequence[Row]) -> Held:
     ordered = sorted(steps_s)
     return Held(
         case=predicted.case,
@@ -103,7 +104,7 @@ def _median(ordered: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _kinds(predicted: Predicted, times: Sequence[PhaseTime]) -> Iterator[KindTime]:
+def _kinds(predicted: Predicted, times: Sequence[Row]) -> Iterator[KindTime]:
     for kind, parts in KINDS.items():
         predicted_s = sum(predicted.losses_s.get(part, 0.0) for part in parts)
         measured_s = sum(getattr(time, f"{kind}_s") or 0.0 for time in times)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from pscale.analysis.columns import Row
 from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.frames import by_case, grouped, shared_work
-from pscale.analysis.phases import CallTime, PhaseTime
-from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate, Sample, ratio
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
@@ -111,12 +110,12 @@ class Place:
 class Spent:
     """Where the steps of all cases went; in the cases `sharing`, ranks share cores."""
 
-    phases: Sequence[PhaseTime]
-    calls: Sequence[CallTime]
+    phases: Sequence[Row]
+    calls: Sequence[Row]
     sharing: Collection[str]
 
     @cached_property
-    def by_case(self) -> dict[str, list[PhaseTime]]:
+    def by_case(self) -> dict[str, list[Row]]:
         """The phases of each case."""
         return by_case(self.phases)
 
@@ -128,7 +127,7 @@ class Spent:
 
 def ranking(
     planned: Mapping[str, Mapping[str, Any]],
-    points: Sequence[Point],
+    points: Sequence[Row],
     times: Mapping[str, Sample],
     spent: Spent,
 ) -> tuple[Place, ...]:
@@ -150,7 +149,7 @@ def _trains(planned: Mapping[str, Any] | None) -> bool:
     return planned is not None and planned.get("model", {}).get("kind") != "collectives"
 
 
-def waits_for_stages(calls: Sequence[CallTime]) -> dict[str, float]:
+def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
     """Return the wait of a step in messages between the stages of a pipeline, by case."""
     waits: dict[str, float] = {}
     for call in calls:
@@ -159,7 +158,7 @@ def waits_for_stages(calls: Sequence[CallTime]) -> dict[str, float]:
     return waits
 
 
-def _placed(members: Sequence[Point], times: Mapping[str, Sample], spent: Spent) -> list[Place]:
+def _placed(members: Sequence[Row], times: Mapping[str, Sample], spent: Spent) -> list[Place]:
     order = sorted(members, key=lambda point: times[point.case].value)
     common = in_common([point.label.split(JOINT) for point in members])
     stages = spent.stages

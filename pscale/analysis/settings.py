@@ -6,6 +6,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from pscale.analysis.frames import NAMING, Run
 from pscale.config.axes import GRID_AXES, PLAN_AXES
 from pscale.config.workload import numeric
@@ -83,3 +85,18 @@ def apart_from(case: Case, name: str, decided: Collection[str]) -> str:
     if name == "ranks":
         known |= {degree: "ranks" for degree in DEGREES if case.get(degree) == case["ranks"]}
     return json.dumps({**known, name: None}, sort_keys=True)
+
+
+def setting_columns(run: Run, cases: pd.DataFrame) -> dict[str, list[Any]]:
+    """Return degrees and varying settings of every case, by the last part of a name where that is free."""
+    names = dict(DEGREES)
+    for name in varied(run):
+        last = name.rpartition(".")[2]
+        if name not in (*DEGREES, *cases.columns, "train.batch"):
+            names[name] = name if last in cases.columns or last in names.values() else last
+    planned = [settings(run.planned.get(case, {})) for case in cases["case"]]
+    return {column: [_cell(known.get(name)) for known in planned] for name, column in names.items()}
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | float | int) else json.dumps(value)

@@ -7,13 +7,14 @@ what the others lack of it is imbalance inside BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pscale.analysis.columns import Row
 from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, records
 from pscale.analysis.wording import percent
@@ -23,29 +24,8 @@ _TOLD = 0.01  # of the time of a rank's cores: less is not worth a word
 _SLEEPS_AT_ONCE = 10  # OPENBLAS_THREAD_TIMEOUT is a power of two of clock ticks: up to this, well below 1 us
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadTime:
-    """The threads of a rank of one case: means over ranks, medians over launches.
-
-    Shares are of the time of its cores; `used`, `in_mpi`, `single`, `imbalance` and `off_core` add up to one.
-    """
-
-    case: str
-    threads: int
-    cpu_s: tuple[float, ...]  # of each thread, a step: the main thread, then the others, busiest first
-    efficiency: float  # CPU time of the threads over threads x compute wall
-    used: float  # CPU time while the rank computes
-    in_mpi: float  # all cores of the rank, while it communicates
-    single: float  # the others idle, while NumPy or Python runs on the main thread
-    imbalance: float  # some idle, while BLAS runs on several
-    off_core: float  # the main thread kept off its core while it computes
-    spins: (
-        bool  # threads may wait for work by spinning, which is CPU time too: `efficiency` is an upper bound
-    )
-
-
-def thread_times(run: Run) -> tuple[ThreadTime, ...]:
-    """Return the thread times of every measured case whose threads were observed."""
+def thread_times(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the thread times of every measured case whose threads were observed."""
     table = _of_ranks(run)
     figures = ["efficiency", *_SHARES]
     by_launch = table.groupby(["case", "repeat"])[figures].mean()
@@ -53,21 +33,17 @@ def thread_times(run: Run) -> tuple[ThreadTime, ...]:
     times: dict[str, list[list[float]]] = {}
     for case, cpu_s in zip(table["case"], table["cpu_s"], strict=True):
         times.setdefault(case, []).append(cpu_s)
-    found = []
     for case, median in zip(medians.index, records(medians), strict=True):
         total = sum(median[name] for name in _SHARES)
-        found.append(
-            ThreadTime(
-                case=str(case),
-                threads=len(times[case][0]),
-                cpu_s=tuple(np.mean(times[case], axis=0).tolist()),
-                efficiency=median["efficiency"],
-                # The median of each share alone need not leave the sum at one.
-                **{name: median[name] / total for name in _SHARES},
-                spins=spins(run.planned.get(str(case), {})),
-            )
+        yield dict(
+            case=str(case),
+            threads=len(times[case][0]),
+            cpu_s=tuple(np.mean(times[case], axis=0).tolist()),
+            efficiency=median["efficiency"],
+            # The median of each share alone need not leave the sum at one.
+            **{name: median[name] / total for name in _SHARES},
+            spins=spins(run.planned.get(str(case), {})),
         )
-    return tuple(found)
 
 
 _SHARES = ("used", "in_mpi", "single", "imbalance", "off_core")
@@ -126,18 +102,18 @@ def spins(planned: Mapping[str, Any]) -> bool:
     return not (passive or (timeout.isdigit() and int(timeout) <= _SLEEPS_AT_ONCE))
 
 
-def with_threads(trees: Mapping[str, Tree], times: Sequence[ThreadTime]) -> dict[str, Tree]:
+def with_threads(trees: Mapping[str, Tree], times: Sequence[Row]) -> dict[str, Tree]:
     """Add thread efficiency to the trees, where a case has several threads."""
     known = {time.case: time.efficiency for time in times if time.threads > 1}
     return {case: replace(tree, threads=known.get(case)) for case, tree in trees.items()}
 
 
-def idle(time: ThreadTime) -> float:
+def idle(time: Row) -> float:
     """Return the share of its cores' time that threads leave idle while their rank computes."""
-    return time.single + time.imbalance
+    return float(time.single + time.imbalance)
 
 
-def lost(time: ThreadTime) -> str:
+def lost(time: Row) -> str:
     """Say where the cores of a rank lose time, most first; empty where that is nowhere."""
     words = {
         "in_mpi": "to communication",

@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from pscale.analysis import deciding
+from pscale.analysis import deciding, messages
 from pscale.analysis.advice import Planned, advice
 from pscale.analysis.answers import injection_warning
-from pscale.analysis.efficiency_tree import AxisTree, Tree
+from pscale.analysis.columns import Row
+from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import OfACase, by_case, is_program
-from pscale.analysis.interference import Interference
+from pscale.analysis.interference import explains
 from pscale.analysis.lost_time import LOSSES, LostTime
-from pscale.analysis.phases import PhaseTime, RankTime
-from pscale.analysis.scaling import Point, by_series
+from pscale.analysis.scaling import by_series
 from pscale.analysis.stats import Estimate
-from pscale.analysis.stragglers import Straggler, sentence
-from pscale.analysis.threads import ThreadTime, lost
+from pscale.analysis.threads import lost
 from pscale.analysis.wording import duration, percent
 from pscale.analysis.wording import rate as write_rate
 
@@ -74,19 +73,19 @@ class Verdict:
 class Costs:
     """What a step of one case costs and where."""
 
-    phases: Sequence[PhaseTime]
-    ranks: Sequence[RankTime]
-    axes: Sequence[AxisTree]
+    phases: Sequence[Row]
+    ranks: Sequence[Row]
+    axes: Sequence[Row]
     lost_time: Sequence[LostTime] = ()
     trees: Sequence[Tree] = ()
-    stragglers: Sequence[Straggler] = ()
-    threads: Sequence[ThreadTime] = ()
-    interference: Sequence[Interference] = ()
+    stragglers: Sequence[Row] = ()
+    threads: Sequence[Row] = ()
+    interference: Sequence[Row] = ()
     expectations: Sequence[Expectation] = ()
 
 
 def verdicts(
-    points: Iterable[Point],
+    points: Iterable[Row],
     planned: Mapping[str, Planned],
     findings: Mapping[str, Iterable[OfACase]],
     round_s: float,
@@ -103,7 +102,7 @@ def verdicts(
 
 def verdict(
     series: str,
-    points: Sequence[Point],
+    points: Sequence[Row],
     costs: Callable[[str], Costs],
     planned: Mapping[str, Planned],
     round_s: float,
@@ -130,8 +129,10 @@ def verdict(
     )
     main = _largest_loss(own, largest.launches, round_s, of_program=is_program(planned.get(largest.case, {})))
     cause, firm = main.cause, main.firm
-    if taken and taken.explains(main.share) and not largest.injected:
-        return replace(found, efficiency=said, interference=taken.words, loss=_inside(own.trees))
+    if taken and explains(taken, main.share) and not largest.injected:
+        return replace(
+            found, efficiency=said, interference=messages.interference(taken), loss=_inside(own.trees)
+        )
     axis = _costliest(own.axes, cause).axis if own.axes and cause in _OF_AXES else ""
     known = "" if largest.injected or not firm else advice(cause, axis, planned.get(largest.case, {}))
     found = replace(
@@ -147,7 +148,7 @@ def verdict(
     return _with_injection(found, largest) if largest.injected else found
 
 
-def _with_injection(verdict: Verdict, point: Point) -> Verdict:
+def _with_injection(verdict: Verdict, point: Row) -> Verdict:
     """Say in the first sentence which delays were injected, unless the name of the series does."""
     if not verdict.compares_sizes and point.injected in verdict.series:
         return verdict
@@ -196,13 +197,13 @@ def interval(known: Estimate) -> str:
     return f" (95% interval {percent(known.low)} to {percent(known.high)})"
 
 
-def _nothing(points: Sequence[Point]) -> str:
+def _nothing(points: Sequence[Row]) -> str:
     if all(point.status == "pending" for point in points):
         return "Nothing has been measured yet."
     return "Nothing was measured: every launch failed. The failed launches are listed with their reasons."
 
 
-def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], verdict: Verdict) -> str:
+def _efficiency(largest: Row, points: Sequence[Row], good: Sequence[Row], verdict: Verdict) -> str:
     base = next((point for point in points if point.base), None)
     if largest.scaling == "throughput":
         return f"At {size(largest)} {_speed(largest)}."
@@ -223,7 +224,7 @@ def _efficiency(largest: Point, points: Sequence[Point], good: Sequence[Point], 
     return f"{judged} {deciding.sentence(verdict.to_decide)}" if verdict.to_decide else judged
 
 
-def _larger(largest: Point, points: Sequence[Point]) -> str:
+def _larger(largest: Row, points: Sequence[Row]) -> str:
     """Return how many cases are larger than the largest that was measured; empty for none."""
     missing = [point for point in points if point.cores > largest.cores and not point.step_s]
     if not missing:
@@ -231,7 +232,7 @@ def _larger(largest: Point, points: Sequence[Point]) -> str:
     return f"; {len(missing)} larger {'case has' if len(missing) == 1 else 'cases have'} no result"
 
 
-def _judged(largest: Point, known: Estimate, base: str, verdict: Verdict) -> str:
+def _judged(largest: Row, known: Estimate, base: str, verdict: Verdict) -> str:
     """Say how efficient the largest case is, and whether it meets its target."""
     known_to = interval(known) or " (no interval: one launch per case)"
     value = f"{largest.scaling} scaling is {percent(known.value)} efficient relative to {base}{known_to}"
@@ -277,7 +278,7 @@ def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bo
     )
     name, explanation = _explained(cause, costs)
     if costs.stragglers and cause not in _EXPLAINED_BY_RANKS:
-        explanation = f"{explanation} {sentence(costs.stragglers[0])}".lstrip()
+        explanation = f"{explanation} {messages.straggler(costs.stragglers[0])}".lstrip()
     slow = any(tree.computation and tree.computation.value > 1 + _GAINED for tree in costs.trees)
     share = f"{lost_time.text(cause)} of the step{', slow steps included' if slow else ''}"
     if lost_time.exceeds(cause, second, beyond[second]):
@@ -295,13 +296,13 @@ def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bo
     return _Loss(cause, text, shares[cause], firm=False, to_decide=need)
 
 
-def _of_typical_ranks(lost: LostTime, ranks: Sequence[RankTime]) -> float:
+def _of_typical_ranks(lost: LostTime, ranks: Sequence[Row]) -> float:
     """Return what a typical rank computes beyond the base case: the rest is a slow rank's, and imbalance."""
     if not ranks:
         return lost.scaling
     slowest = lost.useful + lost.threads + lost.scaling + lost.imbalance
     typical = slowest / (1 + ranks[0].excess)
-    return min(lost.scaling, max(0.0, typical - lost.useful - lost.threads))
+    return float(min(lost.scaling, max(0.0, typical - lost.useful - lost.threads)))
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:
@@ -323,35 +324,35 @@ def _explained(cause: str, costs: Costs) -> tuple[str, str]:
     return _EVERYWHERE[cause]
 
 
-def _ranks_s(phase: PhaseTime) -> float:
+def _ranks_s(phase: Row) -> float:
     """Return the wait that is no network's; all of it where that is not known."""
-    return phase.wait_s if phase.ideal_wait_s is None else phase.ideal_wait_s
+    return float(phase.wait_s if phase.ideal_wait_s is None else phase.ideal_wait_s)
 
 
-def _network_s(phase: PhaseTime) -> float:
+def _network_s(phase: Row) -> float:
     """Return what an ideal network would save; transfer alone where that is not known."""
-    return phase.transfer_s + phase.wait_s - _ranks_s(phase)
+    return float(phase.transfer_s + phase.wait_s - _ranks_s(phase))
 
 
 def _by_turns(costs: Costs) -> str:
     """Say why ranks wait for each other though none is slower than the others for long."""
     if costs.stragglers:
-        return sentence(costs.stragglers[0])
+        return messages.straggler(costs.stragglers[0])
     if costs.axes and _costliest(costs.axes, "serialisation").axis == "pp":
         return "The stages of a pipeline wait for each other's results in turn: the pipeline bubble."
     return "Different ranks are late in different steps: noise, not imbalance."
 
 
-def _on_axis(axes: Sequence[AxisTree], factor: str) -> str:
+def _on_axis(axes: Sequence[Row], factor: str) -> str:
     """Name the axis that loses most by a factor, if there are several."""
     return f" on {_costliest(axes, factor).axis}" if len(axes) > 1 else ""
 
 
-def _costliest(axes: Sequence[AxisTree], factor: str) -> AxisTree:
+def _costliest(axes: Sequence[Row], factor: str) -> Row:
     return min(axes, key=lambda axis: getattr(axis, factor) or axis.parallel)
 
 
-def _slowest(ranks: Sequence[RankTime]) -> str:
+def _slowest(ranks: Sequence[Row]) -> str:
     if not ranks:
         return ""
     slow = ranks[0]
@@ -362,20 +363,20 @@ def _slowest(ranks: Sequence[RankTime]) -> str:
     )
 
 
-def size(point: Point) -> str:
+def size(point: Row) -> str:
     """Return the size of a case in words."""
     ranks = f"{point.ranks} rank{'s' if point.ranks > 1 else ''}"
     return ranks if point.threads == 1 else f"{ranks} × {point.threads} threads"
 
 
-def _speed(point: Point) -> str:
+def _speed(point: Row) -> str:
     """Say how fast a case is: of a program that is no training, how long its steps are."""
     if point.step_s and not point.samples_per_s:
         return f"a step takes {duration(point.step_s.value)}"
     return f"it trains {_rate(point)}"
 
 
-def _rate(point: Point) -> str:
+def _rate(point: Row) -> str:
     if point.step_s and not point.samples_per_s:
         return f"{duration(point.step_s.value)} a step"
     rate = point.samples_per_s

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pscale.analysis import messages
 from pscale.analysis.advice import bound, no_training
 from pscale.analysis.answers import injection_warning, split_name
+from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
 from pscale.analysis.frames import Run, by_case, grouped
 from pscale.analysis.interference import BUSY, interference
-from pscale.analysis.loss_scaling import LossScaling
 from pscale.analysis.read import LIMIT, Unclear
-from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Level, Sample, student_quantile
-from pscale.analysis.stragglers import Straggler, hint, sentence
 from pscale.analysis.verdict import interval
 from pscale.analysis.wording import duration, percent, plural
 
@@ -36,25 +34,15 @@ TREND_LAUNCHES = 4
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseWarning:
-    """A warning about one case, or about the run where `case` is empty."""
-
-    kind: str
-    case: str
-    label: str
-    text: str
-
-
 def case_warnings(
     run: Run,
-    points: Sequence[Point],
+    points: Sequence[Row],
     times: Mapping[str, Sample],
     observed: Mapping[str, Mapping[str, Any]],
     *,
-    stragglers: Iterable[Straggler] = (),
-    loss_scaling: Iterable[LossScaling] = (),
-) -> tuple[CaseWarning, ...]:
+    stragglers: Iterable[Row] = (),
+    loss_scaling: Iterable[Row] = (),
+) -> list[dict[str, str]]:
     """Return all warnings: those about the whole run first, then case by case.
 
     `observed` is what ranks saw of their machine, as `observations` returns it.
@@ -64,7 +52,7 @@ def case_warnings(
     stragglers_of, unclear = by_case(stragglers), by_case(run.unclear)
     trends = {} if run.origins else _of_trends(run.cases)  # several runs share no rounds
     of_run = (*_of_run(run), *_of_work(run, points), *trends.pop("", ()))
-    found = [CaseWarning(kind=kind, case="", label="", text=text) for kind, text in of_run]
+    found = [{"kind": kind, "case": "", "text": text} for kind, text in of_run]
     compared = sum(point.efficiency is not None and not point.base for point in points)
     without_update = {each.case: each for each in loss_scaling if each.skipped_measured}
     cores = max((point.cores for point in points if point.launches), default=0)
@@ -89,8 +77,8 @@ def case_warnings(
             said += _of_ranks(seen, point)
             said += interference(seen, cores, bound=bound(run.planned.get(case, {})))
         said += _of_clock(unclear.get(case, []))
-        found += [CaseWarning(kind=kind, case=case, label=point.label, text=text) for kind, text in said]
-    return tuple(found)
+        found += [{"kind": kind, "case": case, "text": text} for kind, text in said]
+    return found
 
 
 def _suspicious_launches(good: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -131,7 +119,7 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_work(run: Run, points: Sequence[Point]) -> Iterator[tuple[str, str]]:
+def _of_work(run: Run, points: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Warn of weak scaling whose parameters depend on the size: rounded ones are not the same work a rank."""
     for members in grouped(
         (point for point in points if point.scaling == "weak"), lambda p: p.series
@@ -202,7 +190,7 @@ def _trend_text(slope: float, p: float, case: str) -> str:
     )
 
 
-def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _of_purpose(point: Row, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if speed := planned.get("ghost", {}).get("gflops"):
         yield (
             "ghost",
@@ -213,9 +201,10 @@ def _of_purpose(point: Point, planned: Mapping[str, Any]) -> Iterator[tuple[str,
         yield "injected", injection_warning(point)
 
 
-def _of_stragglers(stragglers: Iterable[Straggler], point: Point) -> Iterator[tuple[str, str]]:
+def _of_stragglers(stragglers: Iterable[Row], point: Row) -> Iterator[tuple[str, str]]:
     for rank in stragglers:
-        yield "straggler", f"{sentence(rank)} {'This delay was injected.' if point.injected else hint(rank)}"
+        hint = "This delay was injected." if point.injected else messages.straggler_hint(rank)
+        yield "straggler", f"{messages.straggler(rank)} {hint}"
 
 
 def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, str]]:
@@ -244,7 +233,7 @@ def _of_times(sample: Sample | None, of_program: bool) -> Iterator[tuple[str, st
         )
 
 
-def _of_digits(point: Point) -> Iterator[tuple[str, str]]:
+def _of_digits(point: Row) -> Iterator[tuple[str, str]]:
     if point.coarse_s and point.step_s:
         share = point.coarse_s / 2 / point.step_s.value
         yield (
@@ -254,7 +243,7 @@ def _of_digits(point: Point) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_gain(point: Point, compared: int) -> Iterator[tuple[str, str]]:
+def _of_gain(point: Row, compared: int) -> Iterator[tuple[str, str]]:
     """Warn of an efficiency above 100 % by more than its interval, which is wider where many are compared."""
     known = point.efficiency
     if known is None or known.low is None or point.base or not known.value > 1:
@@ -270,7 +259,7 @@ def _of_gain(point: Point, compared: int) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_interval(point: Point, auto: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _of_interval(point: Row, auto: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     """Say which figure is known too vaguely: with `repeat: auto` an efficiency, if there is one."""
     compared = auto is not None and point.efficiency is not None
     if compared and point.base:  # no figure of its own: how vague it is, its ratios say
@@ -325,16 +314,16 @@ def _of_launches(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
             break
 
 
-def _of_skipped(course: LossScaling) -> Iterator[tuple[str, str]]:
+def _of_skipped(course: Row) -> Iterator[tuple[str, str]]:
     yield (
         "skipped",
-        f"{course.words}, because gradients overflowed; {course.skipped_measured} of them are measured "
-        "steps, which are shorter without an update. "
+        f"{messages.loss_scale(course)}, because gradients overflowed; {course.skipped_measured} of them are "
+        "measured steps, which are shorter without an update. "
         "Increase `train.warmup`, or lower `precision.initial_scale`.",
     )
 
 
-def _cpus(run: Run, point: Point, seen: Mapping[str, Any] | None) -> int:
+def _cpus(run: Run, point: Row, seen: Mapping[str, Any] | None) -> int:
     """Return on how many CPUs the ranks of a case run: as they saw, else as its machine has; 0: unknown."""
     if seen and seen["cpus"]:
         return len(seen["cpus"])
@@ -344,10 +333,10 @@ def _cpus(run: Run, point: Point, seen: Mapping[str, Any] | None) -> int:
         return 0
     usable = max(1, int(min(cores, machine.get("cpu_limit") or cores)))
     wanted = launch.get("ranks_per_node") or max(1, usable // point.threads)
-    return usable * min(nodes, math.ceil(point.ranks / wanted))
+    return int(usable * min(nodes, math.ceil(point.ranks / wanted)))
 
 
-def _of_cores(cpus: int, point: Point) -> Iterator[tuple[str, str]]:
+def _of_cores(cpus: int, point: Row) -> Iterator[tuple[str, str]]:
     if 0 < cpus < point.cores:
         yield (
             "oversubscribed",
@@ -356,7 +345,7 @@ def _of_cores(cpus: int, point: Point) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_ranks(seen: Mapping[str, Any], point: Point) -> Iterator[tuple[str, str]]:
+def _of_ranks(seen: Mapping[str, Any], point: Row) -> Iterator[tuple[str, str]]:
     busy = seen["gemm_cores"]
     if got := sorted(seen["threads"] - {point.threads}):
         yield (

@@ -26,22 +26,6 @@ _VERBS = {"": -1, **{verb: number for number, verb in enumerate(VERBS)}}
 _WHOLE = ("step", "bytes", "request", "partner")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhatIf:
-    """The mean step of one case on another network: medians over its traced launches."""
-
-    case: str
-    network: str
-    measured_s: float
-    replayed_s: float  # by the same walk on the network as it was: how far the next is to be trusted
-    expected_s: float  # on the network asked about
-
-    @property
-    def change(self) -> float:
-        """By how much longer a step would take, as a fraction."""
-        return self.expected_s / self.replayed_s - 1
-
-
 @dataclass(frozen=True)
 class Launch:
     """The events of all ranks of a launch; axes are numbered in the order of `axes`."""
@@ -51,14 +35,14 @@ class Launch:
     positions: Sequence[Sequence[Position]]
 
 
-def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
-    """Return every traced case on each of the `networks`, which are named.
+def what_if(run: Run, networks: Mapping[str, Network]) -> Iterator[dict[str, Any]]:
+    """Yield the mean step of every traced case on each of the `networks`, which are named.
 
     Raises UsageError where nothing was traced or an axis is named that no case has, PlanError where a tier is
     missing.
     """
     if not networks:
-        return ()
+        return
     table = events(run)
     if table.empty:
         raise UsageError(
@@ -66,7 +50,6 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
             f"{how_to_trace(run)}"
         )
     _check(networks, {str(axis) for axis in table["axis"].cat.categories if axis})
-    found = []
     for case, of_case in table.groupby("case", observed=True):
         launches = [launch_of(rows) for _, rows in of_case.groupby("repeat")]
         measured = [max(int(rows["leave"][-1]) for rows in launch.rows) for launch in launches]
@@ -76,8 +59,9 @@ def what_if(run: Run, networks: Mapping[str, Network]) -> tuple[WhatIf, ...]:
             expected = [wall_ns(launch, network) for launch in launches]
             times = (float(np.median(walls)) * 1e-9 / steps for walls in (measured, replayed, expected))
             fields = dict(zip(("measured_s", "replayed_s", "expected_s"), times, strict=True))
-            found.append(WhatIf(case=str(case), network=name, **fields))
-    return tuple(found)
+            yield dict(
+                case=str(case), network=name, change=fields["expected_s"] / fields["replayed_s"] - 1, **fields
+            )
 
 
 def _check(networks: Mapping[str, Network], axes: set[str]) -> None:

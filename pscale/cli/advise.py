@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from pscale import atomic_files
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.cli.console import new_console, say
 from pscale.cli.memory_fit import MemoryFit
 from pscale.cli.predict import profile_of, recorded_in
@@ -199,12 +199,12 @@ def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions
     progress = new_console(stderr=True)
     run_options = RunOptions(reports=options.reports, report=False)
     folder = measure(file, SuiteOptions(folder=file.parent), run_options, progress)
-    summary = summarise(load(folder))
-    points = {point.case: point for point in summary.points if point.step_s}
+    findings = Findings(load(folder))
+    points = {point.case: point for point in findings.rows("cases") if point.step_s}
     known = [each for each in labelled if each.case.id in points]
     if not known:
         raise LaunchError(f"no plan succeeded; see pscale report {folder}")
-    found = agreement(known, points, summary.ranking)
+    found = agreement(known, points, findings.ranking)
     for table in listed("Fastest as measured", found.rows, _MEASURED):
         print_table(table, console)
     print_list("Agreement", [*found.sentences, f"all of this run: pscale report {folder}"], console)

@@ -10,8 +10,8 @@ from pathlib import Path
 from pscale.analysis.compare import RELEVANT, Compared, Comparison, variants
 from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
-from pscale.analysis.summary import Summary, summarise
 from pscale.atomic_files import to_json
 from pscale.cli import fail, tell
 from pscale.cli.console import new_console
@@ -38,44 +38,44 @@ def check(
 
     Returns 6 if nothing is known to fail, and the intervals leave something open or nothing is expected.
     """
-    summary = summarise(_expected(load(path), reference_files), predict=None)
+    findings = Findings(_expected(load(path), reference_files), predict=None)
     if junit is not None:
-        _write(junit, render_junit(summary))
+        _write(junit, render_junit(findings))
     if as_json:
-        verdicts = [asdict(expectation) for expectation in summary.expectations]
+        verdicts = [asdict(expectation) for expectation in findings.expectations]
         document = {
-            "run": summary.run,
-            "outcome": _outcome(summary).lower(),
-            "passed": summary.passed,
+            "run": findings.run,
+            "outcome": _outcome(findings).lower(),
+            "passed": findings.passed,
             "expectations": verdicts,
         }
         print(to_json(document))
     else:
-        _show(summary)
-    return _CODES[_outcome(summary)]
+        _show(findings)
+    return _CODES[_outcome(findings)]
 
 
 _CODES = {"passed": 0, "nothing to check": UNDECIDED, "UNDECIDED": UNDECIDED, "FAILED": FAILED}
 
 
-def _outcome(summary: Summary) -> str:
-    if summary.complete and not summary.expectations:
+def _outcome(findings: Findings) -> str:
+    if findings.complete and not findings.expectations:
         return "nothing to check"
-    return "passed" if summary.passed else "UNDECIDED" if summary.undecided else "FAILED"
+    return "passed" if findings.passed else "UNDECIDED" if findings.undecided else "FAILED"
 
 
 def update(path: Path, file: Path | None) -> int:
     """Write what a run measured as references for later ones; returns 1 if there was nothing to write."""
-    summary = summarise(load(path), predict=None)
-    target = file or Path(f"{summary.suite or 'pscale'}.reference.yaml")
-    known = references(summary.points, summary.merits)
+    findings = Findings(load(path), predict=None)
+    target = file or Path(f"{findings.suite or 'pscale'}.reference.yaml")
+    known = references(findings.rows("cases"), findings.rows("merits"))
     if not known:
-        raise ResultsError(f"{summary.path}: no case was measured, so there are no values to keep")
-    _write(target, render_references(summary))
-    missing = len(summary.points) - len({entry.case for entry in known})
-    tell(f"{target}: {len(known)} values of {len(summary.points) - missing} cases of {summary.run}")
+        raise ResultsError(f"{findings.path}: no case was measured, so there are no values to keep")
+    _write(target, render_references(findings))
+    missing = len(findings.rows("cases")) - len({entry.case for entry in known})
+    tell(f"{target}: {len(known)} values of {len(findings.rows('cases')) - missing} cases of {findings.run}")
     if missing:
-        print(f"{missing} of {len(summary.points)} cases were not measured and are left out")
+        print(f"{missing} of {len(findings.rows('cases'))} cases were not measured and are left out")
     return 0
 
 
@@ -104,16 +104,16 @@ _NO_EXPECTATIONS = (
 )
 
 
-def _show(summary: Summary) -> None:
+def _show(findings: Findings) -> None:
     console = new_console(highlight=False)
-    for table in (*failures(summary), *expectations(summary)):
+    for table in (*failures(findings), *expectations(findings)):
         print_table(table, console)
-    answers = [entry.answer for entry in summary.expectations]
+    answers = [entry.answer for entry in findings.expectations]
     verdict = f"{answers.count('holds')} of {len(answers)} expectations hold"
     verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
-    said = [verdict] if summary.expectations else [_NO_EXPECTATIONS]
-    said += [words for words, _ in missing_launches(summary)]
-    tell(f"\n{_outcome(summary)}: {summary.run}" + "".join(f" · {part}" for part in said))
+    said = [verdict] if findings.expectations else [_NO_EXPECTATIONS]
+    said += [words for words, _ in missing_launches(findings)]
+    tell(f"\n{_outcome(findings)}: {findings.run}" + "".join(f" · {part}" for part in said))
 
 
 def _write(path: Path, content: str) -> None:

@@ -20,7 +20,7 @@ from pscale.launch import isolated_process
 from pscale.launch.machine import affinity
 
 if TYPE_CHECKING:
-    from pscale.analysis.summary import Summary
+    from pscale.analysis.findings import Findings
     from pscale.report.publish import Drawn
 
 
@@ -35,11 +35,11 @@ class Drawer:
         with suppress(BrokenPipeError), self._process:  # what it has not read is for nobody
             self._process.kill()
 
-    def ask(self, summary: Summary, folder: Path, formats: Sequence[str]) -> None:
+    def ask(self, findings: Findings, folder: Path, formats: Sequence[str]) -> None:
         """Let it draw a run's figures into `folder`."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError), self._process.stdin as pipe:
-            pickle.dump((summary, folder, formats), pipe)
+            pickle.dump((findings, folder, formats), pipe)
 
     def answer(self) -> Drawn:
         """Return what it has drawn; raises what it has raised, and ResultsError where it has died."""

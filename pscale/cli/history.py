@@ -133,10 +133,10 @@ def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet:
             suites = [{"answer": each.answer, **asdict(each)} for each in found]
             print(to_json({"format": FORMAT, "kind": "pscale history", "suites": suites}))
         case "csv":
-            from pscale.report.exports import csv_text
+            from pscale.report.exports import csv_text, frame_of
 
             for each in found:
-                print(csv_text(data(each)), end="")
+                print(csv_text(frame_of(data(each))), end="")
         case "md":
             from pscale.report.markdown import escaped, table_lines
 

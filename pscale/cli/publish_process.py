@@ -11,8 +11,8 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.cli import exit_code, fail, guard_outputs
 from pscale.cli.drawer import Drawer, is_worthwhile
 from pscale.cli.report import Pictures, page_of, write
@@ -48,13 +48,13 @@ def publish(folder: Path) -> bool:
     sources = Sources.of(folder, ())
     with Drawer() if is_worthwhile() else nullcontext() as drawer:
         run = load(folder)
-        summary = summarise(run, short=True)
+        findings = Findings(run, short=True)
         if drawer is not None:
-            drawer.ask(summary, folder / "figures", FORMATS)
-        answer = Answer.of(summary, page_of(summary))
-        write(summary, answer, Pictures(sources=sources), drawer)
+            drawer.ask(findings, folder / "figures", FORMATS)
+        answer = Answer.of(findings, page_of(findings))
+        write(findings, answer, Pictures(sources=sources), drawer)
     print(json.dumps(answer.document()))
-    return summary.complete and not run.pending
+    return findings.complete and not run.pending
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
 from pscale.analysis.overlay import overlay
-from pscale.analysis.summary import Summary, summarise
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.drawer import Drawer
@@ -66,53 +66,53 @@ def report(
     networks = _networks(what_if)
     run = _run(paths, reports)
     short = as_format in _READ
-    summary = summarise(run, networks, predict, load(bare) if bare else None, short=short)
+    findings = Findings(run, networks, predict, load(bare) if bare else None, short=short)
     if predict:
         from pscale.cli.predict import beside_laws  # it takes what predicts
 
-        summary = replace(summary, models=beside_laws(run, summary.models))
+        findings = findings.replaced(models=beside_laws(run, findings.models))
     match as_format:
         case "md":
-            print(render_markdown(summary))
+            print(render_markdown(findings))
         case "json":
-            print(render_json(summary))
+            print(render_json(findings))
         case "latex":
-            print(render_latex(summary), end="")
+            print(render_latex(findings), end="")
         case "csv":
-            with _writing(Path(summary.path)):
-                _tell(write_csv(summary, Path(summary.path) / "csv"))
+            with _writing(Path(findings.path)):
+                _tell(write_csv(findings, Path(findings.path) / "csv"))
         case "html":
-            with _writing(Path(summary.path)):
-                _tell([write_page(summary, Path(summary.path), drawn=pictures.formats is not None)])
+            with _writing(Path(findings.path)):
+                _tell([write_page(findings, Path(findings.path), drawn=pictures.formats is not None)])
         case _:
             asked = {"what-if": what_if, "models": predict, "communication": bare}
             topics = [name for name, wanted in asked.items() if wanted]
-            _report(summary, pictures, drawer, topics=None if full else topics)
+            _report(findings, pictures, drawer, topics=None if full else topics)
 
 
 def _report(
-    summary: Summary, pictures: Pictures, drawer: Drawer | None, *, topics: Sequence[str] | None
+    findings: Findings, pictures: Pictures, drawer: Drawer | None, *, topics: Sequence[str] | None
 ) -> None:
     """Print what the run says in brief below the tables of `topics`, or below everything; write its files."""
     console = new_console()
     if drawer is not None:
-        drawer.ask(summary, Path(summary.path) / "figures", pictures.formats or FORMATS)
+        drawer.ask(findings, Path(findings.path) / "figures", pictures.formats or FORMATS)
     if topics is None:
-        render_terminal(summary, console, plot=pictures.plot)
+        render_terminal(findings, console, plot=pictures.plot)
         console.print()
     else:
         if pictures.plot:
-            render_plots(summary, console)
-        render_topics(summary, console, topics)
+            render_plots(findings, console)
+        render_topics(findings, console, topics)
         if pictures.plot or topics:
             console.print()
     written: list[Path] = []
-    answer = Answer.of(summary, page_of(summary) if pictures.style == "screen" else "")
+    answer = Answer.of(findings, page_of(findings) if pictures.style == "screen" else "")
     print_answers(
         [answer],
         new_console(highlight=False),
         full="" if topics is None else pictures.hint,
-        before_pages=lambda: written.extend(write(summary, answer, pictures, drawer)),
+        before_pages=lambda: written.extend(write(findings, answer, pictures, drawer)),
     )
     for path in written if pictures.style != "screen" else ():
         tell(str(path))
@@ -134,36 +134,36 @@ def _run(paths: Sequence[Path], reports: Path) -> Run:
     return overlay(runs, reports / "overlays" / name[:_LONGEST])
 
 
-def page_of(summary: Summary) -> str:
+def page_of(findings: Findings) -> str:
     """Return where the page of a run is written."""
-    return str(Path(summary.path) / "report.html")
+    return str(Path(findings.path) / "report.html")
 
 
-def write(summary: Summary, answer: Answer, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
+def write(findings: Findings, answer: Answer, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
     """Write a report's files into the run's folder, unless they are there; some as a `drawer` answers.
 
     The `answer` is remembered with them.
     """
     if pictures.drawn:
         return []
-    folder = Path(summary.path)
+    folder = Path(findings.path)
     drawing = "" if pictures.formats is None else "drawing figures and "
     doing = new_console(stderr=True).status(f"{drawing}writing the page …", refresh_per_second=_REFRESHES)
     with _writing(folder), doing:
-        written = _written(summary, folder, pictures, drawer)
+        written = _written(findings, folder, pictures, drawer)
         if pictures.sources is not None:
             pictures.sources.remember(written, answer)
         return written
 
 
-def _written(summary: Summary, folder: Path, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
+def _written(findings: Findings, folder: Path, pictures: Pictures, drawer: Drawer | None) -> list[Path]:
     """Write the report with its figures; for publication the figures alone, into a folder of their own."""
     if pictures.formats is None:
-        return write_all(summary, folder, ())
+        return write_all(findings, folder, ())
     if pictures.style == "screen":
-        return write_all(summary, folder, pictures.formats or FORMATS, drawer.answer if drawer else None)
+        return write_all(findings, folder, pictures.formats or FORMATS, drawer.answer if drawer else None)
     formats, style = pictures.formats or PRINTED, STYLES[pictures.style]
-    return write_pictures(summary, folder / "figures" / pictures.style, formats, style)
+    return write_pictures(findings, folder / "figures" / pictures.style, formats, style)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def wait(manager: JobManager, console: Console) -> bool:
 
         def on_look(manager: JobManager) -> None:
             launches.show()
-            line.update(launches.summary(manager))
+            line.update(launches.findings(manager))
 
         manager.launch(wait=True, on_look=on_look)
     return manager.journal.is_finished()
@@ -104,7 +104,7 @@ class _EndedLaunches:
             row = {}
         return f"{duration(row['step_s'], 4)} a step" if row.get("step_s") else f"{duration(wall_s)} in all"
 
-    def summary(self, manager: JobManager) -> str:
+    def findings(self, manager: JobManager) -> str:
         """Say in one line how many launches have ended, and what the jobs do."""
         statuses = (manager.statuses.get(job.name) for job in open_jobs(manager.journal))
         phases = Counter(status.phase if status else "submitted" for status in statuses)

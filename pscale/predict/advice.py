@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pscale.analysis.columns import Row
 from pscale.analysis.ranking import Place
-from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
 from pscale.analysis.wording import number
 from pscale.config import Case
@@ -93,7 +93,7 @@ class Agreement:
     sentences: tuple[str, ...]
 
 
-def agreement(found: Sequence[Prediction], points: Mapping[str, Point], places: Sequence[Place]) -> Agreement:
+def agreement(found: Sequence[Prediction], points: Mapping[str, Row], places: Sequence[Place]) -> Agreement:
     """Compare the predictions of measured plans, in order, with what was measured."""
     known = {place.case: place for place in places}
     rows = []

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pscale.analysis.advice import no_training
-from pscale.analysis.bare_collectives import calls_alone
 from pscale.analysis.frames import Run, records
+from pscale.analysis.network import calls_alone
 from pscale.analysis.timeline import Traced, how_to_trace, traced
 from pscale.config import Case, from_dict
 from pscale.errors import PlanError, ResultsError, UsageError

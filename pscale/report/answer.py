@@ -18,8 +18,8 @@ from rich.text import Text
 from pscale.report.text import clean
 
 if TYPE_CHECKING:
+    from pscale.analysis.findings import Findings
     from pscale.analysis.outcome import Outcome
-    from pscale.analysis.summary import Summary
 
 FULL = "pscale report --full"
 _MOST = 10  # lines of all runs
@@ -62,19 +62,19 @@ class Answer:
     page: str = ""
 
     @classmethod
-    def of(cls, summary: Summary, page: str = "") -> Self:
-        """Return what a summary says first, and where its page is."""
+    def of(cls, findings: Findings, page: str = "") -> Self:
+        """Return what a findings says first, and where its page is."""
         from pscale.report.topics.problems import concerns  # noqa: PLC0415 - its libraries take their time
 
-        outcomes = summary.outcomes
-        said = [] if outcomes else [f"{each.topic}: {each.text}".lstrip(": ") for each in summary.headlines]
-        said += list(summary.answers) if outcomes else []
+        outcomes = findings.outcomes
+        said = [] if outcomes else [f"{each.topic}: {each.text}".lstrip(": ") for each in findings.headlines]
+        said += list(findings.answers) if outcomes else []
         return cls(
-            suite=clean(summary.suite),
-            folder=clean(summary.path),
+            suite=clean(findings.suite),
+            folder=clean(findings.path),
             lines=tuple(map(_line, outcomes)),
-            sentences=tuple(clean(text) for text in (summary.oversubscribed, *said) if text),
-            concerns=", ".join(words for words, _ in concerns(summary)),
+            sentences=tuple(clean(text) for text in (findings.oversubscribed, *said) if text),
+            concerns=", ".join(words for words, _ in concerns(findings)),
             page=clean(page),
         )
 

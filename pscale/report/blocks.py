@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 from urllib.parse import quote
 
-from pscale.analysis.scaling import Point
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.table import Column, Table, Tone, Value, plain
 from pscale.report.vector import Vector
@@ -203,7 +203,7 @@ class Context:
     `offered` are the files that are inside the page so far.
     """
 
-    summary: Summary
+    findings: Findings
     vectors: Mapping[str, Vector]
     csv: Mapping[str, str]
     offered: set[str] = field(default_factory=set)
@@ -251,33 +251,27 @@ def band(value: float | None) -> Band:
     return next((name for least, name in _BANDS if value >= least), "low")
 
 
-def chosen(summary: Summary, rows_per_case: float) -> tuple[Summary, str]:
+def chosen(findings: Findings, rows_per_case: float) -> tuple[Findings, str]:
     """Return the run with as many cases as a table has room for, and what was left out, in words.
 
     Where not all fit, they are the smallest and the largest of each series, as far as these fit.
     """
     most = max(2, int(MOST_ROWS / max(rows_per_case, 1)))
-    measured = [point for point in summary.points if point.steps]
+    measured = [point for point in findings.rows("cases") if point.steps]
     if len(measured) <= most:
-        return summary, ""
-    if summary.side_by_side:
+        return findings, ""
+    if findings.side_by_side:
         kept, which = measured[:most], "the first"
     else:
-        ends: list[Point] = []
-        for points in summary.series.values():
+        ends: list[Row] = []
+        for points in findings.series.values():
             known = [point for point in points if point.steps]
             ends += dict.fromkeys(known[:1] + known[-1:])
         kept, which = ends[:most], "the smallest and the largest case of each series"
         which += "" if len(kept) == len(ends) else " that there is room for"
     cases = {point.case for point in kept}
-    found = {each.name: getattr(summary, each.name) for each in fields(summary)}
-    of_cases: dict[str, Any] = {
-        name: tuple(finding for finding in value if finding.case in cases)
-        for name, value in found.items()
-        if isinstance(value, tuple) and value and hasattr(value[0], "case")
-    }
     said = f"Listed: {which}, {len(kept):,} of {len(measured):,} measured cases."
-    return replace(summary, **of_cases), said
+    return findings.of_cases(cases), said
 
 
 def _shown(column: Column, value: Value) -> float | None:

@@ -14,9 +14,9 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from pscale import __version__
+from pscale.analysis.columns import Row
 from pscale.analysis.expect import ALONE, LEAST, REACH, Expectation, case_names, references
-from pscale.analysis.scaling import Point
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report.text import clean, plural
 from pscale.report.topics.problems import bounds, interval, measured
 
@@ -35,9 +35,9 @@ class _Test:
     said: str = ""  # what was measured, of one that passed too
 
 
-def render_junit(summary: Summary) -> str:
+def render_junit(findings: Findings) -> str:
     """Return the findings of a check as XML."""
-    tests = [*_of_cases(summary), *map(_of_demand, summary.expectations)]
+    tests = [*_of_cases(findings), *map(_of_demand, findings.expectations)]
     counts = {
         "tests": str(len(tests)),
         "failures": _count(tests, "failure"),
@@ -46,22 +46,22 @@ def render_junit(summary: Summary) -> str:
         "time": f"{sum(test.time_s for test in tests):.3f}",
     }
     root = ElementTree.Element("testsuites", {"name": "pscale check", **counts})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(summary.suite or "pscale"), **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(findings.suite or "pscale"), **counts})
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (("run", summary.run), *summary.machine):
+    for name, value in (("run", findings.run), *findings.machine):
         ElementTree.SubElement(properties, "property", {"name": _xml(name), "value": _xml(value)})
     for test in tests:
-        _add(suite, test, summary.suite or "pscale")
+        _add(suite, test, findings.suite or "pscale")
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _of_cases(summary: Summary) -> Iterator[_Test]:
+def _of_cases(findings: Findings) -> Iterator[_Test]:
     """Yield a test a case: whether all its launches ended well."""
     reasons: dict[str, list[tuple[str, str]]] = {}
-    for failure in summary.failures:
+    for failure in findings.rows("failures"):
         reasons.setdefault(failure.case, []).append((failure.status, failure.reason))
-    for point in summary.points:
+    for point in findings.rows("cases"):
         name, time_s = f"{point.label}: runs", _seconds(point)
         bad = reasons.get(point.case, [])
         if bad:
@@ -107,7 +107,7 @@ def _count(tests: list[_Test], ending: Ending) -> str:
     return str(sum(test.ending == ending for test in tests))
 
 
-def _seconds(point: Point) -> float:
+def _seconds(point: Row) -> float:
     return point.wall_s if point.wall_s is not None and math.isfinite(point.wall_s) else 0.0
 
 
@@ -116,24 +116,27 @@ def _xml(words: str) -> str:
     return "".join(letter if letter not in "\ufffe\uffff" else " " for letter in clean(words))
 
 
-def render_references(summary: Summary) -> str:
+def render_references(findings: Findings) -> str:
     """Return the values of a run as YAML: the same bytes for the same run."""
-    return "\n".join(_reference_lines(summary)) + "\n"
+    return "\n".join(_reference_lines(findings)) + "\n"
 
 
-def _reference_lines(summary: Summary) -> Iterator[str]:
+def _reference_lines(findings: Findings) -> Iterator[str]:
     yield f"# Written by `pscale check --update` (pscale {__version__}); numbers may be changed by hand."
-    yield f"# From the run {clean(summary.run)}, {plural(summary.launches, 'launch')}."
-    for name, value in summary.machine:
+    yield f"# From the run {clean(findings.run)}, {plural(findings.launches, 'launch')}."
+    for name, value in findings.machine:
         yield f"# {name}: {clean(value)}"
     yield f"# A bound lies on the worse side of its value, {REACH:.3g} times as far away as the 95 % interval"
     yield "# reaches, so that all of the interval of a run that is as good holds, and at least"
     yield f"# {LEAST:.0%} of the value away; {ALONE:.0%} where there is no interval."
     yield "# `pscale check --reference FILE` compares later runs with it."
-    yield f"suite: {json.dumps(summary.suite, ensure_ascii=False)}"
+    yield f"suite: {json.dumps(findings.suite, ensure_ascii=False)}"
     yield "expect:"
-    found, names = references(summary.points, summary.merits), case_names(summary.points)
-    for point in summary.points:
+    found, names = (
+        references(findings.rows("cases"), findings.rows("merits")),
+        case_names(findings.rows("cases")),
+    )
+    for point in findings.rows("cases"):
         own = [entry for entry in found if entry.case == names[point.case]]
         if not own:
             yield f"# {clean(names[point.case])}: {point.status}, so it has no values"

@@ -12,7 +12,7 @@ from pscale.analysis.compare import Compared, Comparison
 from pscale.analysis.stats import Estimate
 from pscale.atomic_files import to_json
 from pscale.report import text
-from pscale.report.exports import csv_text
+from pscale.report.exports import csv_text, frame_of
 from pscale.report.latex import latex
 from pscale.report.markdown import escaped, table_lines
 from pscale.report.printing import print_list, print_table
@@ -56,7 +56,7 @@ def render_json(comparison: Comparison) -> str:
 
 def render_csv(comparison: Comparison) -> str:
     """Return a row a compared case; the bounds of an interval are `_low` and `_high`."""
-    return csv_text(table_of(comparison.cases, Compared))
+    return csv_text(frame_of(table_of(comparison.cases, Compared)))
 
 
 def headline(comparison: Comparison) -> str:

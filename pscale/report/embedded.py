@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run
-from pscale.analysis.phases import RankMap, by_waiting, rank_maps
 from pscale.analysis.recorded_step import CODES, RecordedStep, recorded_steps
-from pscale.analysis.summary import Summary
+from pscale.analysis.steps import WaitMap, by_waiting, wait_maps
 from pscale.report import text
 from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, of_phases
 
@@ -27,18 +27,16 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-def embedded(summary: Summary) -> str:
+def embedded(findings: Findings) -> str:
     """Return what the page needs to draw steps and maps, packed; empty where there is nothing of both."""
-    run = summary.source
-    if run is None:
-        return ""
-    order = by_waiting(summary.points, summary.phases)
-    several = [case for case in order if summary.point(case).ranks > 1]
+    run = findings.source
+    order = by_waiting(findings.rows("cases"), findings.rows("phases"))
+    several = [case for case in order if findings.case(case).ranks > 1]
     steps = sorted(_steps(run), key=lambda step: order.index(step["case"]) if step["case"] in order else 0)
     maps = list(_maps(run, several))
     if not steps and not maps:
         return ""
-    phases = of_phases(time.phase for time in summary.phases)
+    phases = of_phases(time.phase for time in findings.rows("phases"))
     document = {
         **CODES,
         "colours": {**KINDS, "injected": DELAY, "phases": phases, "map": MAP},
@@ -91,11 +89,11 @@ def _step(each: RecordedStep) -> Json:
 
 def _maps(run: Run, cases: Sequence[str]) -> Iterator[Json]:
     return map(
-        _map, _within(rank_maps(run, cases), MOST_CELLS, _MOST_MAPS, lambda each: 2 * each.wait_s.size)
+        _map, _within(wait_maps(run, cases), MOST_CELLS, _MOST_MAPS, lambda each: 2 * each.wait_s.size)
     )
 
 
-def _map(each: RankMap) -> Json:
+def _map(each: WaitMap) -> Json:
     kinds = {"wait_or_transfer" if each.wait_or_transfer else "wait": each.wait_s, "compute": each.compute_s}
     return {
         "case": each.case,

@@ -5,11 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from pscale.analysis.summary import FORMAT, Summary
+import pandas as pd
+
+from pscale.analysis.columns import FRAMES, SERIES
+from pscale.analysis.findings import FORMAT, Findings
+from pscale.analysis.frames import records
+from pscale.analysis.steps import WaitMap
 from pscale.atomic_files import to_json
 from pscale.report.drawn import write_file
 from pscale.report.table import Table
@@ -19,24 +24,37 @@ from pscale.report.topics import TOPICS
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 
-def render_json(summary: Summary) -> str:
-    """Return everything in the summary as JSON with its format's version; what is not finite is null."""
-    document = {"format": FORMAT, "kind": "pscale summary", **asdict(replace(summary, source=None))}
-    del document["source"]
+def render_json(findings: Findings) -> str:
+    """Return all findings as JSON with its format's version; what is not finite is null."""
+    document: dict[str, Any] = {"format": FORMAT, "kind": "pscale findings"}
+    document |= {name: _plain(getattr(findings, name)) for name in findings.names}
     for topic in TOPICS:
-        tables = topic.data(summary) if topic.computed else {}
-        document |= {name: tables[name].tidy()[1] for name in topic.computed}
+        tables = topic.data(findings) if topic.computed else {}
+        document |= {name: records(frame_of(tables[name])) for name in topic.computed}
     return to_json(document) + "\n"
 
 
-def write_csv(summary: Summary, folder: Path) -> list[Path]:
+def _plain(value: Any) -> Any:
+    """Return a finding as lists and dictionaries."""
+    if isinstance(value, pd.DataFrame):
+        return records(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, WaitMap):
+        return {
+            name: getattr(each, "tolist", lambda each=each: each)() for name, each in value._asdict().items()
+        }
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def write_csv(findings: Findings, folder: Path) -> list[Path]:
     """Write one tidy table a kind of finding into `folder`; returns the files.
 
     A table without rows has no file; one that an earlier report left is removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, content in csv_tables(summary).items():
+    for name, content in csv_tables(findings).items():
         file = folder / f"{name}.csv"
         if content.count("\n") > 1:
             written.append(write_file(file, content))
@@ -45,28 +63,43 @@ def write_csv(summary: Summary, folder: Path) -> list[Path]:
     return written
 
 
-def csv_tables(summary: Summary) -> dict[str, str]:
+def csv_tables(findings: Findings) -> dict[str, str]:
     """Return the text of every CSV table by name; the bounds of an interval are `_low` and `_high`."""
-    return {name: csv_text(table) for name, table in data_tables(summary).items()}
+    return {name: csv_text(table) for name, table in data_tables(findings).items()}
 
 
-def data_tables(summary: Summary) -> dict[str, Table]:
+def data_tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """Return every table for programs by name, with or without rows."""
-    return {name: table for topic in TOPICS for name, table in topic.data(summary).items()}
+    tables = {name: getattr(findings, name).drop(columns=SERIES[name]) for name in FRAMES}
+    return tables | {
+        name: frame_of(table) for topic in TOPICS for name, table in topic.data(findings).items()
+    }
 
 
-def csv_text(table: Table) -> str:
+def frame_of(table: Table) -> pd.DataFrame:
+    """Return a table for programs as a frame."""
+    names, rows = table.tidy()
+    found = pd.DataFrame(rows, columns=names, dtype=object)
+    kinds = {name: {type(value) for value in found[name].dropna()} for name in names}
+    whole = {name: "Int64" for name in names if kinds[name] == {int}}
+    return found.astype(
+        whole | {name: "float64" for name in names if name not in whole and kinds[name] <= {int, float}}
+    )
+
+
+def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV with a heading; what is missing is empty."""
     text = io.StringIO()
-    names, rows = table.tidy()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    writer.writerow(table.columns)
+    writer.writerows([_cell(value) for value in row.values()] for row in records(table))
     return text.getvalue()
 
 
 def _cell(value: Any) -> Any:
     """Return a cell that no spreadsheet takes for a formula; nulls and what is not finite are empty."""
+    if isinstance(value, tuple):
+        value = " ".join(map(str, value))
     if isinstance(value, str):
         text = clean(value)
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report import drawing
 from pscale.report.figure_style import SCREEN, FigureStyle
 from pscale.report.topics import TOPICS
 
 
-def draw_figures(summary: Summary, style: FigureStyle = SCREEN) -> dict[str, drawing.Placed]:
+def draw_figures(findings: Findings, style: FigureStyle = SCREEN) -> dict[str, drawing.Placed]:
     """Draw every figure that the run has data for."""
     with drawing.styled(style):
         figures = [topic.figure for topic in TOPICS if topic.figure]
-        drawn = {each.name: each.draw(summary) for each in figures}
+        drawn = {each.name: each.draw(findings) for each in figures}
         return {name: drawing.place(figure) for name, figure in drawn.items() if figure is not None}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.table import Table
 from pscale.report.topics import TOPICS
@@ -44,10 +44,10 @@ _WRITTEN = {
 }
 
 
-def render_latex(summary: Summary) -> str:
+def render_latex(findings: Findings) -> str:
     """Return all tables of a run; its title and name are a comment."""
-    heading = f"{summary.title}, run {summary.run}"
-    return latex(heading, (table for topic in TOPICS for table in topic.tables(summary)))
+    heading = f"{findings.title}, run {findings.run}"
+    return latex(heading, (table for topic in TOPICS for table in topic.tables(findings)))
 
 
 def latex(heading: str, tables: Iterable[Table]) -> str:

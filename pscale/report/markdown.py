@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.table import Table
 from pscale.report.topics import TOPICS
@@ -15,37 +15,37 @@ _CODE = re.compile(r"(`[\w.:= -]+`)")  # of what pscale says; other backticks ar
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}  # the ampersand first
 
 
-def render_markdown(summary: Summary, figures: Sequence[str] = ()) -> str:
+def render_markdown(findings: Findings, figures: Sequence[str] = ()) -> str:
     """Return the report; `figures` are paths of pictures, relative to where the text will lie."""
-    return "\n".join(_lines(summary, figures)) + "\n"
+    return "\n".join(_lines(findings, figures)) + "\n"
 
 
-def _lines(summary: Summary, figures: Sequence[str]) -> Iterator[str]:
-    yield f"# {escaped(summary.title)}"
+def _lines(findings: Findings, figures: Sequence[str]) -> Iterator[str]:
+    yield f"# {escaped(findings.title)}"
     yield ""
-    facts = " · ".join(f"{name}: {escaped(value)}" for name, value in summary.machine)
-    yield f"Run {escaped(summary.run)} · {text.plural(summary.launches, 'launch')}" + (
+    facts = " · ".join(f"{name}: {escaped(value)}" for name, value in findings.machine)
+    yield f"Run {escaped(findings.run)} · {text.plural(findings.launches, 'launch')}" + (
         f" · {facts}" if facts else ""
     )
-    if summary.oversubscribed:
-        yield from ("", f"> **{escaped(summary.oversubscribed)}**")
-    for headline in summary.headlines:
+    if findings.oversubscribed:
+        yield from ("", f"> **{escaped(findings.oversubscribed)}**")
+    for headline in findings.headlines:
         about = f"{escaped(headline.topic)}: " if headline.topic else ""
         yield from ("", f"**{about}{escaped(headline.text)}**")
-    if before := caution(summary):
+    if before := caution(findings):
         yield from ("", before)
     captions = {topic.figure.name: topic.figure.description for topic in TOPICS if topic.figure}
     for figure in figures:
         name = figure.rpartition("/")[2].rpartition(".")[0]
         yield from ("", f"![{captions.get(name, name)}](<{figure}>)")
     for topic in TOPICS:
-        for table in topic.tables(summary):
+        for table in topic.tables(findings):
             yield from table_lines(table)
     said = [
         f"{escaped(about)}: {escaped(words, code=True)}" if about else escaped(words, code=True)
-        for about, words in warnings(summary.warnings)
+        for about, words in warnings(findings.rows("warnings"))
     ]
-    notes = [escaped(note, code=True) for note in summary.notes]
+    notes = [escaped(note, code=True) for note in findings.notes]
     for title, lines in (("Warnings", said), ("Notes", notes)):
         if lines:
             yield from ("", f"## {title}", "", *(f"* {line}" for line in lines))

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from pscale import __version__
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.blocks import Context, Section
 from pscale.report.embedded import embedded
@@ -38,22 +38,22 @@ class Head:
     source: str
 
 
-def render_page(summary: Summary, figures: Mapping[str, str], data: str | None = None) -> str:
+def render_page(findings: Findings, figures: Mapping[str, str], data: str | None = None) -> str:
     """Return the report as one HTML page; `figures` are SVG by name. All text of the run is escaped.
 
     `data` is what its script draws again, if that is `embedded` already.
     """
-    context = Context(summary=summary, vectors=vectors(figures), csv=csv_tables(summary))
+    context = Context(findings=findings, vectors=vectors(figures), csv=csv_tables(findings))
     head = Head(
-        of=f"{summary.suite} · run {summary.run}",
-        title=summary.title,
-        facts=summary.machine,
-        source=f"from {text.plural(summary.launches, 'launch')}. Definitions: docs/measurement.md in the "
+        of=f"{findings.suite} · run {findings.run}",
+        title=findings.title,
+        facts=findings.machine,
+        source=f"from {text.plural(findings.launches, 'launch')}. Definitions: docs/measurement.md in the "
         "source tree of pscale. Complete tables: `pscale report --format csv`.",
     )
     sections = [section for topic in TOPICS if (section := topic.section(context))]
-    labels = {point.case: point.label for point in summary.points}
-    return render(head, sections, labels, embedded(summary) if data is None else data)
+    labels = {point.case: point.label for point in findings.rows("cases")}
+    return render(head, sections, labels, embedded(findings) if data is None else data)
 
 
 def vectors(figures: Mapping[str, str]) -> dict[str, Vector]:

@@ -8,9 +8,9 @@ from math import ceil, log2
 
 from rich.text import Text
 
-from pscale.analysis.scaling import Point
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.figure_style import KINDS
 
@@ -29,17 +29,17 @@ _BRAILLE = 0x2800
 Place = tuple[float, float]  # shares of width and height, from the lower left
 
 
-def plots(summary: Summary, width: int) -> Iterator[Text]:
+def plots(findings: Findings, width: int) -> Iterator[Text]:
     """Yield the lines of all plots that the run has data for, at most `width` characters each."""
     width = min(width, _WIDEST)
-    yield from _efficiency(summary, width)
-    yield from _breakdown(summary, width)
+    yield from _efficiency(findings, width)
+    yield from _breakdown(findings, width)
 
 
-def _efficiency(summary: Summary, width: int) -> Iterator[Text]:
+def _efficiency(findings: Findings, width: int) -> Iterator[Text]:
     """Yield efficiency over size with its intervals; nothing where cases are not sizes of something."""
-    series = {name: known for name, points in summary.series.items() if len(known := _known(points)) > 1}
-    if summary.side_by_side or not series:
+    series = {name: known for name, points in findings.series.items() if len(known := _known(points)) > 1}
+    if findings.side_by_side or not series:
         return
     everything = [each for known in series.values() for each in known]
     top = max(1.0, ceil(10 * max(share.value for _, share in everything)) / 10)
@@ -65,7 +65,7 @@ def _efficiency(summary: Summary, width: int) -> Iterator[Text]:
     yield Text("")
 
 
-def _known(points: Sequence[Point]) -> list[tuple[int, Estimate]]:
+def _known(points: Sequence[Row]) -> list[tuple[int, Estimate]]:
     return [(point.cores, point.efficiency) for point in points if point.efficiency]
 
 
@@ -95,19 +95,19 @@ def _sizes(places: Mapping[int, float], width: int) -> Text:
     return Text(f"{'cores':<{_AXIS}}{''.join(letters).rstrip()}", style="dim")
 
 
-def _breakdown(summary: Summary, width: int) -> Iterator[Text]:
+def _breakdown(findings: Findings, width: int) -> Iterator[Text]:
     """Yield a bar a case: what its step goes to, in shares."""
     shares: dict[str, dict[str, float]] = {}
-    steps = {time.case: time.step_s for time in summary.phases}
-    for time in summary.phases:
+    steps = {time.case: time.step_s for time in findings.rows("phases")}
+    for time in findings.rows("phases"):
         of_case = shares.setdefault(time.case, dict.fromkeys(_GLYPHS, 0.0))
         for kind in of_case:
             of_case[kind] += getattr(time, f"{kind}_s") / time.step_s
-    points = [point for point in summary.points if point.case in shares][:_MOST_BARS]
+    points = [point for point in findings.rows("cases") if point.case in shares][:_MOST_BARS]
     if not points:
         return
-    grouped = len(summary.series) > 1 and not summary.side_by_side
-    names = [_cut(point.label if summary.side_by_side else _size(point), width // 2) for point in points]
+    grouped = len(findings.series) > 1 and not findings.side_by_side
+    names = [_cut(point.label if findings.side_by_side else _size(point), width // 2) for point in points]
     label = max(map(len, names))
     room = width - label - _VALUE - 1
     kinds = [kind for kind in _GLYPHS if any(round(known[kind] * room) for known in shares.values())]
@@ -142,7 +142,7 @@ def _cells(shares: Sequence[float], room: int) -> list[int]:
     return [stop - start for start, stop in pairwise(ends)]
 
 
-def _size(point: Point) -> str:
+def _size(point: Row) -> str:
     threads = f" × {text.plural(point.threads, 'thread')}" if point.threads > 1 else ""
     return text.plural(point.ranks, "rank") + threads
 

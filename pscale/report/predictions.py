@@ -192,7 +192,7 @@ def _sections(
         data=(steps,),
     )
     yield Section(
-        name="summary",
+        name="findings",
         title="In short",
         lead="",
         blocks=[_tiles(outlook), Words(title="", lines=tuple(_firsts(outlook)))],

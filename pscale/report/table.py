@@ -21,7 +21,7 @@ class Written(NamedTuple):
 
 Value = Union[str, float, "Estimate", Written, None]  # also numbers with their bounds; None: not known
 Tone = Literal["", "base", "bad", "pending", "good"]
-Row = tuple[Tone, tuple[Value, ...]]
+TableRow = tuple[Tone, tuple[Value, ...]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Table:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     caption: str = ""
     grouped: bool = False
     cases: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Table:
     def _places(self) -> range:
         return range(len(self.columns))
 
-    def _known(self, row: Row, place: int) -> bool:
+    def _known(self, row: TableRow, place: int) -> bool:
         return self.columns[place].cell(row[1][place]) not in (MISSING, "")
 
     def _of(self, chosen: Sequence[bool]) -> Self:

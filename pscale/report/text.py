@@ -13,9 +13,9 @@ from pscale.analysis import wording
 from pscale.analysis.wording import digits, unit_of
 
 if TYPE_CHECKING:  # `pscale show` writes numbers too, and has no use for pandas
-    from pscale.analysis.scaling import Point
+    from pscale.analysis.columns import Row
+    from pscale.analysis.findings import Findings
     from pscale.analysis.stats import Estimate
-    from pscale.analysis.summary import Summary
 
 clean, plural = errors.clean, wording.plural
 MISSING, VAGUE = "-", "too wide"
@@ -106,25 +106,25 @@ def number(value: float | None, count: int = 4) -> str:
 number_2, number_3 = (partial(number, count=count) for count in (2, 3))
 
 
-def size(point: Point) -> str:
+def size(point: Row) -> str:
     """Return the size of a case as a table shows it; with injected delays it never looks healthy."""
     ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks}×{point.threads}"
     return f"{ranks} injected" if point.injected else ranks
 
 
-def label(point: Point) -> str:
+def label(point: Row) -> str:
     """Return the name of a case as a table shows it."""
     return clean(point.label)
 
 
-def heading(summary: Summary) -> str:
+def heading(findings: Findings) -> str:
     """Return the title of a figure of times, which says so where ranks share cores."""
-    return f"{summary.title} (ranks share cores)" if summary.oversubscribed else summary.title
+    return f"{findings.title} (ranks share cores)" if findings.oversubscribed else findings.title
 
 
-def titled(title: str, series: str, summary: Summary) -> str:
+def titled(title: str, series: str, findings: Findings) -> str:
     """Return a title with its series where there are several and each has a table of its own."""
-    alone = len(summary.series) == 1 or summary.side_by_side
+    alone = len(findings.series) == 1 or findings.side_by_side
     return title if alone else f"{title}: {clean(series)}"
 
 

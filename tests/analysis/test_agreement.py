@@ -8,11 +8,11 @@ def test_a_launch_that_begins_with_another_loss_than_the_serial_one_is_invalid_a
         Point(ranks=4, scaling="strong", losses=[3.01, 2.0]),
     ]
     summary = summary_of(tmp_path / "run", points)
-    assert [point.status for point in summary.points] == ["ok", "ok", "invalid"]
-    (failure,) = summary.failures
+    assert [point.status for point in summary.rows("cases")] == ["ok", "ok", "invalid"]
+    (failure,) = summary.rows("failures")
     assert failure.repeats == (0, 1, 2)
     assert "its first loss is 3.01, but 3 on 1 rank" in failure.reason
-    assert summary.points[2].step_s is None
+    assert summary.rows("cases")[2].step_s is None
 
 
 def test_cases_that_train_something_else_may_lose_something_else(tmp_path):

@@ -7,9 +7,8 @@ import pytest
 from bare_runs import write_bare
 from synthetic import BYTES, Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.scaling import points, step_samples
-from pscale.analysis.summary import summarise
 from pscale.errors import UsageError
 from pscale.report.exports import csv_tables
 from pscale.report.markdown import render_markdown
@@ -46,8 +45,8 @@ def trained(tmp_path):
 
 
 def test_calls_are_set_beside_the_verb_alone_over_as_many_ranks(trained, tmp_path):
-    summary = summarise(trained, bare=network(tmp_path / "bare", 2))
-    (found,) = summary.bares
+    summary = Findings(trained, bare=network(tmp_path / "bare", 2))
+    (found,) = summary.rows("bare")
     assert (found.axis, found.verb, found.ranks, found.call_bytes) == ("dp", "all_reduce", 2, BYTES)
     assert found.bytes_per_s == pytest.approx(1e9)  # beyond the largest size by its bandwidth
     assert found.share == pytest.approx(0.4)
@@ -64,20 +63,20 @@ def test_between_sizes_times_are_read_off_and_beyond_them_latency_or_bandwidth_h
     trained, tmp_path, size, seconds
 ):
     of_size = trained.calls.assign(bytes=trained.calls["count"] * size)
-    (found,) = summarise(replace(trained, calls=of_size), bare=network(tmp_path / "bare", 2)).bares
+    (found,) = Findings(replace(trained, calls=of_size), bare=network(tmp_path / "bare", 2)).rows("bare")
     assert found.bytes_per_s == pytest.approx(size / seconds)
 
 
 def test_without_the_option_there_is_no_column_and_a_run_of_something_else_is_refused(trained):
-    assert "of bare" not in render_markdown(summarise(trained))
+    assert "of bare" not in render_markdown(Findings(trained))
     with pytest.raises(UsageError, match=re.escape("has no bare collectives; `pscale run coll")):
-        summarise(trained, bare=trained)
+        Findings(trained, bare=trained).rows("bare")
 
 
 def test_nothing_is_trained_at_a_rate_where_collectives_are_bare(trained, tmp_path):
     bare = network(tmp_path / "bare", 2)
     for run, trains in ((trained, True), (bare, False)):
-        found = points(run, step_samples(run))
+        found = Findings(run).rows("cases")
         assert [point.samples_per_s is not None for point in found] == [trains] * 3
 
 
@@ -86,5 +85,5 @@ def test_what_keeps_the_two_from_being_compared_is_said(trained, tmp_path):
         tmp_path / "bare", 2, oversubscribed=True, provenance='{"mpi": {"library": "Open MPI"}}'
     )
     assert "from run bare, which had another MPI, in which ranks share cores." in render_markdown(
-        summarise(trained, bare=crowded)
+        Findings(trained, bare=crowded)
     )

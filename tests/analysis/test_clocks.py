@@ -23,13 +23,13 @@ def of(point, found):
 
 
 def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(summary):
-    (call,) = of(UNCLEAR, summary.calls)
+    (call,) = of(UNCLEAR, summary.rows("calls"))
     assert (call.wait_s, call.transfer_s, call.bytes_per_s) == (0, 0, None)
     assert call.wait_or_transfer_s == pytest.approx(0.025)
-    (sync,) = [time for time in of(UNCLEAR, summary.phases) if time.phase == "sync"]
+    (sync,) = [time for time in of(UNCLEAR, summary.rows("phases")) if time.phase == "sync"]
     assert (sync.wait_s, sync.transfer_s) == (0, 0)
     assert sync.wait_or_transfer_s == pytest.approx(0.025)
-    slowest, *others = of(UNCLEAR, summary.ranks)
+    slowest, *others = of(UNCLEAR, summary.rows("ranks"))
     assert slowest.wait_or_transfer_s == pytest.approx(0.010)
     assert others[0].wait_or_transfer_s == pytest.approx(0.030)
     (losses,) = of(UNCLEAR, summary.lost_time)
@@ -41,11 +41,13 @@ def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(summary):
 
 
 def test_a_bound_of_less_than_a_tenth_of_the_wait_keeps_them_separate(summary):
-    (call,) = of(CLEAR, summary.calls)
+    (call,) = of(CLEAR, summary.rows("calls"))
     assert call.wait_or_transfer_s == 0
     assert (call.wait_s, call.transfer_s) == pytest.approx((0.015, 0.010))
-    assert all(time.wait_or_transfer_s == 0 for time in of(CLEAR, summary.phases))
-    assert [warning.case for warning in summary.warnings if warning.kind == "clock"] == [UNCLEAR.case.id]
+    assert all(time.wait_or_transfer_s == 0 for time in of(CLEAR, summary.rows("phases")))
+    assert [warning.case for warning in summary.rows("warnings") if warning.kind == "clock"] == [
+        UNCLEAR.case.id
+    ]
 
 
 def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_separate(summary):

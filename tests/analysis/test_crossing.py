@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.overlay import overlay
-from pscale.analysis.summary import summarise
 from pscale.config import Plan
 from pscale.report.exports import csv_tables
 from pscale.report.figures import draw_figures
@@ -131,7 +131,7 @@ def test_drift_from_round_to_round_hides_nothing_as_launches_are_compared_in_pai
     run = load(folder)
     drift = run.ends["repeat"].map(lambda repeat: 1 + 0.5 * (repeat % 3))
     drifting = replace(run, ends=run.ends.assign(end_s=run.ends["end_s"] * drift))
-    (crossing,) = summarise(drifting).crossings
+    (crossing,) = Findings(drifting).crossings
     assert crossing.turns == ((4, 8),)
 
 
@@ -156,7 +156,7 @@ def test_cases_of_other_work_or_on_more_cores_are_no_variants(tmp_path):
 def test_a_single_value_or_several_runs_in_one_report_make_no_curve(tmp_path):
     assert summary_with(tmp_path / "one", cases(1.2, batches=[2])).crossings == ()
     runs = [load(write_run(tmp_path / name, cases(1.2, 1, 1, 0.8))) for name in "ab"]
-    assert summarise(overlay(runs, tmp_path)).crossings == ()
+    assert Findings(overlay(runs, tmp_path)).crossings == ()
 
 
 def test_values_that_only_one_variant_could_run_are_left_out(tmp_path):
@@ -183,6 +183,6 @@ def test_the_figure_marks_decided_values_by_filled_points_and_the_turn_by_a_span
 @pytest.mark.figure
 def test_a_figure_of_many_groups_says_how_many_of_them_it_shows(turning):
     many = tuple(replace(each, common=f"n {place}") for place in range(20) for each in turning.crossings)
-    placed = draw_figures(replace(turning, crossings=many))["crossing"]
+    placed = draw_figures(turning.replaced(crossings=many))["crossing"]
     assert "4 of 20 groups are drawn; the tables have all" in placed.inline()
     assert "groups are drawn" not in draw_figures(turning)["crossing"].inline()

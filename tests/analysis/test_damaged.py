@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.errors import ResultsError
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.markdown import render_markdown
@@ -35,7 +35,7 @@ def run(whole, tmp_path):
 
 def summary(run):
     """Return the findings, which have to be writable in every way."""
-    found = summarise(load(run))
+    found = Findings(load(run))
     assert render_markdown(found)
     assert render_json(found)
     assert csv_tables(found)
@@ -43,7 +43,7 @@ def summary(run):
 
 
 def step_s(found, case):
-    return found.point(case).step_s.value
+    return found.case(case).step_s.value
 
 
 @pytest.mark.parametrize("table", ["steps", "calls", "ranks"])
@@ -51,11 +51,11 @@ def test_a_launch_with_a_part_cut_in_half_is_invalid_and_the_others_count(run, w
     part = part_path(run / "data", table, TWO, 1)
     part.write_bytes(part.read_bytes()[:-100])
     found = summary(run)
-    (failure,) = found.failures
+    (failure,) = found.rows("failures")
     assert (failure.case, failure.status, failure.repeats) == (TWO, "invalid", (1,))
     assert str(part) in failure.reason
     assert "run it again" in failure.reason
-    assert found.point(TWO).launches == 2
+    assert found.case(TWO).launches == 2
     assert step_s(found, ONE) == step_s(summary(whole), ONE)
 
 
@@ -72,7 +72,7 @@ def test_a_row_that_is_lost_is_a_launch_that_has_not_run(run, content):
     part = part_path(run / "data", "cases", TWO, 2)
     part.write_bytes(content)
     found = summary(run)
-    assert (found.point(TWO).launches, found.point(TWO).pending) == (2, 1)
+    assert (found.case(TWO).launches, found.case(TWO).pending) == (2, 1)
     assert any(str(part) in note for note in found.notes)
 
 
@@ -80,7 +80,7 @@ def test_a_row_that_is_lost_is_a_launch_that_has_not_run(run, content):
 def test_a_part_that_is_missing_is_reported_and_the_rest_counts(run, table):
     part_path(run / "data", table, TWO, 0).unlink()
     found = summary(run)
-    assert found.point(TWO).launches == 3
+    assert found.case(TWO).launches == 3
     assert step_s(found, TWO) == pytest.approx(0.11, rel=0.02)
     assert any("dp 2 ranks #1" in note for note in found.notes) is (table == "steps")
 
@@ -89,8 +89,8 @@ def test_without_run_json_the_rows_tell_what_ran(run, whole):
     (run / "run.json").unlink()
     found, before = summary(run), summary(whole)
     assert any("run.json is missing" in note for note in found.notes)
-    assert [point.efficiency.value for point in found.points] == pytest.approx(
-        [point.efficiency.value for point in before.points]
+    assert [point.efficiency.value for point in found.rows("cases")] == pytest.approx(
+        [point.efficiency.value for point in before.rows("cases")]
     )
 
 
@@ -98,7 +98,7 @@ def test_a_newer_part_is_refused_and_an_older_one_is_read(run):
     part = part_path(run / "data", "steps", TWO, 0)
     rows = read_part(run / "data", "steps", TWO, 0)
     pq.write_table(rows.drop_columns(["ideal_wait_s", "caused_wait_s", "injected_delay_s"]), part)
-    assert summary(run).point(TWO).launches == 3
+    assert summary(run).case(TWO).launches == 3
     pq.write_table(rows.replace_schema_metadata({"pscale_schema": str(VERSION + 1)}), part)
     with pytest.raises(ResultsError, match=r"newer pscale.*upgrade pscale"):
         load(run)
@@ -122,7 +122,7 @@ def test_times_that_are_no_numbers_make_their_launch_invalid(run, table, column,
         changed.replace_schema_metadata(rows.schema.metadata), part_path(run / "data", table, TWO, 1)
     )
     found = summary(run)
-    (failure,) = found.failures
+    (failure,) = found.rows("failures")
     assert (failure.case, failure.repeats) == (TWO, (1,))
     assert "impossible times: not finite" in failure.reason
     assert step_s(found, TWO) == pytest.approx(0.11, rel=0.02)
@@ -135,7 +135,7 @@ def test_steps_that_take_no_time_are_invalid(run):
     pq.write_table(
         changed.replace_schema_metadata(rows.schema.metadata), part_path(run / "data", "steps", ONE, 0)
     )
-    assert summary(run).failures[0].case == ONE
+    assert summary(run).rows("failures")[0].case == ONE
 
 
 @pytest.mark.parametrize(
@@ -157,16 +157,16 @@ def test_runs_with_little_in_them_are_reported(tmp_path, points):
 def test_without_any_wait_no_straggler_is_named_and_nothing_divides(tmp_path):
     points = [Point(ranks=1), Point(ranks=2)]
     found = summary(write_run(tmp_path / "run", points))
-    assert found.stragglers == ()
+    assert found.rows("stragglers") == []
     assert all(loss.serialisation == pytest.approx(0) for loss in found.lost_time)
 
 
 def test_one_launch_has_no_interval_and_two_that_differ_much_have_none_that_is_stated(tmp_path):
     one = summary_of(tmp_path / "one", [Point(ranks=1)], repeats=1)
-    assert one.points[0].step_s.low is None
+    assert one.rows("cases")[0].step_s.low is None
     points = [Point(ranks=1), Point(ranks=2, launch_noise=0.4)]
     two = summary_of(tmp_path / "two", points, repeats=2)
-    estimate = two.points[1].step_s
+    estimate = two.rows("cases")[1].step_s
     assert estimate.high > 4 * estimate.low
     assert estimate.stated is None
     page = render_markdown(two)
@@ -181,7 +181,7 @@ def test_cases_of_another_suite_in_the_folder_are_shown_as_they_are(run, tmp_pat
     for part in (other / "data").iterdir():
         shutil.copy(part, run / "data")
     found = summary(run)
-    assert {point.series for point in found.points} == {"dp", "other"}
+    assert {point.series for point in found.rows("cases")} == {"dp", "other"}
 
 
 def test_a_document_that_is_cut_says_how_to_go_on(run):

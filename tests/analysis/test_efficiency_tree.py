@@ -13,7 +13,7 @@ WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # 
 
 
 def of_largest(findings, summary):
-    return next(finding for finding in findings if finding.case == summary.points[-1].case)
+    return next(finding for finding in findings if finding.case == summary.rows("cases")[-1].case)
 
 
 def test_the_factors_of_the_tree_are_those_of_the_definitions(tmp_path):
@@ -24,7 +24,7 @@ def test_the_factors_of_the_tree_are_those_of_the_definitions(tmp_path):
     assert tree.communication.value == pytest.approx(0.130 / 0.150)
     assert tree.computation.value == pytest.approx(0.100 / 0.1075)
     assert tree.overall.value == pytest.approx(0.100 / 0.150)
-    assert tree.overall.value == pytest.approx(summary.points[-1].efficiency.value)
+    assert tree.overall.value == pytest.approx(summary.rows("cases")[-1].efficiency.value)
     assert (tree.serialisation, tree.transfer) == (None, None)
 
 
@@ -152,7 +152,7 @@ def test_slow_steps_that_medians_do_not_show_are_noted(tmp_path, slow_s):
 def test_the_efficiency_is_one_number_in_table_tree_and_verdict(tmp_path):
     points = [Point(ranks=1, launch_noise=0.1), Point(ranks=2, launch_noise=0.1, spikes_s={3: 1.0})]
     summary = summary_of(tmp_path / "run", points)
-    tree, point = of_largest(summary.trees, summary), summary.points[-1]
+    tree, point = of_largest(summary.trees, summary), summary.rows("cases")[-1]
     assert tree.overall.value == pytest.approx(point.efficiency.value)
     assert (tree.overall.low, tree.overall.high) == pytest.approx(
         (point.efficiency.low, point.efficiency.high)
@@ -187,13 +187,13 @@ def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_s
 
 def test_every_phase_and_every_axis_has_its_factors(tmp_path):
     summary = summary_of(tmp_path / "run", WEAK)
-    case = summary.points[-1].case
+    case = summary.rows("cases")[-1].case
     backward = next(tree for tree in summary.phase_trees if (tree.case, tree.phase) == (case, "backward"))
     assert backward.of_step == pytest.approx(0.090 / 0.150)
     assert backward.load_balance.value == pytest.approx((0.060 + 0.030 / 4) / 0.090)
     assert backward.computation.value == pytest.approx(0.060 / (0.060 + 0.030 / 4))
     assert backward.serialisation is None
-    (axis,) = [tree for tree in summary.axis_trees if tree.case == case]
+    (axis,) = [tree for tree in summary.rows("axes") if tree.case == case]
     assert (axis.axis, axis.serialisation, axis.transfer) == ("dp", None, None)
     assert axis.parallel == pytest.approx(1 - (0.030 * 3 / 4 + 0.020) / 0.150)
     assert axis.load_balance == pytest.approx(0.1075 / 0.130)

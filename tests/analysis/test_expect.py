@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.columns import row
 from pscale.analysis.expect import expectations
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.merits import Merit
 from pscale.analysis.scaling import round_s
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import summarise
 
 POINTS = [
     Point(ranks=1, losses=[5.0, 2.5]),
@@ -24,7 +24,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def summary(run):
-    return summarise(run)
+    return Findings(run)
 
 
 def ids(run, *labels):
@@ -34,7 +34,7 @@ def ids(run, *labels):
 def verdicts(run, summary, **entry):
     trees = {tree.case: tree for tree in summary.trees}
     asked = replace(run, document={**run.document, "expect": [entry]})
-    return expectations(asked, summary.points, trees, round_s(run))
+    return expectations(asked, summary.rows("cases"), trees, round_s(run))
 
 
 def test_an_expectation_is_judged_for_every_case_that_it_is_about(run, summary):
@@ -110,7 +110,7 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
 ):
     known = dict(zip(("low", "high"), interval, strict=False))
     efficiency = Estimate(value=sum(interval) / len(interval), **(known if len(interval) > 1 else {}))
-    points = [replace(point, efficiency=efficiency) for point in summary.points[1:2]]
+    points = [point._replace(efficiency=efficiency) for point in summary.rows("cases")[1:2]]
     asked = replace(run, document={**run.document, "expect": [{"metric": "efficiency", **bounds}]})
     (found,) = expectations(asked, points, {}, round_s=1.0)
     assert found.answer == answer
@@ -128,7 +128,8 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
 )
 def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound, said):
     bounds = {} if bound is None else {"low": 0.80, "high": 0.90}
-    point = replace(summary.points[1], efficiency=Estimate(value=0.85, **bounds), launches=5, base=False)
+    known = {"efficiency": Estimate(value=0.85, **bounds), "launches": 5, "base": False}
+    point = summary.rows("cases")[1]._replace(**known)
     entry = {"metric": "efficiency", "at_least": bound or 0.8}
     (found,) = expectations(
         replace(run, document={**run.document, "expect": [entry]}), [point], {}, round_s=5.0
@@ -143,15 +144,15 @@ def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound
 @pytest.mark.figure
 def test_a_figure_is_compared_in_the_unit_of_its_expectation(run, summary, unit, bound, answer):
     workload = {"command": "./a", "figures": {"cg": {"regex": "(.*)", "unit": "ms"}}}
-    case = summary.points[0].case
+    case = summary.rows("cases")[0].case
     entry = {"metric": "cg", "at_most": bound, "unit": unit, "cases": [case]}
     asked = replace(run, document={"cases": [{"id": case, "workload": workload}], "expect": [entry]})
     value = Estimate(value=450.0, low=440.0, high=460.0)
-    merit = Merit(case=case, figure="cg", value=value, unit="ms", better="lower", launches=3)
-    (found,) = expectations(asked, summary.points, {}, round_s=1.0, merits=[merit])
+    merit = row("merits", case=case, figure="cg", value=value, unit="ms", better="lower", launches=3)
+    (found,) = expectations(asked, summary.rows("cases"), {}, round_s=1.0, merits=[merit])
     assert found.answer == answer
-    alone = replace(merit, value=Estimate(value=450.0), launches=1)
-    (found,) = expectations(asked, summary.points, {}, round_s=1.0, merits=[alone])
+    alone = merit._replace(value=Estimate(value=450.0), launches=1)
+    (found,) = expectations(asked, summary.rows("cases"), {}, round_s=1.0, merits=[alone])
     assert found.answer == ("unknown" if answer == "unknown" else "undecided")
 
 

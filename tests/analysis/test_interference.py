@@ -3,9 +3,9 @@ import pytest
 from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.cards import card
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.interference import interference, observations
-from pscale.analysis.summary import summarise
 from pscale.metrics import METRICS, depends_on_time, unit_of
 
 COLUMNS = (
@@ -118,7 +118,7 @@ def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
     ]
     points = [Point(ranks=1, losses=[2.0], rank_row=taken), Point(ranks=2, losses=[2.0])]
     run = write_run(tmp_path / "run", points, expect=expect)
-    summary = summarise(load(run), predict=None)
+    summary = Findings(load(run), predict=None)
     answers = {(each.metric, each.label): each.answer for each in summary.expectations}
     assert {answer for (metric, _), answer in answers.items() if metric == "loss_last"} == {"holds"}
     assert {answer for (metric, _), answer in answers.items() if metric != "loss_last"} == {"undecided"}
@@ -140,7 +140,7 @@ def test_threads_that_share_a_core_are_not_called_slow_memory(tmp_path):
 
 def test_others_on_cores_that_a_case_leaves_free_take_nothing_from_it(tmp_path):
     summary = verdict_of(tmp_path / "run", **BUSY | {"cpus": "0-7", "busy_s": 9.0})
-    assert {each.share for each in summary.interference} == {0.0}
+    assert {each.share for each in summary.rows("interference")} == {0.0}
     assert summary.verdicts[0].cause == "transfer"
 
 

@@ -3,9 +3,9 @@
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.overlay import overlay
-from pscale.analysis.summary import summarise
 from pscale.results.store import read_part, write_part
 
 ROOFS = {"gemm_peak_gflops": 100.0, "stream_gb_s": 20.0}
@@ -29,7 +29,7 @@ def run(tmp_path):
 
 
 def test_costs_are_means_over_ranks_and_medians_of_launches(run):
-    product, optimizer = summarise(load(run)).kernels
+    product, optimizer = Findings(load(run)).rows("roofline")
     assert (product.phase, product.kernel, product.calls, product.flops) == ("forward", "product", 4, 8e6)
     assert product.time_s == pytest.approx(0.004)
     assert (optimizer.phase, optimizer.flops, optimizer.bytes) == ("update", 5, 10)
@@ -43,23 +43,23 @@ def test_roofs_are_means_over_ranks_of_the_best_launch(run):
         ranks = read_part(run / "data", "ranks", case, repeat).to_pylist()
         changed = [row | {"gemm_peak_gflops": peak} for row, peak in zip(ranks, peaks, strict=True)]
         write_part(run / "data", "ranks", case, repeat, changed)
-    assert {each.peak_gflops for each in summarise(load(run)).kernels} == {80}
+    assert {each.peak_gflops for each in Findings(load(run)).rows("roofline")} == {80}
 
 
 def test_roofs_that_were_not_measured_are_not_known(tmp_path):
     point = Point(ranks=2, kernels=[row(rank, 0.001) for rank in (0, 1)])
-    (product,) = summary_of(tmp_path / "run", [point]).kernels
+    (product,) = summary_of(tmp_path / "run", [point]).rows("roofline")
     assert (product.peak_gflops, product.stream_gb_s) == (None, None)
 
 
 def test_runs_without_the_table_have_none(tmp_path):
-    assert summary_of(tmp_path / "run", [Point(ranks=1)]).kernels == ()
+    assert summary_of(tmp_path / "run", [Point(ranks=1)]).rows("roofline") == []
 
 
 def test_runs_laid_over_each_other_keep_the_costs_of_each(run, tmp_path):
     other = write_run(tmp_path / "other", [Point(ranks=2, rank_row=ROOFS)])
-    both = summarise(overlay([load(run), load(other)], tmp_path / "both"))
-    assert [(each.kernel, each.case.partition("@")[2]) for each in both.kernels] == [
+    both = Findings(overlay([load(run), load(other)], tmp_path / "both"))
+    assert [(each.kernel, each.case.partition("@")[2]) for each in both.rows("roofline")] == [
         ("product", "run"),
         ("optimizer", "run"),
     ]

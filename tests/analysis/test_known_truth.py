@@ -1,7 +1,6 @@
 """Programs of known truth: intervals contain it as often as they say, also where few digits are printed."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from known_truth import about_zero, shares
 
+from pscale.analysis.columns import row
 from pscale.analysis.difference import difference
 from pscale.analysis.expect import references
-from pscale.analysis.merits import Merit
 from pscale.analysis.stats import Estimate, Sample
 from pscale.config import Workload
 from pscale.config.workload import Figure
@@ -78,11 +77,12 @@ def test_an_efficiency_of_times_with_one_digit_is_undecided_and_a_warning_says_w
     assert (asked.answer, asked.to_decide) == ("undecided", "more digits in the program's output")
     assert asked.value.value == pytest.approx(1.0)
     assert asked.value.low < 0.52
-    digits = [warning.text for warning in summary.warnings if warning.kind == "digits"]
+    digits = [warning.text for warning in summary.rows("warnings") if warning.kind == "digits"]
     assert digits[0].startswith(
         "The program prints step times in units of 10 ms, so each is known to ±25.0% at best."
     )
-    zero = Merit(
+    zero = row(
+        "merits",
         case=points[1].case.id,
         figure="drift",
         value=Estimate(value=0.0),
@@ -91,6 +91,6 @@ def test_an_efficiency_of_times_with_one_digit_is_undecided_and_a_warning_says_w
         launches=1,
     )
     assert "drift" not in {
-        each.metric for each in references(summary.points, [zero])
+        each.metric for each in references(summary.rows("cases"), [zero])
     }  # nothing is known of it
-    assert "drift" in {each.metric for each in references(summary.points, [replace(zero, launches=2)])}
+    assert "drift" in {each.metric for each in references(summary.rows("cases"), [zero._replace(launches=2)])}

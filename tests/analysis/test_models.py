@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.models import curves, models
 from pscale.analysis.overlay import overlay
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import summarise
 from pscale.config import Workload
 from pscale.config.workload import Figure
 from pscale.report import text
@@ -41,7 +41,7 @@ def only(summary):
 
 
 def test_a_series_has_a_law_for_the_step_each_phase_and_each_kind_of_time(run):
-    model = only(summarise(run))
+    model = only(Findings(run))
     assert (model.unit, model.sizes) == ("ranks", SIZES)
     assert [fit.part for fit in model.parts] == [
         *("data", "forward", "backward", "sync", "update", "compute", "transfer"),
@@ -56,18 +56,18 @@ def test_a_series_has_a_law_for_the_step_each_phase_and_each_kind_of_time(run):
 
 
 def test_the_phase_that_grows_hurts_first(run):
-    model = only(summarise(run, predict=[64]))
+    model = only(Findings(run, predict=[64]))
     assert model.first == "sync"
     assert model.first_share == pytest.approx(30 / 130, rel=0.03)
     assert model.first_measured_share == pytest.approx(20 / 120, rel=0.03)
 
 
 def test_beyond_four_times_the_largest_size_there_is_a_mark_and_no_interval(run):
-    near, far = only(summarise(run, predict=[64, 65])).step.predictions
+    near, far = only(Findings(run, predict=[64, 65])).step.predictions
     assert (near.beyond, far.beyond) == (False, True)
     assert near.time_s.low is not None
     assert (far.time_s.low, far.efficiency.low) == (None, None)
-    assert max(found.size for found in only(summarise(run, predict=[1000])).curve) == 64
+    assert max(found.size for found in only(Findings(run, predict=[1000])).curve) == 64
 
 
 @pytest.mark.figure
@@ -88,14 +88,14 @@ def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interva
 
 
 def test_laws_that_fit_and_launches_that_are_single_are_not_said_to_miss(run, tmp_path):
-    assert all(fit.fits for fit in (only(summarise(run)).step, *only(summarise(run)).parts))
+    assert all(fit.fits for fit in (only(Findings(run)).step, *only(Findings(run)).parts))
     wild = [Point(ranks=ranks, compute_s=0.1 + 0.05 * (ranks % 3)) for ranks in SIZES]
     step = only(summary_of(tmp_path / "run", wild, repeats=1, steps=3)).step
     assert (step.scatter, step.fits) == (None, True)
 
 
 def test_without_need_nothing_is_fitted(run):
-    assert summarise(run, predict=None).models == ()
+    assert Findings(run, predict=None).models == ()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_report_of_alike_or_wild_launches_has_laws_and_writes_no_warning(tmp_p
     settings = {"scaling": scaling, "launch_noise": noise}
     points = [Point(ranks=ranks, compute_s=0.1 * ranks, **settings) for ranks in SIZES]
     folder = write_run(tmp_path / "run", points, repeats=repeats, steps=6)
-    assert all(law.contention.high >= 0 for law in only(summarise(load(folder))).named[1:])
+    assert all(law.contention.high >= 0 for law in only(Findings(load(folder))).named[1:])
     done = subprocess.run(
         [sys.executable, "-m", "pscale", "report", folder], capture_output=True, text=True, check=True
     )
@@ -146,17 +146,19 @@ def test_a_report_of_alike_or_wild_launches_has_laws_and_writes_no_warning(tmp_p
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
 def test_times_that_are_no_times_are_no_sizes(run, value):
-    points = [replace(point, step_s=Estimate(value=value)) for point in summarise(run, predict=None).points]
+    points = [
+        point._replace(step_s=Estimate(value=value)) for point in Findings(run, predict=None).rows("cases")
+    ]
     (model,) = models(points, {}, pd.DataFrame(), asked=(), sharing=set(), seed=1)
     assert "0 sizes measured" in model.refusal
 
 
 def test_ranks_that_share_cores_and_cases_that_compare_no_sizes_have_no_law(run):
-    points = summarise(run, predict=None).points
+    points = Findings(run, predict=None).rows("cases")
     shared = {points[0].case}
     (model,) = models(points, {}, pd.DataFrame(), asked=(), sharing=shared, seed=1)
     assert "share cores" in model.refusal
-    alone = [replace(point, scaling="throughput") for point in points]
+    alone = [point._replace(scaling="throughput") for point in points]
     assert models(alone, {}, pd.DataFrame(), asked=(), sharing=set(), seed=1) == ()
 
 
@@ -199,7 +201,7 @@ def test_the_law_over_a_swept_number_is_the_one_that_was_put_in(tmp_path):
         assert (model.named, model.first) == ((), None)
     titles = [table.title for table in tables(summary)]
     assert titles == [f"Model (p: n; at 512 and 1,024): {ranks} ranks" for ranks in (1, 2)]
-    asked = summarise(summary.source, predict=[64]).models
+    asked = Findings(summary.source, predict=[64]).models
     assert [(model.asked, model.projected) for model in asked] == [((), ())] * 2
 
 
@@ -222,11 +224,13 @@ def test_a_swept_number_has_no_law_with_four_values_or_where_other_settings_diff
     other = [solver(n, k=k) for n, k in ((8, 1), (16, 1), (32, 1), (8, 2), (64, 2), (128, 2))]
     assert summary_of(tmp_path / "other", other, repeats=1, steps=2).models == ()
     two = [load(write_run(tmp_path / f"{n}", [solver(n), solver(2 * n), solver(4 * n)])) for n in (8, 64)]
-    assert summarise(overlay(two, tmp_path / "two")).models == ()
+    assert Findings(overlay(two, tmp_path / "two")).models == ()
     five = load(write_run(tmp_path / "five", [solver(n) for n in (8, 16, 32, 64, 128)]))
     bare = [case | {"model": {"kind": "collectives"}} for case in five.document["cases"]]
-    assert [*curves(five, summarise(five).points)]
-    assert not [*curves(replace(five, document=five.document | {"cases": bare}), summarise(five).points)]
+    assert [*curves(five, Findings(five).rows("cases"))]
+    assert not [
+        *curves(replace(five, document=five.document | {"cases": bare}), Findings(five).rows("cases"))
+    ]
     monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
     points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128)]
     assert len(summary_of(tmp_path / "many", points, repeats=1, steps=2).models) == 1

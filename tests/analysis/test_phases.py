@@ -5,7 +5,7 @@ from synthetic import BYTES, Point, summary_of
 
 def test_phases_are_means_over_ranks_and_steps_in_the_order_of_a_step(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})])
-    times = {time.phase: time for time in summary.phases}
+    times = {time.phase: time for time in summary.rows("phases")}
     assert list(times) == ["data", "forward", "backward", "sync", "update"]
     assert times["backward"].compute_s == pytest.approx(0.060 + 0.030 / 4)
     assert times["backward"].largest_rank == 3
@@ -17,7 +17,7 @@ def test_phases_are_means_over_ranks_and_steps_in_the_order_of_a_step(tmp_path):
 
 def test_the_slowest_rank_is_named_with_its_host_and_phase(tmp_path):
     points = [Point(ranks=4, late_s={2: 0.030}, hosts=("a", "b")), Point(ranks=1)]
-    slow, *others = summary_of(tmp_path / "run", points).ranks
+    slow, *others = summary_of(tmp_path / "run", points).rows("ranks")
     assert (slow.rank, slow.host, slow.phase) == (2, "a", "backward")
     assert slow.excess == pytest.approx(0.3)
     assert slow.wait_s == pytest.approx(0, abs=1e-12)
@@ -25,20 +25,20 @@ def test_the_slowest_rank_is_named_with_its_host_and_phase(tmp_path):
 
 
 def test_calls_are_per_rank_and_step_with_the_bandwidth_they_reach(tmp_path):
-    (call,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.020, hidden_s=0.005)]).calls
+    (call,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.020, hidden_s=0.005)]).rows("calls")
     assert (call.axis, call.verb, call.count, call.bytes) == ("dp", "all_reduce", 1, BYTES)
     assert call.bytes_per_s == pytest.approx(BYTES / 0.025)  # under way for that long
 
 
 def test_a_call_that_takes_no_time_has_no_bandwidth(tmp_path):
-    (call,) = summary_of(tmp_path / "run", [Point(ranks=2)]).calls
+    (call,) = summary_of(tmp_path / "run", [Point(ranks=2)]).rows("calls")
     assert call.bytes_per_s is None
 
 
 def test_the_wait_map_has_a_row_a_rank_and_a_column_a_step(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=3, late_s={1: 0.010}), Point(ranks=2)], steps=7)
     waits = np.array(summary.wait.wait_s)
-    assert summary.wait.case == summary.points[-1].case
+    assert summary.wait.case == summary.rows("cases")[-1].case
     assert waits == pytest.approx(np.array([[0.01] * 7, [0] * 7, [0.01] * 7]), abs=1e-12)
 
 

@@ -125,10 +125,10 @@ def test_a_case_without_room_is_complete_and_known_by_its_prediction_alone(tmp_p
     )
     summary = summary_of(tmp_path / "run", [Point(ranks=1), refused])
     assert summary.complete
-    assert summary.failures == ()
+    assert summary.rows("failures") == []
     (memory,) = (memory for memory in summary.memory if memory.counted is None and memory.predicted)
     assert memory.predicted_bytes == 55 << 20
-    assert summary.point(memory.case).status == "skipped"
+    assert summary.case(memory.case).status == "skipped"
 
 
 def test_a_run_of_before_predictions_were_kept_has_no_memory_to_tell_of(tmp_path):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.predicted import held, machine_of, score, score_in
-from pscale.analysis.summary import summarise
 from pscale.report.markdown import render_markdown
 from pscale.results import predictions
 from pscale.results.predictions import Predicted
@@ -59,7 +59,7 @@ def test_the_last_prediction_before_the_first_launch_is_beside_what_was_measured
 
 def test_a_report_has_both_and_the_score(run):
     predictions.add(run.path.parent, [made(run, before_s=10)])
-    summary = summarise(run)
+    summary = Findings(run)
     found = score(summary.predictions)
     said = render_markdown(summary)
     assert "Predicted beside measured" in said

@@ -2,14 +2,14 @@ import pytest
 from synthetic import Point, summary_of
 
 from pscale.analysis.cards import card
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.config import Workload
 from pscale.report.answer import Answer
 
 
 def by_ranks(summary):
-    return {point.ranks: point for point in summary.points}
+    return {point.ranks: point for point in summary.rows("cases")}
 
 
 def test_weak_efficiency_is_the_base_time_over_the_time(tmp_path):
@@ -50,7 +50,7 @@ def test_the_base_is_the_case_that_the_suite_names(tmp_path):
 def test_a_base_that_failed_leaves_its_series_without_efficiency_and_the_ten_lines_say_so(tmp_path, named):
     points = [Point(ranks=1, base=named, status="failed", reason="died"), Point(ranks=2), Point(ranks=4)]
     summary = summary_of(tmp_path / "run", points)
-    assert [point.efficiency for point in summary.points] == [None, None, None]
+    assert [point.efficiency for point in summary.rows("cases")] == [None, None, None]
     assert by_ranks(summary)[4].step_s.value == pytest.approx(0.1)
     assert "base case (dp 1 ranks: failed) was not measured" in summary.verdicts[0].efficiency
     (line,) = Answer.of(summary).lines
@@ -96,11 +96,13 @@ def test_efficiency_is_stated_work_per_core_second_and_rounded_sizes_without_it_
         for ranks, n in sizes.items()
     ]
     summary = summary_of(tmp_path / "run", points)
-    known = [point.efficiency.value for point in summary.points]
+    known = [point.efficiency.value for point in summary.rows("cases")]
     expected = [1.0, 1.0, 1.0] if stated else [1.0, 2000 / 2197, 4000 / 4096]
     assert known == pytest.approx(expected)
-    assert [warning.text for warning in summary.warnings if warning.kind == "work"] == [] or not stated
-    assert stated or any("n differs between sizes" in warning.text for warning in summary.warnings)
+    assert [
+        warning.text for warning in summary.rows("warnings") if warning.kind == "work"
+    ] == [] or not stated
+    assert stated or any("n differs between sizes" in warning.text for warning in summary.rows("warnings"))
     assert card(tmp_path / "run").value == pytest.approx(expected[-1])
 
 
@@ -111,14 +113,14 @@ def test_series_have_bases_of_their_own(tmp_path):
         for ranks in (1, 2)
     ]
     summary = summary_of(tmp_path / "run", points)
-    assert [point.efficiency.value for point in summary.points] == pytest.approx([1, 1, 1, 1])
+    assert [point.efficiency.value for point in summary.rows("cases")] == pytest.approx([1, 1, 1, 1])
     assert [verdict.series for verdict in summary.verdicts] == ["a", "bb"]
 
 
 def test_throughput_has_rates_and_no_efficiency(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=ranks, scaling="throughput") for ranks in (1, 2)])
-    assert [point.efficiency for point in summary.points] == [None, None]
-    assert not any(point.base for point in summary.points)
+    assert [point.efficiency for point in summary.rows("cases")] == [None, None]
+    assert not any(point.base for point in summary.rows("cases"))
     assert summary.verdicts[0].efficiency == "At 2 ranks it trains 640 samples/s."
 
 
@@ -135,7 +137,7 @@ def test_launches_that_did_not_end_well_are_listed_and_never_averaged_in(tmp_pat
     assert (found[2].launches, found[2].failed, found[2].pending) == (2, 1, 0)
     assert found[8].pending == 3
     assert found[4].step_s is None
-    assert [(failure.status, failure.reason, failure.repeats) for failure in summary.failures] == [
+    assert [(failure.status, failure.reason, failure.repeats) for failure in summary.rows("failures")] == [
         ("failed", "lost a node", (1,)),
         ("invalid", "ranks share a core", (0, 1, 2)),
     ]
@@ -150,7 +152,9 @@ def test_the_figures_of_an_invalid_launch_count_nowhere(tmp_path, repeat):
     assert two.efficiency.value == pytest.approx(0.5)
     assert (two.gflops, two.startup_s) == pytest.approx((8 / 0.2, 0.5))
     assert summary.trees[1].parallel.value == pytest.approx(0.5)
-    assert sum(time.compute_s for time in summary.phases if time.case == two.case) == pytest.approx(0.1)
+    assert sum(time.compute_s for time in summary.rows("phases") if time.case == two.case) == pytest.approx(
+        0.1
+    )
     assert summary.wait.repeat == 1 - repeat
 
 
@@ -174,6 +178,6 @@ def test_a_launch_without_rows_of_steps_counts_with_the_step_time_it_states(tmp_
     summary_of(folder, [Point(ranks=1), Point(ranks=2)], repeats=1)
     for part in (folder / "data").glob("steps-*.parquet"):
         part.unlink()
-    two = by_ranks(summarise(load(folder)))[2]
+    two = by_ranks(Findings(load(folder)))[2]
     assert two.efficiency.value == pytest.approx(1.0)
     assert two.efficiency.low is None

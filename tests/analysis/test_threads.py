@@ -64,7 +64,7 @@ def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_pa
     assert answer.endswith(" takes 1.2 times as long.")
     assert "to single-threaded NumPy" in answer
     assert answer in [headline.text for headline in summary.headlines]
-    (time,) = [time for time in summary.threads if time.threads == 4]
+    (time,) = [time for time in summary.rows("threads") if time.threads == 4]
     assert time.cpu_s == pytest.approx((0.1, 0.05, 0.05, 0.04))
     assert time.spins
     first, *others = lost(time).split(", ")

@@ -5,7 +5,7 @@ import pytest
 from synthetic import Point, summary_of
 
 from pscale.analysis.advice import advice
-from pscale.analysis.stragglers import Straggler
+from pscale.analysis.columns import row
 from pscale.analysis.verdict import Costs, verdict
 
 
@@ -55,8 +55,9 @@ def test_losses_that_no_number_of_rounds_worth_advising_tells_apart_are_called_c
 def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(tmp_path):
     points = [Point(ranks=ranks, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
     summary = summary_of(tmp_path / "run", points)
-    late = Straggler(
-        case=summary.points[-1].case,
+    late = row(
+        "stragglers",
+        case=summary.rows("cases")[-1].case,
         rank=3,
         host="node",
         step_share=0.1,
@@ -69,14 +70,14 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
     largest = late.case
     costs = Costs(
         lost_time=[lost for lost in summary.lost_time if lost.case == largest],
-        phases=[time for time in summary.phases if time.case == largest],
-        ranks=[time for time in summary.ranks if time.case == largest],
-        axes=[tree for tree in summary.axis_trees if tree.case == largest],
+        phases=[time for time in summary.rows("phases") if time.case == largest],
+        ranks=[time for time in summary.rows("ranks") if time.case == largest],
+        axes=[tree for tree in summary.rows("axes") if tree.case == largest],
     )
     for share, named in ((0.1, True), (0.01, False)):
-        delayed = replace(costs, stragglers=[replace(late, step_share=share)])
-        known = {largest: delayed, summary.points[0].case: replace(costs, lost_time=[])}
-        said = verdict("", summary.points, known.__getitem__, {}, round_s=1.0)
+        delayed = replace(costs, stragglers=[late._replace(step_share=share)])
+        known = {largest: delayed, summary.rows("cases")[0].case: replace(costs, lost_time=[])}
+        said = verdict("", summary.rows("cases"), known.__getitem__, {}, round_s=1.0)
         assert "transfer in sync, 23.1% ± 0.0% of the step" in said.loss
         assert ("The others wait for rank 3" in said.meaning) is named
 
@@ -84,8 +85,8 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
 def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_threads(tmp_path):
     alone = Point(ranks=1, scaling="strong", rank_row={"thread_cpu_s": [2.0]})
     for cpu_s, cause in (([1.0, 0.3, 0.3, 0.3], "threads"), ([1.0, 1.0, 1.0, 1.0], "scaling")):
-        row = {"threads": 4, "thread_cpu_s": cpu_s}
-        four = Point(ranks=1, threads=4, scaling="strong", compute_s=0.05, rank_row=row)
+        of_rank = {"threads": 4, "thread_cpu_s": cpu_s}
+        four = Point(ranks=1, threads=4, scaling="strong", compute_s=0.05, rank_row=of_rank)
         (verdict,) = summary_of(tmp_path / cause, [alone, four]).verdicts
         assert verdict.cause == cause
         assert "50.0% ± 0.0% of the step" in verdict.loss
@@ -193,28 +194,28 @@ def test_a_run_in_which_all_failed_and_one_that_has_not_begun_are_distinguished(
     assert "every launch failed" in failed.verdicts[0].efficiency
     begun = summary_of(tmp_path / "begun", [Point(ranks=1, only_repeats=())])
     assert begun.verdicts[0].efficiency == "Nothing has been measured yet."
-    assert (begun.phases, begun.wait, begun.warnings) == ((), None, ())
+    assert (begun.rows("phases"), begun.wait, begun.rows("warnings")) == ([], None, [])
 
 
 def test_figures_that_are_not_numbers_do_not_stop_the_report(tmp_path):
     row = {"gemm_peak_gflops": math.nan, "recording_ratio": math.nan, "step_s": math.nan, "model_flops": 0.0}
     summary = summary_of(tmp_path / "run", [Point(ranks=1, row=row), Point(ranks=2, row=row)])
-    assert summary.points[1].efficiency.value == 1.0
-    assert summary.points[1].peak_fraction is None
+    assert summary.rows("cases")[1].efficiency.value == 1.0
+    assert summary.rows("cases")[1].peak_fraction is None
 
 
 def test_a_phase_without_any_wait_on_an_ideal_network_is_not_the_one_whose_ranks_wait_in_turn(tmp_path):
     """A wait of 0 is one that is known: all of what was measured is the network's."""
     summary = summary_of(tmp_path / "run", [Point(ranks=ranks, transfer_s=0.03) for ranks in (1, 4)])
-    largest = summary.points[-1].case
-    first, second, *_ = (time for time in summary.phases if time.case == largest)
+    largest = summary.rows("cases")[-1].case
+    first, second, *_ = (time for time in summary.rows("phases") if time.case == largest)
     waits = [
-        replace(first, wait_s=0.02, ideal_wait_s=0.0, transfer_s=0.0),
-        replace(second, wait_s=0.003, ideal_wait_s=0.003, transfer_s=0.001),
+        first._replace(wait_s=0.02, ideal_wait_s=0.0, transfer_s=0.0),
+        second._replace(wait_s=0.003, ideal_wait_s=0.003, transfer_s=0.001),
     ]
     (lost,) = (lost for lost in summary.lost_time if lost.case == largest)
     losses = {"transfer": 0.0, "serialisation": 0.0, "imbalance": 0.0, "spread": {}}
     for cause, phase in (("serialisation", second.phase), ("transfer", first.phase)):
         costs = Costs(lost_time=[replace(lost, **losses | {cause: 0.2})], phases=waits, ranks=[], axes=[])
-        said = verdict("", summary.points, lambda _, costs=costs: costs, {}, round_s=1.0)
+        said = verdict("", summary.rows("cases"), lambda _, costs=costs: costs, {}, round_s=1.0)
         assert f"{cause} in {phase}" in said.loss

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.analysis.warnings import _of_trends
 from pscale.config import Launch, Workload
 
@@ -54,18 +54,22 @@ def flawed(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", FLAWS)
 def test_a_flaw_is_reported_with_its_figure(flawed, kind):
-    (warning,) = [warning for warning in flawed.warnings if warning.kind == kind and warning.label == kind]
+    (warning,) = [
+        warning for warning in flawed.rows("warnings") if warning.kind == kind and warning.label == kind
+    ]
     assert FLAWS[kind][1] in warning.text
 
 
 def test_a_flaw_is_reported_of_the_case_that_has_it_alone(flawed):
-    foreign = {(warning.kind, warning.label) for warning in flawed.warnings if warning.kind != warning.label}
+    foreign = {
+        (warning.kind, warning.label) for warning in flawed.rows("warnings") if warning.kind != warning.label
+    }
     assert foreign <= {("deviation", "extreme"), ("interval", "deviation"), ("extreme", "deviation")}
 
 
 def test_a_healthy_run_has_no_warnings(tmp_path):
     point = Point(ranks=4, noise=0.01, transfer_s=0.01, late_s={0: 0.01}, rank_row={"cpus": "0-2,5"})
-    assert summary_of(tmp_path / "run", [point]).warnings == ()
+    assert summary_of(tmp_path / "run", [point]).rows("warnings") == []
 
 
 @pytest.mark.parametrize(("ranks", "shared"), [(2, ""), (4, "4 ranks × 1 thread share 2 CPUs")])
@@ -73,9 +77,9 @@ def test_ranks_of_a_program_that_share_cores_are_reported_although_they_saw_no_c
     launch = Launch(oversubscribe=True)
     points = [Point(ranks=ranks, workload=Workload(command="./a.out"), launch=launch)]
     summary = summary_of(tmp_path / "run", points, cores=2)
-    assert [each.text[: len(shared)] for each in summary.warnings if each.kind == "oversubscribed"] == (
-        [shared] if shared else []
-    )
+    assert [
+        each.text[: len(shared)] for each in summary.rows("warnings") if each.kind == "oversubscribed"
+    ] == ([shared] if shared else [])
     assert bool(summary.oversubscribed) is bool(shared)
 
 
@@ -91,13 +95,13 @@ def test_what_recording_costs_is_the_price_of_an_event_times_the_events_of_the_b
 
 def test_launches_on_different_nodes_or_libraries_are_reported_once_for_the_run(tmp_path):
     points = [Point(ranks=1, hosts=("a",)), Point(ranks=2, hosts=("b",), rank_row={"blas": "mkl"})]
-    warnings = summary_of(tmp_path / "run", points).warnings
+    warnings = summary_of(tmp_path / "run", points).rows("warnings")
     assert [(warning.kind, warning.case) for warning in warnings] == [("blas", ""), ("hosts", "")]
     assert "(a, b)" in warnings[1].text
 
 
 def test_one_job_over_several_nodes_is_no_flaw(tmp_path):
-    assert summary_of(tmp_path / "run", [Point(ranks=4, hosts=("a", "b"))]).warnings == ()
+    assert summary_of(tmp_path / "run", [Point(ranks=4, hosts=("a", "b"))]).rows("warnings") == []
 
 
 def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
@@ -108,13 +112,13 @@ def test_an_automatic_run_that_stayed_vaguer_than_asked_says_so(tmp_path):
     ]
     auto = {"precision": 0.01, "most": 6, "least": 3, "budget_s": None}
     summary = summary_of(tmp_path / "run", points, repeats=6, auto=auto)
-    told = {warning.label: warning.text for warning in summary.warnings if warning.kind == "interval"}
+    told = {warning.label: warning.text for warning in summary.rows("warnings") if warning.kind == "interval"}
     assert set(told) == {points[1].case.label, points[2].case.label}
     assert "not to ±1% as requested: `max_repeats` was reached" in told[points[1].case.label]
     assert "the run is not finished" in told[points[2].case.label]
     assert any("known to ±1%, at most 6 per case" in note and "4 to 6" in note for note in summary.notes)
     spent = summary_of(tmp_path / "other", points, repeats=6, auto=auto | {"budget_s": 90.0})
-    (text, _) = (warning.text for warning in spent.warnings if warning.kind == "interval")
+    (text, _) = (warning.text for warning in spent.rows("warnings") if warning.kind == "interval")
     assert "The efficiency is only known to ±" in text
     assert "not to ±1% as requested: the budget was spent" in text
 
@@ -137,7 +141,9 @@ def quiet(tmp_path_factory):
 
 
 def trends(run):
-    return {(each.kind, each.label): each.text for each in summarise(run).warnings if each.kind == "trend"}
+    return {
+        (each.kind, each.label): each.text for each in Findings(run).rows("warnings") if each.kind == "trend"
+    }
 
 
 @pytest.mark.figure
@@ -171,7 +177,11 @@ def test_an_efficiency_above_100_percent_by_more_than_its_interval_is_doubted(tm
         Point(ranks=2, compute_s=0.2, **strong),
         Point(ranks=4, compute_s=0.08, **strong),
     ]
-    gains = [each for each in summary_of(tmp_path / "run", points, repeats=8).warnings if each.kind == "gain"]
+    gains = [
+        each
+        for each in summary_of(tmp_path / "run", points, repeats=8).rows("warnings")
+        if each.kind == "gain"
+    ]
     (gain,) = gains  # 100 % of two ranks is none
     assert gain.case == points[2].case.id
     assert "above 100%" in gain.text

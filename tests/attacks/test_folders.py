@@ -18,8 +18,8 @@ from mutations import mutated, mutated_bytes
 from synthetic import Point, write_run
 
 from pscale.analysis.cards import CARD, card
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.analysis.timeline import launch_events, traced
 from pscale.cli.status import _page, _state
 from pscale.errors import PscaleError, ResultsError
@@ -70,7 +70,7 @@ def reported(run):
 
 
 def _report(run):
-    summary = summarise(load(run), predict=[16])
+    summary = Findings(load(run), predict=[16])
     assert render_markdown(summary)
     assert json.loads(render_json(summary))
     assert csv_tables(summary)
@@ -232,7 +232,7 @@ def test_tables_that_would_fill_memory_are_refused(whole, tmp_path):
     empty = [pa.nulls(8_000_000, field.type) for field in schema]
     pq.write_table(pa.Table.from_arrays(empty, schema=schema), long, compression="zstd")
     begun = time.process_time()
-    reasons = [failure.reason for failure in summarise(load(run)).failures]
+    reasons = [failure.reason for failure in Findings(load(run)).rows("failures")]
     assert time.process_time() - begun < 5
     for said in ("not a readable Parquet file", "says that it has 8000000 rows, too many for its size"):
         assert any(said in reason for reason in reasons), said
@@ -267,7 +267,9 @@ def test_words_that_no_page_can_show_cost_their_launches_alone(pscale, whole, tm
         pq.write_table(words.set_column(words.column_names.index(name), name, texts), path)
     code, _, err = pscale("report", run)
     assert (code, "</html>" in (run / "report.html").read_text()) == (0, True), err
-    reasons = [failure.reason for failure in summarise(load(run)).failures if failure.status == "invalid"]
+    reasons = [
+        failure.reason for failure in Findings(load(run)).rows("failures") if failure.status == "invalid"
+    ]
     for name in ("phase", "axis", "kernel"):
         assert any(f"has a {name} that cannot be shown" in reason for reason in reasons), name
 

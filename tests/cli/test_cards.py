@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic import Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.cli import publish_process as publish
 from pscale.config import Plan
 from pscale.report.exports import render_json
@@ -125,8 +125,8 @@ def test_runs_are_laid_over_each_other_each_against_its_own_base(pscale, runs, t
     monkeypatch.setenv("COLUMNS", "150")
     code, out, err = pscale("report", *runs, "--format", "json")
     assert (code, err) == (0, "")
-    points = json.loads(out)["points"]
-    found = {(p["run"], p["ranks"]): p["efficiency"] and round(p["efficiency"]["value"], 3) for p in points}
+    points = json.loads(out)["cases"]
+    found = {(p["run"], p["ranks"]): p["efficiency"] and round(p["efficiency"], 3) for p in points}
     assert found == {
         ("fast", 1): 1.0,
         ("fast", 2): round(0.1 / 0.11, 3),
@@ -158,9 +158,9 @@ def test_runs_of_different_suites_say_so_and_one_network_is_asked_of_one_run(psc
 def test_the_files_of_a_run_of_many_launches_are_joined_when_it_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "write", lambda *_: None)
     run = write_run(tmp_path / "run", [Point(ranks=1)], repeats=LEAST, steps=2)
-    before = render_json(summarise(load(run)))
+    before = render_json(Findings(load(run)))
     assert publish.publish(run)
     assert {path.name for path in (run / "data").iterdir()} == {
         *("cases.parquet", "ranks.parquet", "steps.parquet")
     }
-    assert render_json(summarise(load(run))) == before
+    assert render_json(Findings(load(run))) == before

@@ -109,9 +109,9 @@ def test_bounds_are_as_wide_as_two_runs_may_differ_or_a_tenth_without_an_interva
         pscale("check", run, "--update", "--reference", f"{name}.yaml")
         (found[name],) = yaml.safe_load((tmp_path / f"{name}.yaml").read_text())["expect"]
     _, out, _ = pscale("report", noisy, "--format", "json")
-    interval = json.loads(out)["points"][0]["step_s"]
-    far = (1 + 2**0.5) * (interval["high"] - interval["value"])
-    assert found["noisy"]["upper"] == pytest.approx(interval["value"] + far, rel=1e-3)
+    case = json.loads(out)["cases"][0]
+    far = (1 + 2**0.5) * (case["step_s_high"] - case["step_s"])
+    assert found["noisy"]["upper"] == pytest.approx(case["step_s"] + far, rel=1e-3)
     assert found["lone"]["upper"] == pytest.approx(1.1 * found["lone"]["value"], rel=1e-3)
 
 

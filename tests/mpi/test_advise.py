@@ -2,8 +2,8 @@
 
 import pytest
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,8 @@ def test_the_plan_that_is_measured_fastest_is_the_one_to_paste(plans, cli):
     run = load(cli.newest().folder)
     assert len(run.cases) == 4
     assert {case["train"]["batch"] for case in run.planned.values()} == {8}
-    summary = summarise(run)
-    fastest = min(summary.points, key=lambda point: point.step_s.value)
+    summary = Findings(run)
+    fastest = min(summary.rows("cases"), key=lambda point: point.step_s.value)
     plan = run.planned[fastest.case]["plan"]
     last = said.splitlines()[-1]
     assert last.startswith(f"plan: {{dp: {plan['dp']}")

@@ -16,8 +16,8 @@ from attempts import in_one_of_several
 from patience import LIMIT_S, wait_for
 from whole_runs import start, workers
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.results.events import PHASES
 
 pytestmark = pytest.mark.slow
@@ -98,8 +98,8 @@ def late_ranks_are_waited_for(cli):
             if (row["case"], row["verb"], row["phase"]) == (stages, "receive", "forward")
         ],
     )
-    summary = summarise(load(results.folder))
-    named = {found.case: (found.rank, found.phase) for found in summary.stragglers}
+    summary = Findings(load(results.folder))
+    named = {found.case: (found.rank, found.phase) for found in summary.rows("stragglers")}
     assert named == {data: (1, "backward"), stages: (1, "forward")}
     (verdict,) = (verdict for verdict in summary.verdicts if verdict.case == data)
     assert "rank 1" in verdict.meaning.lower()
@@ -163,9 +163,9 @@ def who_is_stopped_is_named(cli):
         done.set()
         stopping.join()
     assert process.returncode == 0, output
-    summary = summarise(load(cli.newest().folder))
-    assert [late.rank for late in summary.stragglers] == [1]
-    assert summary.stragglers[0].late_steps >= 2
+    summary = Findings(load(cli.newest().folder))
+    assert [late.rank for late in summary.rows("stragglers")] == [1]
+    assert summary.rows("stragglers")[0].late_steps >= 2
     (verdict,) = summary.verdicts
     assert (
         verdict.interference or "rank 1" in verdict.meaning.lower()

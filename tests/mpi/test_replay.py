@@ -135,7 +135,7 @@ def test_the_report_draws_a_step_of_each_pipeline(plans):
 def test_a_network_that_is_not_there_can_be_asked_about_after_the_run(plans, cli):
     asked = ["all: ideal", "all: {latency: 1ms, bandwidth: 1GB/s}", "{pp: {latency: 1000s}, dp: ideal}"]
     questions = [part for network in asked for part in ("--what-if", network)]
-    found = json.loads(cli.call("report", plans.folder, "--format", "json", *questions).stdout)["what_ifs"]
+    found = json.loads(cli.call("report", plans.folder, "--format", "json", *questions).stdout)["what_if"]
     assert len(found) == len(asked) * len(plans.cases)
     ideal = pd.DataFrame(plans.rows("ranks")).groupby("case")["t_ideal_s"].max()
     by_network = {

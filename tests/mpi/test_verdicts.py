@@ -8,8 +8,8 @@ import os
 import pytest
 from attempts import in_one_of_several
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.analysis.wording import percent
 from pscale.suite.network import read_network
 
@@ -62,8 +62,8 @@ def test_a_healthy_run_is_called_so_and_a_slow_network_is_named_and_priced(cli, 
 def called_and_priced(cli):
     asked = ("dp: ideal", f"dp: {{latency: {SLOW_S}s}}")
     networks = {text: read_network(text) for text in asked}
-    summary = summarise(load(cli.run(cli.suite(SUITE)).folder), networks)
-    healthy, slow = summary.points
+    summary = Findings(load(cli.run(cli.suite(SUITE)).folder), networks)
+    healthy, slow = summary.rows("cases")
     of = {verdict.case: verdict for verdict in summary.verdicts}
     lost = next(each for each in summary.lost_time if each.case == healthy.case)
     assert max(lost.imbalance, lost.serialisation, lost.transfer) < NOISE
@@ -75,7 +75,7 @@ def called_and_priced(cli):
     verdict = of[slow.case]
     said = f"transfer in sync ({percent(lost.transfer)} of the step)"
     assert verdict.interference or (not verdict.firm and said in verdict.loss)
-    found = {(each.case, each.network): each for each in summary.what_ifs}
+    found = {(each.case, each.network): each for each in summary.rows("what_if")}
     perfect, as_slow = (found[slow.case, network] for network in asked)
     assert perfect.expected_s == pytest.approx(perfect.measured_s - SLOW_S, rel=NOISE)
     assert as_slow.expected_s == pytest.approx(as_slow.measured_s, rel=NOISE)

@@ -121,8 +121,8 @@ def test_a_program_is_measured_reported_and_checked_by_its_own_figures(cli, suit
         assert [path.name for path in (folder / "work").iterdir()] == ["out.json"]
 
     summary = json.loads(said(cli, "report", results.folder, "--format", "json"))
-    assert all(abs(point["efficiency"]["value"] - 1) < 1e-12 for point in summary["points"])
-    assert {point["samples_per_s"] for point in summary["points"]} == {None}
+    assert all(abs(case["efficiency"] - 1) < 1e-12 for case in summary["cases"])
+    assert {case["samples_per_s"] for case in summary["cases"]} == {None}
     assert "Step time = figure 'total' of the program" in "".join(summary["notes"])
     assert [each["answer"] for each in summary["expectations"]] == ["holds"] * len(summary["expectations"])
     page = (results.folder / "report.html").read_text()

@@ -6,7 +6,7 @@ import pytest
 from bare_runs import write_bare
 from plans import TEXT, counted_calls, each_rank, name, on_plan, predicted_calls
 
-from pscale.analysis.bandwidth import bandwidths
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.headline import of_network
 from pscale.config import Data, Model, Plan, Train
@@ -77,7 +77,7 @@ def test_bandwidths_are_of_the_algorithm_and_of_the_bus_as_nccl_tests_have_them(
         *(row("receive", rank, "forward", exposed_s=0.3, bytes=0) for rank in range(4)),
         row("barrier", 0, "forward", wait_s=1.0),
     ]
-    gather, reduce, send = bandwidths(load(write_bare(tmp_path / "run", 4, {240: rows})))
+    gather, reduce, send = Findings(load(write_bare(tmp_path / "run", 4, {240: rows}))).rows("bandwidths")
     (headline,) = of_network([gather, reduce, send])
     assert (headline.topic, headline.text) == (
         "dp, 4 ranks",

@@ -82,13 +82,13 @@ def test_recorded_steps_cost_the_same_on_a_tier_of_a_file_as_on_its_link_in_a_li
         "tiers: [{name: node, ranks: 2, latency: 1ms, bandwidth: 50MB/s}]\nalgorithms: {all_reduce: best}"
     )
     texts = "all: {latency: 1ms, bandwidth: 50MB/s}", str(file)
-    found = what_if(load(GALLERY / "communication"), {text: read_network(text) for text in texts})
-    expected = {(each.case, each.network): each.expected_s for each in found}
+    found = [*what_if(load(GALLERY / "communication"), {text: read_network(text) for text in texts})]
+    expected = {(each["case"], each["network"]): each["expected_s"] for each in found}
     cases = {case for case, _ in expected}
     assert len(cases) == 2
     for case in cases:
         assert expected[case, texts[0]] == pytest.approx(expected[case, texts[1]], rel=1e-12)
-    assert max(each.change for each in found) > 0.5
+    assert max(each["change"] for each in found) > 0.5
 
 
 @pytest.mark.parametrize("event", ["call", "wait"])

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 from synthetic import Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.report.answer import Answer, Line, print_answers
 
 
@@ -92,11 +92,11 @@ def test_a_sentence_ends_where_it_ends_or_is_left_out():
 
 def test_what_a_run_says_in_brief_crosses_to_another_process_and_has_the_numbers_of_the_tables(tmp_path):
     points = [Point(ranks=ranks, transfer_s=0.01 * (ranks > 1), noise=0.01) for ranks in (1, 2)]
-    summary = summarise(load(write_run(tmp_path / "run", points, steps=8, repeats=5)))
+    summary = Findings(load(write_run(tmp_path / "run", points, steps=8, repeats=5)))
     found = Answer.of(summary, "page")
     assert Answer.read(found.document()) == found
     (only,) = found.lines
-    largest = max(summary.points, key=lambda point: point.ranks)
+    largest = max(summary.rows("cases"), key=lambda point: point.ranks)
     assert only.figure.startswith(f"{largest.efficiency.value:.1%} ± ")
     assert only.size == "2 ranks"
     assert only.causes.startswith("lost to: transfer")

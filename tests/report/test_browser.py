@@ -11,13 +11,13 @@ from threading import Thread
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.columns import row
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.history import suite_history
 from pscale.analysis.history_entry import entries
-from pscale.analysis.merits import Merit
 from pscale.analysis.overlay import overlay
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import summarise
 from pscale.cli.predict import PredictOptions, predict
 from pscale.cli.prepare import SuiteOptions
 from pscale.config import Workload
@@ -78,8 +78,8 @@ def program(folder, *, watch):
     summary = summary_of(folder / f"program-{watch}", points)
     rate = Estimate(value=9.5, low=9.0, high=10.0)
     of_case = {"figure": "rate", "unit": "GB/s", "better": "higher", "launches": 3, "value": rate}
-    merits = tuple(Merit(case=point.case, **of_case) for point in summary.points)
-    return summary if watch else replace(summary, merits=merits)
+    merits = tuple(row("merits", case=point.case, **of_case) for point in summary.rows("cases"))
+    return summary if watch else summary.replaced(merits=merits)
 
 
 def asked(run):
@@ -119,8 +119,8 @@ def written(summary, hostile, failed, tmp_path_factory):
         "failed": lambda: failed,
         "workload": lambda: program(folder, watch=False),
         "watched": lambda: program(folder, watch=True),
-        "steps": lambda: summarise(load(GALLERY / "pipeline")),
-        "several": lambda: summarise(overlay([load(GALLERY / name) for name in ("weak", "strong")], folder)),
+        "steps": lambda: Findings(load(GALLERY / "pipeline")),
+        "several": lambda: Findings(overlay([load(GALLERY / name) for name in ("weak", "strong")], folder)),
     }
 
     @cache
@@ -266,7 +266,7 @@ def point_at(page, selector, across=0.0, up=0.0):
 
 
 def test_a_mark_under_the_pointer_says_its_value_and_what_is_of_the_same_case_stands_out(page, summary):
-    (two,) = [point for point in summary.points if point.ranks == 2]
+    (two,) = [point for point in summary.rows("cases") if point.ranks == 2]
     dot = f"#scaling-figure .mark[data-case='{two.case}']"
     assert point_at(page, dot).startswith("dp 2 ranks: efficiency 90.")
     assert point_at(page, dot, across=9).startswith("dp 2 ranks")  # a dot is small: near it is enough

@@ -4,8 +4,9 @@ import json
 import re
 from dataclasses import replace
 
-from synthetic import Point, summarise, write_run
+from synthetic import Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Matrix, Plan
 from pscale.config.axes import DEGREES
@@ -19,19 +20,19 @@ def rows(content):
 
 def test_json_holds_every_field_of_the_summary_and_its_version(summary):
     document = json.loads(render_json(summary))
-    assert document["format"] == 2
-    fields = {*summary.__dataclass_fields__} - {"source"}
+    assert document["format"] == 3
+    fields = {*summary.names}
     computed = {name for topic in TOPICS for name in topic.computed}
     assert set(document) == {"format", "kind"} | fields | computed
-    four = document["points"][2]
-    assert four["efficiency"]["low"] < four["efficiency"]["value"] < four["efficiency"]["high"]
+    four = document["cases"][2]
+    assert four["efficiency_low"] < four["efficiency"] < four["efficiency_high"]
     assert document["wait"]["wait_s"][3][0] < document["wait"]["wait_s"][0][0]
-    assert document["points"][3]["step_s"] is None
+    assert document["cases"][3]["step_s"] is None
 
 
 def test_json_has_null_for_what_is_not_finite(summary):
-    broken = replace(summary, points=(replace(summary.points[0], losses=(1.0, float("nan"), float("inf"))),))
-    assert json.loads(render_json(broken))["points"][0]["losses"] == [1.0, None, None]
+    first = summary.rows("cases")[0]._replace(losses=(1.0, float("nan"), float("inf")))
+    assert json.loads(render_json(summary.replaced(cases=[first])))["cases"][0]["losses"] == [1.0, None, None]
 
 
 def test_csv_is_tidy_with_bounds_beside_values(summary):
@@ -84,7 +85,7 @@ def test_cases_have_a_column_for_every_degree_and_every_setting_that_varies_even
     ]
     run = load(write_run(tmp_path / "run", points))
     swept = replace(run, document={**run.document, "suite": {"resolved": {"sweep": {"model.layers": [2]}}}})
-    found = rows(csv_tables(summarise(swept))["cases"])
+    found = rows(csv_tables(Findings(swept))["cases"])
     assert [[row[axis] for axis in DEGREES] for row in found] == [
         ["1", "2", "1", "1", "1", "1", "1", "1"],
         ["1", "1", "1", "1", "1", "2", "1", "1"],

@@ -81,7 +81,7 @@ def test_points_and_intervals_are_where_the_findings_say(summary):
     with drawing.styled():
         figure = scaling(summary)
     efficiency = figure.axes[0]
-    known = [point for point in summary.points if point.efficiency]
+    known = [point for point in summary.rows("cases") if point.efficiency]
     dots = [line for line in efficiency.lines if line.get_marker() == "o"]
     large = [dot.get_ydata()[0] for dot in dots if dot.get_markersize() > 4]
     assert large == pytest.approx([point.efficiency.value for point in known])
@@ -186,7 +186,7 @@ def test_labels_neither_overlap_nor_leave_the_picture(kind, tmp_path):
 def test_an_interval_that_is_too_wide_for_the_picture_reaches_its_edges_with_arrows(tmp_path):
     points = [Point(ranks=1), Point(ranks=2, launch_noise=0.5)]
     summary = summary_of(tmp_path / "run", points, repeats=2)
-    assert summary.points[1].efficiency.stated is None
+    assert summary.rows("cases")[1].efficiency.stated is None
     with drawing.styled():
         efficiency = scaling(summary).axes[1]
     marks = {line.get_marker(): line for line in efficiency.lines}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.report.answer import Answer, print_answers
 
 GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
@@ -16,16 +16,16 @@ FACTORS = ("load_balance", "serialisation", "transfer")
 
 def shown(suite):
     """Return the summary of a run, and the factors of its cases on two ranks."""
-    summary = summarise(load(GALLERY / suite))
+    summary = Findings(load(GALLERY / suite))
     trees = {tree.case: tree for tree in summary.trees}
-    two = [trees[point.case] for point in summary.points if point.ranks == 2]
+    two = [trees[point.case] for point in summary.rows("cases") if point.ranks == 2]
     return summary, [{name: getattr(tree, name).value for name in FACTORS} for tree in two]
 
 
 def test_the_healthy_report_has_no_factor_that_stands_out_and_hides_most_of_its_exchange():
     summary, (factors,) = shown("weak")
     assert min(factors.values()) > 0.9
-    (call,) = [call for call in summary.calls if call.verb == "all_reduce"]
+    (call,) = [call for call in summary.rows("calls") if call.verb == "all_reduce"]
     assert call.hidden_s > call.exposed_s
 
 
@@ -42,7 +42,7 @@ def test_the_imbalanced_report_names_the_late_rank_and_loses_balance_alone():
 @pytest.mark.parametrize("width", [80, 100, 130])
 def test_the_imbalanced_report_names_the_late_rank_in_brief(width):
     console = Console(file=io.StringIO(), width=width)
-    print_answers([Answer.of(summarise(load(GALLERY / "imbalanced")), "page")], console)
+    print_answers([Answer.of(Findings(load(GALLERY / "imbalanced")), "page")], console)
     said = " ".join(console.file.getvalue().split())
     assert "injected 20 ms in backward of rank 1: The main loss is load imbalance" in said
     assert "load imbalance" in said
@@ -64,4 +64,4 @@ def test_the_communication_bound_report_loses_transfer_most():
 def test_the_report_on_pipelines_names_no_straggler_for_the_bubble():
     summary, factors = shown("pipeline")
     assert min(each["serialisation"] for each in factors) < 0.9, "there is a bubble"
-    assert summary.stragglers == ()
+    assert summary.rows("stragglers") == []

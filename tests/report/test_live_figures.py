@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.phases import rank_maps
 from pscale.analysis.recorded_step import recorded_steps
-from pscale.analysis.summary import summarise
+from pscale.analysis.steps import wait_maps
 from pscale.analysis.what_if import wall_ns
 from pscale.report import drawing
 from pscale.report.figure_style import CLIPPED
@@ -41,7 +41,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def written(run, tmp_path_factory):
-    return page_of(summarise(run), tmp_path_factory.mktemp("live") / "page.html")
+    return page_of(Findings(run), tmp_path_factory.mktemp("live") / "page.html")
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_the_map_has_every_launch_and_says_the_wait_of_a_cell(page, run):
     said, _ = hover(page, MAP, 0.08, 0.1)
     assert said.startswith("rank 0 · step 0: wait ")
     (found,) = [row for row in run.cases.itertuples() if row.label == case and row.repeat == 2]
-    third = list(rank_maps(run, [found.case]))[2]
+    third = list(wait_maps(run, [found.case]))[2]
     told_ms = float(said.split("wait ")[1].split()[0]) * {"ms": 1, "µs": 1e-3}[said.split()[-1]]
     assert told_ms == pytest.approx(third.wait_s[0, 0] * 1e3, rel=0.01)
     assert np.percentile(third.wait_s, CLIPPED) < third.wait_s.max()

@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 
 from pscale.report.markdown import escaped, render_markdown
 
@@ -39,8 +38,8 @@ def test_escaping_keeps_the_words_and_what_is_meant_as_code():
 
 def test_labels_are_no_markup_in_warnings_and_notes_either(summary):
     label = "<b> `x` [click](http://example.org) *"
-    warning = replace(summary.warnings[0], label=label)
-    page = render_markdown(replace(summary, warnings=(warning,), notes=(f"Left out of {label}.",)))
+    warning = summary.rows("warnings")[0]._replace(case="other", label=label)
+    page = render_markdown(summary.replaced(warnings=(warning,), notes=(f"Left out of {label}.",)))
     said = page[page.index("## Warnings") :]
     assert said.count("click") == 2
     assert "[click]" not in said

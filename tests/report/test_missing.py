@@ -9,8 +9,8 @@ from rich.console import Console
 from synthetic import Point, write_run
 
 from pscale.analysis.expect import references
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.config import Workload
 from pscale.report.answer import Answer
 from pscale.report.exports import data_tables, render_json
@@ -43,13 +43,13 @@ LACKS += [(table, None) for table in ("steps", "calls", "ranks")]
 
 def reported(folder):
     """Draw, write and print all that a report has, and return the sentences that it begins with."""
-    summary = summarise(load(folder))
+    summary = Findings(load(folder))
     draw_figures(summary)
     write_all(summary, folder, ())
     render_terminal(summary, Console(file=io.StringIO(), width=100), plot=True)
     render_json(summary)
     data_tables(summary)
-    references(summary.points, summary.merits)
+    references(summary.rows("cases"), summary.rows("merits"))
     assert Answer.of(summary).lines or Answer.of(summary).sentences
     return " ".join(line.text for line in summary.headlines)
 

@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -51,7 +50,7 @@ def test_the_page_has_every_section_that_there_are_findings_for_in_order(page):
 def test_the_verdict_comes_first_with_its_figures(page, summary):
     first = section(page, "verdict")
     assert first.all("p")[0].words == summary.headlines[0].text
-    efficiency = next(point.efficiency for point in summary.points if point.ranks == 4)
+    efficiency = next(point.efficiency for point in summary.rows("cases") if point.ranks == 4)
     assert f"{efficiency.value:.1%}" in first.all("dd")[0].words
     shares = [
         float(part.attributes["style"].partition(":")[2])
@@ -62,7 +61,7 @@ def test_the_verdict_comes_first_with_its_figures(page, summary):
 
 
 def test_the_tree_is_numbered_and_its_cells_are_coloured_by_band(page, summary):
-    (tree,) = [each for each in summary.trees if summary.point(each.case).ranks == 4]
+    (tree,) = [each for each in summary.trees if summary.case(each.case).ranks == 4]
     found = section(page, "efficiency").all("table")[0]
     rows = {row.children[0].words: row.children[-1] for row in found.all("tbody")[0].all("tr")}
     assert rows["1 overall"].words.startswith(f"{tree.overall.value:.1%}")
@@ -85,9 +84,10 @@ def test_what_failed_and_what_is_still_pending_is_reported_with_reasons(page, fa
 
 
 def test_warnings_that_several_cases_share_are_one_row_and_counted_as_one(summary):
-    (warning,) = summary.warnings
-    other = replace(warning, case="other", label="other", text="Recording makes steps longer.")
-    page = read(render_page(replace(summary, warnings=(warning, other)), {}))
+    (warning,) = summary.rows("warnings")
+    case = next(each.case for each in summary.rows("cases")[::-1] if each.case != warning.case)
+    other = warning._replace(case=case, text="Recording makes steps longer.")
+    page = read(render_page(summary.replaced(warnings=(warning, other)), {}))
     (row,) = table(section(page, "problems"), "warnings-0")[1:]
     assert row == [f"2 cases, such as {warning.label}", warning.text]
     assert re.search(r"\b1 warning\b", section(page, "verdict").words)
@@ -103,7 +103,7 @@ def test_every_file_that_csv_writes_is_inside_the_page_with_its_size_in_bytes(ho
         content = tables[name.removesuffix(".csv")]
         assert (head, unquote(data)) == ("data:text/csv;charset=utf-8", content)
         assert link.words == f"{name} ({size_of(len(content.encode()))})"
-    (file,) = Context(summary=hostile, vectors={}, csv={"x": "µ\nµ\n"}).files("x")
+    (file,) = Context(findings=hostile, vectors={}, csv={"x": "µ\nµ\n"}).files("x")
     assert file.size == 6
 
 
@@ -204,13 +204,13 @@ def test_plans_side_by_side_are_ranked_and_not_drawn_as_sizes(tmp_path):
 def test_without_figures_the_tables_say_all_of_it(summary):
     page = read(render_page(summary, {}))
     assert not page.all("svg")
-    assert len(table(page, "cases-0")) == 1 + len(summary.points)
+    assert len(table(page, "cases-0")) == 1 + len(summary.rows("cases"))
     assert table(page, "phases-0")
 
 
 def test_cells_are_sorted_by_their_values_and_not_by_their_texts(page, summary):
     (steps,) = [row.children for row in section(page, "scaling").all("tr") if row.words.startswith("dp 4 ")]
-    step = summary.points[2].step_s
+    step = summary.rows("cases")[2].step_s
     shown = [float(cell.attributes["data-o"]) for cell in steps[2:4]]
     assert shown == [pytest.approx(step.value, rel=1e-5), pytest.approx(step.low, rel=1e-5)]
     assert "data-o" not in steps[1].attributes, "the text is the number"
@@ -224,7 +224,7 @@ def test_words_in_backticks_are_code_and_nothing_else_becomes_markup(tmp_path):
 
 
 def test_a_drawing_has_no_name_that_another_one_has(summary):
-    drawn = inline_figures(draw_figures(replace(summary, title="<b>&")))
+    drawn = inline_figures(draw_figures(summary.replaced(title="<b>&")))
     both = [vector(svg, name).inside for name, svg in drawn.items()]
     ids = [set(re.findall(r'id="([^"]*)"', inside)) for inside in both]
     assert not set.intersection(*ids[:2])

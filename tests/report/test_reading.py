@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from synthetic import Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.config import Plan, Workload
 from pscale.report.topics import TOPICS
 from pscale.results import predictions
@@ -161,7 +161,7 @@ def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path,
     random, count, said = np.random.default_rng(5), 0, set()
     for run in every_kind(tmp_path):
         for variant in [run, *(drawn(run, random) for _ in range(variants))]:
-            summary = summarise(variant, predict=None)
+            summary = Findings(variant, predict=None)
             assert strange(summary) == []
             count += len(summary.headlines)
             said |= {word for verdict in summary.verdicts for word in (verdict.cause, verdict.answer)}
@@ -176,4 +176,4 @@ def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path,
     ids=lambda path: path.parent.name,
 )
 def test_every_number_of_the_gallery_is_a_cell(path):
-    assert strange(summarise(load(path.parent), predict=None)) == []
+    assert strange(Findings(load(path.parent), predict=None)) == []

@@ -2,7 +2,7 @@ import pytest
 
 from pscale.analysis.stats import Estimate
 from pscale.report import text
-from pscale.report.exports import csv_text
+from pscale.report.exports import csv_text, frame_of
 from pscale.report.markdown import table_lines
 from pscale.report.table import Column, Table, Written
 
@@ -30,7 +30,7 @@ def test_people_read_values_by_their_columns_and_programs_in_full():
         ("", "2 s", "base", "3", "-"),
         ("b ", "failed", "-", "-", "-"),
     ]
-    assert csv_text(TABLE).splitlines() == [
+    assert csv_text(frame_of(TABLE)).splitlines() == [
         "case,label,step_s,bounds_s,bounds_s_low,bounds_s_high,launches,memory_bytes",
         "a1,a,0.1234567,0.1234567,0.12,0.13,2,",
         "a2,a,2.0,base,,,3,",

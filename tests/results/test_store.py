@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.config import Case, Launch
 from pscale.errors import ResultsError
 from pscale.results import store
@@ -255,8 +255,8 @@ def test_texts_that_are_coded_are_the_same_words_in_parts_and_joined(tmp_path):
 
 def test_a_run_of_schema_1_is_reported_with_its_delays_and_the_events_of_its_ranks():
     run = load(SCHEMA_1)
-    summary = summarise(run)
-    (point,) = summary.points
+    summary = Findings(run)
+    (point,) = summary.rows("cases")
     assert point.injected == "5 ms in forward of rank 0"
     assert run.ranks["events"].min() > 0
-    assert any("5 ms in forward of rank 0" in warning.text for warning in summary.warnings)
+    assert any("5 ms in forward of rank 0" in warning.text for warning in summary.rows("warnings"))

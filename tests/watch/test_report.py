@@ -1,14 +1,13 @@
 """A program under `pscale watch` is reported like a run of a suite."""
 
 import os
-from dataclasses import replace
 
 import pytest
 from recordings import Made, record_of, recorded
 
-from pscale.analysis.efficiency_tree import AxisTree
+from pscale.analysis.columns import row
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.cli.watch import case_of, prepared, write
 from pscale.config import Launch
 from pscale.launch.outcome import Outcome
@@ -42,7 +41,7 @@ def summary(tmp_path):
     job = prepared(case_of("heat", 2), ["heat"], tmp_path, find_target(Launch(), os.environ, submits=False))
     outcome = Outcome(status="failed", reason="exit code 3", wall_s=1.0, exit_code=3, started_unix_s=0.0)
     write(job, record, outcome)
-    return summarise(load(job.journal.folder))
+    return Findings(load(job.journal.folder))
 
 
 def test_a_large_file_that_a_command_names_is_known_by_its_size(tmp_path):
@@ -60,23 +59,23 @@ def test_the_report_of_a_program_says_what_a_step_takes_and_nothing_of_training(
     assert "samples/s" not in summary.headlines[0].text
     assert "The program failed: exit code 3" in text
     assert "Steps: as the program marks them" in text
-    assert {"halo", "forward 2 of two", "program"} >= {time.phase for time in summary.phases}
+    assert {"halo", "forward 2 of two", "program"} >= {time.phase for time in summary.rows("phases")}
     assert "train." not in text
 
 
 def test_of_many_communicators_the_worst_come_first_and_those_with_next_to_nothing_are_one_line(summary):
     left = {"world": 0.7, "split": 0.999, "self": 1.0, "cart": 0.6, "dup": 0.9951}
-    case = summary.points[0].case
+    case = summary.rows("cases")[0].case
     trees = [
-        AxisTree(case=case, axis=axis, parallel=share, load_balance=None, serialisation=1.0, transfer=share)
+        row("axes", case=case, axis=axis, parallel=share, serialisation=1.0, transfer=share)
         for axis, share in left.items()
     ]
     (table,) = [
         table
-        for table in efficiency_tree.tables(replace(summary, axis_trees=tuple(trees)))
+        for table in efficiency_tree.tables(summary.replaced(axes=trees))
         if table.title == "Efficiency by axis"
     ]
-    assert [row[1:3] for _, row in table.rows] == [("cart", 0.6), ("world", 0.7), ("3 others", 0.9951)]
+    assert [values[1:3] for _, values in table.rows] == [("cart", 0.6), ("world", 0.7), ("3 others", 0.9951)]
     assert "others: the least of those with at least 99.5%" in table.caption
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from thread_mesh import Simulated, run_ranks
 
+from pscale.analysis import messages
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.stragglers import hint, sentence, stragglers
-from pscale.analysis.summary import summarise
 from pscale.config import Case, Data, Inject, Jitter, Model, Plan, Timing, Train, to_dict
 from pscale.mesh import grid
 from pscale.parallel.ranks import GROUPS
@@ -96,8 +96,8 @@ def test_ten_milliseconds_of_one_rank_are_ten_of_wait_on_the_others(tmp_path, ph
     assert total == pytest.approx([0.01] * 3, rel=0.002)
     assert waits[1].sum() <= 20 * TICK_S
     assert times(folder, "injected_delay_s")[1] == pytest.approx(0.01, abs=2 * TICK_S)
-    summary = summarise(load(folder))
-    (rank,) = summary.stragglers
+    summary = Findings(load(folder))
+    (rank,) = summary.rows("stragglers")
     assert (rank.rank, rank.phase, rank.late_steps) == (1, phase, 12 - (phase == "update"))
     (verdict,) = summary.verdicts
     assert verdict.cause == "imbalance"
@@ -116,38 +116,38 @@ def test_a_delayed_stage_of_a_pipeline_is_a_late_sender_to_those_downstream(tmp_
     received = calls[(calls["verb"] == "receive") & (calls["phase"] == "forward")]
     waited = received.groupby("rank")["wait_s"].sum() / case.train.steps
     assert waited[[2, 3]].to_numpy() == pytest.approx(0.01, rel=0.02)
-    (rank,) = summarise(load(folder)).stragglers
+    (rank,) = Findings(load(folder)).rows("stragglers")
     assert (rank.rank, rank.phase) == (1, "forward"), "not those that pass the delay on"
 
 
 def test_a_rank_that_is_delayed_in_some_steps_is_distinguished_from_one_that_is_slow(tmp_path):
     case = replace(GPT, inject=Inject(rank=3, delay_s=0.01, every=4))
-    summary = summarise(load(simulated(case, tmp_path)))
-    (rank,) = summary.stragglers
+    summary = Findings(load(simulated(case, tmp_path)))
+    (rank,) = summary.rows("stragglers")
     assert (rank.rank, rank.late_steps, rank.steps) == (3, 3, 12)
     assert rank.late_s == pytest.approx(0.01, rel=0.01)
-    (warning,) = [warning for warning in summary.warnings if warning.kind == "straggler"]
+    (warning,) = [warning for warning in summary.rows("warnings") if warning.kind == "straggler"]
     assert "It is late in 3 of 12 steps, by 10 ms on average" in warning.text
 
 
 def test_a_rank_that_is_never_late_by_much_is_late_by_what_it_was_where_it_was(tmp_path):
     run = load(simulated(replace(GPT, inject=Inject(rank=3, delay_s=0.001, every=3)), tmp_path))
     ends = run.ends.assign(end_s=run.ends["end_s"] + 0.02 * (run.ends["step"] + 1))  # as if steps took 20 ms
-    (rank,) = stragglers(replace(run, ends=ends))
+    (rank,) = Findings(replace(run, ends=ends)).rows("stragglers")
     assert (rank.late_steps, rank.steps) == (4, 12)
     assert rank.late_s == pytest.approx(0.001, rel=0.01)
-    assert "It is late in 4 of 12 steps, by" in sentence(rank)
-    assert "intermittently" in hint(rank)
+    assert "It is late in 4 of 12 steps, by" in messages.straggler(rank)
+    assert "intermittently" in messages.straggler_hint(rank)
 
 
 def test_a_healthy_case_has_no_rank_to_wait_for_and_nothing_injected(tmp_path):
     folder = simulated(GPT, tmp_path)
-    summary = summarise(load(folder))
-    assert summary.stragglers == ()
+    summary = Findings(load(folder))
+    assert summary.rows("stragglers") == []
     kernels = read_table(folder / "data", "kernels").to_pandas()
     assert {*kernels.groupby("rank")["flops"].sum()} == {kernels["flops"].sum() // 4}, "all ranks do the same"
     assert not times(folder, "injected_delay_s").any()
-    assert not [warning for warning in summary.warnings if warning.kind == "injected"]
+    assert not [warning for warning in summary.rows("warnings") if warning.kind == "injected"]
 
 
 def test_a_delay_is_once_a_step_where_its_phase_begins_and_in_measured_steps_alone():

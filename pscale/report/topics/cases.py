@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log2
 from typing import TYPE_CHECKING, Any
 
-from pscale.analysis.frames import Run
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.analysis.models import Model
-from pscale.analysis.scaling import Point
-from pscale.analysis.settings import DEGREES, settings, varied
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import Summary
 from pscale.report import marks, text
 from pscale.report.blocks import Block, Context
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, narrow, sized, wrapped
-from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, Tone, Value, Written, listed
 from pscale.report.topics import models
 from pscale.report.topics.topic import Topic, TopicFigure, picture
 
@@ -34,23 +30,23 @@ _BESIDE = 2**0.045  # of a size: where the dots of its launches are
 _NAMED = 8  # series with a colour and a name of their own
 _TICK_GAP = 0.055  # of the axis, so that tick labels stay apart
 
-Series = list[tuple[str, list[Point]]]
-Estimated = Callable[[Point], Estimate | None]
+Series = list[tuple[str, list[Row]]]
+Estimated = Callable[[Row], Estimate | None]
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield step time, speed-up and efficiency of every case, by series or all in one table."""
-    if summary.side_by_side or any(point.run for point in summary.points):
-        yield every_case(summary, "Cases")
+    if findings.side_by_side or any(point.run for point in findings.rows("cases")):
+        yield every_case(findings, "Cases")
         return
-    columns = _columns(summary, wide=False)
-    for series, points in summary.series.items():
+    columns = _columns(findings, wide=False)
+    for series, points in findings.series.items():
         caption = "" if any(point.efficiency for point in points) else "No base case, so no efficiency."
-        title = text.titled("Scaling", series, summary)
+        title = text.titled("Scaling", series, findings)
         yield from listed(title, points, columns, caption=caption, tone=size_tone, filled=True)
 
 
-def every_case(summary: Summary, title: str) -> Table:
+def every_case(findings: Findings, title: str) -> Table:
     """Return all cases in one table, without the columns that none of them has a value for.
 
     Names of runs and cases leave narrow terminals little room for figures.
@@ -58,45 +54,47 @@ def every_case(summary: Summary, title: str) -> Table:
     columns = (
         Column("run", fold=True, get="run"),
         Column("case", fold=True, get=lambda point: point.label.removesuffix(f" · {point.run}")),
-        *_columns(summary, wide=True),
+        *_columns(findings, wide=True),
     )
-    rows = tuple((size_tone(point), tuple(each.value(point) for each in columns)) for point in summary.points)
-    cases = tuple(point.case for point in summary.points)
+    rows = tuple(
+        (size_tone(point), tuple(each.value(point) for each in columns)) for point in findings.rows("cases")
+    )
+    cases = tuple(point.case for point in findings.rows("cases"))
     return Table(title=title, columns=columns, rows=rows, cases=cases).filled()
 
 
-def size_tone(point: Point) -> Tone:
+def size_tone(point: Row) -> Tone:
     """Return how the row of a case is drawn."""
     if point.status == "ok":
         return "base" if point.base else ""
     return "pending" if point.status == "pending" else "bad"
 
 
-def size_of(point: Point) -> Written:
+def size_of(point: Row) -> Written:
     """Return the size of a case, sorted by its cores."""
     return Written(point.cores, text.size(point))
 
 
-def size_column(summary: Summary) -> Column:
+def size_column(findings: Findings) -> Column:
     """Return the column of sizes."""
-    threaded = any(point.threads > 1 for point in summary.points)
+    threaded = any(point.threads > 1 for point in findings.rows("cases"))
     return Column("ranks × threads" if threaded else "ranks", str, fold=threaded, get=size_of)
 
 
-def _launches(point: Point) -> Value:
+def _launches(point: Row) -> Value:
     total = point.launches + point.failed + point.pending
     said = f"{point.launches}" if point.launches == total else f"{point.launches} of {total}"
     return Written(point.launches, said)
 
 
-def _interval(point: Point) -> Value:
+def _interval(point: Row) -> Value:
     return "base" if point.base else point.efficiency
 
 
-def _columns(summary: Summary, *, wide: bool) -> tuple[Column, ...]:
+def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
     """Return the columns of a case; with `wide`, some of them need a wide terminal."""
     return (
-        size_column(summary),
+        size_column(findings),
         Column("step", text.duration, get=lambda point: point.step_s or point.status),
         Column("95% interval", text.duration_interval, interval=True, wide=wide, get="step_s"),
         Column("speed-up", text.number_3, wide=wide, get="speedup"),
@@ -114,50 +112,54 @@ def _columns(summary: Summary, *, wide: bool) -> tuple[Column, ...]:
 
 
 def _blocks(context: Context) -> Sequence[Block]:
-    data = context.listings([every_case(context.summary, "Every case")], "cases", "cases")
+    data = context.listings([every_case(context.findings, "Every case")], "cases", "cases")
     return [*picture(context, TOPIC.figure, data)] or data
 
 
-def _compares(summary: Summary) -> bool:
-    return not summary.side_by_side and any(point.efficiency and not point.base for point in summary.points)
+def _compares(findings: Findings) -> bool:
+    return not findings.side_by_side and any(
+        point.efficiency and not point.base for point in findings.rows("cases")
+    )
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw speed-up and efficiency, or the throughput where there is nothing to compare.
 
     None where neither was measured, or where cases are not sizes of something.
     """
     from pscale.report import drawing
 
-    series = list(summary.series.items())
-    compared = sum(point.efficiency is not None for point in summary.points) > 1
-    if summary.side_by_side or not (compared or any(point.samples_per_s for point in summary.points)):
+    series = list(findings.series.items())
+    compared = sum(point.efficiency is not None for point in findings.rows("cases")) > 1
+    if findings.side_by_side or not (
+        compared or any(point.samples_per_s for point in findings.rows("cases"))
+    ):
         return None
     colours = dict(zip(_named(series), drawing.distinct(_NAMED), strict=False))
     if not compared:
-        figure = drawing.canvas(5.8, 3.7, text.heading(summary))
-        _panel(figure.subplots(), summary, colours, "Throughput", lambda point: point.samples_per_s)
+        figure = drawing.canvas(5.8, 3.7, text.heading(findings))
+        _panel(figure.subplots(), findings, colours, "Throughput", lambda point: point.samples_per_s)
         return figure
     named = sum(any(point.efficiency for point in points) for _, points in series) > 1
     height = 5.8 if narrow() else 3.7
-    figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(summary))
+    figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(findings))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)))
-    _panel(right, summary, colours, "Speed-up", lambda point: point.speedup)
-    laws = models.drawn(summary)
-    _panel(left, summary, colours, "Efficiency", lambda point: point.efficiency, laws=laws)
+    _panel(right, findings, colours, "Speed-up", lambda point: point.speedup)
+    laws = models.drawn(findings)
+    _panel(left, findings, colours, "Efficiency", lambda point: point.efficiency, laws=laws)
     return figure
 
 
 def _panel(
     axes: Axes,
-    summary: Summary,
+    findings: Findings,
     colours: Mapping[str, Colour],
     title: str,
     value: Estimated,
     *,
     laws: Sequence[Model] = (),
 ) -> None:
-    series = list(summary.series.items())
+    series = list(findings.series.items())
     everything = [point for _, points in series for point in points]
     sizes = sorted({point.cores for point in everything})
     threaded = any(point.threads > 1 for point in everything)
@@ -173,7 +175,7 @@ def _panel(
         if name in colours:
             for each in found:
                 _dot(axes, title, each, colour)
-                _launch_dots(axes, title, each, summary.launch_steps_s.get(each[-1].case, ()), colour)
+                _launch_dots(axes, title, each, findings.launch_steps_s.get(each[-1].case, ()), colour)
         else:  # one of very many
             places = [size for size, *_ in found]
             values = [known.value for _, known, _ in found]
@@ -202,7 +204,7 @@ def _named(series: Series) -> list[str]:
     return order[: _NAMED // 2] + order[-(_NAMED // 2) :]
 
 
-def _curve(axes: Axes, found: Sequence[tuple[float, Estimate, Point]], colour: Colour) -> None:
+def _curve(axes: Axes, found: Sequence[tuple[float, Estimate, Row]], colour: Colour) -> None:
     """Draw the cases of a series with their intervals; two are two dots, more are joined by a line."""
     if len(found) > _DOTS:
         axes.plot(
@@ -212,7 +214,7 @@ def _curve(axes: Axes, found: Sequence[tuple[float, Estimate, Point]], colour: C
         _interval_bar(axes, size, known, colour)
 
 
-def _dot(axes: Axes, title: str, found: tuple[float, Estimate, Point], colour: Colour) -> None:
+def _dot(axes: Axes, title: str, found: tuple[float, Estimate, Row], colour: Colour) -> None:
     """Draw one case, which says its value under the pointer."""
     size, known, point = found
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5}
@@ -221,7 +223,7 @@ def _dot(axes: Axes, title: str, found: tuple[float, Estimate, Point], colour: C
 
 
 def _launch_dots(
-    axes: Axes, title: str, found: tuple[float, Estimate, Point], times_s: Sequence[float], colour: Colour
+    axes: Axes, title: str, found: tuple[float, Estimate, Row], times_s: Sequence[float], colour: Colour
 ) -> None:
     """Draw what the step time of each launch alone gives, beside the estimate of its case."""
     size, known, point = found
@@ -254,7 +256,7 @@ def _interval_bar(axes: Axes, size: float, known: Estimate, colour: Colour) -> N
             axes.plot([size], [edge], arrow, markersize=5, clip_on=False, **where)
 
 
-def _missing(axes: Axes, points: Sequence[Point]) -> None:
+def _missing(axes: Axes, points: Sequence[Row]) -> None:
     """Mark cases without a value on the lower edge, in the words of their status."""
     where: Any = {"transform": axes.get_xaxis_transform(), "color": BAD, "zorder": 6}
     for point in points:
@@ -265,7 +267,7 @@ def _missing(axes: Axes, points: Sequence[Point]) -> None:
         )
 
 
-def _ideal(axes: Axes, title: str, bases: Sequence[Point], largest: int) -> None:
+def _ideal(axes: Axes, title: str, bases: Sequence[Row], largest: int) -> None:
     """Draw what perfect scaling from the base would give."""
     starts = sorted({base.cores for base in bases})
     for start in starts:
@@ -324,48 +326,16 @@ def _value_axis(axes: Axes, title: str, values: Sequence[Estimate]) -> None:
         axes.set_ylabel("speed-up (base = 1)")
 
 
-def _data(summary: Summary) -> Table:
-    """Return a row a case for programs: its names, degrees and varied settings, then what was measured."""
-    measured = table_of(summary.points, Point, {}, left_out=("losses", "course_s"))
-    run = summary.source
-    columns = _setting_columns(run, {column.key for column in measured.columns}) if run else {}
-    planned = [settings(run.planned.get(point.case, {})) if run else {} for point in summary.points]
-    added = tuple(Column("", key=key) for key in columns.values())
-    place = 1 + [column.key for column in measured.columns].index("scaling")
-    rows = tuple(
-        (tone, (*values[:place], *(_plain(known.get(name)) for name in columns), *values[place:]))
-        for (tone, values), known in zip(measured.rows, planned, strict=True)
-    )
-    return replace(
-        measured, columns=(*measured.columns[:place], *added, *measured.columns[place:]), rows=rows
-    )
-
-
-def _setting_columns(run: Run, taken: Collection[str]) -> dict[str, str]:
-    """Return the columns of settings by dotted name: the last part of it where that is free."""
-    found = dict(DEGREES)
-    for name in varied(run):
-        last = name.rpartition(".")[2]
-        if name not in (*DEGREES, *taken, "train.batch"):
-            found[name] = name if last in taken or last in found.values() else last
-    return found
-
-
-def _plain(value: Any) -> Value:
-    return value if value is None or isinstance(value, str | float | int) else json.dumps(value)
-
-
 TOPIC = Topic(
     name="scaling",
-    title=lambda summary: "Efficiency and speed-up" if _compares(summary) else "Cases",
-    lead=lambda summary: (
+    title=lambda findings: "Efficiency and speed-up" if _compares(findings) else "Cases",
+    lead=lambda findings: (
         "Bars are 95% intervals, small dots single launches; the dashed line is ideal scaling from the "
         "base case."
-        if _compares(summary)
+        if _compares(findings)
         else ""
     ),
     tables=tables,
-    data=lambda summary: {"cases": _data(summary)},
     figure=TopicFigure(
         name="scaling",
         title="Efficiency and speed-up by size",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import records, shared_work
-from pscale.analysis.scaling import Point
-from pscale.analysis.summary import Summary
 from pscale.report import text
-from pscale.report.table import Column, Row, Table
+from pscale.report.table import Column, Table, TableRow
 from pscale.report.topics.topic import Topic
 
 ON_TIME = (
@@ -43,15 +43,15 @@ Known = Mapping[str, float | None]  # values of a case by name
 class Costs:
     """What is known of the cases of a run, by case: values by the names that programs read."""
 
-    def __init__(self, summary: Summary):
-        self._moved = _moved(summary)
-        self._memory = {each.case: each for each in summary.memory}
-        self._phases = {(time.case, time.phase): time for time in summary.phases}
+    def __init__(self, findings: Findings):
+        self._moved = _moved(findings)
+        self._memory = {each.case: each for each in findings.memory}
+        self._phases = {(time.case, time.phase): time for time in findings.rows("phases")}
         self._sent_bytes: dict[str, float] = {}
-        for call in summary.calls:
+        for call in findings.rows("calls"):
             self._sent_bytes[call.case] = self._sent_bytes.get(call.case, 0.0) + call.bytes
 
-    def of(self, point: Point) -> Mapping[str, float | None]:
+    def of(self, point: Row) -> Mapping[str, float | None]:
         """Return what a case costs and reaches: of a rank and step, as a mean, or of the fullest rank."""
         memory, moved = self._memory.get(point.case), self._moved.get(point.case, dict.fromkeys(_MOVED, 0.0))
         held = (memory.expected if memory else None) or {}
@@ -78,11 +78,9 @@ class Costs:
         }
 
 
-def _moved(summary: Summary) -> Mapping[str, Mapping[str, Any]]:
+def _moved(findings: Findings) -> Mapping[str, Mapping[str, Any]]:
     """Return what a rank moved to and from a file in a step, and how long that took."""
-    run = summary.source
-    if run is None:
-        return {}
+    run = findings.source
     sums = run.phases.groupby("case", observed=True)[list(_MOVED)].sum()
     steps = run.seats.groupby("case", observed=True)["steps"].sum()
     means = sums.div(steps, axis=0).dropna().reset_index().astype({"case": str})
@@ -107,12 +105,12 @@ class Choice:
     measures: Mapping[str, str]
     wide: Collection[str] = ()
 
-    def tables(self, summary: Summary) -> Iterator[Table]:
+    def tables(self, findings: Findings) -> Iterator[Table]:
         """Yield the table of the cases that were measured beside another choice."""
-        if (table := self.data(summary)).rows:
+        if (table := self.data(findings)).rows:
             yield table.filled()
 
-    def data(self, summary: Summary) -> Table:
+    def data(self, findings: Findings) -> Table:
         """Return the same table with or without rows."""
         columns = (
             *(Column("", key="case"), Column("case", fold=True, key="label")),
@@ -122,15 +120,17 @@ class Choice:
                 for name, said in self.measures.items()
             ),
         )
-        return Table(title=self.title, columns=columns, rows=tuple(self._rows(summary)), caption=self.caption)
+        return Table(
+            title=self.title, columns=columns, rows=tuple(self._rows(findings)), caption=self.caption
+        )
 
-    def _rows(self, summary: Summary) -> Iterator[Row]:
-        planned = summary.source.planned if summary.source else {}
+    def _rows(self, findings: Findings) -> Iterator[TableRow]:
+        planned = findings.source.planned
         chosen = {case: self._chosen(settings) for case, settings in planned.items()}
         if not self._differ(chosen.values()):
             return  # as in most runs, and cases to group may be thousands
-        costs = Costs(summary)
-        for members in matched(planned, summary.points, self.differ):
+        costs = Costs(findings)
+        for members in matched(planned, findings.rows("cases"), self.differ):
             kinds = [chosen[point.case] for point in members]
             if self._differ(kinds):
                 known = [costs.of(point) for point in members]
@@ -166,10 +166,10 @@ def _writer(name: str) -> Callable[[Any], str]:
 
 
 def matched(
-    planned: Mapping[str, Planned], points: Sequence[Point], differ: Mapping[str, Collection[str]]
-) -> list[list[Point]]:
+    planned: Mapping[str, Planned], points: Sequence[Row], differ: Mapping[str, Collection[str]]
+) -> list[list[Row]]:
     """Group the measured cases that are equal but for the members `differ` of their groups of settings."""
-    groups: dict[str, list[Point]] = {}
+    groups: dict[str, list[Row]] = {}
     for point in points:
         case = planned.get(point.case, {})
         if point.step_s and differ.keys() <= case.keys():
@@ -183,7 +183,7 @@ def _topic(name: str, title: str, lead: str, csv: str, choice: Choice) -> Topic:
         title=title,
         lead=lead,
         tables=choice.tables,
-        data=lambda summary: {csv: choice.data(summary)},
+        data=lambda findings: {csv: choice.data(findings)},
         computed=(csv,),
         files=(csv,),
     )

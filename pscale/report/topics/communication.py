@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pscale.analysis.bare_collectives import Bare
-from pscale.analysis.frames import by_case
-from pscale.analysis.phases import CallTime
-from pscale.analysis.summary import Summary
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, KINDS, narrow, sized, wrapped
-from pscale.report.table import Column, Table, Value, listed, table_of
+from pscale.report.table import Column, Table, Value, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
@@ -23,33 +21,33 @@ _MOST = 24  # bars
 _SMALL = 1e-3  # of what the largest call of a case sends: less is in the table alone
 _ROOM = 1.3  # of the longest bar, for what is written beside it
 
-Group = tuple[str, list[CallTime]]
+Group = tuple[str, list[Row]]
 Key = tuple[str, str, str]  # case, axis and verb
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield communication by axis and verb."""
     caption = (
         "hidden, exposed: time of nonblocking calls outside and inside MPI calls; "
         "B/s: payload over the time after all ranks have arrived (transfer + hidden)"
-    ) + ("; bare: the operation by itself, with messages of the same size" if summary.bares else "")
-    order = {point.case: place for place, point in enumerate(summary.points)}
-    calls = sorted(summary.calls, key=lambda call: order[call.case])
+    ) + ("; bare: the operation by itself, with messages of the same size" if findings.rows("bare") else "")
+    order = {point.case: place for place, point in enumerate(findings.rows("cases"))}
+    calls = sorted(findings.rows("calls"), key=lambda call: order[call.case])
     title = "Communication (per rank and step)"
-    return listed(title, calls, _columns(summary), caption=caption, grouped=True, filled=True)
+    return listed(title, calls, _columns(findings), caption=caption, grouped=True, filled=True)
 
 
-def _columns(summary: Summary) -> Sequence[Column]:
-    bares = {(each.case, each.axis, each.verb): each for each in summary.bares}
+def _columns(findings: Findings) -> Sequence[Column]:
+    bares = {(each.case, each.axis, each.verb): each for each in findings.rows("bare")}
 
-    def clear(name: str) -> Callable[[CallTime], Value]:
+    def clear(name: str) -> Callable[[Row], Value]:
         return lambda call: None if call.wait_or_transfer_s else getattr(call, name)
 
-    def bare(name: str) -> Callable[[CallTime], Value]:
+    def bare(name: str) -> Callable[[Row], Value]:
         return lambda call: getattr(bares.get((call.case, call.axis, call.verb)), name, None)
 
     return (
-        case_column(summary),
+        case_column(findings),
         Column("axis", get="axis"),
         Column("verb", get=lambda call: call.verb.replace("_", "-")),
         Column("calls", text.number_3, wide=True, get="count"),
@@ -65,22 +63,22 @@ def _columns(summary: Summary) -> Sequence[Column]:
     )
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw a row for each axis and verb of the largest case of every series; None where nothing is sent."""
     from pscale.report import drawing
 
-    planned = _groups(summary)
+    planned = _groups(findings)
     groups = _at_most(planned)
     total, rows = (sum(len(found) for _, found in each) for each in (planned, groups))
     if not rows:
         return None
     heads = len(groups) if len(groups) > 1 else 0
     height = _ROW * (rows + heads) + _HEAD
-    figure = drawing.canvas(9.2, 2 * height if narrow() else height, text.heading(summary))
+    figure = drawing.canvas(9.2, 2 * height if narrow() else height, text.heading(findings))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)), sharey=True)
     title = "bytes" if heads else wrapped(f"bytes: {groups[0][0]}", 50, most=1)
     _panel(left, groups, title, lambda call: (call.bytes, text.size_of(call.bytes)))
-    bare = {(each.case, each.axis, each.verb): each.bytes_per_s for each in summary.bares}
+    bare = {(each.case, each.axis, each.verb): each.bytes_per_s for each in findings.rows("bare")}
     title = "achieved bandwidth" + (" (mark: of the verb by itself)" if bare else "")
     _panel(right, groups, title, lambda call: (call.bytes_per_s, text.rate(call.bytes_per_s, "B/s")), bare)
     places, names = _names(groups)
@@ -90,14 +88,16 @@ def figure(summary: Summary) -> Figure | None:
     return figure
 
 
-def _groups(summary: Summary) -> list[Group]:
+def _groups(findings: Findings) -> list[Group]:
     """Return the calls of the largest case of every series, or of the first of many cases side by side."""
-    of_case = by_case(summary.calls)
+    of_case = findings.by_case("calls")
     for case, found in of_case.items():
         largest = max(call.bytes for call in found)
         of_case[case] = [call for call in found if call.bytes > _SMALL * largest]
     groups: list[Group] = []
-    for points in [[point] for point in summary.points] if summary.side_by_side else summary.series.values():
+    for points in (
+        [[point] for point in findings.rows("cases")] if findings.side_by_side else findings.series.values()
+    ):
         sending = [point for point in points if point.case in of_case]
         groups += [(text.label(point), of_case[point.case]) for point in sending[-1:]]
     return groups
@@ -129,7 +129,7 @@ def _panel(
     axes: Axes,
     groups: Sequence[Group],
     title: str,
-    value: Callable[[CallTime], tuple[float | None, str]],  # and how it is written
+    value: Callable[[Row], tuple[float | None, str]],  # and how it is written
     bares: Mapping[Key, float] | None = None,
 ) -> None:
     from pscale.report import drawing
@@ -162,18 +162,16 @@ def _panel(
 TOPIC = Topic(
     name="communication",
     title="Communication",
-    lead=lambda summary: (
+    lead=lambda findings: (
         "By mesh axis and operation, per rank and step. B/s is the achieved bandwidth: "
         "payload over transfer and hidden time."
-        + (" Next to it is that of the bare operation." if summary.bares else "")
+        + (" Next to it is that of the bare operation." if findings.rows("bare") else "")
     ),
     tables=tables,
-    data=lambda summary: {
-        "calls": table_of(summary.calls, CallTime, summary.labels),
-        "bare": table_of(summary.bares, Bare, summary.labels),
-    },
     files=("calls", "bare"),
-    rows_per_case=lambda summary: len(summary.calls) / max(1, len({call.case for call in summary.calls})),
+    rows_per_case=lambda findings: (
+        len(findings.rows("calls")) / max(1, len({call.case for call in findings.rows("calls")}))
+    ),
     figure=TopicFigure(
         name="calls",
         title="Bytes and bandwidth",

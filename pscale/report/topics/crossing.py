@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.compare import RELEVANT
 from pscale.analysis.crossing import Beside, Crossing
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import Summary
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, QUIET, Colour, describe, sized, wrapped
 from pscale.report.table import Column, Table, Tone, Value, listed
@@ -29,9 +29,9 @@ _DOUBLINGS = 4.0  # largest over smallest value from which on the axis is logari
 _One = tuple[Crossing, Beside]
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield, for every reference, the variants beside it at every value of the swept number."""
-    for members in _groups(summary):
+    for members in _groups(findings):
         first = members[0]
         title = first.question if len(members) == 1 else f"Variants beside {_of(first)}"
         caption = (
@@ -48,9 +48,9 @@ def tables(summary: Summary) -> Iterator[Table]:
         )
 
 
-def _groups(summary: Summary) -> list[list[Crossing]]:
+def _groups(findings: Findings) -> list[list[Crossing]]:
     """Return the pairs of variants by what they are compared with."""
-    return list(grouped(summary.crossings, lambda each: (each.common, each.reference)).values())
+    return list(grouped(findings.crossings, lambda each: (each.common, each.reference)).values())
 
 
 def _of(crossing: Crossing) -> str:
@@ -103,24 +103,24 @@ _NAMES = ("field", "common", "reference", "variant", "reference_case", "case", "
 _MEASURED = ("step_s", "ratio", "rounds", "p", "answer")
 
 
-def _data(summary: Summary) -> Table:
+def _data(findings: Findings) -> Table:
     rows = [
         [getattr(crossing, name, None) or getattr(beside, name, None) for name in (*_NAMES, *_MEASURED)]
-        for crossing in summary.crossings
+        for crossing in findings.crossings
         for beside in crossing.values
     ]
     return Table.of(rows, *_NAMES, *_MEASURED, bounded=("reference_step_s", "step_s", "ratio"))
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw the ratio of step times over the swept number, a panel a reference; None without variants."""
     from pscale.report import drawing
 
-    found = _groups(summary)
+    found = _groups(findings)
     groups = found[:_MOST]
     if not groups:
         return None
-    figure = drawing.canvas(9.2, 3.6 * len(groups), text.heading(summary))
+    figure = drawing.canvas(9.2, 3.6 * len(groups), text.heading(findings))
     drawing.count_drawn(figure, len(groups), len(found), "groups")
     panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
     for axes, members in zip(panels, groups, strict=True):
@@ -218,7 +218,7 @@ TOPIC = Topic(
     lead="Ratio of step times over the swept number, from launches paired by round, so that changes of the "
     "machine affect both.",
     tables=tables,
-    data=lambda summary: {"crossings": _data(summary)},
+    data=lambda findings: {"crossings": _data(findings)},
     files=("crossings",),
     figure=TopicFigure(
         name="crossing",

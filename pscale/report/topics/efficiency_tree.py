@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from pscale.analysis.efficiency_tree import AxisTree, Tree
+from pscale.analysis.columns import Row
+from pscale.analysis.efficiency_tree import Tree
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import by_case
-from pscale.analysis.scaling import Point
-from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.blocks import Bands, Block, Context, Listing
-from pscale.report.table import Column, Row, Table, listed, table_of
+from pscale.report.table import Column, Table, TableRow, listed, table_of
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.headline import lost_time
 from pscale.report.topics.topic import Topic, case_column
@@ -36,19 +35,19 @@ _OTHERS = " others"
 _MOST_TREES, _MOST_ACROSS = 4, 12  # on the page
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield what is lost, the factors of the efficiency per series, and by phase and axis of the largest."""
-    yield from lost_time(summary)
-    yield from _by_case(summary)
-    yield from _parts(summary)
+    yield from lost_time(findings)
+    yield from _by_case(findings)
+    yield from _parts(findings)
 
 
-def _by_case(summary: Summary) -> Iterator[Table]:
+def _by_case(findings: Findings) -> Iterator[Table]:
     """Yield a row a case; cases side by side are in one table."""
-    factors = _factors(summary.trees)
-    found = {tree.case: tree for tree in summary.trees}
+    factors = _factors(findings.trees)
+    found = {tree.case: tree for tree in findings.trees}
     columns = (
-        Column("case", fold=True, get="label") if summary.side_by_side else size_column(summary),
+        Column("case", fold=True, get="label") if findings.side_by_side else size_column(findings),
         *(_column(factor, lambda point: found[point.case]) for factor in factors),
         Column(
             "95% interval",
@@ -58,13 +57,13 @@ def _by_case(summary: Summary) -> Iterator[Table]:
             get=lambda point: found[point.case].parallel,
         ),
     )
-    for series, measured in _groups(summary):
-        title = text.titled("Efficiency", series, summary)
+    for series, measured in _groups(findings):
+        title = text.titled("Efficiency", series, findings)
         caption = f"{_product(factors)}; 95% interval: of parallel"
         yield from listed(title, measured, columns, caption=caption, tone=size_tone)
 
 
-def _column(factor: str, tree: Callable[[Any], Tree | AxisTree] = lambda tree: tree) -> Column:
+def _column(factor: str, tree: Callable[[Any], Tree | Row] = lambda tree: tree) -> Column:
     """Return the column of a factor; `tree` finds it for a row."""
     return Column(
         _NAMES[factor][0],
@@ -75,7 +74,7 @@ def _column(factor: str, tree: Callable[[Any], Tree | AxisTree] = lambda tree: t
     )
 
 
-def _factors(trees: Sequence[Tree | AxisTree]) -> list[str]:
+def _factors(trees: Sequence[Tree | Row]) -> list[str]:
     """Return the names of those factors that some case has."""
     return [name for name in _NAMES if any(getattr(tree, name, None) is not None for tree in trees)]
 
@@ -88,32 +87,32 @@ def _product(factors: Sequence[str]) -> str:
     return f"{whole}parallel = load balance × communication{split}"
 
 
-def _groups(summary: Summary) -> Iterator[tuple[str, list[Point]]]:
+def _groups(findings: Findings) -> Iterator[tuple[str, list[Row]]]:
     """Yield the cases that have a tree, per table."""
-    found = {tree.case for tree in summary.trees}
-    groups = {"": list(summary.points)} if summary.side_by_side else summary.series
+    found = {tree.case for tree in findings.trees}
+    groups = {"": list(findings.rows("cases"))} if findings.side_by_side else findings.series
     for series, points in groups.items():
         if measured := [point for point in points if point.case in found]:
             yield series, measured
 
 
-def _parts(summary: Summary) -> Iterator[Table]:
+def _parts(findings: Findings) -> Iterator[Table]:
     """Yield the factors of the largest cases by phase and by axis; of cases side by side by axis alone."""
-    largest = [point for _, points in _groups(summary) for point in points]
-    if not summary.side_by_side:
-        largest = [points[-1] for _, points in _groups(summary)]
-        yield from _by_phase(summary, [point for point in largest if point.ranks > 1])
-    yield from _by_axis(summary, largest)
+    largest = [point for _, points in _groups(findings) for point in points]
+    if not findings.side_by_side:
+        largest = [points[-1] for _, points in _groups(findings)]
+        yield from _by_phase(findings, [point for point in largest if point.ranks > 1])
+    yield from _by_axis(findings, largest)
 
 
-def _by_phase(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
+def _by_phase(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("phase", get="phase"),
         Column("of step", text.percent_1, get="of_step"),
         *map(_column, _OF_PART),
     )
-    found = by_case(tree for tree in summary.phase_trees if tree.of_step >= _SHORT)
+    found = by_case(tree for tree in findings.phase_trees if tree.of_step >= _SHORT)
     return listed(
         "Efficiency by phase",
         [tree for point in points for tree in found.get(point.case, ())],
@@ -125,22 +124,22 @@ def _by_phase(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
     )
 
 
-def _by_axis(summary: Summary, points: Sequence[Point]) -> Iterator[Table]:
-    factors = [name for name in _OF_PART[:-1] if name in _factors(summary.axis_trees)]
-    found = {case: trees for case, trees in by_case(summary.axis_trees).items() if len(trees) > 1}
+def _by_axis(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
+    factors = [name for name in _OF_PART[:-1] if name in _factors(findings.rows("axes"))]
+    found = {case: trees for case, trees in findings.by_case("axes").items() if len(trees) > 1}
     rows = [tree for point in points for tree in _worst_first(found.get(point.case, ()))]
     least = f"; others: the least of those with at least {text.percent_1(_SLIGHT)}"
     return listed(
         "Efficiency by axis",
         rows,
-        (case_column(summary), Column("axis", get="axis"), *map(_column, factors)),
+        (case_column(findings), Column("axis", get="axis"), *map(_column, factors)),
         caption="as if the other axes were free; balance: of the ranks along the axis"
         + (least if any(tree.axis.endswith(_OTHERS) for tree in rows) else ""),
         grouped=True,
     )
 
 
-def _worst_first(trees: Sequence[AxisTree]) -> Sequence[AxisTree]:
+def _worst_first(trees: Sequence[Row]) -> Sequence[Row]:
     """Return the axes of a case, the one on which most is lost first, and those of next to nothing as one."""
     ordered = sorted(trees, key=lambda tree: tree.parallel)
     slight = [tree for tree in ordered if tree.parallel >= _SLIGHT]
@@ -150,30 +149,30 @@ def _worst_first(trees: Sequence[AxisTree]) -> Sequence[AxisTree]:
         name: min((each for tree in slight if (each := getattr(tree, name)) is not None), default=None)
         for name in _OF_PART[:-1]
     }
-    together = replace(slight[0], axis=f"{len(slight)}{_OTHERS}", **least)
+    together = slight[0]._replace(axis=f"{len(slight)}{_OTHERS}", **least)
     return [*ordered[: -len(slight)], together]
 
 
 def _blocks(context: Context) -> Sequence[Block]:
     """Return the tree of every series, or of many cases their table."""
-    summary = context.summary
-    groups = [*_groups(summary)]
+    findings = context.findings
+    groups = [*_groups(findings)]
     if not groups:
         return []
     wide = max(len(points) for _, points in groups) > _MOST_ACROSS
-    if summary.side_by_side or wide or len(groups) > _MOST_TREES:
-        cases = context.listings(_by_case(summary), "efficiency", "efficiency")
+    if findings.side_by_side or wide or len(groups) > _MOST_TREES:
+        cases = context.listings(_by_case(findings), "efficiency", "efficiency")
     else:
         cases = [_tree(context, *group) for group in groups]
-    return [Bands(), *cases, *context.listings(_parts(summary), "parts", "axes")]
+    return [Bands(), *cases, *context.listings(_parts(findings), "parts", "axes")]
 
 
-def _tree(context: Context, series: str, points: Sequence[Point]) -> Listing:
+def _tree(context: Context, series: str, points: Sequence[Row]) -> Listing:
     """Return the tree of one series: a row a factor, a column a case."""
-    factors = _factors(context.summary.trees)
-    found = {tree.case: tree for tree in context.summary.trees}
+    factors = _factors(context.findings.trees)
+    found = {tree.case: tree for tree in context.findings.trees}
     unit = "ranks × threads" if any(point.threads > 1 for point in points) else "ranks"
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for name in factors:
         values = [getattr(found[point.case], name) for point in points]
         if name == "unaccounted":  # a loss: in words, so that it gets no band of an efficiency
@@ -184,7 +183,7 @@ def _tree(context: Context, series: str, points: Sequence[Point]) -> Listing:
     )
     intervals = any(getattr(value, "low", None) is not None for _, row in rows for value in row)
     table = Table(
-        title=text.titled("Efficiency tree", series, context.summary),
+        title=text.titled("Efficiency tree", series, context.findings),
         columns=(Column(f"factor, at … {unit}"), *sizes),
         rows=tuple(rows),
         caption=f"{_product(factors)}.{' Small: 95% intervals.' * intervals}",
@@ -193,10 +192,9 @@ def _tree(context: Context, series: str, points: Sequence[Point]) -> Listing:
     return Listing(name=name, table=table, files=context.files("efficiency"), ordered=False)
 
 
-def _data(summary: Summary) -> Mapping[str, Table]:
+def _data(findings: Findings) -> Mapping[str, Table]:
     return {
-        "efficiency": table_of((*summary.trees, *summary.phase_trees), Tree, summary.labels),
-        "axes": table_of(summary.axis_trees, AxisTree, summary.labels),
+        "efficiency": table_of((*findings.trees, *findings.phase_trees), Tree, findings.labels),
     }
 
 

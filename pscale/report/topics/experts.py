@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield the use of experts by every case that has some."""
     columns = (
         Column("case", fold=True, get="label"),
@@ -18,7 +18,7 @@ def tables(summary: Summary) -> Iterator[Table]:
         Column("busiest expert", "{:.2f} × mean".format, get="expert_imbalance"),
         Column("loss", text.number, get="loss_last"),
     )
-    found = [point for point in summary.points if point.dropped_share is not None]
+    found = [point for point in findings.rows("cases") if point.dropped_share is not None]
     return listed("Experts (mean over steps and blocks)", found, columns)
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median_low
 
 from pscale.analysis.answers import DelayCost, Split
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.analysis.headline import EVERY
 from pscale.analysis.lost_time import LOSSES, LostTime
-from pscale.analysis.scaling import Point
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import Summary
 from pscale.analysis.verdict import Verdict, size
 from pscale.report import text
 from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, band
 from pscale.report.figure_style import CAUSES, KINDS
-from pscale.report.table import Column, Row, Table, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, TableRow, Value, Written, listed, table_of
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.problems import concerns
 from pscale.report.topics.topic import Topic
@@ -41,13 +41,13 @@ _UNDECIDED = "undecided"
 _CAUSES = {"": "none above 1%", _UNDECIDED: _UNDECIDED, **LOSSES}
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield the figures of the sentences that no other topic has."""
-    yield from _splits(summary)
-    yield from _delay_costs(summary)
+    yield from _splits(findings)
+    yield from _delay_costs(findings)
 
 
-def _splits(summary: Summary) -> Iterator[Table]:
+def _splits(findings: Findings) -> Iterator[Table]:
     """Yield the splits of the same cores, fastest first."""
     columns = (
         Column("cores", str, get="cores"),
@@ -59,7 +59,7 @@ def _splits(summary: Summary) -> Iterator[Table]:
         Column("to decide", fold=True, get=lambda split: split.to_decide or None),
     )
     yield from listed(
-        "Splits of the same cores", summary.splits, columns, grouped=True, filled=True, files=("splits",)
+        "Splits of the same cores", findings.splits, columns, grouped=True, filled=True, files=("splits",)
     )
 
 
@@ -67,7 +67,7 @@ def _beside_fastest(split: Split) -> Value:
     return "" if split.answer == "fastest" else split.ratio
 
 
-def _delay_costs(summary: Summary) -> Iterator[Table]:
+def _delay_costs(findings: Findings) -> Iterator[Table]:
     """Yield what injected delays cost."""
     columns = (
         Column("injected", fold=True, get="injected"),
@@ -81,27 +81,27 @@ def _delay_costs(summary: Summary) -> Iterator[Table]:
         Column("of the delay", text.percent_1, get="passed_on"),
     )
     caption = "delay: per step, of the most delayed rank; of the delay: by how much the step is longer"
-    costs, files = summary.delay_costs, ("delay_costs",)
+    costs, files = findings.delay_costs, ("delay_costs",)
     yield from listed("Cost of injected delays", costs, columns, caption=caption, filled=True, files=files)
 
 
-def lost_time(summary: Summary) -> Iterator[Table]:
+def lost_time(findings: Findings) -> Iterator[Table]:
     """Yield where the step of every case goes, but of plans, whose ranking says it."""
-    if summary.side_by_side and summary.ranking:
+    if findings.side_by_side and findings.ranking:
         return
-    found = {losses.case: losses for losses in summary.lost_time}
-    needs = {each.case: each.cause_to_decide or None for each in summary.verdicts}
-    points = [point for point in summary.points if point.case in found]
+    found = {losses.case: losses for losses in findings.lost_time}
+    needs = {each.case: each.cause_to_decide or None for each in findings.verdicts}
+    points = [point for point in findings.rows("cases") if point.case in found]
     kept = [name for name in COLOURS if any(getattr(each, name) >= _VISIBLE for each in found.values())]
     columns = (
-        Column("case", fold=True, get="label") if len(summary.series) > 1 else size_column(summary),
+        Column("case", fold=True, get="label") if len(findings.series) > 1 else size_column(findings),
         *(
             Column(_NAMES[name], text.percent_1, wide=name == "unaccounted", get=_share(found, name))
             for name in kept
         ),
         Column("to decide", fold=True, wide=True, get=lambda point: needs.get(point.case)),
     )
-    compared = any(tree.computation for tree in summary.trees)
+    compared = any(tree.computation for tree in findings.trees)
     caption = (
         f"shares of the step, which add up to 100%{' with the unaccounted' * ('unaccounted' in kept)}, "
         "± half of their 95% intervals: a loss below its ± is not significant; "
@@ -111,46 +111,46 @@ def lost_time(summary: Summary) -> Iterator[Table]:
     yield from listed("Lost time", points, columns, caption=caption, tone=size_tone, filled=True)
 
 
-def _share(found: Mapping[str, LostTime], name: str) -> Callable[[Point], Value]:
+def _share(found: Mapping[str, LostTime], name: str) -> Callable[[Row], Value]:
     return lambda point: Written(getattr(found[point.case], name), found[point.case].text(name))
 
 
 def _blocks(context: Context) -> Sequence[Block]:
     """Return the head of the page."""
-    summary = context.summary
-    said = [(text.clean(line.topic), text.clean(line.text)) for line in summary.headlines]
+    findings = context.findings
+    said = [(text.clean(line.topic), text.clean(line.text)) for line in findings.headlines]
     own, of_all = ([line for line in said if (line[0] == EVERY) == every] for every in (False, True))
     sentences, folded = own[:_SENTENCES], own[_SENTENCES:]
-    if folded and (in_all := _overview(summary)):
+    if folded and (in_all := _overview(findings)):
         sentences, folded = [("", in_all)], own
     blocks: list[Block] = [
         Headlines(
-            warning=summary.oversubscribed,
+            warning=findings.oversubscribed,
             lines=(*sentences, *of_all),
             more=tuple(folded[:_FOLDED]),
             left_out=len(folded[_FOLDED:]),
-            concerns=tuple(concerns(summary)),
+            concerns=tuple(concerns(findings)),
         )
     ]
-    blocks += context.listings((*_splits(summary), *_delay_costs(summary)), "answers")
-    if not summary.side_by_side:
-        largest = [summary.point(each.case) for each in summary.verdicts if each.case]
+    blocks += context.listings((*_splits(findings), *_delay_costs(findings)), "answers")
+    if not findings.side_by_side:
+        largest = [findings.case(each.case) for each in findings.verdicts if each.case]
         if len(largest) == 1:
-            blocks.append(Tiles(items=tuple(_tiles(summary, largest[0]))))
+            blocks.append(Tiles(items=tuple(_tiles(findings, largest[0]))))
         if len(largest) <= _SENTENCES:
-            blocks += _stacks(summary, largest)
+            blocks += _stacks(findings, largest)
         else:
-            blocks += context.listings(lost_time(summary), "lost", "lost_time")
+            blocks += context.listings(lost_time(findings), "lost", "lost_time")
         if len(largest) > 1:
-            blocks += context.listings([_series(summary)], "series", "verdicts")
+            blocks += context.listings([_series(findings)], "series", "verdicts")
     return blocks
 
 
-def _overview(summary: Summary) -> str:
+def _overview(findings: Findings) -> str:
     """Say how series scale, from the worst to the best, and what costs most of them; nothing of plans."""
-    if summary.side_by_side:
+    if findings.side_by_side:
         return ""
-    largest = [(summary.point(each.case), each) for each in summary.verdicts if each.case]
+    largest = [(findings.case(each.case), each) for each in findings.verdicts if each.case]
     known = sorted(
         (point.efficiency.value, each.series)
         for point, each in largest
@@ -163,13 +163,13 @@ def _overview(summary: Summary) -> str:
     return text.clean(
         f"Efficiencies of {len(known)} series at their largest size range from {text.percent_1(low)} "
         f"({worst}) to {text.percent_1(high)} ({best}), with a median of {text.percent_1(middle)}."
-        f"{_most_often(summary)}"
+        f"{_most_often(findings)}"
     )
 
 
-def _most_often(summary: Summary) -> str:
+def _most_often(findings: Findings) -> str:
     """Say which loss is the main one most often; nothing where none was measured."""
-    causes = Counter(cause for each in summary.verdicts if (cause := _cause(each, summary)) is not None)
+    causes = Counter(cause for each in findings.verdicts if (cause := _cause(each, findings)) is not None)
     if not causes:
         return ""
     (cause, count), *_ = causes.most_common()
@@ -177,29 +177,29 @@ def _most_often(summary: Summary) -> str:
     return f" Most often {named}: in {count} of {causes.total()}."
 
 
-def _cause(verdict: Verdict, summary: Summary) -> str | None:
+def _cause(verdict: Verdict, findings: Findings) -> str | None:
     """Return the main loss, empty where none is worth a name; None where none is known."""
-    if verdict.interference or all(losses.case != verdict.case for losses in summary.lost_time):
+    if verdict.interference or all(losses.case != verdict.case for losses in findings.lost_time):
         return None
     return verdict.cause if verdict.firm else _UNDECIDED
 
 
-def _series(summary: Summary) -> Table:
+def _series(findings: Findings) -> Table:
     """Return a row a series: how far it was measured, how well it scales, what it loses most by."""
-    lost = {losses.case: losses for losses in summary.lost_time}
-    rows: list[Row] = []
-    for each in summary.verdicts:
+    lost = {losses.case: losses for losses in findings.lost_time}
+    rows: list[TableRow] = []
+    for each in findings.verdicts:
         if not each.case:
             rows.append(("bad", (each.series or "unnamed", "none", *[text.MISSING] * 4)))
             continue
-        point = summary.point(each.case)
+        point = findings.case(each.case)
         losses = lost.get(each.case)
         loss = (
             Written(getattr(losses, each.cause), losses.text(each.cause)) if losses and each.cause else None
         )
         values = (point.step_s, None if point.base else point.efficiency)
         cause = None
-        if _cause(each, summary) is not None:
+        if _cause(each, findings) is not None:
             cause = _CAUSES[each.cause] + f" ({_UNDECIDED})" * (not each.firm)
         rows.append(("", (each.series or "unnamed", Written(point.cores, size(point)), *values, cause, loss)))
     return Table(
@@ -213,7 +213,7 @@ def _series(summary: Summary) -> Table:
     )
 
 
-def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
+def _tiles(findings: Findings, point: Row) -> Iterator[Tile]:
     at = f"at {size(point)}"
     if (known := point.efficiency) and not point.base:
         yield Tile(
@@ -226,7 +226,7 @@ def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
         yield Tile(
             name="Speed-up",
             value=f"{text.number(known.value, 3)}×",
-            note=f"{at}; base: {_base(summary, point)}",
+            note=f"{at}; base: {_base(findings, point)}",
         )
     if point.step_s:
         value, _, unit = text.duration(point.step_s.value).partition(" ")
@@ -243,8 +243,8 @@ def _tiles(summary: Summary, point: Point) -> Iterator[Tile]:
         )
 
 
-def _base(summary: Summary, point: Point) -> str:
-    return next((size(each) for each in summary.series[point.series] if each.base), "none")
+def _base(findings: Findings, point: Row) -> str:
+    return next((size(each) for each in findings.series[point.series] if each.base), "none")
 
 
 def _interval(known: Estimate, bounds: str) -> str:
@@ -255,10 +255,10 @@ def _interval(known: Estimate, bounds: str) -> str:
     return f"95% interval {bounds}"
 
 
-def _stacks(summary: Summary, points: list[Point]) -> Iterator[Stack]:
+def _stacks(findings: Findings, points: list[Row]) -> Iterator[Stack]:
     """Yield where the step of each of these cases goes."""
-    found = {losses.case: losses for losses in summary.lost_time}
-    steps_s = {time.case: time.step_s for time in summary.phases}
+    found = {losses.case: losses for losses in findings.lost_time}
+    steps_s = {time.case: time.step_s for time in findings.rows("phases")}
     for point in points:
         if point.case in found:
             parts = tuple(_parts(found[point.case], steps_s.get(point.case)))
@@ -288,11 +288,11 @@ TOPIC = Topic(
     name="verdict",
     title="In short",
     tables=tables,
-    data=lambda summary: {
-        "verdicts": table_of(summary.verdicts, Verdict, summary.labels),
-        "lost_time": table_of(summary.lost_time, LostTime, summary.labels, ("spread",)),
-        "splits": table_of(summary.splits, Split, summary.labels),
-        "delay_costs": table_of(summary.delay_costs, DelayCost, summary.labels),
+    data=lambda findings: {
+        "verdicts": table_of(findings.verdicts, Verdict, findings.labels),
+        "lost_time": table_of(findings.lost_time, LostTime, findings.labels, ("spread",)),
+        "splits": table_of(findings.splits, Split, findings.labels),
+        "delay_costs": table_of(findings.delay_costs, DelayCost, findings.labels),
     },
     blocks=_blocks,
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from pscale.analysis.scaling import Point
-from pscale.analysis.summary import Summary
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.config import JOINT
 from pscale.report import marks, text
 from pscale.report.figure_style import QUIET, Colour, describe, narrow, room, sized, wrapped
@@ -27,10 +27,10 @@ _MOST_VALUES = 400  # of a curve, under the pointer
 _NAME = 0.4  # of the width of a panel: that of the name of a line, in the narrowest
 _SAME = 1e-3  # relative; curves closer than this all along are drawn as one
 
-Curve = tuple[list[Point], tuple[float, ...]]
+Curve = tuple[list[Row], tuple[float, ...]]
 
 
-def _details(summary: Summary) -> Iterator[Table]:
+def _details(findings: Findings) -> Iterator[Table]:
     """Yield the ends of every loss curve."""
     columns = (
         Column("case", fold=True, get="label"),
@@ -40,24 +40,24 @@ def _details(summary: Summary) -> Iterator[Table]:
         Column("lowest", text.number, get=lambda point: min(filter(isfinite, point.losses), default=None)),
         Column("unigram baseline", text.number, get="loss_unigram"),
     )
-    return listed("First and last loss", [point for point in summary.points if point.losses], columns)
+    return listed("First and last loss", [point for point in findings.rows("cases") if point.losses], columns)
 
 
-def _data(summary: Summary) -> Mapping[str, Table]:
+def _data(findings: Findings) -> Mapping[str, Table]:
     rows = (
         (point.case, point.label, step, loss)
-        for point in summary.points
+        for point in findings.rows("cases")
         for step, loss in enumerate(point.losses)
     )
     return {"loss": Table.of(rows, "case", "label", "step", "loss")}
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw one panel a series, or one for variants of one size; None where no case has losses."""
     from pscale.report import drawing
 
-    variants = _variants(summary)
-    series = [(name, _curves(points)) for name, points in summary.series.items()]
+    variants = _variants(findings)
+    series = [(name, _curves(points)) for name, points in findings.series.items()]
     found = [(name, curves) for name, curves in series if curves]
     series = found[:_MOST]
     if variants:
@@ -66,7 +66,7 @@ def figure(summary: Summary) -> Figure | None:
         return None
     columns = min(room(_ACROSS), len(series))
     rows = -(-len(series) // columns)
-    figure = drawing.canvas(_WIDTHS[columns], (2.6 if narrow() else 3.3) * rows, summary.title)
+    figure = drawing.canvas(_WIDTHS[columns], (2.6 if narrow() else 3.3) * rows, findings.title)
     if not variants:
         drawing.count_drawn(figure, len(series), len(found), "series")
     panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
@@ -88,16 +88,16 @@ def figure(summary: Summary) -> Figure | None:
     return figure
 
 
-def _variants(summary: Summary) -> list[Curve]:
+def _variants(findings: Findings) -> list[Curve]:
     """Return the curves of cases that are each the only one of their series, which are to be compared."""
-    if len(summary.series) < 2 or any(len(points) > 1 for points in summary.series.values()):
+    if len(findings.series) < 2 or any(len(points) > 1 for points in findings.series.values()):
         return []
-    curves = _curves(summary.points)
+    curves = _curves(findings.rows("cases"))
     guesses = {point.loss_unigram for points, _ in curves for point in points}
     return curves if len(curves) <= _TOGETHER and len(guesses) == 1 else []
 
 
-def _curves(points: Sequence[Point]) -> list[Curve]:
+def _curves(points: Sequence[Row]) -> list[Curve]:
     """Return the different curves of a series, each with the cases that share it."""
     curves: list[Curve] = []
     for point in points:
@@ -158,7 +158,7 @@ def _name(
     axes: Axes,
     curves: Sequence[Curve],
     colours: Sequence[Colour],
-    called: Callable[[Sequence[Point]], str],
+    called: Callable[[Sequence[Row]], str],
 ) -> None:
     """Write names beside the right edge, at the heights of where the curves end."""
     from pscale.report import drawing
@@ -171,7 +171,7 @@ def _name(
     drawing.name_ends(axes, ends, 0.065 * max(name.count("\n") + 1 for name in names), x=1.02)
 
 
-def _together(points: Sequence[Point]) -> str:
+def _together(points: Sequence[Row]) -> str:
     """Return the labels of cases with one curve as one, what differs side by side."""
     labels = [point.label.split(JOINT) for point in points]
     if len({len(label) for label in labels}) > 1:
@@ -179,7 +179,7 @@ def _together(points: Sequence[Point]) -> str:
     return wrapped(JOINT.join(", ".join(dict.fromkeys(words)) for words in zip(*labels, strict=True)), 30)
 
 
-def _sizes(points: Sequence[Point]) -> str:
+def _sizes(points: Sequence[Row]) -> str:
     sizes = [text.size(point) for point in points]
     named = ", ".join(sizes) if len(sizes) <= 4 else f"{sizes[0]} … {sizes[-1]}"
     return f"{named} rank{'' if sizes == ['1'] else 's'}"

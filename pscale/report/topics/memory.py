@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.memory import Memory
-from pscale.analysis.summary import Summary
 from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, MEMORY, QUIET
@@ -25,38 +25,38 @@ _COLOURS = dict(zip(KINDS, MEMORY, strict=True))
 _FAINT = 0.35  # of a bar that is only predicted
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield what the fullest rank of every case holds: predicted, counted, measured."""
     columns = (
-        case_column(summary),
+        case_column(findings),
         *(Column(kind, text.size_of, wide=True, get=_sizes(kind)) for kind in KINDS),
         Column("predicted", text.size_of, get="predicted_bytes"),
         Column(
             "counted",
             text.size_of,
-            get=lambda each: each.counted_bytes if each.counted else summary.point(each.case).status,
+            get=lambda each: each.counted_bytes if each.counted else findings.case(each.case).status,
         ),
         Column("measured", text.size_of, get="measured_bytes"),
         Column("libraries", text.size_of, get="library_bytes"),
         Column("of predicted", text.percent, get=_ratio),
         Column("in a file", text.size_of, get=_in_a_file),
-        Column("recomputed FLOPs", text.percent, get=lambda each: summary.point(each.case).recomputed_share),
+        Column("recomputed FLOPs", text.percent, get=lambda each: findings.case(each.case).recomputed_share),
     )
     title = "Memory of the fullest rank"
-    for table in listed(title, summary.memory, columns, tone=lambda each: "" if each.counted else "pending"):
-        yield replace(table, caption="; ".join(_notes(summary, table))).filled()
+    for table in listed(title, findings.memory, columns, tone=lambda each: "" if each.counted else "pending"):
+        yield replace(table, caption="; ".join(_notes(findings, table))).filled()
 
 
-def _notes(summary: Summary, table: Table) -> Iterator[str]:
+def _notes(findings: Findings, table: Table) -> Iterator[str]:
     yield (
         "measured: peak resident memory minus that of the process without its model; "
         "libraries: measured but not counted, such as MPI's copies during reductions"
     )
-    if any(memory.counted and not memory.of_steps for memory in summary.memory):
+    if any(memory.counted and not memory.of_steps for memory in findings.memory):
         yield "where the system keeps no peak for the measured steps: peak of the whole process"
     if any(isinstance(value, Written) and "(" in value.text for _, values in table.rows for value in values):
         yield "in brackets: predicted, if the counted size differs"
-    if any(memory.counted is None for memory in summary.memory):
+    if any(memory.counted is None for memory in findings.memory):
         yield "dim: predicted only, because the case has no result"
 
 
@@ -85,37 +85,37 @@ def _both(known: float | None, counted: float | None, predicted: float | None, s
     return Written(known, f"{text.size_of(known)} ({text.size_of(predicted)})")
 
 
-def _data(summary: Summary) -> Mapping[str, Table]:
+def _data(findings: Findings) -> Mapping[str, Table]:
     """Return a column for each kind, predicted and counted."""
     kinds = [f"{known}_{kind}_bytes" for known in ("predicted", "counted") for kind in KINDS]
     others = ("predicted_offloaded_bytes", "counted_offloaded_bytes", "measured_bytes", "empty_bytes")
     rows = []
-    for memory in summary.memory:
+    for memory in findings.memory:
         sizes = ((known or {}).get(kind) for known in (memory.predicted, memory.counted) for kind in KINDS)
         known = (getattr(memory, name) for name in others)
-        rows.append((memory.case, summary.labels[memory.case], memory.rank, *sizes, *known, memory.of_steps))
+        rows.append((memory.case, findings.labels[memory.case], memory.rank, *sizes, *known, memory.of_steps))
     return {"memory": Table.of(rows, "case", "label", "rank", *kinds, *others, "of_steps")}
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw one bar a case; None where no rank holds much."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     from pscale.report import drawing
 
-    known = [memory for memory in summary.memory if memory.expected][:_MOST]
+    known = [memory for memory in findings.memory if memory.expected][:_MOST]
     largest = max((_longest(memory) for memory in known), default=0)
     if largest < _LEAST_BYTES:
         return None
     unit, name = (1 << 30, "GiB") if largest >= 4 << 30 else (1 << 20, "MiB")
-    figure = drawing.canvas(9.2, _BAR * len(known) + _AXIS, summary.title)
+    figure = drawing.canvas(9.2, _BAR * len(known) + _AXIS, findings.title)
     axes = figure.subplots()
     bars = {}
     for row, memory in enumerate(known):
         alpha = 1.0 if memory.counted else _FAINT
         sizes = memory.expected or {}
-        label = summary.point(memory.case).label
+        label = findings.case(memory.case).label
         bars[row] = [
             drawing.Part(
                 sizes.get(kind, 0) / unit,
@@ -130,10 +130,10 @@ def figure(summary: Summary) -> Figure | None:
     for row, memory in enumerate(known):
         if memory.measured_bytes is not None:
             (drawn,) = axes.plot(memory.measured_bytes / unit, row, zorder=5, **mark)
-            said = f"{summary.point(memory.case).label}: measured {text.size_of(memory.measured_bytes)}"
+            said = f"{findings.case(memory.case).label}: measured {text.size_of(memory.measured_bytes)}"
             marks.mark(drawn, said, memory.case)
         drawing.write_beside(axes, (_longest(memory) + 0.015 * largest) / unit, row, _label(memory))
-    drawing.name_rows(axes, [summary.point(memory.case).label for memory in known], 38)
+    drawing.name_rows(axes, [findings.case(memory.case).label for memory in known], 38)
     axes.set_xlim(0, 1.2 * largest / unit)
     axes.set_xlabel(f"memory of the fullest rank, {name}")
     others: list[tuple[Any, str]] = []

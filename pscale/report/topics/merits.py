@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pscale.analysis.merits import Merit
-from pscale.analysis.summary import Summary
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.report import text
-from pscale.report.table import Column, Table, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, case_column
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield every figure of every case."""
 
-    def bounds(merit: Merit) -> Value:
+    def bounds(merit: Row) -> Value:
         stated = merit.value.stated
         return Written(stated[0], f"{text.number(stated[0])}–{text.number(stated[1])}") if stated else None
 
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("figure", get="figure"),
         Column("value", text.number, get="value"),
         Column("95% interval", str, get=bounds),
@@ -27,7 +27,7 @@ def tables(summary: Summary) -> Iterator[Table]:
         Column("better", get="better"),
         Column("launches", str, wide=True, get="launches"),
     )
-    yield from listed("Figures of merit", summary.merits, columns, grouped=True, filled=True)
+    yield from listed("Figures of merit", findings.rows("merits"), columns, grouped=True, filled=True)
 
 
 TOPIC = Topic(
@@ -35,6 +35,5 @@ TOPIC = Topic(
     title="Figures of merit",
     lead="Figures of merit printed by the program: means over launches.",
     tables=tables,
-    data=lambda summary: {"merits": table_of(summary.merits, Merit, summary.labels)},
     files=("merits",),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.forecast import NamedLaw
 from pscale.analysis.frames import grouped
 from pscale.analysis.models import REACH, Fit, Model, Prediction, Projection
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.figure_style import Colour
 from pscale.report.table import Column, Table, Value, Written, listed
@@ -33,12 +33,12 @@ _MOST_DRAWN = 4  # more bands hide each other
 _BAND = 0.15  # opacity
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield, per series, the law of a step and of its parts, with predictions."""
-    for model in summary.models:
-        yield from _projected(model, summary)
+    for model in findings.models:
+        yield from _projected(model, findings)
         if model.step is not None:
-            yield from _fitted(model, model.step, summary)
+            yield from _fitted(model, model.step, findings)
     columns = (
         Column("series", fold=True, get=lambda each: each[0]),
         Column("requested", fold=True, get=lambda each: ", ".join(f"{size:,}" for size in each[1])),
@@ -46,13 +46,13 @@ def tables(summary: Summary) -> Iterator[Table]:
         Column("why not", fold=True, get=lambda each: each[3]),
     )
     yield from listed(
-        "Sizes not predicted", _refused(summary), columns, tone=lambda _: "bad", files=("models",)
+        "Sizes not predicted", _refused(findings), columns, tone=lambda _: "bad", files=("models",)
     )
 
 
-def _refused(summary: Summary) -> Iterator[tuple[str, Sequence[int], str, str]]:
+def _refused(findings: Findings) -> Iterator[tuple[str, Sequence[int], str, str]]:
     """Yield the sizes that cannot be predicted: series, sizes, by what, and why."""
-    for model in summary.models:
+    for model in findings.models:
         if model.refusal and model.asked:
             yield model.series, model.asked, "law", model.refusal
         for why, missing in grouped(model.projected, lambda each: each.refusal).items():
@@ -65,7 +65,7 @@ def formula(fit: Fit) -> str:
     return " + ".join(term.form.format(text.duration_3(term.seconds)) for term in fit.terms)
 
 
-def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
+def _fitted(model: Model, step: Fit, findings: Findings) -> Iterator[Table]:
     sizes = [f"{_size(found.size)}{'*' if found.beyond else ''}" for found in step.predictions]
     columns = (
         Column("part", get="part"),
@@ -76,14 +76,14 @@ def _fitted(model: Model, step: Fit, summary: Summary) -> Iterator[Table]:
     )
     title = f"Model (p: {model.unit}; at {' and '.join(sizes)})"
     if model.scaling:
-        title = text.titled(title, model.series, summary)
+        title = text.titled(title, model.series, findings)
     elif model.series:
         title = f"{title}: {text.clean(model.series)}"
     caption, fits = _caption(model, step), _fits(model)
     return listed(title, fits, columns, caption=caption, tone=lambda fit: "base" if fit is step else "")
 
 
-def _projected(model: Model, summary: Summary) -> Iterator[Table]:
+def _projected(model: Model, findings: Findings) -> Iterator[Table]:
     """Yield the steps at the sizes that were asked for: by parts, and as second opinion by the law."""
     laws = {each.size: each for each in model.step.predictions} if model.step else {}
     found = [each for each in model.projected if each.step_s]
@@ -100,7 +100,7 @@ def _projected(model: Model, summary: Summary) -> Iterator[Table]:
     said += dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for each in found for note in each.notes)
     if any(each.unchecked for each in found):
         said.append("* unchecked: no prediction for so many ranks was ever measured on this machine.")
-    title, files = text.titled("Predicted step", model.series, summary), ("projected", "predictions")
+    title, files = text.titled("Predicted step", model.series, findings), ("projected", "predictions")
     yield from listed(title, found, columns, caption=" ".join(said), files=files)
 
 
@@ -184,13 +184,13 @@ def _share(known: Estimate) -> str:
     return f"{known.value * 100:.3g}% [{known.low * 100:.3g}–{known.high * 100:.3g}%]"
 
 
-def data(summary: Summary) -> Mapping[str, Table]:
+def data(findings: Findings) -> Mapping[str, Table]:
     """Return the laws, what they predict, and the laws by name."""
     laws: list[tuple[Value, ...]] = []
     predictions: list[tuple[Value, ...]] = []
     named: list[tuple[Value, ...]] = []
     projected: list[tuple[Value, ...]] = []
-    for model in summary.models:
+    for model in findings.models:
         for said in model.projected:
             projected.append((model.series, said.size, said.step_s, said.first_loss, said.refusal or None))
         if model.refusal:
@@ -218,9 +218,9 @@ def data(summary: Summary) -> Mapping[str, Table]:
     }
 
 
-def drawn(summary: Summary) -> list[Model]:
+def drawn(findings: Findings) -> list[Model]:
     """Return the models that the figure of efficiency has room for: all, or none of many."""
-    found = [model for model in summary.models if any(each.efficiency for each in model.curve)]
+    found = [model for model in findings.models if any(each.efficiency for each in model.curve)]
     return found if len(found) <= _MOST_DRAWN else []
 
 

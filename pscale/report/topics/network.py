@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pscale.analysis.bandwidth import Bandwidth
-from pscale.analysis.summary import Summary
-from pscale.analysis.what_if import WhatIf
+from pscale.analysis.findings import Findings
 from pscale.report import text
-from pscale.report.table import Column, Table, listed, table_of
+from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic, case_column
 
 _BANDWIDTHS = (
@@ -24,28 +22,28 @@ _BANDWIDTHS = (
 )
 
 
-def _bandwidths(summary: Summary) -> Iterator[Table]:
+def _bandwidths(findings: Findings) -> Iterator[Table]:
     """Yield, per axis, time and bandwidth of every verb and size, as OSU's benchmarks and nccl-tests do."""
     caption = (
         "size: of the larger array; time: mean over ranks; bus: algorithm × 2 (p − 1) / p for "
         "all-reduce, × (p − 1) / p for others except broadcast, reduce and send; hidden: share of "
         "nonblocking calls that overlaps compute"
     )
-    for axis in dict.fromkeys(each.axis for each in summary.bandwidths):
-        found = [each for each in summary.bandwidths if each.axis == axis]
+    for axis in dict.fromkeys(each.axis for each in findings.rows("bandwidths")):
+        found = [each for each in findings.rows("bandwidths") if each.axis == axis]
         yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
 
 
-def _what_ifs(summary: Summary) -> Iterator[Table]:
+def _what_ifs(findings: Findings) -> Iterator[Table]:
     """Yield the mean step of every traced case on the networks that were asked about."""
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("network", fold=True, get="network"),
         *(Column(name, text.duration, get=f"{name}_s") for name in ("measured", "replayed", "expected")),
         Column("change", text.change, get="change"),
     )
     caption = "replayed: on the original network; expected: on the other; change: from replayed"
-    return listed("What if (mean step)", summary.what_ifs, columns, caption=caption)
+    return listed("What if (mean step)", findings.rows("what_if"), columns, caption=caption)
 
 
 COLLECTIVES = Topic(
@@ -53,7 +51,6 @@ COLLECTIVES = Topic(
     title="Bare collectives",
     lead="Time and bandwidth of each operation by message size, without training.",
     tables=_bandwidths,
-    data=lambda summary: {"bandwidths": table_of(summary.bandwidths, Bandwidth, summary.labels)},
     files=("bandwidths",),
 )
 WHAT_IF = Topic(
@@ -61,6 +58,5 @@ WHAT_IF = Topic(
     title="What if",
     lead="The recorded steps, replayed on other networks.",
     tables=_what_ifs,
-    data=lambda summary: {"what_if": table_of(summary.what_ifs, WhatIf, summary.labels)},
     files=("what_if",),
 )

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pscale.analysis.phases import PhaseTime
-from pscale.analysis.scaling import Point
-from pscale.analysis.summary import Summary
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.figure_style import QUIET, Colour, narrow, of_phases, sized, wrapped
-from pscale.report.table import Column, Table, listed, table_of
+from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
@@ -28,19 +27,19 @@ _COLUMN, _NARROW = 0.13, 0.25  # of the width: a column of the legend
 _VISIBLE = 0.001  # of a step: what is smaller has no place in the legend
 
 Part = tuple[str, str]  # kind and phase
-Groups = Sequence[tuple[str, list[Point]]]
+Groups = Sequence[tuple[str, list[Row]]]
 
 
-def _ranked(summary: Summary) -> bool:
+def _ranked(findings: Findings) -> bool:
     """Tell whether the ranking of plans says the same in fewer words."""
-    return summary.side_by_side and bool(summary.ranking)
+    return findings.side_by_side and bool(findings.ranking)
 
 
-def _times(summary: Summary) -> Iterator[Table]:
+def _times(findings: Findings) -> Iterator[Table]:
     """Yield every phase's kinds of time by case."""
-    kinds = [kind for kind in _KINDS if any(getattr(time, f"{kind}_s") for time in summary.phases)]
+    kinds = [kind for kind in _KINDS if any(getattr(time, f"{kind}_s") for time in findings.rows("phases"))]
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("phase", get="phase"),
         Column("of step", text.percent_1, bar=True, get=_of_step),
         *(Column(text.KINDS.get(kind, kind), text.duration_3, get=f"{kind}_s") for kind in kinds),
@@ -50,46 +49,46 @@ def _times(summary: Summary) -> Iterator[Table]:
     )
     return listed(
         "Time by phase and kind (per step, mean over ranks)",
-        summary.phases,
+        findings.rows("phases"),
         columns,
         caption=hidden if "hidden" in kinds else "",
         grouped=True,
     )
 
 
-def _of_step(time: PhaseTime) -> float:
+def _of_step(time: Row) -> float:
     return time.inside_s / time.step_s if time.step_s else 0.0
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw the shares of every measured case's step; None without any, or where plans are ranked."""
     from pscale.report import drawing
 
-    if _ranked(summary):
+    if _ranked(findings):
         return None
-    groups = _groups(summary)
+    groups = _groups(findings)
     rows = sum(len(points) for _, points in groups)
     if not rows:
         return None
-    colours = _colours(summary.phases)
+    colours = _colours(findings.rows("phases"))
     legend = _LINE * (1.5 + max(Counter(kind for kind, _ in colours).values()))
     bars = _BAR * (rows + (len(groups) if len(groups) > 1 else 0)) + _AXIS
-    figure = drawing.canvas(9.2, legend + bars, text.heading(summary))
+    figure = drawing.canvas(9.2, legend + bars, text.heading(findings))
     above, axes = figure.subplots(2, 1, height_ratios=(legend, bars))
     _legend(above, colours)
-    _bars(axes, groups, colours, {(time.case, time.phase): time for time in summary.phases})
-    measured = {time.case for time in summary.phases}
-    total = sum(any(point.case in measured for point in points) for points in summary.series.values())
+    _bars(axes, groups, colours, {(time.case, time.phase): time for time in findings.rows("phases")})
+    measured = {time.case for time in findings.rows("phases")}
+    total = sum(any(point.case in measured for point in points) for points in findings.series.values())
     drawing.count_drawn(figure, len(groups), total, "series")
     if rows < len(measured):
         axes.set_title("smallest and largest case of each series", fontsize=sized(8.5), color=QUIET)
     return figure
 
 
-def _groups(summary: Summary) -> Groups:
-    measured = {time.case for time in summary.phases}
+def _groups(findings: Findings) -> Groups:
+    measured = {time.case for time in findings.rows("phases")}
     groups = []
-    for name, points in summary.series.items():
+    for name, points in findings.series.items():
         if known := [point for point in points if point.case in measured]:
             groups.append((name, known))
     if sum(len(points) for _, points in groups) > MOST:
@@ -97,7 +96,7 @@ def _groups(summary: Summary) -> Groups:
     return groups
 
 
-def _colours(phases: Sequence[PhaseTime]) -> dict[Part, Colour | str]:
+def _colours(phases: Sequence[Row]) -> dict[Part, Colour | str]:
     """Return a colour for every part that is visible in some bar: a hue by kind, a shade by phase."""
     from pscale.report import drawing
 
@@ -117,7 +116,7 @@ def _bars(
     axes: Axes,
     groups: Groups,
     colours: Mapping[Part, Colour | str],
-    times: Mapping[tuple[str, str], PhaseTime],
+    times: Mapping[tuple[str, str], Row],
 ) -> None:
     from pscale.report import drawing
 
@@ -150,7 +149,7 @@ def _bars(
 
 
 def _lengths(
-    point: Point, colours: Mapping[Part, Colour | str], times: Mapping[tuple[str, str], PhaseTime]
+    point: Row, colours: Mapping[Part, Colour | str], times: Mapping[tuple[str, str], Row]
 ) -> list[drawing.Part]:
     from pscale.report import drawing
 
@@ -191,7 +190,7 @@ def _legend(axes: Axes, colours: Mapping[Part, Colour | str]) -> None:
         axes.add_artist(legend)
 
 
-def _name(point: Point) -> str:
+def _name(point: Row) -> str:
     ranks = text.plural(point.ranks, "rank")
     size = ranks if point.threads == 1 else f"{ranks} × {text.plural(point.threads, 'thread')}"
     return f"{size}, injected" if point.injected else size
@@ -203,11 +202,12 @@ TOPIC = Topic(
     lead="Each moment of a step is in one category: compute, transfer (in a call, once all ranks "
     "have arrived), wait (in a call, before that), copy, or offload (waiting for a file). "
     "Means over ranks and steps.",
-    tables=lambda summary: () if _ranked(summary) else _times(summary),
-    details=lambda summary: _times(summary) if _ranked(summary) else (),
-    data=lambda summary: {"phases": table_of(summary.phases, PhaseTime, summary.labels)},
+    tables=lambda findings: () if _ranked(findings) else _times(findings),
+    details=lambda findings: _times(findings) if _ranked(findings) else (),
     files=("phases",),
-    rows_per_case=lambda summary: len(summary.phases) / max(1, len({time.case for time in summary.phases})),
+    rows_per_case=lambda findings: (
+        len(findings.rows("phases")) / max(1, len({time.case for time in findings.rows("phases")}))
+    ),
     figure=TopicFigure(
         name="breakdown",
         title="Shares of the step",

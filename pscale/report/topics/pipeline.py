@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import records
 from pscale.analysis.ranking import waits_for_stages
-from pscale.analysis.summary import Summary
 from pscale.analysis.timeline import Span, Timeline, kinds_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context
@@ -38,12 +38,10 @@ class Bubble:
     measured: float
 
 
-def bubbles(summary: Summary) -> Sequence[Bubble]:
+def bubbles(findings: Findings) -> Sequence[Bubble]:
     """Return the bubble of every measured case that has stages."""
-    if summary.source is None:
-        return ()
-    cases, step_s = summary.source.cases, {time.case: time.step_s for time in summary.phases}
-    waits = waits_for_stages(summary.calls)
+    cases, step_s = findings.source.cases, {time.case: time.step_s for time in findings.rows("phases")}
+    waits = waits_for_stages(findings.rows("calls"))
     good = cases[(cases["status"] == "ok") & (cases["pp"] > 1)].drop_duplicates("case")
     names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
     rows = {row["case"]: row for row in records(good[names])}
@@ -57,19 +55,19 @@ def bubbles(summary: Summary) -> Sequence[Bubble]:
             predicted=rows[case]["predicted_bubble"],
             measured=waits.get(case, 0.0) / step_s[case],
         )
-        for case in summary.labels
+        for case in findings.labels
         if case in rows and case in step_s
     ]
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield the idle time of pipelines, predicted and measured."""
 
     def stages(each: Bubble) -> Written:
         return Written(each.stages, f"{each.stages}" + (f" × {each.chunks}" if each.chunks > 1 else ""))
 
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("stages", str, get=stages),
         Column("micro-batches", str, get="micro_batches"),
         Column("predicted", text.percent_1, get="predicted"),
@@ -77,7 +75,7 @@ def tables(summary: Summary) -> Iterator[Table]:
     )
     return listed(
         "Bubbles of pipelines (share of the step, mean over ranks)",
-        bubbles(summary),
+        bubbles(findings),
         columns,
         caption="predicted: from the schedule, assuming time proportional to FLOPs; "
         "measured: wait for other stages",
@@ -86,78 +84,78 @@ def tables(summary: Summary) -> Iterator[Table]:
 
 def _blocks(context: Context) -> Sequence[Block]:
     """Return timelines, then bubbles predicted and measured."""
-    ranks = context.listings(_by_rank(context.summary), "timeline-ranks", "timeline", most=MOST_ROWS)
+    ranks = context.listings(_by_rank(context.findings), "timeline-ranks", "timeline", most=MOST_ROWS)
     drawn = picture(context, TOPIC.figure, ranks) or ranks
-    return [*drawn, *context.listings(tables(context.summary), "bubbles", "bubbles")]
+    return [*drawn, *context.listings(tables(context.findings), "bubbles", "bubbles")]
 
 
-def _by_rank(summary: Summary) -> Iterator[Table]:
+def _by_rank(findings: Findings) -> Iterator[Table]:
     """Yield how long each rank of the drawn steps did what."""
     lengths: defaultdict[tuple[str, int, str], float] = defaultdict(float)
-    for each in summary.timelines:
+    for each in findings.timelines:
         for span in each.spans:
             lengths[each.case, span.rank, span.kind] += span.stop_s - span.start_s
-    kinds = [kind for kind in kinds_of(summary.timelines) if any(kind == found for *_, found in lengths)]
+    kinds = [kind for kind in kinds_of(findings.timelines) if any(kind == found for *_, found in lengths)]
 
     def time_s(kind: str) -> Callable[[tuple[Timeline, int]], float]:
         return lambda row: lengths.get((row[0].case, row[1], kind), 0.0)
 
     columns = (
-        Column("case", fold=True, get=lambda row: summary.labels[row[0].case]),
+        Column("case", fold=True, get=lambda row: findings.labels[row[0].case]),
         Column("rank", str, get=lambda row: row[1]),
         *(Column(kind, text.duration_3, get=time_s(kind)) for kind in kinds),
         Column("waits", text.percent_1, get=lambda row: time_s("wait")(row) / row[0].length_s),
     )
     return listed(
         "What every rank did in these steps",
-        [(each, rank) for each in summary.timelines for rank in each.ranks],
+        [(each, rank) for each in findings.timelines for rank in each.ranks],
         columns,
         caption="Wait and exchange lie in the parts before them. Waits: share of the step.",
         case=lambda row: row[0].case,
     )
 
 
-def _data(summary: Summary) -> Mapping[str, Table]:
+def _data(findings: Findings) -> Mapping[str, Table]:
     spans = (
-        (each.case, summary.labels[each.case], each.repeat, each.step, *asdict(span).values())
-        for each in summary.timelines
+        (each.case, findings.labels[each.case], each.repeat, each.step, *asdict(span).values())
+        for each in findings.timelines
         for span in each.spans
     )
     names = ("case", "label", "repeat", "step", *(field.name for field in fields(Span)))
     return {
-        "bubbles": table_of(bubbles(summary), Bubble, summary.labels),
+        "bubbles": table_of(bubbles(findings), Bubble, findings.labels),
         "timeline": Table.of(spans, *names),
     }
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw the steps that were chosen of traced cases; None where nothing was traced."""
     from pscale.report.step_figure import draw_steps
 
-    drawn = summary.timelines
-    titles = [_title(summary, each) for each in drawn]
-    return draw_steps(drawn, titles, text.heading(summary)) if drawn else None
+    drawn = findings.timelines
+    titles = [_title(findings, each) for each in drawn]
+    return draw_steps(drawn, titles, text.heading(findings)) if drawn else None
 
 
-def _title(summary: Summary, each: Timeline) -> str:
+def _title(findings: Findings, each: Timeline) -> str:
     if narrow():
-        return summary.point(each.case).label
+        return findings.labels[each.case]
     launch = f"launch {each.repeat + 1}, step {each.step}: {text.duration_3(each.length_s)}"
     some = f", {len(each.ranks)} of {each.of_ranks} ranks" if len(each.ranks) < each.of_ranks else ""
-    return f"{summary.point(each.case).label}, {launch}{some}"
+    return f"{findings.case(each.case).label}, {launch}{some}"
 
 
-def _has_stages(summary: Summary) -> bool:
-    return bool(bubbles(summary))
+def _has_stages(findings: Findings) -> bool:
+    return bool(bubbles(findings))
 
 
 TOPIC = Topic(
     name="pipeline",
-    title=lambda summary: "Pipeline" if _has_stages(summary) else "Timeline",
-    lead=lambda summary: (
+    title=lambda findings: "Pipeline" if _has_stages(findings) else "Timeline",
+    lead=lambda findings: (
         "A stage is idle until the stage before it has sent: that is the bubble. More "
         "micro-batches make it smaller."
-        if _has_stages(summary)
+        if _has_stages(findings)
         else "One step as it was recorded."
     ),
     tables=tables,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.analysis.ranking import EQUAL, LOSSES, Place
-from pscale.analysis.scaling import Point
-from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.figure_style import CAUSES, INK, KINDS
 from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
@@ -33,12 +33,12 @@ _VISIBLE = 0.002  # of a step
 _ROOM = 1.1  # of the longest bar: up to there intervals are drawn
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield, per group of plans of the same work, which is fastest and what costs the others."""
-    groups = _groups(summary)
+    groups = _groups(findings)
     for group, places in groups.items():
         title = "Which plan is fastest" + (f": {text.clean(group)}" if group and len(groups) > 1 else "")
-        columns, caption = _columns(summary), _caption(places)
+        columns, caption = _columns(findings), _caption(places)
         yield from listed(title, places, columns, caption=caption, tone=_tone, filled=True)
 
 
@@ -54,11 +54,11 @@ def _caption(places: Sequence[Place]) -> str:
     return "; ".join(text for text, holds in said.items() if holds)
 
 
-def _columns(summary: Summary) -> Sequence[Column]:
+def _columns(findings: Findings) -> Sequence[Column]:
     return (
         Column("#", str, get=lambda place: Written(place.place, _mark(place) or f"{place.place}")),
-        Column("plan", fold=True, get=lambda place: place.plan or summary.labels[place.case]),
-        Column("step", text.duration, get=lambda place: summary.point(place.case).step_s),
+        Column("plan", fold=True, get=lambda place: place.plan or findings.labels[place.case]),
+        Column("step", text.duration, get=lambda place: findings.case(place.case).step_s),
         Column("× fastest", text.number_3, get="ratio"),
         Column("95% interval", text.ratio_interval, interval=True, get=_ratio),
         Column("exchange", text.percent, wide=True, get="exchange"),
@@ -70,9 +70,9 @@ def _columns(summary: Summary) -> Sequence[Column]:
     )
 
 
-def _groups(summary: Summary) -> dict[str, list[Place]]:
+def _groups(findings: Findings) -> dict[str, list[Place]]:
     groups: dict[str, list[Place]] = {}
-    for place in summary.ranking:
+    for place in findings.ranking:
         groups.setdefault(place.group, []).append(place)
     return groups
 
@@ -96,21 +96,21 @@ def _loss(place: Place) -> str:
     return f"{LOSSES[place.loss]} {getattr(place, place.loss):.0%}" if place.loss else "none"
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw the ranking where cases are plans side by side, a bar a plan; None elsewhere."""
     from pscale.report import drawing
 
-    if not (summary.side_by_side and summary.ranking):
+    if not (findings.side_by_side and findings.ranking):
         return None
-    groups = _groups(summary)
+    groups = _groups(findings)
     each = max(3, _MOST // len(groups))
     drawn = {group: places[:each] for group, places in groups.items()}
     rows = [len(places) for places in drawn.values()]
-    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, text.heading(summary))
+    figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, text.heading(findings))
     panels = figure.subplots(len(rows), 1, height_ratios=rows, sharex=True, squeeze=False)[:, 0]
-    longest = max(_step_s(summary.point(place.case)) for places in drawn.values() for place in places)
+    longest = max(_step_s(findings.case(place.case)) for places in drawn.values() for place in places)
     for axes, (group, places) in zip(panels, drawn.items(), strict=True):
-        _bars(axes, summary, places, longest)
+        _bars(axes, findings, places, longest)
         more = f" (the fastest {each} of {len(groups[group])})" if len(groups[group]) > each else ""
         if len(groups) > 1 or more:
             axes.set_title(text.clean(group) + more)
@@ -119,16 +119,16 @@ def figure(summary: Summary) -> Figure | None:
     visible = {
         words: colour
         for name, (colour, words) in _PARTS.items()
-        if any(getattr(place, name) > _VISIBLE for place in summary.ranking)
+        if any(getattr(place, name) > _VISIBLE for place in findings.ranking)
     }
     drawing.below(figure, visible)
     return figure
 
 
-def _bars(axes: Axes, summary: Summary, places: Sequence[Place], longest: float) -> None:
+def _bars(axes: Axes, findings: Findings, places: Sequence[Place], longest: float) -> None:
     from pscale.report import drawing
 
-    points = [summary.point(place.case) for place in places]
+    points = [findings.case(place.case) for place in places]
     bars = {}
     for row, (place, point) in enumerate(zip(places, points, strict=True)):
         bars[row] = [_part(place, point, name) for name in _PARTS]
@@ -147,7 +147,7 @@ def _bars(axes: Axes, summary: Summary, places: Sequence[Place], longest: float)
     axes.set_xlim(0, (_ROOM + 0.18) * longest)
 
 
-def _part(place: Place, point: Point, name: str) -> drawing.Part:
+def _part(place: Place, point: Row, name: str) -> drawing.Part:
     """Return what one part of the step takes of a bar."""
     from pscale.report import drawing
 
@@ -158,7 +158,7 @@ def _part(place: Place, point: Point, name: str) -> drawing.Part:
     return drawing.Part(time_s, colour, said, point.case)
 
 
-def _interval(point: Point, longest: float) -> tuple[float, float]:
+def _interval(point: Row, longest: float) -> tuple[float, float]:
     """Return the bounds of the step time, as far as they lie in the picture."""
     known = point.step_s
     if known is None or known.low is None or known.high is None:
@@ -166,7 +166,7 @@ def _interval(point: Point, longest: float) -> tuple[float, float]:
     return known.low, min(known.high, _ROOM * longest)
 
 
-def _step_s(point: Point) -> float:
+def _step_s(point: Row) -> float:
     return point.step_s.value if point.step_s else 0.0
 
 
@@ -176,7 +176,7 @@ TOPIC = Topic(
     lead="Plans of the same work on the same ranks. Plans as fast as the fastest share its place; "
     "for plans marked ? this is undecided.",
     tables=tables,
-    data=lambda summary: {"ranking": table_of(summary.ranking, Place, summary.labels)},
+    data=lambda findings: {"ranking": table_of(findings.ranking, Place, findings.labels)},
     files=("ranking",),
     figure=TopicFigure(
         name="plans",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.predicted import Held, KindTime, Score, score
-from pscale.analysis.summary import Summary
 from pscale.report import text
 from pscale.report.table import Column, Table, Written, listed
 from pscale.report.topics.topic import Topic, case_column
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield the step and every kind of time, predicted and measured."""
-    kinds = list(dict.fromkeys(time.kind for held in summary.predictions for time in held.kinds))
+    kinds = list(dict.fromkeys(time.kind for held in findings.predictions for time in held.kinds))
     inside = Column("inside", str, get=_inside)
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("predicted", text.duration_3, get="predicted_s"),
         Column("90% of launches", str, get=_bounds),
         Column("measured", text.duration_3, get="measured_s"),
@@ -25,8 +25,8 @@ def tables(summary: Summary) -> Iterator[Table]:
         *(Column(kind, str, wide=True, get=_both(kind)) for kind in kinds),
     )
     caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
-    yield from listed("Predicted beside measured", summary.predictions, columns, caption=caption)
-    found = score(summary.predictions)
+    yield from listed("Predicted beside measured", findings.predictions, columns, caption=caption)
+    found = score(findings.predictions)
     scored = (
         Column("cases", str, get="cases"),
         Column("mean error", text.percent_1, get="mean_error"),
@@ -59,16 +59,16 @@ def _both(kind: str) -> Callable[[Held], Written | None]:
     return both
 
 
-def data(summary: Summary) -> Mapping[str, Table]:
+def data(findings: Findings) -> Mapping[str, Table]:
     """Return predictions with what was measured, and the same kind by kind."""
     fields = ("ranks", "made_unix_s", "predicted_s", "low_s", "high_s", "measured_s", "launches", "inside")
     steps = [
-        (held.case, summary.labels[held.case], *(getattr(held, name) for name in fields))
-        for held in summary.predictions
+        (held.case, findings.labels[held.case], *(getattr(held, name) for name in fields))
+        for held in findings.predictions
     ]
     kinds = [
-        (held.case, summary.labels[held.case], time.kind, time.predicted_s, time.measured_s)
-        for held in summary.predictions
+        (held.case, findings.labels[held.case], time.kind, time.predicted_s, time.measured_s)
+        for held in findings.predictions
         for time in held.kinds
     ]
     return {

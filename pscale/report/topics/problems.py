@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pscale.analysis.columns import Row
 from pscale.analysis.expect import Answer, Expectation
-from pscale.analysis.interference import NOTICED, Interference
-from pscale.analysis.scaling import FINE, Failure
-from pscale.analysis.summary import Summary
-from pscale.analysis.warnings import CaseWarning
+from pscale.analysis.findings import Findings
+from pscale.analysis.interference import NOTICED
+from pscale.analysis.scaling import FINE
 from pscale.metrics import METRICS, unit_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context, Words
@@ -20,14 +20,14 @@ _TONES: dict[Answer, Tone] = {"holds": "good", "falls short": "bad", "undecided"
 _SIGNS: dict[Answer, str] = {"holds": "✓", "falls short": "✗", "undecided": "?", "unknown": "✗"}
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield failures, what others took from the cores, then expectations."""
-    yield from failures(summary)
-    yield from _interference(summary)
-    yield from expectations(summary)
+    yield from failures(findings)
+    yield from _interference(findings)
+    yield from expectations(findings)
 
 
-def failures(summary: Summary) -> Iterator[Table]:
+def failures(findings: Findings) -> Iterator[Table]:
     """Yield the launches that did not end well, with their reasons."""
     columns = (
         Column("case", fold=True, get="label"),
@@ -35,19 +35,19 @@ def failures(summary: Summary) -> Iterator[Table]:
         Column("launches", fold=True, get=lambda each: ", ".join(f"#{at + 1}" for at in each.repeats)),
         Column("reason", fold=True, get="reason"),
     )
-    return listed("Failed and invalid launches", summary.failures, columns, tone=lambda _: "bad")
+    return listed("Failed and invalid launches", findings.rows("failures"), columns, tone=lambda _: "bad")
 
 
-def _interference(summary: Summary) -> Iterator[Table]:
+def _interference(findings: Findings) -> Iterator[Table]:
     """Yield the cases from whose cores others took so much that it is worth a word."""
     names = {"other processes": "others", "hypervisor": "steal", "limit": "limit", "off core": "off_core"}
-    columns = (case_column(summary), *(Column(name, text.percent_1, get=get) for name, get in names.items()))
+    columns = (case_column(findings), *(Column(name, text.percent_1, get=get) for name, get in names.items()))
     caption = "shares of core time; off core: ranks had no core, or their threads shared one"
-    noticed = [each for each in summary.interference if each.share >= NOTICED]
+    noticed = [each for each in findings.rows("interference") if each.share >= NOTICED]
     yield from listed("Interference", noticed, columns, caption=caption)
 
 
-def expectations(summary: Summary) -> Iterator[Table]:
+def expectations(findings: Findings) -> Iterator[Table]:
     """Yield what the suite, or a file of references, expects, and whether it holds."""
     columns = (
         Column("case", fold=True, get=lambda each: each.label or each.demand),
@@ -59,7 +59,7 @@ def expectations(summary: Summary) -> Iterator[Table]:
         Column("verdict", fold=True, get=lambda each: f"{_SIGNS[each.answer]} {each.text}"),
         Column("to decide", fold=True, get=lambda each: each.to_decide or None),
     )
-    found, title = summary.expectations, "Expectations"
+    found, title = findings.expectations, "Expectations"
     return listed(title, found, columns, tone=lambda each: _TONES[each.answer], filled=True)
 
 
@@ -118,89 +118,86 @@ def _written(entry: Expectation, value: float) -> str:
     return text.percent_1(value / 100) if entry.unit == "%" else f"{text.number(value)} {entry.unit}"
 
 
-def warnings(found: Sequence[CaseWarning]) -> list[tuple[str, str]]:
+def warnings(found: Sequence[Row]) -> list[tuple[str, str]]:
     """Return which cases each warning is about, empty for the whole run, and its text.
 
     Of a kind that several cases have with different figures, the first stands for all.
     """
-    groups: dict[str, list[CaseWarning]] = {}
+    groups: dict[str, list[Row]] = {}
     for warning in found:
         own = warning.kind in _OF_ONE_CASE
         groups.setdefault(f"{warning.kind} {warning.text}" if own else warning.kind, []).append(warning)
     return [(_about(group), group[0].text) for group in groups.values()]
 
 
-def _about(group: Sequence[CaseWarning]) -> str:
+def _about(group: Sequence[Row]) -> str:
     first = group[0]
     if not first.case or len(group) == 1:
-        return first.label
+        return str(first.label)
     equal = all(warning.text == first.text for warning in group)
     return f"{len(group)} cases" + ("" if equal else f", such as {first.label}")
 
 
-def missing_launches(summary: Summary) -> Iterator[tuple[str, Tone]]:
+def missing_launches(findings: Findings) -> Iterator[tuple[str, Tone]]:
     """Yield how many launches of the whole run have no valid result, and how many are pending."""
-    if summary.unsuccessful:
-        yield f"{text.plural(summary.unsuccessful, 'launch')} failed or invalid", "bad"
-    if summary.pending:
-        yield f"{text.plural(summary.pending, 'launch')} pending", ""
+    if findings.unsuccessful:
+        yield f"{text.plural(findings.unsuccessful, 'launch')} failed or invalid", "bad"
+    if findings.pending:
+        yield f"{text.plural(findings.pending, 'launch')} pending", ""
 
 
-def concerns(summary: Summary) -> Iterator[tuple[str, Tone]]:
+def concerns(findings: Findings) -> Iterator[tuple[str, Tone]]:
     """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
-    yield from missing_launches(summary)
-    if broken := sum(each.answer == "falls short" for each in summary.expectations):
+    yield from missing_launches(findings)
+    if broken := sum(each.answer == "falls short" for each in findings.expectations):
         yield f"{text.plural(broken, 'expectation')} missed", "bad"
-    if open_ := sum(each.answer == "undecided" for each in summary.expectations):
+    if open_ := sum(each.answer == "undecided" for each in findings.expectations):
         yield f"{text.plural(open_, 'expectation')} undecided", ""
-    if found := warnings(summary.warnings):
+    if found := warnings(findings.rows("warnings")):
         yield text.plural(len(found), "warning"), ""
 
 
-def caution(summary: Summary) -> str:
+def caution(findings: Findings) -> str:
     """Say in one sentence what to read before relying on the verdict; may be empty."""
-    said = ", ".join(words for words, _ in concerns(summary))
+    said = ", ".join(words for words, _ in concerns(findings))
     return f"Caution: {said}; see below." if said else ""
 
 
 def _blocks(context: Context) -> Sequence[Block]:
     """Return failures and cases without a result, with their reasons, expectations, warnings and notes."""
-    summary = context.summary
+    findings = context.findings
     blocks: list[Block] = [
-        *context.listings(failures(summary), "failures", "failures"),
-        *context.listings(_interference(summary), "interference", "interference", most=MOST_ROWS),
-        *context.listings(_absent(summary), "absent", "cases", most=MOST_ROWS),
-        *context.listings(expectations(summary), "expectations", "expectations"),
-        *context.listings(_warnings(summary), "warnings", "warnings", most=MOST_ROWS),
+        *context.listings(failures(findings), "failures", "failures"),
+        *context.listings(_interference(findings), "interference", "interference", most=MOST_ROWS),
+        *context.listings(_absent(findings), "absent", "cases", most=MOST_ROWS),
+        *context.listings(expectations(findings), "expectations", "expectations"),
+        *context.listings(_warnings(findings), "warnings", "warnings", most=MOST_ROWS),
     ]
-    return [*blocks, Words(title="Notes", lines=summary.notes)] if summary.notes else blocks
+    return [*blocks, Words(title="Notes", lines=findings.notes)] if findings.notes else blocks
 
 
-def _absent(summary: Summary) -> Iterator[Table]:
+def _absent(findings: Findings) -> Iterator[Table]:
     """Yield cases that were left out by a rule, or are pending."""
     names = {"case": "label", "status": "status", "reason": "reason"}
     columns = [Column(name, fold=True, get=get) for name, get in names.items()]
-    absent = [point for point in summary.points if point.status in ("pending", *FINE[1:])]
+    absent = [point for point in findings.rows("cases") if point.status in ("pending", *FINE[1:])]
     return listed("Cases that were not started", absent, columns, tone=lambda _: "pending")
 
 
-def _warnings(summary: Summary) -> Iterator[Table]:
+def _warnings(findings: Findings) -> Iterator[Table]:
     """Yield warnings with what each is about, those that several cases share once."""
     columns = (
         Column("about", fold=True, get=lambda said: said[0] or "the run"),
         Column("warning", fold=True, get=lambda said: said[1]),
     )
-    cases = {label: case for case, label in summary.labels.items()}
-    about = warnings(summary.warnings)
+    cases = {label: case for case, label in findings.labels.items()}
+    about = warnings(findings.rows("warnings"))
     return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""))
 
 
-def _data(summary: Summary) -> Mapping[str, Table]:
+def _data(findings: Findings) -> Mapping[str, Table]:
     return {
-        "warnings": table_of(summary.warnings, CaseWarning, summary.labels),
-        "expectations": table_of(summary.expectations, Expectation, summary.labels),
-        "interference": table_of(summary.interference, Interference, summary.labels),
-        "failures": table_of(summary.failures, Failure, summary.labels),
+        "expectations": table_of(findings.expectations, Expectation, findings.labels),
     }
 
 

@@ -11,13 +11,13 @@ from pscale.report.topics.topic import Topic
 
 def _blocks(context: Context) -> Sequence[Block]:
     """Return where the run comes from, and what no other topic has: this one is the last."""
-    summary = context.summary
-    first = (("Run", summary.run), ("Suite", summary.suite), ("Launches", f"{summary.launches}"))
-    blocks: list[Block] = [Facts(title="This run", items=_clean((*first, *summary.machine)))]
-    if summary.provenance:
-        blocks.append(Facts(title="Environment", items=_clean(summary.provenance), folded=True))
-    if summary.given:
-        blocks.append(Quote(title="The suite", text=summary.given))
+    findings = context.findings
+    first = (("Run", findings.run), ("Suite", findings.suite), ("Launches", f"{findings.launches}"))
+    blocks: list[Block] = [Facts(title="This run", items=_clean((*first, *findings.machine)))]
+    if findings.provenance:
+        blocks.append(Facts(title="Environment", items=_clean(findings.provenance), folded=True))
+    if findings.given:
+        blocks.append(Quote(title="The suite", text=findings.given))
     if others := context.others():
         blocks.append(Downloads(title="Tables for programs alone", files=others))
     return blocks

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pscale.analysis.frames import by_case
-from pscale.analysis.kernels import KernelTime
-from pscale.analysis.summary import Summary
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, QUIET, Colour, describe, narrow, sized, wrapped
-from pscale.report.table import Column, Table, table_of
+from pscale.report.table import Column, Table
 from pscale.report.topics.topic import Topic, TopicFigure
 
 if TYPE_CHECKING:
@@ -34,65 +32,19 @@ _SAMPLES = 80  # places along the roof
 _ROOM = 2.5  # left and right of all points
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelRoof:
-    """A class of kernels in a phase of a case, under its roof: of a rank and step, as KernelTime has them."""
-
-    case: str
-    phase: str
-    kernel: str
-    calls: float
-    time_s: float
-    time_share: float  # of what the rank computes in the step
-    flops: float
-    bytes: float
-    intensity: float | None  # FLOP/byte; None where no bytes are counted
-    gflops: float | None
-    gb_s: float | None
-    peak_gflops: float | None
-    stream_gb_s: float | None
-    roof_gflops: float | None  # at this intensity
-    roof_share: float | None  # the larger one of GFLOP/s over the peak and GB/s over that of memory
-    bound: str  # compute or memory; empty where it is not known
-
-
-def rooflines(summary: Summary) -> tuple[KernelRoof, ...]:
-    """Return every class of kernels in every phase of every case whose kernels were timed."""
-    return tuple(
-        _under_roof(time, sum(each.time_s for each in times))
-        for times in by_case(summary.kernels).values()
-        for time in times
-    )
-
-
-def _under_roof(time: KernelTime, whole_s: float) -> KernelRoof:
-    known: dict[str, Any] = dict.fromkeys(("intensity", "gflops", "gb_s", "roof_gflops", "roof_share"))
-    bound = ""
-    if time.bytes and time.time_s:
-        gflops, gb_s = time.flops / time.time_s * 1e-9, time.bytes / time.time_s * 1e-9
-        known |= {"intensity": time.flops / time.bytes, "gflops": gflops, "gb_s": gb_s}
-        if time.peak_gflops and time.stream_gb_s:
-            sloped = known["intensity"] * time.stream_gb_s
-            known["roof_gflops"] = min(time.peak_gflops, sloped)
-            known["roof_share"] = max(gflops / time.peak_gflops, gb_s / time.stream_gb_s)  # also of no FLOP
-            bound = "compute" if sloped >= time.peak_gflops else "memory"
-    share = time.time_s / whole_s if whole_s else 0.0
-    return KernelRoof(**vars(time), time_share=share, **known, bound=bound)
-
-
-def _largest(summary: Summary) -> Sequence[KernelRoof]:
+def _largest(findings: Findings) -> Sequence[Row]:
     """Return the kernels of the largest case, those that take most time first."""
-    of_case = by_case(rooflines(summary))
-    points = [point for point in summary.points if point.case in of_case]
+    of_case = findings.by_case("roofline")
+    points = [point for point in findings.rows("cases") if point.case in of_case]
     if not points:
         return ()
     case = max(points, key=lambda point: (point.ranks, point.cores)).case
     return sorted(of_case[case], key=lambda each: -each.time_share)
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield the kernels of the largest case."""
-    found = _largest(summary)
+    found = _largest(findings)
     if not found:
         return
     columns = (
@@ -113,13 +65,13 @@ def tables(summary: Summary) -> Iterator[Table]:
         title="Roofline of the largest case (per rank)",
         columns=columns,
         rows=tuple(rows),  # type: ignore[arg-type]
-        caption=" ".join((*_sentences(found), _definitions(summary, found[0]))),
+        caption=" ".join((*_sentences(found), _definitions(findings, found[0]))),
     ).filled()
 
 
-def _definitions(summary: Summary, first: KernelRoof) -> str:
+def _definitions(findings: Findings, first: Row) -> str:
     said = (
-        f"One profiled step of {text.clean(summary.labels[first.case])}: mean over ranks, median over "
+        f"One profiled step of {text.clean(findings.labels[first.case])}: mean over ranks, median over "
         "launches. of time: share of compute time; other: outside kernels, FLOPs and bytes not counted"
     )
     if first.peak_gflops and first.stream_gb_s:
@@ -131,7 +83,7 @@ def _definitions(summary: Summary, first: KernelRoof) -> str:
     return said
 
 
-def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
+def _sentences(found: Sequence[Row]) -> Iterator[str]:
     """Yield what follows from the table: what takes most time, how near its roof it is, what is above."""
     times: dict[str, float] = {}
     for each in found:
@@ -161,28 +113,28 @@ def _sentences(found: Sequence[KernelRoof]) -> Iterator[str]:
         )
 
 
-def _name(part: KernelRoof) -> str:
+def _name(part: Row) -> str:
     return "matmul" if part.kernel == "product" else part.kernel
 
 
-def _reached(part: KernelRoof) -> str:
+def _reached(part: Row) -> str:
     said = f"{text.percent_1(part.time_share)} in {part.phase}"
     if part.roof_share is None:
         return said
     return f"{said}, at {text.percent(part.roof_share)} of its roof ({part.bound} bound)"
 
 
-def figure(summary: Summary) -> Figure | None:
+def figure(findings: Findings) -> Figure | None:
     """Draw the kernels of the largest case under their roofs; None where these are not known."""
     from pscale.report import drawing
 
-    found = [each for each in _largest(summary) if each.roof_gflops and each.gflops]
+    found = [each for each in _largest(findings) if each.roof_gflops and each.gflops]
     if not found:
         return None
-    figure = drawing.canvas(9.2, 6.6 if narrow() else 4.6, text.heading(summary))
+    figure = drawing.canvas(9.2, 6.6 if narrow() else 4.6, text.heading(findings))
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log")
-    name = wrapped(summary.point(found[0].case).label, 60, most=1)
+    name = wrapped(findings.case(found[0].case).label, 60, most=1)
     describe(axes, f"{name}: a rank, while all are busy")
     axes.set_xlabel("arithmetic intensity, FLOP/byte")
     axes.set_ylabel("GFLOP/s")
@@ -206,7 +158,7 @@ def figure(summary: Summary) -> Figure | None:
     return figure
 
 
-def _roof(axes: Axes, found: Sequence[KernelRoof]) -> None:
+def _roof(axes: Axes, found: Sequence[Row]) -> None:
     """Draw the roof beyond all points, and write what it is made of."""
     from math import atan, degrees
 
@@ -236,7 +188,7 @@ def _roof(axes: Axes, found: Sequence[KernelRoof]) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def _legend(figure: Figure, found: Sequence[KernelRoof], colours: Mapping[str, Colour]) -> None:
+def _legend(figure: Figure, found: Sequence[Row], colours: Mapping[str, Colour]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -251,7 +203,7 @@ def _legend(figure: Figure, found: Sequence[KernelRoof], colours: Mapping[str, C
     figure.legend(handles, [*kernels.values(), *phases], **where)
 
 
-def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
+def _labels(axes: Axes, found: Sequence[Row], taken: list[Bbox]) -> None:
     """Write name and share of time beside points, where nothing is `taken`."""
     for each in found:
         away = _radius(each)
@@ -274,7 +226,7 @@ def _labels(axes: Axes, found: Sequence[KernelRoof], taken: list[Bbox]) -> None:
             words.remove()
 
 
-def _taken(figure: Figure, axes: Axes, found: Sequence[KernelRoof]) -> list[Bbox]:
+def _taken(figure: Figure, axes: Axes, found: Sequence[Row]) -> list[Bbox]:
     """Return where no label may be: on points, on the roof and on what is written beside it."""
     from matplotlib.transforms import Bbox
 
@@ -294,11 +246,11 @@ def _taken(figure: Figure, axes: Axes, found: Sequence[KernelRoof]) -> list[Bbox
     return found_boxes
 
 
-def _place(each: KernelRoof) -> tuple[float, float]:
+def _place(each: Row) -> tuple[float, float]:
     return each.intensity or 0.0, each.gflops or 0.0
 
 
-def _radius(each: KernelRoof) -> float:
+def _radius(each: Row) -> float:
     """Return half the width of a point in points, by its share of the time."""
     return sized(float(max(_LARGEST * each.time_share, _SMALLEST) ** 0.5 / 2))
 
@@ -306,16 +258,14 @@ def _radius(each: KernelRoof) -> float:
 TOPIC = Topic(
     name="roofline",
     title="Roofline",
-    lead=lambda summary: " ".join(
+    lead=lambda findings: " ".join(
         (
             "The speed of each class of kernels, compared with what cores and memory allow at its arithmetic "
             "intensity (FLOPs per byte moved).",
-            *_sentences(_largest(summary)),
+            *_sentences(_largest(findings)),
         )
     ),
     tables=tables,
-    data=lambda summary: {"roofline": table_of(rooflines(summary), KernelRoof, summary.labels)},
-    computed=("roofline",),
     files=("roofline",),
     figure=TopicFigure(
         name="roofline",

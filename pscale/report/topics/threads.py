@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pscale.analysis.summary import Summary
-from pscale.analysis.threads import ThreadTime
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
 from pscale.report import text
-from pscale.report.table import Column, Table, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, case_column
 
 _MOST = 8  # threads that are listed one by one
 
 
-def _efficiency(time: ThreadTime) -> Value:
+def _efficiency(time: Row) -> Value:
     most = "≤ " if time.spins and time.threads > 1 else ""
     return Written(time.efficiency, f"{most}{text.percent_1(time.efficiency)}")
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield how the cores of a rank were used, if any case has several threads."""
-    found = {time.case: time for time in summary.threads}
+    found = {time.case: time for time in findings.rows("threads")}
     if not any(time.threads > 1 for time in found.values()):
         return
 
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("efficiency", text.percent_1, band=True, get=_efficiency),
         Column("in MPI", text.percent_1, get="in_mpi"),
         Column("single", text.percent_1, get="single"),
@@ -39,7 +39,7 @@ def tables(summary: Summary) -> Iterator[Table]:
             "; ≤: threads without work may spin, which is CPU time too: single and imbalance are at least "
             "what is stated (docs/measurement.md says how to let them sleep)"
         )
-    times = [found[point.case] for point in summary.points if point.case in found]
+    times = [found[point.case] for point in findings.rows("cases") if point.case in found]
     yield from listed("Threads of a rank", times, columns, caption=caption)
 
 
@@ -54,6 +54,5 @@ TOPIC = Topic(
     title="Threads",
     lead="How the cores of a rank were used.",
     tables=tables,
-    data=lambda summary: {"threads": table_of(summary.threads, ThreadTime, summary.labels)},
     files=("threads",),
 )

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pscale.analysis.summary import Summary
+from pscale.analysis.findings import Findings
 from pscale.report.blocks import Block, Context, Listing, Picture, Section, chosen
 from pscale.report.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Wording = str | Callable[[Summary], str]
-Tables = Callable[[Summary], Iterable[Table]]
+Wording = str | Callable[[Findings], str]
+Tables = Callable[[Findings], Iterable[Table]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +24,14 @@ class TopicFigure:
     name: str
     title: str
     description: str  # for those who do not see it
-    draw: Callable[[Summary], Figure | None]
+    draw: Callable[[Findings], Figure | None]
 
 
-def _none(_: Summary) -> Iterable[Table]:
+def _none(_: Findings) -> Iterable[Table]:
     return ()
 
 
-def _nothing(_: Summary) -> Mapping[str, Table]:
+def _nothing(_: Findings) -> Mapping[str, Table]:
     return {}
 
 
@@ -42,7 +42,7 @@ class Topic:
     * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
     * `details` are on the page alone, as what its figure shows;
     * `data` are for programs: CSV files by name, each also a file inside the page. Those in `computed` are in
-      the JSON document as well, as the summary has no field for them;
+      the JSON document as well, as the findings has no field for them;
     * `figure` is its figure;
     * `blocks` is its section of the page, where that has more than figure and tables.
     """
@@ -52,33 +52,35 @@ class Topic:
     lead: Wording = ""
     tables: Tables = _none
     details: Tables = _none
-    data: Callable[[Summary], Mapping[str, Table]] = _nothing
+    data: Callable[[Findings], Mapping[str, Table]] = _nothing
     computed: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # names of data inside the page
     figure: TopicFigure | None = None
     blocks: Callable[[Context], Sequence[Block]] | None = None
-    rows_per_case: Callable[[Summary], float] | None = None  # where a large run's page lists some cases alone
+    rows_per_case: Callable[[Findings], float] | None = (
+        None  # where a large run's page lists some cases alone
+    )
 
     def section(self, context: Context) -> Section | None:
         """Return the section of the page; None where there is nothing to say."""
         blocks = self.blocks(context) if self.blocks else self._blocks(context)
         if not blocks:
             return None
-        title, lead = (said(context.summary) if callable(said) else said for said in (self.title, self.lead))
+        title, lead = (said(context.findings) if callable(said) else said for said in (self.title, self.lead))
         return Section(name=self.name, title=title, lead=lead, blocks=blocks)
 
     def _blocks(self, context: Context) -> Sequence[Block]:
-        summary, left_out = context.summary, ""
+        findings, left_out = context.findings, ""
         if self.rows_per_case:
-            summary, left_out = chosen(summary, self.rows_per_case(summary))
-        tables = [*self.tables(summary), *self.details(summary)]
+            findings, left_out = chosen(findings, self.rows_per_case(findings))
+        tables = [*self.tables(findings), *self.details(findings)]
         listings = context.listings(tables, self.name, *self.files, left_out=left_out)
         return [*picture(context, self.figure, listings)] or listings
 
 
-def case_column(summary: Summary) -> Column:
+def case_column(findings: Findings) -> Column:
     """Return the column that names the case of a finding."""
-    return Column("case", fold=True, get=lambda each: summary.labels[each.case])
+    return Column("case", fold=True, get=lambda each: findings.labels[each.case])
 
 
 def picture(context: Context, figure: TopicFigure | None, data: Sequence[Listing]) -> tuple[Picture, ...]:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pscale.analysis.frames import by_case
-from pscale.analysis.phases import RankTime, WaitMap
-from pscale.analysis.stragglers import Straggler
-from pscale.analysis.summary import Summary
+from pscale.analysis.columns import Row
+from pscale.analysis.findings import Findings
+from pscale.analysis.steps import WaitMap
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context
 from pscale.report.figure_style import CLIPPED, MAP, describe, wrapped
-from pscale.report.table import Column, Table, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column, picture
 
 if TYPE_CHECKING:
@@ -29,19 +28,19 @@ _SHADES = 48  # of a cell; with 50 and more matplotlib draws the scale as a pict
 _UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 
 
-def _known(name: str) -> Callable[[RankTime], Value]:
+def _known(name: str) -> Callable[[Row], Value]:
     return lambda rank: getattr(rank, name) or (None if rank.wait_or_transfer_s else 0.0)
 
 
-def tables(summary: Summary) -> Iterator[Table]:
+def tables(findings: Findings) -> Iterator[Table]:
     """Yield the ranks that compute most in the largest case of every series, but not of many variants.
 
     Then those that the others wait for.
     """
-    if summary.side_by_side and len({rank.case for rank in summary.ranks}) > _VARIANTS:
+    if findings.side_by_side and len({rank.case for rank in findings.rows("ranks")}) > _VARIANTS:
         return
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("rank", str, get="rank"),
         Column("host", fold=True, get="host"),
         Column("compute", text.duration, get="compute_s"),
@@ -52,14 +51,14 @@ def tables(summary: Summary) -> Iterator[Table]:
         Column(text.WAIT_OR_TRANSFER, text.duration, get=lambda rank: rank.wait_or_transfer_s or None),
         Column("unaccounted", text.percent_2, wide=True, get="unaccounted"),
     )
-    yield from listed("Slowest ranks (per step)", _of_largest(summary), columns, filled=True)
-    yield from _stragglers(summary)
+    yield from listed("Slowest ranks (per step)", _of_largest(findings), columns, filled=True)
+    yield from _stragglers(findings)
 
 
-def _stragglers(summary: Summary) -> Iterator[Table]:
+def _stragglers(findings: Findings) -> Iterator[Table]:
     """Yield the ranks for which others wait most."""
     columns = (
-        case_column(summary),
+        case_column(findings),
         Column("rank", str, get="rank"),
         Column("host", fold=True, get="host"),
         Column("of the step", text.percent_1, get="step_share"),
@@ -69,74 +68,72 @@ def _stragglers(summary: Summary) -> Iterator[Table]:
         Column("most in", get="phase"),
     )
     caption = "of the step: mean wait of each other rank for this one"
-    late = summary.stragglers[:_LATE]
+    late = findings.rows("stragglers")[:_LATE]
     yield from listed("Ranks that the others wait for", late, columns, caption=caption, files=("stragglers",))
 
 
-def _late_steps(each: Straggler) -> Written:
+def _late_steps(each: Row) -> Written:
     return Written(each.late_steps, f"{each.late_steps} of {each.steps} steps")
 
 
-def _of_largest(summary: Summary) -> Iterator[RankTime]:
-    of_case = by_case(summary.ranks)
-    for points in summary.series.values():
+def _of_largest(findings: Findings) -> Iterator[Row]:
+    of_case = findings.by_case("ranks")
+    for points in findings.series.values():
         measured = [point.case for point in points if point.case in of_case]
         yield from of_case[measured[-1]] if measured else ()
 
 
 def _blocks(context: Context) -> Sequence[Block]:
     """Return the map of waiting in the largest case, late ranks, and the ranks that compute most."""
-    summary = context.summary
+    findings = context.findings
     blocks: list[Block] = []
-    if summary.wait is not None and len(summary.wait.wait_s) > 1:
-        label = text.label(summary.point(summary.wait.case))
-        by_rank = context.listings(_by_rank(summary.wait, label), "wait-by-rank", "wait", most=MOST_ROWS)
+    if findings.wait is not None and len(findings.wait.wait_s) > 1:
+        label = text.label(findings.case(findings.wait.case))
+        by_rank = context.listings(_by_rank(findings.wait, label), "wait-by-rank", "wait", most=MOST_ROWS)
         blocks += picture(context, TOPIC.figure, by_rank) or by_rank
-    return [*blocks, *context.listings(tables(summary), "ranks", "ranks")]
+    return [*blocks, *context.listings(tables(findings), "ranks", "ranks")]
 
 
 def _by_rank(found: WaitMap, label: str) -> Iterator[Table]:
     columns = (
         Column("rank", str, get=lambda row: row[0]),
-        Column("mean wait", text.duration_3, get=lambda row: sum(row[1]) / len(row[1])),
-        Column("longest", text.duration_3, get=lambda row: max(row[1])),
-        Column("in step", str, get=lambda row: row[1].index(max(row[1]))),
+        Column("mean wait", text.duration_3, get=lambda row: float(row[1].mean())),
+        Column("longest", text.duration_3, get=lambda row: float(row[1].max())),
+        Column("in step", str, get=lambda row: int(row[1].argmax())),
     )
     title = f"Wait of every rank: {label}, launch {found.repeat + 1}"
     return listed(title, enumerate(found.wait_s), columns, case=lambda _: found.case)
 
 
-def _data(summary: Summary) -> Mapping[str, Table]:
-    found = summary.wait
+def _data(findings: Findings) -> Mapping[str, Table]:
+    found = findings.wait
     cells = (
         (rank, step, wait_s)
         for rank, waits in enumerate(found.wait_s if found else ())
-        for step, wait_s in enumerate(waits)
+        for step, wait_s in enumerate(waits.tolist())
     )
     waits = ((found.case, found.repeat, *cell) for cell in cells if found)
     return {
-        "ranks": table_of(summary.ranks, RankTime, summary.labels),
-        "stragglers": table_of(summary.stragglers, Straggler, summary.labels),
         "wait": Table.of(waits, "case", "repeat", "rank", "step", "wait_s"),
     }
 
 
-def figure(summary: Summary) -> Figure | None:
-    """Draw the waits of the summary's map; None without one, or with one rank, which never waits."""
+def figure(findings: Findings) -> Figure | None:
+    """Draw the waits of the findings's map; None without one, or with one rank, which never waits."""
     import seaborn as sns
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 
     from pscale.report import drawing
 
-    if summary.wait is None or len(summary.wait.wait_s) < 2:
+    if findings.wait is None or len(findings.wait.wait_s) < 2:
         return None
-    waits = np.array(summary.wait.wait_s)
-    kind = text.KINDS["wait_or_transfer"] if summary.wait.wait_or_transfer else "wait"
+    waits = findings.wait.wait_s
+    kind = text.KINDS["wait_or_transfer"] if findings.wait.wait_or_transfer else "wait"
     ranks, steps = waits.shape
     top = float(np.percentile(waits, CLIPPED)) or float(waits.max())
     _, factor, unit = next(scale for scale in _UNITS if waits.max() >= scale[0])
-    figure = drawing.canvas(9.2, min(6.0, max(2.0, 1.1 + 0.22 * ranks)), summary.title)
+    figure = drawing.canvas(9.2, min(6.0, max(2.0, 1.1 + 0.22 * ranks)), findings.title)
     axes = figure.subplots()
     scale: dict[str, Any] = {"label": f"{kind} ({unit})", "pad": 0.015, "fraction": 0.05, "aspect": 24}
     scale["extend"] = "max" if top < waits.max() else "neither"
@@ -152,10 +149,10 @@ def figure(summary: Summary) -> Figure | None:
     )
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)
-    name = wrapped(summary.point(summary.wait.case).label, 60, most=1)
+    name = wrapped(findings.case(findings.wait.case).label, 60, most=1)
     hint = "dark cells wait for a rank with pale cells" if waits.any() else "no rank waited"
     clipped = f"; darkest: more than {text.duration_3(top)}" if top < waits.max() else ""
-    describe(axes, f"{name}, launch {summary.wait.repeat + 1}: {hint}{clipped}")
+    describe(axes, f"{name}, launch {findings.wait.repeat + 1}: {hint}{clipped}")
     return figure
 
 

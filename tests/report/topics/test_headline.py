@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.headline import of_series
-from pscale.analysis.summary import summarise
 from pscale.config import Workload
 from pscale.config.workload import Figure
 from pscale.report.blocks import Context, Headlines, Listing
@@ -43,7 +43,7 @@ def without_breakdown(run):
 
 def blocks(summary):
     """Return the head of the page, and its other blocks."""
-    head, *others = TOPIC.blocks(Context(summary=summary, vectors={}, csv=defaultdict(str)))
+    head, *others = TOPIC.blocks(Context(findings=summary, vectors={}, csv=defaultdict(str)))
     assert isinstance(head, Headlines)
     return head, others
 
@@ -52,7 +52,7 @@ def blocks(summary):
 def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_to_measure_comes_once(
     tmp_path,
 ):
-    summary = summarise(without_breakdown(many(tmp_path / "run", workload=TIMED)))
+    summary = Findings(without_breakdown(many(tmp_path / "run", workload=TIMED)))
     (overview, of_all) = blocks(summary)[0].lines
     assert overview[1].startswith("Efficiencies of 6 series at their largest size range from 93.3%")
     assert "with a median of" in overview[1]
@@ -66,7 +66,7 @@ def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_t
 
 @pytest.mark.figure
 def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
-    known = summarise(many(tmp_path / "run")).verdicts
+    known = Findings(many(tmp_path / "run")).verdicts
     own = [
         replace(each, loss=f"{7 + place}% of the step.", meaning="Cores wait.")
         for place, each in enumerate(known)
@@ -79,12 +79,12 @@ def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
 
 @pytest.mark.figure
 def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
-    summary = summarise(many(tmp_path / "run"))
+    summary = Findings(many(tmp_path / "run"))
     assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 6 of 6.")
     lost = tuple(
         each for each in summary.lost_time if each.case not in {v.case for v in summary.verdicts[:2]}
     )
-    some = replace(summary, lost_time=lost)
+    some = summary.replaced(lost_time=lost)
     assert blocks(some)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 4 of 4.")
     tables = {each.table.title: each.table for each in blocks(some)[1] if isinstance(each, Listing)}
     assert [row[1][4] for row in tables["Every series"].rows] == [None] * 2 + ["slower compute"] * 4

@@ -4,6 +4,7 @@ import json
 
 from synthetic import Point, summary_of
 
+from pscale.analysis import messages
 from pscale.report.exports import csv_tables, render_json
 from pscale.report.topics.loss_scale import tables
 
@@ -17,7 +18,7 @@ def point(label, ranks, skipped, asked="dynamic"):
 def test_scales_and_skipped_steps_are_a_table_and_measured_ones_a_warning(tmp_path):
     points = [point("a", 1, [2]), point("b", 2, [2, 3, 9]), Point(ranks=4, series="c", label="c")]
     summary = summary_of(tmp_path / "run", points)
-    assert [each.words for each in summary.loss_scaling] == [
+    assert [messages.loss_scale(each) for each in summary.rows("loss_scaling")] == [
         "1 of 23 steps skipped, scale 32768",
         "3 of 23 steps skipped, scale 32768",
     ]
@@ -26,7 +27,7 @@ def test_scales_and_skipped_steps_are_a_table_and_measured_ones_a_warning(tmp_pa
         ("a", "dynamic", "65536", "32768", "1 of 23", "0"),
         ("b", "dynamic", "65536", "32768", "3 of 23", "2"),
     ]
-    assert [(warning.label, warning.kind) for warning in summary.warnings] == [("b", "skipped")]
-    assert "3 of 23 steps skipped" in summary.warnings[0].text
+    assert [(warning.label, warning.kind) for warning in summary.rows("warnings")] == [("b", "skipped")]
+    assert "3 of 23 steps skipped" in summary.rows("warnings")[0].text
     assert "dynamic" in csv_tables(summary)["loss_scaling"]
     assert json.loads(render_json(summary))["loss_scaling"][1]["skipped_measured"] == 2

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.models import Projection
 from pscale.analysis.stats import Estimate
-from pscale.analysis.summary import summarise
 from pscale.cli import main
 from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
@@ -72,7 +72,7 @@ def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(fol
         Projection(size=128, refusal="it has no plan"),
     )
     page = render_markdown(
-        replace(summary, models=(replace(model, projected=projected, asked=(32, 64, 128)),))
+        summary.replaced(models=(replace(model, projected=projected, asked=(32, 64, 128)),))
     )
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert rows["32"].endswith("| agree |")
@@ -137,8 +137,8 @@ def test_what_was_asked_for_in_vain_is_reported_with_the_reason(tmp_path):
     summary_of(tmp_path / "run", points, steps=3)
 
     run = load(tmp_path / "run")
-    assert list(models(summarise(run))) == []
-    (table,) = models(summarise(run, predict=[1024]))
+    assert list(models(Findings(run))) == []
+    (table,) = models(Findings(run, predict=[1024]))
     ((_, values),) = table.rows
     assert values == ("dp", "1,024", "law", "2 sizes measured; a law needs at least 5")
 

@@ -6,8 +6,8 @@ from page_reader import read
 from pictures import boxes
 from synthetic import Point, write_run
 
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.summary import summarise
 from pscale.analysis.timeline import MOST_RANKS, Span, Timeline, timelines
 from pscale.config import Plan
 from pscale.report import drawing
@@ -111,7 +111,7 @@ def test_of_very_many_ranks_some_are_shown(tmp_path):
 
 
 def test_a_run_without_notes_has_nothing_to_show(tmp_path):
-    summary = summarise(run_of(tmp_path / "run", [], bare=[Point(ranks=2)]))
+    summary = Findings(run_of(tmp_path / "run", [], bare=[Point(ranks=2)]))
     assert summary.timelines == ()
     assert timeline(summary) is None
     assert not any("pscale trace" in note for note in summary.notes)
@@ -119,7 +119,7 @@ def test_a_run_without_notes_has_nothing_to_show(tmp_path):
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory):
-    return summarise(run_of(tmp_path_factory.mktemp("traced") / "run", [piped(4), piped(4, "gpipe")]))
+    return Findings(run_of(tmp_path_factory.mktemp("traced") / "run", [piped(4), piped(4, "gpipe")]))
 
 
 def test_bars_lie_where_the_spans_say_and_tell_their_micro_batch(summary):
@@ -161,7 +161,7 @@ def test_labels_neither_overlap_nor_leave_the_picture(summary, ranks):
         spans=spans,
     )
     with drawing.styled():
-        figure = timeline(replace(summary, timelines=(each, crowded)))
+        figure = timeline(summary.replaced(timelines=(each, crowded)))
         found = boxes(figure)
     for place, (name, box) in enumerate(found):
         assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name

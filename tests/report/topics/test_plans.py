@@ -6,7 +6,7 @@ import io
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.analysis.warnings import CaseWarning
+from pscale.analysis.columns import row
 from pscale.config import Plan
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
@@ -88,7 +88,7 @@ def test_bubbles_and_experts_have_tables_of_their_own(compared):
 
 
 def warning(kind, case, said):
-    return CaseWarning(kind=kind, case=case, label=case and f"case {case}", text=said)
+    return row("warnings", kind=kind, case=case, label=case and f"case {case}", text=said)
 
 
 def test_what_many_cases_suffer_from_is_said_once_with_the_figures_of_one():

@@ -5,7 +5,8 @@ import io
 
 import pytest
 
-from pscale.report.exports import csv_text
+from pscale.analysis.columns import FRAMES
+from pscale.report.exports import csv_text, frame_of
 from pscale.report.topics import TOPICS
 
 
@@ -15,7 +16,7 @@ def test_names_of_sections_files_and_figures_are_unique(summary):
     figures = [topic.figure.name for topic in TOPICS if topic.figure]
     for names in (sections, files, figures):
         assert len(names) == len(set(names))
-    assert {name for topic in TOPICS for name in topic.files} <= set(files)
+    assert {name for topic in TOPICS for name in topic.files} <= {*files, *FRAMES}
     assert all(set(topic.computed) <= set(topic.data(summary)) for topic in TOPICS)
 
 
@@ -25,7 +26,7 @@ def test_data_are_whole_with_any_run(topic, summary, failed):
         for table in topic.data(run).values():
             names, rows = table.tidy()
             assert all(set(row) == set(names) for row in rows)
-            assert len(list(csv.DictReader(io.StringIO(csv_text(table))))) == len(rows)
+            assert len(list(csv.DictReader(io.StringIO(csv_text(frame_of(table)))))) == len(rows)
             assert len(names) == len(set(names))
         for table in topic.tables(run):
             assert table.rows

@@ -1,0 +1,347 @@
+"""The frames of findings, declared once: what a row is, and name, unit and meaning of every column.
+
+Formats, CSV, JSON, the tables of docs/runs.md and the frames of the Python API follow from these
+declarations. `±` after a unit declares an interval: three columns, the value, `_low` and `_high`. Unknown is
+NaN in a frame, None in a row of it.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pscale.analysis.stats import Estimate
+
+Row = Any  # a named tuple of the columns of a frame, an interval as one Estimate
+
+_DECLARATIONS = """
+cases: a row a case of the suite; what was not measured is unknown
+    run text name of the run, where several are reported together
+    series text its series
+    scaling text strong, weak or throughput
+    injected text the delays injected into ranks; empty for a healthy case
+    ranks count ranks
+    threads count threads of a rank
+    cores count ranks × threads
+    batch count samples of a step, all ranks
+    work number work of a step, as the suite states it
+    status text ok as soon as one launch ended well, else the status of the first; pending without any
+    reason text reason of that status
+    launches count launches that ended well
+    failed count launches that failed or are invalid
+    pending count launches to come
+    base flag base case of its series
+    steps count steady steps, over all launches
+    dropped count warm-up steps detected beyond those of the suite
+    step_s s± step time
+    coarse_s s unit of the last digit that the program printed, where that is most of the uncertainty
+    speedup ratio± speed-up over the base case
+    efficiency share± efficiency against the base case
+    samples_per_s per_s± throughput
+    tokens_per_s per_s± throughput in tokens
+    model_flops flops model FLOPs of a step, all ranks
+    gflops gflops model FLOPs over the step time, attention counted causal
+    peak_fraction share executed FLOPs over the matrix-product peak of the same job
+    recomputed_share share recomputed FLOPs over all executed FLOPs
+    loss_first number loss of the first measured step
+    loss_last number loss of the last measured step
+    loss_unigram number loss of a unigram model of the same text
+    startup_s s time from start to the first step
+    wall_s s wall time of a launch
+    parameters count parameters of the model
+    peak_rss_bytes bytes peak resident memory of the largest rank
+    dropped_share share choices of experts beyond their capacity
+    expert_imbalance ratio choices of the busiest expert over the mean
+    losses series loss of every step
+    course_s series step time by measured step, medians over launches
+
+phases: a row a case and phase of its step; means over ranks, steps and launches
+    phase text the phase
+    compute_s s computing
+    transfer_s s in communication calls, after all ranks have arrived
+    wait_s s in communication calls, before all ranks have arrived
+    wait_or_transfer_s s wait and transfer of calls where clocks do not distinguish them
+    copy_s s copying into and out of communication buffers
+    offload_s s waiting for data in a file
+    hidden_s s communication in progress outside MPI calls; not part of the step time
+    ideal_wait_s s wait that an ideal network would leave; part of the wait
+    largest_rank count rank that computes most
+    largest_compute_s s its computing
+    step_s s mean step of the case
+    inside_s s all kinds of the phase together
+    share share the phase over the step
+
+calls: a row a case, axis and verb; per rank and step, means
+    axis text axis of the mesh, or communicator
+    verb text kind of call
+    count number calls
+    bytes bytes payload
+    transfer_s s after all ranks have arrived
+    wait_s s before all ranks have arrived
+    wait_or_transfer_s s both, where clocks do not distinguish them
+    hidden_s s of nonblocking calls, in progress outside MPI calls
+    exposed_s s of nonblocking calls, inside MPI calls
+    ideal_wait_s s wait that an ideal network would leave
+    bytes_per_s bytes_per_s payload over transfer and hidden time
+
+ranks: a row a case and each of its three ranks that compute most; means over steps and launches
+    rank count the rank
+    host text its host
+    compute_s s computing of a step
+    wait_s s waiting
+    transfer_s s transfer
+    wait_or_transfer_s s both, where clocks do not distinguish them
+    excess change computing over that of the typical rank (lower median), minus one
+    phase text phase in which its computing exceeds the mean most
+    phase_excess_s s by that much
+    unaccounted share share of its wall time in no phase
+
+roofline: a row a case, phase and class of kernels; per rank and step, medians of launches
+    phase text the phase
+    kernel text class of kernels; other is computed outside kernels
+    calls number calls
+    time_s s time
+    time_share share of what the rank computes in the step
+    flops flops FLOPs
+    bytes bytes bytes read and written
+    intensity number FLOPs a byte
+    gflops gflops achieved GFLOP/s
+    gb_s number achieved GB/s
+    peak_gflops gflops matrix-product peak of a rank while all ranks are busy
+    stream_gb_s number memory bandwidth of a rank while all ranks are busy
+    roof_gflops gflops the smaller of peak and bandwidth × intensity
+    roof_share share the larger of GFLOP/s over the peak and GB/s over the memory bandwidth
+    bound text compute or memory; empty where unknown
+
+stragglers: a row a case with a rank that the others wait for
+    rank count the rank
+    host text its host
+    step_share share of the step that each of the others waits for it
+    wait_share share of all waiting in the case
+    late_steps count steps in which it is late
+    steps count steps of all launches
+    late_s s mean delay in those steps
+    phase text phase in which it computed longer than a typical rank, most of all
+
+loss_scaling: a row a case with a scaled loss; its first launch, warm-up steps included
+    asked text dynamic, or a number
+    first_scale number first scale
+    last_scale number last scale
+    skipped count skipped steps
+    skipped_measured count of these, after the warm-up
+    steps count all steps
+
+bandwidths: a row an axis, verb and message size of bare collectives; means over ranks, steps and launches
+    axis text axis of the mesh
+    verb text kind of call; send is an exchange around a ring
+    ranks count ranks of the axis
+    message_bytes bytes size of the larger array, input or output
+    call_s s time of a call
+    least_s s on the rank that is done first
+    most_s s on the rank that is done last
+    algorithm_bytes_per_s bytes_per_s size over time
+    bus_bytes_per_s bytes_per_s times 2 (p - 1) / p for an all-reduce, (p - 1) / p for others but one-to-one
+    hidden share of nonblocking calls, in progress while the rank computed
+
+bare: a row a case, axis and verb whose call another run measured alone
+    axis text axis of the mesh
+    verb text kind of call
+    ranks count ranks of the axis
+    call_bytes bytes mean size of a call
+    bytes_per_s bytes_per_s bandwidth of the verb alone
+    share share of that, what the calls of the case achieve
+
+interference: a row a case; shares of the time of as many cores as it asks for
+    others share other processes, beyond those that free cores have room for
+    steal share the hypervisor
+    limit share a limit on CPU time
+    off_core share ranks off their cores while they computed, or several threads on one core
+    cause text the largest, but of off_core its cause where that is known
+    share share the share of the cause
+
+threads: a row a case with observed threads; shares of the time of its cores, medians over launches
+    threads count threads of a rank
+    cpu_s texts CPU time of each thread in a step: the main thread, then the others, busiest first
+    efficiency share CPU time over threads × compute wall time; an upper bound where threads spin
+    used share CPU time while the rank computes
+    in_mpi share all cores of the rank, while it communicates
+    single share idle threads, while NumPy or Python runs on the main thread
+    imbalance share idle threads, while BLAS runs on several
+    off_core share the main thread kept off its core while it computes
+    spins flag threads may wait for work by spinning, which is CPU time too
+
+failures: a row a case, status and reason of launches that did not end well
+    status text failed or invalid
+    reason text the reason
+    repeats texts rounds of these launches
+
+warnings: a row a warning about a case, or about the run where case is empty
+    kind text kind of warning
+    text text the warning
+
+axes: a row a case and axis; losses against the whole wall time, so that factors do not multiply to it
+    axis text axis of the mesh, or communicator
+    parallel share serialisation × transfer: the wall time but for calls on this axis
+    load_balance share computing of a rank over that of the slowest rank that it meets on the axis
+    serialisation share what waiting on this axis leaves on an ideal network
+    transfer share what the network of this axis leaves
+
+merits: a row a case and figure of merit of its program; means over launches
+    figure text name of the figure
+    value number± its value
+    unit text its unit
+    better text lower, higher or empty
+    launches count launches that ended well
+    coarse number unit of the last digit that was printed, where that is most of the uncertainty
+
+what_if: a row a case and network on which its traced launches were replayed; medians over launches
+    network text the network
+    measured_s s measured mean step
+    replayed_s s the same step, replayed on the network as it was: how far the replay is to be trusted
+    expected_s s the step on the network asked about
+    change change of the step, against the replay
+"""
+
+
+class Column(NamedTuple):
+    """A column of a frame: its unit, whether it has an interval, and its meaning."""
+
+    unit: str
+    bounded: bool
+    meaning: str
+
+
+class Declaration(NamedTuple):
+    """A frame: its meaning and its columns by name, `case` and `label` first."""
+
+    meaning: str
+    columns: Mapping[str, Column]
+
+
+UNITS = {  # of a column: what its numbers are
+    "text": "text",
+    "texts": "several values",
+    "series": "several numbers; not in CSV",
+    "flag": "true or false",
+    "count": "a whole number",
+    "number": "a number",
+    "ratio": "a ratio",
+    "share": "a fraction",
+    "change": "a relative change",
+    "s": "seconds",
+    "bytes": "bytes",
+    "bytes_per_s": "bytes a second",
+    "per_s": "per second",
+    "flops": "FLOPs",
+    "gflops": "GFLOP/s",
+}
+_CASE = {"case": Column("text", False, "id of the case"), "label": Column("text", False, "label of the case")}
+
+
+def _declared(text: str) -> dict[str, Declaration]:
+    frames = {}
+    for block in text.strip().split("\n\n"):
+        (name, meaning), *lines = block.split(": ", 1), *block.splitlines()[1:]
+        columns = dict(_CASE)
+        for line in lines:
+            column, unit, of = line.split(maxsplit=2)
+            columns[column] = Column(unit.rstrip("±"), unit.endswith("±"), of)
+        frames[name] = Declaration(meaning.splitlines()[0], columns)
+    return frames
+
+
+FRAMES = _declared(_DECLARATIONS)
+SERIES = {  # columns that are not in CSV
+    name: [column for column, each in declared.columns.items() if each.unit == "series"]
+    for name, declared in FRAMES.items()
+}
+
+
+def frame(
+    name: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]], labels: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return the declared columns of `rows`, in the order of the cases in `labels`."""
+    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame([*rows])
+    order = {case: place for place, case in enumerate(labels)}
+    known: dict[str, Any] = {}
+    for column, declared in FRAMES[name].columns.items():
+        if column == "label":
+            own = table["label"].astype(str) if "label" in table else ""
+            known_labels = table["case"].astype(str).map(labels).astype(object) if "case" in table else None
+            values: Any = [] if known_labels is None else known_labels.where(known_labels.notna(), own)
+        else:
+            values = table[column] if column in table else [None] * len(table)
+        if declared.bounded:
+            known |= _bounds(column, values)
+        else:
+            known[column] = _typed(values, declared.unit)
+    found = pd.DataFrame(known)
+    places = found["case"].map(order).fillna(-1).to_numpy(np.float64)  # what is about no case comes first
+    return found.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
+
+
+def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, Any]:
+    """Return the three columns of an interval."""
+    ends = {"": "value", "_low": "low", "_high": "high"}
+    each = [*values]
+    return {
+        f"{name}{end}": np.array([getattr(value, part, None) for value in each], np.float64)
+        for end, part in ends.items()
+    }
+
+
+def _typed(values: Any, unit: str) -> Any:
+    """Return values as texts, flags, whole numbers where all are known, or numbers."""
+    column = pd.Series(values, dtype=object)
+    if unit == "text":
+        return column.where(column.notna(), "").astype(str).to_numpy(object)
+    if unit in ("texts", "series"):
+        return (
+            column.where(column.notna(), None)
+            .map(lambda each: () if each is None else tuple(each))
+            .to_numpy(object)
+        )
+    if unit == "flag":
+        return column.astype(bool).to_numpy()
+    numbers = column.astype(np.float64)
+    if unit == "count":
+        return numbers.astype("Int64").array if numbers.isna().any() else numbers.astype(np.int64).to_numpy()
+    return numbers.to_numpy()
+
+
+def rows(name: str, table: pd.DataFrame) -> list[Row]:
+    """Return the rows of a frame as named tuples: unknown is None, and an interval one Estimate."""
+    columns = FRAMES[name].columns
+    return [
+        _row(name)(*values)
+        for values in zip(*(_cells(table, *each) for each in columns.items()), strict=True)
+    ]
+
+
+def row(name: str, **values: Any) -> Row:
+    """Return a row of a frame; what is not given is unknown."""
+    return _row(name)(**dict.fromkeys(FRAMES[name].columns) | values)
+
+
+@cache
+def _row(name: str) -> type:
+    return namedtuple(name, FRAMES[name].columns)
+
+
+def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:
+    values = table[name].astype(object).where(table[name].notna(), None).tolist()
+    if not column.bounded:
+        return values
+    low, high = (
+        table[f"{name}{end}"].astype(object).where(table[f"{name}{end}"].notna(), None)
+        for end in ("_low", "_high")
+    )
+    return [
+        None if value is None else Estimate(value=value, low=least, high=most)
+        for value, least, most in zip(values, low, high, strict=True)
+    ]

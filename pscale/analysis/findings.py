@@ -1,0 +1,479 @@
+"""The findings of a run: frames by name, and facts of the whole run, worked out when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from pscale.analysis import (
+    answers,
+    efficiency_tree,
+    environment,
+    expect,
+    headline,
+    interference,
+    merits,
+    network,
+    predicted,
+    scaling,
+    steps,
+)
+from pscale.analysis.columns import FRAMES, Row, frame, rows
+from pscale.analysis.crossing import Crossing, crossings
+from pscale.analysis.efficiency_tree import Tree
+from pscale.analysis.expect import Expectation
+from pscale.analysis.frames import Finding, Run, grouped
+from pscale.analysis.headline import Headline
+from pscale.analysis.lost_time import LostTime, lost_time
+from pscale.analysis.memory import Memory, memory
+from pscale.analysis.models import Model, curves, models
+from pscale.analysis.notes import notes
+from pscale.analysis.outcome import Outcome, outcomes
+from pscale.analysis.ranking import Place, Spent, ranking
+from pscale.analysis.settings import setting_columns
+from pscale.analysis.stats import Sample
+from pscale.analysis.steps import WaitMap
+from pscale.analysis.threads import thread_times, with_threads
+from pscale.analysis.timeline import Timeline, timelines
+from pscale.analysis.truncation import SHOWN, shortened
+from pscale.analysis.verdict import Verdict, verdicts
+from pscale.analysis.warnings import case_warnings
+from pscale.analysis.what_if import what_if
+from pscale.simulator.network import Network
+
+FORMAT = 3
+_COSTS = ("phases", "ranks", "axes", "threads", "stragglers", "interference")
+
+
+def _table(
+    work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any]]],
+) -> cached_property[pd.DataFrame]:
+    """Return a property that keeps the declared frame of the rows that a method returns."""
+    name = work.__name__
+    return cached_property(lambda self: frame(name, work(self), self.labels))
+
+
+class Findings:
+    """The findings of one run. Times are seconds, sizes bytes, shares and efficiencies fractions.
+
+    Frames are those that `columns.FRAMES` declares; `rows` has one as named tuples.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        networks: Mapping[str, Network] | None = None,
+        predict: Sequence[int] | None = (),
+        bare: Run | None = None,
+        *,
+        short: bool = False,
+    ):
+        """Take a run; with `short`, of very many cases as many as are shown.
+
+        Its traced cases are simulated on other `networks`, by name; `predict` are the sizes to predict, None
+        for no models at all. Its calls are set beside those of a run of `bare` collectives.
+        """
+        self.source = shortened(run) if short else run
+        self._whole, self._networks, self._predict, self._bare = run, networks or {}, predict, bare
+        self._rows: dict[str, list[Row]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs to draw: findings without the run."""
+        kept = {name: getattr(self, name) for name in self.names}
+        return {**kept, "_rows": {}, "source": None}
+
+    @property
+    def names(self) -> list[str]:
+        """All that is found, frames and others."""
+        found = [name for name, value in vars(Findings).items() if isinstance(value, cached_property)]
+        return [name for name in found if not name.startswith("_")]
+
+    def replaced(self, **findings: Any) -> Findings:
+        """Return the same findings but for some; frames may be given by their rows."""
+        for name in FRAMES.keys() & findings.keys():
+            if not isinstance(findings[name], pd.DataFrame):
+                findings[name] = frame(name, [row._asdict() for row in findings[name]], self.labels)
+        other = object.__new__(Findings)
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_series", "_by_case")}
+        other.__dict__ = {**kept, "_rows": {}, **findings}
+        return other
+
+    def rows(self, name: str) -> list[Row]:
+        """Return the rows of a frame: unknown is None, and an interval one Estimate."""
+        if name not in self._rows:
+            self._rows[name] = rows(name, getattr(self, name))
+        return self._rows[name]
+
+    def by_case(self, name: str) -> dict[str, list[Row]]:
+        """Return the rows of a frame by the case that they are about."""
+        return grouped(self.rows(name), lambda row: row.case)
+
+    def of_cases(self, cases: Collection[str]) -> Findings:
+        """Return the findings about these cases."""
+        found: dict[str, Any] = {}
+        for name in self.names:
+            value = getattr(self, name)
+            if name in FRAMES:
+                found[name] = value[value["case"].isin(cases)].reset_index(drop=True)
+            elif isinstance(value, tuple) and value and hasattr(value[0], "case"):
+                found[name] = tuple(each for each in value if each.case in cases)
+        return self.replaced(**found)
+
+    @cached_property
+    def run(self) -> str:
+        """Its name."""
+        return self.source.name
+
+    @cached_property
+    def path(self) -> str:
+        """Its folder."""
+        return str(self.source.path)
+
+    @cached_property
+    def suite(self) -> str:
+        """The name of its suite."""
+        return str(self.source.suite.get("name", ""))
+
+    @cached_property
+    def title(self) -> str:
+        """The title of the suite, which says so where delays were injected."""
+        title = str(self.source.suite.get("title") or self.suite)
+        return f"{title} (with injected delays)" if any(row.injected for row in self.rows("cases")) else title
+
+    @cached_property
+    def scaling(self) -> str:
+        """What the suite scales: strong, weak or throughput."""
+        return str(self.source.suite.get("scaling", ""))
+
+    @cached_property
+    def machine(self) -> tuple[tuple[str, str], ...]:
+        """The machine it ran on: names and values."""
+        return environment.machine(self._whole)
+
+    @cached_property
+    def launches(self) -> int:
+        """How many launches have ended."""
+        return len(self._whole.cases)
+
+    @cached_property
+    def pending(self) -> int:
+        """How many launches are planned and have no row."""
+        return self._whole.pending.total()
+
+    @cached_property
+    def unsuccessful(self) -> int:
+        """How many launches failed or are invalid."""
+        return int((~self._whole.cases["status"].isin(scaling.FINE)).sum())
+
+    @cached_property
+    def provenance(self) -> tuple[tuple[str, str], ...]:
+        """All that is known of what made the run: dotted names and values."""
+        return tuple(environment.environment(self._whole).items())
+
+    @cached_property
+    def given(self) -> str:
+        """The suite's file."""
+        return str(self.source.suite.get("given") or "")
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """How to read the intervals and rates of this run."""
+        traced = bool(self.timelines)
+        return tuple(notes(self.source, self.rows("cases"), self._times, bare=self._bare, traced=traced))
+
+    @cached_property
+    def _times(self) -> Mapping[str, Sample]:
+        return scaling.step_samples(self.source)
+
+    @cached_property
+    def _cases(self) -> list[dict[str, Any]]:
+        return scaling.cases(self.source, self._times)
+
+    @cached_property
+    def _bases(self) -> Mapping[str, str]:
+        return scaling.bases(self.rows("cases"))
+
+    @cached_property
+    def _launches(self) -> pd.DataFrame:
+        return efficiency_tree.launches(self.source)
+
+    @cached_property
+    def _of_phases(self) -> pd.DataFrame:
+        return efficiency_tree.phases(self.source)
+
+    @cached_property
+    def _round_s(self) -> float:
+        return scaling.round_s(self._whole)
+
+    @cached_property
+    def _observed(self) -> Mapping[str, Mapping[str, Any]]:
+        return interference.observations(self.source.ranks)
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of all cases, by series and size."""
+        return {row["case"]: row["label"] for row in self._cases}
+
+    @cached_property
+    def launch_steps_s(self) -> Mapping[str, tuple[float, ...]]:
+        """The step time of every launch that ended well, by case."""
+        cases = self.source.cases
+        good = cases[(cases["status"] == "ok") & cases["step_s"].notna()]
+        return {str(case): tuple(map(float, times)) for case, times in good.groupby("case")["step_s"]}
+
+    @cached_property
+    def cases(self) -> pd.DataFrame:
+        """Every case, with the degrees of its plan and the settings that vary behind `scaling`."""
+        table = frame("cases", self._cases, self.labels)
+        place = 1 + [*table.columns].index("scaling")
+        added = pd.DataFrame(setting_columns(self.source, table), index=table.index)
+        return pd.concat([table.iloc[:, :place], added, table.iloc[:, place:]], axis=1)
+
+    @_table
+    def phases(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
+        return steps.phases(self.source)
+
+    @_table
+    def calls(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
+        return steps.calls(self.source)
+
+    @_table
+    def ranks(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
+        return steps.slowest_ranks(self.source)
+
+    @_table
+    def roofline(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
+        return steps.kernels(self.source)
+
+    @_table
+    def stragglers(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return steps.stragglers(self.source)
+
+    @_table
+    def threads(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return thread_times(self.source)
+
+    @_table
+    def interference(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return interference.interferences(self._observed, self.rows("cases"), self.rows("threads"))
+
+    @_table
+    def axes(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return efficiency_tree.axis_trees(self.source, self._launches)
+
+    @_table
+    def loss_scaling(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return scaling.loss_scaling(self.source)
+
+    @_table
+    def merits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return merits.merits(self.source)
+
+    @_table
+    def bandwidths(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return network.bandwidths(self.source)
+
+    @_table
+    def bare(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        if self._bare is None:
+            return ()
+        return network.beside_bare(self.rows("calls"), self.source.planned, self._bare)
+
+    @_table
+    def what_if(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return what_if(self.source, self._networks)
+
+    @_table
+    def failures(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return scaling.failures(self._whole)[: SHOWN if self.source is not self._whole else None]
+
+    @_table
+    def warnings(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return case_warnings(
+            self.source,
+            self.rows("cases"),
+            self._times,
+            self._observed,
+            stragglers=self.rows("stragglers"),
+            loss_scaling=self.rows("loss_scaling"),
+        )
+
+    @cached_property
+    def trees(self) -> tuple[Tree, ...]:
+        """The efficiency tree of every case."""
+        trees = efficiency_tree.trees(self._launches, self.rows("cases"))
+        return self._ordered(with_threads(trees, self.rows("threads")).values())
+
+    @cached_property
+    def phase_trees(self) -> tuple[Tree, ...]:
+        """The efficiency tree of every phase for computing."""
+        return self._ordered(efficiency_tree.phase_trees(self._of_phases, self._bases, self._launches))
+
+    @cached_property
+    def lost_time(self) -> tuple[LostTime, ...]:
+        """Where the step of every case goes."""
+        trees = {tree.case: tree for tree in self.trees}
+        return self._ordered(lost_time(self._launches, trees, self._bases, self.rows("threads")).values())
+
+    @cached_property
+    def memory(self) -> tuple[Memory, ...]:
+        """The memory of the fullest rank of every case."""
+        return self._ordered(memory(self.source))
+
+    @cached_property
+    def predictions(self) -> tuple[predicted.Held, ...]:
+        """Predictions made before the cases were measured."""
+        return self._ordered(predicted.held(self.source))
+
+    @cached_property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """What the suite expects, and whether it holds."""
+        points, trees = self.rows("cases"), {tree.case: tree for tree in self.trees}
+        judged = expect.expectations(self.source, points, trees, self._round_s, self.rows("merits"))
+        taken = {row.case: row for row in self.rows("interference")}
+        return tuple(expect.withheld(judged, self._bases, taken))
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict on each series."""
+        costs: dict[str, Iterable[Any]] = {name: self.rows(name) for name in _COSTS}
+        costs |= {name: getattr(self, name) for name in ("trees", "lost_time", "expectations")}
+        return verdicts(self.rows("cases"), self.source.planned, costs, self._round_s)
+
+    @cached_property
+    def ranking(self) -> tuple[Place, ...]:
+        """Plans of the same work, group by group, the fastest first."""
+        sharing = headline.sharing(self.rows("warnings"))
+        spent = Spent(phases=self.rows("phases"), calls=self.rows("calls"), sharing=sharing)
+        return ranking(self.source.planned, self.rows("cases"), self._times, spent)
+
+    @cached_property
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Variants over a swept number, in pairs."""
+        return crossings(self.source, self.rows("cases"), self._times)
+
+    @cached_property
+    def models(self) -> tuple[Model, ...]:
+        """The laws of each series; none if not asked for."""
+        points = self.rows("cases")
+        return models(
+            points,
+            self._times,
+            self._of_phases,
+            asked=self._predict,
+            sharing=headline.sharing(self.rows("warnings")),
+            seed=self.source.seed,
+            curves=curves(self.source, points),
+        )
+
+    @cached_property
+    def wait(self) -> WaitMap | None:
+        """The waits of the first good launch of the case that waits most."""
+        cases = steps.by_waiting(self.rows("cases"), self.rows("phases"))
+        return next(steps.wait_maps(self.source, cases[:1]), None)
+
+    @cached_property
+    def timelines(self) -> tuple[Timeline, ...]:
+        """Steps of some traced cases, to look at."""
+        return timelines(self.source)
+
+    @cached_property
+    def splits(self) -> tuple[answers.Split, ...]:
+        """Splits of the same cores into ranks and threads."""
+        planned, points = self.source.planned, self.rows("cases")
+        return tuple(answers.splits(planned, points, self._times, self.rows("threads")))
+
+    @cached_property
+    def delay_costs(self) -> tuple[answers.DelayCost, ...]:
+        """The cost of injected delays."""
+        return tuple(answers.delay_costs(self.source, self.rows("cases"), self._times))
+
+    def _ordered(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """Return findings in the order of the cases."""
+        order = {case: place for place, case in enumerate(self.labels)}
+        return tuple(sorted(findings, key=lambda finding: order[finding.case]))
+
+    @property
+    def series(self) -> dict[str, list[Row]]:
+        """The cases of every series, smallest first."""
+        return self._series
+
+    @cached_property
+    def _series(self) -> dict[str, list[Row]]:
+        return scaling.by_series(self.rows("cases"))
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether cases are variants to be compared with each other, and not sizes of a few series."""
+        return len(self.cases) > 1 and 2 * len(self.series) > len(self.cases)
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """What to read first."""
+        turning = headline.of_crossings(self.crossings)
+        if len(self.bandwidths):
+            found = headline.of_network(self.rows("bandwidths"))
+        elif self.side_by_side and self.ranking:
+            plans = headline.of_plans(self._untold, self.rows("cases"), self.rows("interference"))
+            found = (*turning, *plans)
+        else:
+            found = (*headline.of_series(self.verdicts), *turning)
+        return (*found, *(Headline(topic="", text=answer) for answer in self.answers))
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What the suite asks beside scaling, in sentences."""
+        groups = grouped(self.splits, lambda split: split.group)
+        best = (answers.best_split(own) for own in groups.values())
+        return (*best, *map(answers.delay_cost, self.delay_costs))
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """A line a series; none for variants side by side, which a ranking compares."""
+        if self.side_by_side or len(self.bandwidths):
+            return ()
+        return tuple(outcomes(self.suite, self.verdicts, self.series, self.lost_time))
+
+    @property
+    def _untold(self) -> list[Place]:
+        """Return the ranking without plans that a sentence on a crossing compares."""
+        told = {
+            case
+            for crossing in self.crossings
+            for each in crossing.values
+            for case in (each.case, each.reference_case)
+        }
+        return [place for place in self.ranking if place.case not in told]
+
+    @property
+    def oversubscribed(self) -> str:
+        """Whether ranks share cores, in words; empty if none do."""
+        return headline.oversubscribed(self.rows("warnings"), self.rows("cases"))
+
+    def case(self, case: str) -> Row:
+        """Return the row of a case."""
+        return self._by_case[case]
+
+    @cached_property
+    def _by_case(self) -> Mapping[str, Row]:
+        return {row.case: row for row in self.rows("cases")}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every case ran well, but for those that were left out by rule."""
+        return self.failures.empty and bool(self.cases["status"].isin(scaling.FINE).all())
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case ran well, something is expected, and all of that is known to hold."""
+        answers = {each.answer for each in self.expectations}
+        return self.complete and answers == {"holds"}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nothing failed, and yet not every expectation is known to hold or not."""
+        answers = {each.answer for each in self.expectations}
+        return self.complete and "undecided" in answers and answers <= {"holds", "undecided"}

@@ -1,0 +1,175 @@
+"""What the network gives: bare collectives by themselves, and the calls of training beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pscale.analysis.columns import Row
+from pscale.analysis.frames import Run, calls, records
+from pscale.analysis.read import of_unclear
+from pscale.config import Plan, from_dict
+from pscale.errors import UsageError
+
+_TEXTS = {"case": str, "axis": str, "verb": str, "phase": str}
+_ONE_TO_ONE = ("send", "receive")  # completed when their memory is next needed, not when they are over
+
+
+def bandwidths(run: Run) -> list[dict[str, Any]]:
+    """Return all of the cases of kind `collectives`, by axis, verb and size."""
+    rows = bare_calls(run)
+    if rows.empty:
+        return []
+    rows["verb"] = rows["verb"].replace("receive", "send")
+    hidden = _hidden(rows[rows["phase"] == "backward"])
+    found = [
+        _bandwidth(row, run.planned[row["case"]], hidden)
+        for row in records(_times(rows[rows["phase"] == "forward"]))
+    ]
+    order = ("axis", "verb", "ranks", "message_bytes")
+    return sorted(found, key=lambda each: [each[name] for name in order])
+
+
+def bare_calls(run: Run) -> pd.DataFrame:
+    """Return the rows of the calls of the cases of kind `collectives`, but for barriers; no rows if none."""
+    measured = run.bare & set(run.calls["case"].unique())
+    tables = [calls(run, case).astype(_TEXTS) for case in run.planned if case in measured]
+    rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    return rows if rows.empty else rows[rows["verb"] != "barrier"].copy()
+
+
+def _times(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the seconds of a call: mean, and of the soonest and the latest rank."""
+    inside = rows[["transfer_s", "wait_s"]].sum(axis=1)
+    started = rows["exposed_s"] > 0
+    rows = rows.assign(inside_s=inside.where(~started, rows["exposed_s"]))
+    sent = rows["bytes"].where(rows["verb"] == "send", 1) > 0  # a message counts once, where it is sent
+    rows = rows.assign(calls=rows["count"].where(sent, 0))
+    by_rank = rows.groupby(["case", "axis", "verb", "rank"])[["inside_s", "calls"]].sum()
+    call_s = (by_rank["inside_s"] / by_rank["calls"]).groupby(["case", "axis", "verb"])
+    return call_s.agg(call_s="mean", least_s="min", most_s="max").reset_index()
+
+
+def _hidden(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
+    sums = rows.groupby(["case", "axis", "verb"])[["hidden_s", "exposed_s"]].sum().reset_index()
+    return {
+        (row["case"], row["axis"], row["verb"]): row["hidden_s"] / (row["hidden_s"] + row["exposed_s"])
+        for row in records(sums)
+    }
+
+
+def _bandwidth(row: Any, planned: Any, hidden: dict[tuple[str, str, str], float]) -> dict[str, Any]:
+    ranks, message = int(planned["plan"][row["axis"]]), int(planned["model"]["message_bytes"])
+    algorithm = message / row["call_s"]
+    return dict(
+        **row,
+        ranks=ranks,
+        message_bytes=message,
+        algorithm_bytes_per_s=algorithm,
+        bus_bytes_per_s=algorithm * _on_the_bus(row["verb"], ranks),
+        hidden=hidden.get((row["case"], row["axis"], row["verb"])),
+    )
+
+
+def _on_the_bus(verb: str, ranks: int) -> float:
+    """Return how much of a message a link has to carry under the best algorithm, as nccl-tests count it."""
+    if verb in ("broadcast", "reduce", "send"):
+        return 1.0
+    return (2 if verb == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+class _Curve(NamedTuple):
+    """Seconds of a call over its size, both rising."""
+
+    sizes: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+
+    def at(self, size: float) -> float:
+        """Return the time of a size: that of the smallest below it, by bandwidth above the largest."""
+        if size > self.sizes[-1]:
+            return float(self.seconds[-1] * size / self.sizes[-1])
+        return float(np.exp(np.interp(np.log(size), np.log(self.sizes), np.log(self.seconds))))
+
+
+def beside_bare(
+    calls: Sequence[Row], planned: Mapping[str, Mapping[str, Any]], bare: Run
+) -> Iterator[dict[str, Any]]:
+    """Yield the bare verb for each of `calls` that has one over as many ranks.
+
+    That on the axis of the same name is preferred, since ranks lie alike there. Raises UsageError if `bare`
+    is no run of bare collectives.
+    """
+    curves = _curves(bare)
+    by_any = {(verb, ranks): curve for (_, verb, ranks), curve in curves.items()}
+    for call in calls:
+        ranks = _ranks(planned[call.case], call.axis)
+        curve = curves.get((call.axis, call.verb, ranks)) or by_any.get((call.verb, ranks))
+        if curve is None or not call.bytes:
+            continue
+        size = call.bytes / call.count
+        given = size / curve.at(size)
+        yield {
+            "case": call.case,
+            "axis": call.axis,
+            "verb": call.verb,
+            "ranks": ranks,
+            "call_bytes": size,
+            "bytes_per_s": given,
+            "share": call.bytes_per_s / given if call.bytes_per_s else None,
+        }
+
+
+def where(bare: Run, elsewhere: Sequence[str]) -> str:
+    """Say which run the bare verbs are of, and what may keep them from being compared."""
+    said = f"Bandwidths of bare collectives are from run {bare.name}"
+    if elsewhere:
+        said += f", which had another {' and '.join(elsewhere)}"
+    if bare.cases["oversubscribed"].eq(True).any():
+        said += ", in which ranks share cores"
+    return f"{said}."
+
+
+def _ranks(planned: Mapping[str, Any], axis: str) -> int:
+    """Return how many ranks an axis such as dp+cp has."""
+    sizes = from_dict(Plan, planned.get("plan", {})).sizes
+    return prod(sizes.get(dim, 1) for dim in axis.split("+"))
+
+
+def calls_alone(bare: Run) -> pd.DataFrame:
+    """Return the blocking calls of bare collectives by rank, step and verb.
+
+    `seconds` are those of `count` calls, `ranks` those of the axis. Raises UsageError for a run without any.
+    """
+    rows = bare_calls(bare)
+    if rows.empty:
+        raise UsageError(f"--bare: {bare.path} has no bare collectives; `pscale run collectives`")
+    rows = rows[(rows["phase"] == "forward") & ~rows["verb"].isin(_ONE_TO_ONE)]
+    seconds = rows["transfer_s"] + rows["wait_s"].where(of_unclear(rows, bare.unclear), 0.0)
+    axes = rows[["case", "axis"]].drop_duplicates()
+    sizes = {(case, axis): _ranks(bare.planned[case], axis) for case, axis in axes.itertuples(index=False)}
+    ranks = [sizes[at] for at in zip(rows["case"], rows["axis"], strict=True)]
+    return rows.assign(seconds=seconds, ranks=ranks)
+
+
+def _curves(bare: Run) -> dict[tuple[str, str, int], _Curve]:
+    """Return what a call takes over its size, by axis, verb and ranks of the axis."""
+    by = ["case", "axis", "verb", "ranks"]
+    sums = calls_alone(bare).groupby(by)[["seconds", "bytes", "count"]].sum().reset_index()
+    sums = sums[sums["seconds"] > 0]
+    sums["size"], sums["seconds"] = sums["bytes"] / sums["count"], sums["seconds"] / sums["count"]
+    curves = {}
+    for _, of_verb in sums.groupby(["axis", "verb", "ranks"]):
+        axis, verb, ranks = of_verb[["axis", "verb", "ranks"]].iloc[0]
+        curves[axis, verb, int(ranks)] = _curve(of_verb)
+    return curves
+
+
+def _curve(of_verb: pd.DataFrame) -> _Curve:
+    """Return the curve through the times of a verb; a larger message never takes less than a smaller one."""
+    known = of_verb.groupby("size")["seconds"].median().sort_index()
+    return _Curve(known.index.to_numpy(np.float64), np.maximum.accumulate(known.to_numpy(np.float64)))
