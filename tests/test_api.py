@@ -113,7 +113,7 @@ def test_efficiency_and_breakdown_are_the_tables_of_the_report_to_the_digit(weak
     ]
     largest = {verdict.case for verdict in weak.findings.verdicts}
     factors = scaling[scaling["case"].isin(largest)].iloc[0]
-    tree = next(tree for tree in weak.findings.trees if tree.case == factors["case"])
+    tree = next(tree for tree in weak.findings.of_case("efficiency").values() if tree.case == factors["case"])
     assert factors["load_balance"] == tree.load_balance.value
     (table,) = (each for each in phases.TOPIC.tables(weak.findings) if "by phase" in each.title)
     assert cells(table, "of step", "compute", "wait") == [

@@ -184,6 +184,31 @@ warnings: a row a warning about a case, or about the run where case is empty
     kind text kind of warning
     text text the warning
 
+efficiency: a row a case, and a row each of its phases that compute; factors multiply along the tree
+    phase text phase of the step; empty for whole steps
+    of_step share wall time of the phase on the rank where it is longest, over that of the step
+    overall share± computation × parallel
+    computation share± against the base case
+    parallel share± load balance × communication
+    load_balance share± mean over largest compute of a rank
+    communication share± serialisation × transfer
+    serialisation share± what waiting leaves on an ideal network
+    transfer share± what the network leaves
+    threads share CPU time of the threads over their number × compute wall time; within computation
+    unaccounted share of the wall time, outside all phases
+
+lost_time: a row a case; shares of the step that add up to one, ratios of medians over launches
+    useful share± compute that the base case needs as well; without one, all compute
+    threads share± cores of a rank that idle while it computes, more than in the base case
+    scaling share± other compute beyond that of the base case: caches, memory bandwidth, clock
+    imbalance share± compute of the slowest rank beyond the mean
+    serialisation share± other waiting for ranks that are late: in turn, or one after another
+    transfer share± what the network adds
+    wait_or_transfer share± the last two, where clocks of several nodes do not distinguish them
+    copy share± copies into and out of communication buffers
+    offload share± waiting for data in a file
+    unaccounted share± time outside all phases
+
 axes: a row a case and axis; losses against the whole wall time, so that factors do not multiply to it
     axis text axis of the mesh, or communicator
     parallel share serialisation × transfer: the wall time but for calls on this axis

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from pscale.analysis import messages
 from pscale.analysis.columns import Row, row
 from pscale.analysis.deciding import in_words, more_rounds
-from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, grouped
 from pscale.analysis.interference import GRAVE
 from pscale.analysis.merits import figure_names
@@ -69,7 +68,7 @@ class Expectation:
 def expectations(
     run: Run,
     points: Sequence[Row],
-    trees: Mapping[str, Tree],
+    trees: Mapping[str, Row],
     round_s: float,
     merits: Sequence[Row] = (),
 ) -> tuple[Expectation, ...]:
@@ -158,7 +157,7 @@ def _to_decide(found: Expectation, launches: int, round_s: float, coarse: Collec
 def _verdicts(
     entry: Mapping[str, Any],
     points: Sequence[Row],
-    trees: Mapping[str, Tree],
+    trees: Mapping[str, Row],
     figures: Collection[str],
     merits: Mapping[tuple[str, str], Row],
 ) -> Iterator[Expectation]:
@@ -234,7 +233,7 @@ def _judged(asked: Expectation, value: Estimate) -> Expectation:
     return replace(asked, answer=answer, value=value, text=text)
 
 
-def measured(metric: str, point: Row, tree: Tree | None, unit: str) -> Estimate | None:
+def measured(metric: str, point: Row, tree: Row | None, unit: str) -> Estimate | None:
     """Return a metric of a case in `unit`; None where it was not measured, or is not a number."""
     source: Any = tree if metric in _OF_TREE else point
     found = getattr(source, _OF_TREE.get(metric, metric), None)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pscale.analysis import (
     answers,
-    efficiency_tree,
+    efficiency,
     environment,
     expect,
     headline,
@@ -23,11 +23,9 @@ from pscale.analysis import (
 )
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.crossing import Crossing, crossings
-from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Finding, Run, grouped
 from pscale.analysis.headline import Headline
-from pscale.analysis.lost_time import LostTime, lost_time
 from pscale.analysis.memory import Memory, memory
 from pscale.analysis.models import Model, curves, models
 from pscale.analysis.notes import notes
@@ -36,7 +34,7 @@ from pscale.analysis.ranking import Place, Spent, ranking
 from pscale.analysis.settings import setting_columns
 from pscale.analysis.stats import Sample
 from pscale.analysis.steps import WaitMap
-from pscale.analysis.threads import thread_times, with_threads
+from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import Timeline, timelines
 from pscale.analysis.truncation import SHOWN, shortened
 from pscale.analysis.verdict import Verdict, verdicts
@@ -45,7 +43,7 @@ from pscale.analysis.what_if import what_if
 from pscale.simulator.network import Network
 
 FORMAT = 3
-_COSTS = ("phases", "ranks", "axes", "threads", "stragglers", "interference")
+_COSTS = ("phases", "ranks", "efficiency", "lost_time", "axes", "threads", "stragglers", "interference")
 
 
 def _table(
@@ -79,11 +77,12 @@ class Findings:
         self.source = shortened(run) if short else run
         self._whole, self._networks, self._predict, self._bare = run, networks or {}, predict, bare
         self._rows: dict[str, list[Row]] = {}
+        self._of_case: dict[str, Mapping[str, Row]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Return what another process needs to draw: findings without the run."""
         kept = {name: getattr(self, name) for name in self.names}
-        return {**kept, "_rows": {}, "source": None}
+        return {**kept, "_rows": {}, "_of_case": {}, "source": None}
 
     @property
     def names(self) -> list[str]:
@@ -97,8 +96,8 @@ class Findings:
             if not isinstance(findings[name], pd.DataFrame):
                 findings[name] = frame(name, [row._asdict() for row in findings[name]], self.labels)
         other = object.__new__(Findings)
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("_series", "_by_case")}
-        other.__dict__ = {**kept, "_rows": {}, **findings}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_series"}
+        other.__dict__ = {**kept, "_rows": {}, "_of_case": {}, **findings}
         return other
 
     def rows(self, name: str) -> list[Row]:
@@ -106,6 +105,12 @@ class Findings:
         if name not in self._rows:
             self._rows[name] = rows(name, getattr(self, name))
         return self._rows[name]
+
+    def of_case(self, name: str) -> Mapping[str, Row]:
+        """Return the row of each case, the first of several."""
+        if name not in self._of_case:
+            self._of_case[name] = {case: rows[0] for case, rows in self.by_case(name).items()}
+        return self._of_case[name]
 
     def by_case(self, name: str) -> dict[str, list[Row]]:
         """Return the rows of a frame by the case that they are about."""
@@ -198,11 +203,11 @@ class Findings:
 
     @cached_property
     def _launches(self) -> pd.DataFrame:
-        return efficiency_tree.launches(self.source)
+        return efficiency.launches(self.source)
 
     @cached_property
     def _of_phases(self) -> pd.DataFrame:
-        return efficiency_tree.phases(self.source)
+        return efficiency.phases(self.source)
 
     @cached_property
     def _round_s(self) -> float:
@@ -261,8 +266,18 @@ class Findings:
         return interference.interferences(self._observed, self.rows("cases"), self.rows("threads"))
 
     @_table
+    def efficiency(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        whole = efficiency.trees(self._launches, self.rows("cases"), self.rows("threads"))
+        return (*whole.values(), *efficiency.phase_trees(self._of_phases, self._bases, self._launches))
+
+    @_table
+    def lost_time(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        trees = self.of_case("efficiency")
+        return efficiency.lost_time(self._launches, trees, self._bases, self.rows("threads"))
+
+    @_table
     def axes(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return efficiency_tree.axis_trees(self.source, self._launches)
+        return efficiency.axis_trees(self.source, self._launches)
 
     @_table
     def loss_scaling(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
@@ -302,23 +317,6 @@ class Findings:
         )
 
     @cached_property
-    def trees(self) -> tuple[Tree, ...]:
-        """The efficiency tree of every case."""
-        trees = efficiency_tree.trees(self._launches, self.rows("cases"))
-        return self._ordered(with_threads(trees, self.rows("threads")).values())
-
-    @cached_property
-    def phase_trees(self) -> tuple[Tree, ...]:
-        """The efficiency tree of every phase for computing."""
-        return self._ordered(efficiency_tree.phase_trees(self._of_phases, self._bases, self._launches))
-
-    @cached_property
-    def lost_time(self) -> tuple[LostTime, ...]:
-        """Where the step of every case goes."""
-        trees = {tree.case: tree for tree in self.trees}
-        return self._ordered(lost_time(self._launches, trees, self._bases, self.rows("threads")).values())
-
-    @cached_property
     def memory(self) -> tuple[Memory, ...]:
         """The memory of the fullest rank of every case."""
         return self._ordered(memory(self.source))
@@ -331,16 +329,15 @@ class Findings:
     @cached_property
     def expectations(self) -> tuple[Expectation, ...]:
         """What the suite expects, and whether it holds."""
-        points, trees = self.rows("cases"), {tree.case: tree for tree in self.trees}
+        points, trees = self.rows("cases"), self.of_case("efficiency")
         judged = expect.expectations(self.source, points, trees, self._round_s, self.rows("merits"))
-        taken = {row.case: row for row in self.rows("interference")}
-        return tuple(expect.withheld(judged, self._bases, taken))
+        return tuple(expect.withheld(judged, self._bases, self.of_case("interference")))
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The verdict on each series."""
         costs: dict[str, Iterable[Any]] = {name: self.rows(name) for name in _COSTS}
-        costs |= {name: getattr(self, name) for name in ("trees", "lost_time", "expectations")}
+        costs["expectations"] = self.expectations
         return verdicts(self.rows("cases"), self.source.planned, costs, self._round_s)
 
     @cached_property
@@ -435,7 +432,7 @@ class Findings:
         """A line a series; none for variants side by side, which a ranking compares."""
         if self.side_by_side or len(self.bandwidths):
             return ()
-        return tuple(outcomes(self.suite, self.verdicts, self.series, self.lost_time))
+        return tuple(outcomes(self.suite, self.verdicts, self.series, self.of_case("lost_time")))
 
     @property
     def _untold(self) -> list[Place]:
@@ -455,11 +452,7 @@ class Findings:
 
     def case(self, case: str) -> Row:
         """Return the row of a case."""
-        return self._by_case[case]
-
-    @cached_property
-    def _by_case(self) -> Mapping[str, Row]:
-        return {row.case: row for row in self.rows("cases")}
+        return self.of_case("cases")[case]
 
     @property
     def complete(self) -> bool:

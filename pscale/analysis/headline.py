@@ -11,9 +11,9 @@ from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.crossing import Crossing
 from pscale.analysis.deciding import sentence
+from pscale.analysis.efficiency import LOSSES as OF_STEPS
 from pscale.analysis.frames import grouped
 from pscale.analysis.interference import GRAVE
-from pscale.analysis.lost_time import LOSSES as OF_STEPS
 from pscale.analysis.ranking import EQUAL, LOSSES, Place
 from pscale.analysis.verdict import Verdict, instead, size
 from pscale.analysis.wording import duration, number, percent

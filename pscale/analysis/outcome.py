@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pscale.analysis import messages
 from pscale.analysis.columns import Row
-from pscale.analysis.lost_time import LOSSES, LostTime
+from pscale.analysis.efficiency import LOSSES, half
 from pscale.analysis.stats import Estimate
 from pscale.analysis.verdict import Verdict, size
 from pscale.analysis.wording import duration, percent, rate
@@ -81,11 +82,10 @@ def outcomes(
     suite: str,
     verdicts: Iterable[Verdict],
     series: Mapping[str, Sequence[Row]],
-    lost_time: Iterable[LostTime],
+    lost: Mapping[str, Row],
 ) -> Iterator[Outcome]:
     """Yield the outcome of every series, given its verdict and its cases."""
     verdicts = list(verdicts)
-    lost = {each.case: each for each in lost_time}
     for verdict in verdicts:
         points = series[verdict.series]
         point = next((each for each in points if each.case == verdict.case), None)
@@ -121,13 +121,13 @@ def _base(largest: Row, points: Sequence[Row]) -> str:
     return size(base) if base.cores > 1 and base is not largest else ""
 
 
-def _lost(losses: LostTime | None, *, firm: bool) -> tuple[tuple[str, str], ...]:
+def _lost(losses: Row | None, *, firm: bool) -> tuple[tuple[str, str], ...]:
     if losses is None:
         return ()
     told = [
         name
         for name in LOSSES
-        if (share := getattr(losses, name)) >= _TOLD and firm == (share > losses.spread.get(name, 0.0))
+        if (share := getattr(losses, name)).value >= _TOLD and firm == (share.value > (half(share) or 0.0))
     ]
-    largest_first = sorted(told, key=lambda name: -getattr(losses, name))
-    return tuple((LOSSES[name], losses.text(name)) for name in largest_first)
+    largest_first = sorted(told, key=lambda name: -getattr(losses, name).value)
+    return tuple((LOSSES[name], messages.loss(losses, name)) for name in largest_first)

@@ -8,14 +8,12 @@ what the others lack of it is imbalance inside BLAS.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pscale.analysis.columns import Row
-from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.frames import Run, records
 from pscale.analysis.wording import percent
 
@@ -100,12 +98,6 @@ def spins(planned: Mapping[str, Any]) -> bool:
     timeout = str(launch.get("env", {}).get("OPENBLAS_THREAD_TIMEOUT", ""))
     passive = (launch.get("omp") or {}).get("wait_policy") == "passive"
     return not (passive or (timeout.isdigit() and int(timeout) <= _SLEEPS_AT_ONCE))
-
-
-def with_threads(trees: Mapping[str, Tree], times: Sequence[Row]) -> dict[str, Tree]:
-    """Add thread efficiency to the trees, where a case has several threads."""
-    known = {time.case: time.efficiency for time in times if time.threads > 1}
-    return {case: replace(tree, threads=known.get(case)) for case, tree in trees.items()}
 
 
 def idle(time: Row) -> float:

@@ -10,11 +10,10 @@ from pscale.analysis import deciding, messages
 from pscale.analysis.advice import Planned, advice
 from pscale.analysis.answers import injection_warning
 from pscale.analysis.columns import Row
-from pscale.analysis.efficiency_tree import Tree
+from pscale.analysis.efficiency import LOSSES, exceeds, rounds_to_exceed
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import OfACase, by_case, is_program
 from pscale.analysis.interference import explains
-from pscale.analysis.lost_time import LOSSES, LostTime
 from pscale.analysis.scaling import by_series
 from pscale.analysis.stats import Estimate
 from pscale.analysis.threads import lost
@@ -54,7 +53,7 @@ class Verdict:
     interference: str = ""  # what others took from the cores: said first, and instead of a cause
     loss: str = ""
     meaning: str = ""  # of the loss, or its origin
-    cause: str = ""  # one of the shares of `LostTime`, or empty
+    cause: str = ""  # a share of the frame `lost_time`, or empty
     firm: bool = True  # whether intervals tell the cause from other losses
     cause_to_decide: str = ""  # what would, where they do not and a number of rounds does
     advice: str = ""  # what to do about it
@@ -76,8 +75,8 @@ class Costs:
     phases: Sequence[Row]
     ranks: Sequence[Row]
     axes: Sequence[Row]
-    lost_time: Sequence[LostTime] = ()
-    trees: Sequence[Tree] = ()
+    lost_time: Sequence[Row] = ()
+    efficiency: Sequence[Row] = ()
     stragglers: Sequence[Row] = ()
     threads: Sequence[Row] = ()
     interference: Sequence[Row] = ()
@@ -131,7 +130,7 @@ def verdict(
     cause, firm = main.cause, main.firm
     if taken and explains(taken, main.share) and not largest.injected:
         return replace(
-            found, efficiency=said, interference=messages.interference(taken), loss=_inside(own.trees)
+            found, efficiency=said, interference=messages.interference(taken), loss=_inside(own.efficiency)
         )
     axis = _costliest(own.axes, cause).axis if own.axes and cause in _OF_AXES else ""
     known = "" if largest.injected or not firm else advice(cause, axis, planned.get(largest.case, {}))
@@ -180,7 +179,7 @@ def instead(interference: str) -> str:
     )
 
 
-def _inside(trees: Sequence[Tree]) -> str:
+def _inside(trees: Sequence[Row]) -> str:
     """Say how efficient steps were inside, where that is firm although the machine was not its own."""
     known = next((tree.parallel for tree in trees), None)
     if known is None or known.low is None or known.high is None or known.high - known.low > 2 * _FIRM:
@@ -252,7 +251,7 @@ def _judged(largest: Row, known: Estimate, base: str, verdict: Verdict) -> str:
 
 
 class _Loss(NamedTuple):
-    """The main loss: one of the shares of `LostTime`, or empty; a sentence; its share of the step."""
+    """The main loss: a share of the frame `lost_time`, or empty; a sentence; its share of the step."""
 
     cause: str
     text: str
@@ -267,9 +266,9 @@ def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bo
     if not costs.lost_time:
         advised = " To see it, record MPI calls: `--set workload.watch=true`." if of_program else ""
         return _Loss("", f"The main loss is unknown, because steps have no breakdown.{advised}", 0.0)
-    (lost_time,) = costs.lost_time
-    shares: dict[str, float] = {name: getattr(lost_time, name) for name in LOSSES}
-    beyond = {**shares, "scaling": _of_typical_ranks(lost_time, costs.ranks)}
+    (row,) = costs.lost_time
+    shares: dict[str, float] = {name: getattr(row, name).value for name in LOSSES}
+    beyond = {**shares, "scaling": _of_typical_ranks(row, costs.ranks)}
     cause, second = sorted(beyond, key=lambda name: -beyond[name])[:2]
     if shares[cause] < _SMALL:
         return _Loss("", f"No single loss reaches {_SMALL:.0%} of the step.", shares[cause])
@@ -279,30 +278,30 @@ def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bo
     name, explanation = _explained(cause, costs)
     if costs.stragglers and cause not in _EXPLAINED_BY_RANKS:
         explanation = f"{explanation} {messages.straggler(costs.stragglers[0])}".lstrip()
-    slow = any(tree.computation and tree.computation.value > 1 + _GAINED for tree in costs.trees)
-    share = f"{lost_time.text(cause)} of the step{', slow steps included' if slow else ''}"
-    if lost_time.exceeds(cause, second, beyond[second]):
+    slow = any(tree.computation and tree.computation.value > 1 + _GAINED for tree in costs.efficiency[:1])
+    share = f"{messages.loss(row, cause)} of the step{', slow steps included' if slow else ''}"
+    if exceeds(row, cause, second, beyond[second]):
         return _Loss(cause, f"The main loss is {name}, {share}.", shares[cause], meaning=explanation)
-    if not lost_time.spread:
+    if getattr(row, cause).low is None:
         text = f"The main loss is undecided from one launch: probably {name} ({share})."
         return _Loss(cause, text, shares[cause], firm=False, meaning=explanation)
     ahead = ""
-    if getattr(lost_time, second) >= _SMALL:
-        ahead = f", ahead of {LOSSES[second]} ({lost_time.text(second)})"
-    rounds = lost_time.rounds_to_exceed(cause, second, beyond[second], launches)
+    if getattr(row, second).value >= _SMALL:
+        ahead = f", ahead of {LOSSES[second]} ({messages.loss(row, second)})"
+    rounds = rounds_to_exceed(row, cause, second, beyond[second], launches)
     need = deciding.in_words(rounds, round_s) if rounds else ""
     ending = deciding.sentence(need) if need else "No reasonable number of rounds would decide."
     text = f"The main loss is undecided: probably {name} ({share}){ahead}. {ending}"
     return _Loss(cause, text, shares[cause], firm=False, to_decide=need)
 
 
-def _of_typical_ranks(lost: LostTime, ranks: Sequence[Row]) -> float:
+def _of_typical_ranks(lost: Row, ranks: Sequence[Row]) -> float:
     """Return what a typical rank computes beyond the base case: the rest is a slow rank's, and imbalance."""
     if not ranks:
-        return lost.scaling
-    slowest = lost.useful + lost.threads + lost.scaling + lost.imbalance
-    typical = slowest / (1 + ranks[0].excess)
-    return float(min(lost.scaling, max(0.0, typical - lost.useful - lost.threads)))
+        return float(lost.scaling.value)
+    useful, scaling = lost.useful.value + lost.threads.value, lost.scaling.value
+    typical = (useful + scaling + lost.imbalance.value) / (1 + ranks[0].excess)
+    return float(min(scaling, max(0.0, typical - useful)))
 
 
 def _explained(cause: str, costs: Costs) -> tuple[str, str]:

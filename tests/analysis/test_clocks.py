@@ -32,10 +32,10 @@ def test_wait_and_transfer_of_unclear_calls_are_one_everywhere(summary):
     slowest, *others = of(UNCLEAR, summary.rows("ranks"))
     assert slowest.wait_or_transfer_s == pytest.approx(0.010)
     assert others[0].wait_or_transfer_s == pytest.approx(0.030)
-    (losses,) = of(UNCLEAR, summary.lost_time)
-    assert losses.transfer == losses.serialisation == 0
-    assert losses.imbalance == pytest.approx(0.015 / 0.130)  # known from compute alone
-    assert losses.wait_or_transfer == pytest.approx(0.010 / 0.130)
+    (losses,) = of(UNCLEAR, summary.rows("lost_time"))
+    assert losses.transfer.value == losses.serialisation.value == 0
+    assert losses.imbalance.value == pytest.approx(0.015 / 0.130)  # known from compute alone
+    assert losses.wait_or_transfer.value == pytest.approx(0.010 / 0.130)
     assert summary.wait.wait_or_transfer
     assert np.array(summary.wait.wait_s)[3] == pytest.approx(0.010)
 

@@ -4,21 +4,26 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, summary_of, write_run
 
-from pscale.analysis.efficiency_tree import balance, launches, phases
+from pscale.analysis.efficiency import LOSSES, balance, launches, phases
 from pscale.analysis.frames import load, records
-from pscale.analysis.lost_time import LOSSES
 from pscale.config import Plan
 
 WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # steps of 100 and 150 ms
 
 
-def of_largest(findings, summary):
-    return next(finding for finding in findings if finding.case == summary.rows("cases")[-1].case)
+def of_largest(findings, name):
+    """Return the row of the largest case; of lost time its shares, without their intervals."""
+    row = findings.of_case(name)[findings.rows("cases")[-1].case]
+    return values(row) if name == "lost_time" else row
+
+
+def values(lost):
+    return lost._replace(**{name: getattr(lost, name).value for name in ("useful", *LOSSES)})
 
 
 def test_the_factors_of_the_tree_are_those_of_the_definitions(tmp_path):
     summary = summary_of(tmp_path / "run", WEAK)
-    tree = of_largest(summary.trees, summary)
+    tree = of_largest(summary, "efficiency")
     assert tree.parallel.value == pytest.approx(0.1075 / 0.150)
     assert tree.load_balance.value == pytest.approx(0.1075 / 0.130)
     assert tree.communication.value == pytest.approx(0.130 / 0.150)
@@ -31,7 +36,7 @@ def test_the_factors_of_the_tree_are_those_of_the_definitions(tmp_path):
 def test_the_ideal_wall_splits_communication_into_serialisation_and_transfer(tmp_path):
     points = [Point(ranks=2, transfer_s=0.05, noise=0.0, rank_row={"t_ideal_s": 20 * 0.110})]
     summary = summary_of(tmp_path / "run", points)
-    tree = summary.trees[0]
+    tree = of_largest(summary, "efficiency")
     assert tree.serialisation.value == pytest.approx(0.100 / 0.110)
     assert tree.transfer.value == pytest.approx(0.110 / 0.150)
     assert tree.serialisation.value * tree.transfer.value == pytest.approx(tree.communication.value)
@@ -54,12 +59,12 @@ def test_strong_scaling_compares_core_seconds_of_the_same_work(tmp_path):
         Point(ranks=2, threads=2, scaling="strong", compute_s=0.25),
     ]
     summary = summary_of(tmp_path / "run", points)
-    assert of_largest(summary.trees, summary).computation.value == pytest.approx(0.8 / (2 * 2 * 0.25))
+    assert of_largest(summary, "efficiency").computation.value == pytest.approx(0.8 / (2 * 2 * 0.25))
 
 
 def test_the_shares_of_a_step_name_every_loss_and_add_up_to_one(tmp_path):
     summary = summary_of(tmp_path / "run", WEAK)
-    losses = of_largest(summary.lost_time, summary)
+    losses = of_largest(summary, "lost_time")
     assert losses.useful == pytest.approx(100 / 150)
     assert losses.scaling == pytest.approx(7.5 / 150)  # the mean of four ranks, one of them 30 ms slower
     assert losses.imbalance == pytest.approx(22.5 / 150)
@@ -70,7 +75,7 @@ def test_the_shares_of_a_step_name_every_loss_and_add_up_to_one(tmp_path):
 
 def test_work_that_costs_all_ranks_more_is_computation_scaling_and_not_imbalance(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=4, compute_s=0.125)])
-    losses = of_largest(summary.lost_time, summary)
+    losses = of_largest(summary, "lost_time")
     assert losses.scaling == pytest.approx(0.2)
     assert losses.imbalance == pytest.approx(0, abs=1e-9)
     assert summary.verdicts[0].cause == "scaling"
@@ -80,7 +85,7 @@ def test_a_rank_with_less_to_do_is_imbalance_and_no_work_beyond_the_base_case(tm
     fewer = Point(ranks=4, compute_s=0.108, late_s={2: -0.032})  # the work of four, cut unfairly
     for name, points in (("based", [Point(ranks=1), fewer]), ("alone", [fewer])):
         summary = summary_of(tmp_path / name, points)
-        losses = of_largest(summary.lost_time, summary)
+        losses = of_largest(summary, "lost_time")
         assert losses.imbalance == pytest.approx(0.008 / 0.108)
         assert (losses.scaling, losses.useful) == pytest.approx((0, 0.100 / 0.108), abs=1e-9)
 
@@ -90,7 +95,7 @@ def test_lost_time_is_the_tree_read_as_shares_of_the_step(tmp_path, late_ms):
     late = {rank: ms / 1000 for rank, ms in enumerate(late_ms)}
     points = [Point(ranks=1), Point(ranks=len(late_ms), late_s=late, transfer_s=0.01)]
     summary = summary_of(tmp_path / "run", points)
-    tree, lost = of_largest(summary.trees, summary), of_largest(summary.lost_time, summary)
+    tree, lost = of_largest(summary, "efficiency"), of_largest(summary, "lost_time")
     assert lost.useful == pytest.approx(min(tree.overall.value, tree.parallel.value))
     assert lost.useful + lost.scaling == pytest.approx(tree.parallel.value)
     assert lost.imbalance == pytest.approx(tree.communication.value - tree.parallel.value)
@@ -112,7 +117,8 @@ def test_threads_that_idle_are_no_useful_computing(tmp_path):
     summary = summary_of(
         tmp_path / "idle", [Point(ranks=1, threads=2, scaling="throughput", rank_row=threads)]
     )
-    assert (summary.lost_time[0].useful, summary.lost_time[0].threads) == pytest.approx((0.85, 0.15))
+    losses = of_largest(summary, "lost_time")
+    assert (losses.useful, losses.threads) == pytest.approx((0.85, 0.15))
     assert (
         "idle threads, 15.0% ± 0.0% of the step. The cores of a rank lose 15.0% of"
         in summary.verdicts[0].sentences
@@ -121,7 +127,7 @@ def test_threads_that_idle_are_no_useful_computing(tmp_path):
 
 def test_ranks_late_by_turns_are_serialisation_and_not_imbalance(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=8, noise=0.2)], steps=200)
-    losses = of_largest(summary.lost_time, summary)
+    losses = of_largest(summary, "lost_time")
     assert losses.serialisation > 5 * losses.imbalance
     assert summary.verdicts[0].cause == "serialisation"
 
@@ -133,7 +139,7 @@ def test_factors_are_ratios_of_medians_over_launches_and_multiply_exactly(tmp_pa
     table = launches(load(tmp_path / "run"))
     of_two = table[table["ranks"] == 2]
     assert of_two["wall_s"].nunique() == 5
-    tree = of_largest(summary.trees, summary)
+    tree = of_largest(summary, "efficiency")
     assert tree.parallel.value == pytest.approx(of_two["mean_compute_s"].median() / of_two["wall_s"].median())
     factors = [tree.load_balance, tree.serialisation, tree.transfer]
     assert math.prod(factor.value for factor in factors) == pytest.approx(tree.parallel.value, rel=1e-12)
@@ -152,7 +158,7 @@ def test_slow_steps_that_medians_do_not_show_are_noted(tmp_path, slow_s):
 def test_the_efficiency_is_one_number_in_table_tree_and_verdict(tmp_path):
     points = [Point(ranks=1, launch_noise=0.1), Point(ranks=2, launch_noise=0.1, spikes_s={3: 1.0})]
     summary = summary_of(tmp_path / "run", points)
-    tree, point = of_largest(summary.trees, summary), summary.rows("cases")[-1]
+    tree, point = of_largest(summary, "efficiency"), summary.rows("cases")[-1]
     assert tree.overall.value == pytest.approx(point.efficiency.value)
     assert (tree.overall.low, tree.overall.high) == pytest.approx(
         (point.efficiency.low, point.efficiency.high)
@@ -164,13 +170,13 @@ def test_the_efficiency_is_one_number_in_table_tree_and_verdict(tmp_path):
 def test_shares_of_a_step_have_no_interval_above_all_of_it(tmp_path):
     late = {1: 0.002}
     points = [Point(ranks=1), Point(ranks=2, noise=0.05, late_s=late, transfer_s=0.001)]
-    tree = of_largest((summary := summary_of(tmp_path / "run", points, steps=8)).trees, summary)
+    tree = of_largest(summary_of(tmp_path / "run", points, steps=8), "efficiency")
     assert max(known.high for known in (tree.load_balance, tree.parallel, tree.communication)) <= 1
 
 
 def test_a_phase_that_only_communicates_is_given_no_efficiency(tmp_path):
-    phases = {tree.phase for tree in summary_of(tmp_path / "run", WEAK).phase_trees}
-    assert phases == {"data", "forward", "backward", "update"}
+    phases = {tree.phase for tree in summary_of(tmp_path / "run", WEAK).rows("efficiency")}
+    assert phases == {"", "data", "forward", "backward", "update"}
 
 
 def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_say(tmp_path):
@@ -179,7 +185,7 @@ def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_s
     network = Point(series="network", transfer_s=0.05, rank_row={"t_ideal_s": 20 * 0.105}, **shape)
     summary = summary_of(tmp_path / "run", [bubble, network])
     assert [verdict.cause for verdict in summary.verdicts] == ["serialisation", "transfer"]
-    first, second = summary.lost_time
+    first, second = map(values, summary.rows("lost_time"))
     assert (first.serialisation, first.transfer) == pytest.approx((0.045 / 0.15, 0.005 / 0.15))
     assert (second.serialisation, second.transfer) == pytest.approx((0.005 / 0.15, 0.045 / 0.15))
     assert first.wait_or_transfer == second.wait_or_transfer == 0
@@ -188,7 +194,9 @@ def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_s
 def test_every_phase_and_every_axis_has_its_factors(tmp_path):
     summary = summary_of(tmp_path / "run", WEAK)
     case = summary.rows("cases")[-1].case
-    backward = next(tree for tree in summary.phase_trees if (tree.case, tree.phase) == (case, "backward"))
+    backward = next(
+        tree for tree in summary.rows("efficiency") if (tree.case, tree.phase) == (case, "backward")
+    )
     assert backward.of_step == pytest.approx(0.090 / 0.150)
     assert backward.load_balance.value == pytest.approx((0.060 + 0.030 / 4) / 0.090)
     assert backward.computation.value == pytest.approx(0.060 / (0.060 + 0.030 / 4))

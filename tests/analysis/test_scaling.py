@@ -151,7 +151,7 @@ def test_the_figures_of_an_invalid_launch_count_nowhere(tmp_path, repeat):
     two = by_ranks(summary)[2]
     assert two.efficiency.value == pytest.approx(0.5)
     assert (two.gflops, two.startup_s) == pytest.approx((8 / 0.2, 0.5))
-    assert summary.trees[1].parallel.value == pytest.approx(0.5)
+    assert [*summary.of_case("efficiency").values()][1].parallel.value == pytest.approx(0.5)
     assert sum(time.compute_s for time in summary.rows("phases") if time.case == two.case) == pytest.approx(
         0.1
     )

@@ -73,7 +73,7 @@ def test_the_fastest_split_of_the_cores_is_named_and_why_the_other_is_not(tmp_pa
         "to other processes",
         "to imbalance within BLAS",
     ]
-    (tree,) = [tree for tree in summary.trees if tree.case == time.case]
+    (tree,) = [tree for tree in summary.of_case("efficiency").values() if tree.case == time.case]
     assert tree.threads == time.efficiency
 
 

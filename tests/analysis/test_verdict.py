@@ -6,6 +6,8 @@ from synthetic import Point, summary_of
 
 from pscale.analysis.advice import advice
 from pscale.analysis.columns import row
+from pscale.analysis.efficiency import LOSSES
+from pscale.analysis.stats import Estimate
 from pscale.analysis.verdict import Costs, verdict
 
 
@@ -69,7 +71,7 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
     )
     largest = late.case
     costs = Costs(
-        lost_time=[lost for lost in summary.lost_time if lost.case == largest],
+        lost_time=[lost for lost in summary.rows("lost_time") if lost.case == largest],
         phases=[time for time in summary.rows("phases") if time.case == largest],
         ranks=[time for time in summary.rows("ranks") if time.case == largest],
         axes=[tree for tree in summary.rows("axes") if tree.case == largest],
@@ -213,9 +215,14 @@ def test_a_phase_without_any_wait_on_an_ideal_network_is_not_the_one_whose_ranks
         first._replace(wait_s=0.02, ideal_wait_s=0.0, transfer_s=0.0),
         second._replace(wait_s=0.003, ideal_wait_s=0.003, transfer_s=0.001),
     ]
-    (lost,) = (lost for lost in summary.lost_time if lost.case == largest)
-    losses = {"transfer": 0.0, "serialisation": 0.0, "imbalance": 0.0, "spread": {}}
+    (lost,) = (lost for lost in summary.rows("lost_time") if lost.case == largest)
+    losses = {name: Estimate(value=0.0) for name in LOSSES}
     for cause, phase in (("serialisation", second.phase), ("transfer", first.phase)):
-        costs = Costs(lost_time=[replace(lost, **losses | {cause: 0.2})], phases=waits, ranks=[], axes=[])
+        costs = Costs(
+            lost_time=[lost._replace(**losses | {cause: Estimate(value=0.2)})],
+            phases=waits,
+            ranks=[],
+            axes=[],
+        )
         said = verdict("", summary.rows("cases"), lambda _, costs=costs: costs, {}, round_s=1.0)
         assert f"{cause} in {phase}" in said.loss

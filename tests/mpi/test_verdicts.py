@@ -65,12 +65,12 @@ def called_and_priced(cli):
     summary = Findings(load(cli.run(cli.suite(SUITE)).folder), networks)
     healthy, slow = summary.rows("cases")
     of = {verdict.case: verdict for verdict in summary.verdicts}
-    lost = next(each for each in summary.lost_time if each.case == healthy.case)
+    lost = next(each for each in summary.rows("lost_time") if each.case == healthy.case)
     assert max(lost.imbalance, lost.serialisation, lost.transfer) < NOISE
     verdict = of[healthy.case]
     figure = f"{percent(getattr(lost, verdict.cause))} of the step" if verdict.cause else "No single loss"
     assert verdict.interference or figure in verdict.loss
-    lost = next(each for each in summary.lost_time if each.case == slow.case)
+    lost = next(each for each in summary.rows("lost_time") if each.case == slow.case)
     assert lost.transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
     verdict = of[slow.case]
     said = f"transfer in sync ({percent(lost.transfer)} of the step)"

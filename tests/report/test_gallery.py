@@ -17,7 +17,7 @@ FACTORS = ("load_balance", "serialisation", "transfer")
 def shown(suite):
     """Return the summary of a run, and the factors of its cases on two ranks."""
     summary = Findings(load(GALLERY / suite))
-    trees = {tree.case: tree for tree in summary.trees}
+    trees = summary.of_case("efficiency")
     two = [trees[point.case] for point in summary.rows("cases") if point.ranks == 2]
     return summary, [{name: getattr(tree, name).value for name in FACTORS} for tree in two]
 

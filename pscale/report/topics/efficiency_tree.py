@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pscale.analysis.columns import Row
-from pscale.analysis.efficiency_tree import Tree
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import by_case
+from pscale.analysis.frames import grouped
 from pscale.report import text
 from pscale.report.blocks import Bands, Block, Context, Listing
-from pscale.report.table import Column, Table, TableRow, listed, table_of
+from pscale.report.table import Column, Table, TableRow, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.headline import lost_time
 from pscale.report.topics.topic import Topic, case_column
@@ -44,8 +43,8 @@ def tables(findings: Findings) -> Iterator[Table]:
 
 def _by_case(findings: Findings) -> Iterator[Table]:
     """Yield a row a case; cases side by side are in one table."""
-    factors = _factors(findings.trees)
-    found = {tree.case: tree for tree in findings.trees}
+    found = findings.of_case("efficiency")
+    factors = _factors(found.values())
     columns = (
         Column("case", fold=True, get="label") if findings.side_by_side else size_column(findings),
         *(_column(factor, lambda point: found[point.case]) for factor in factors),
@@ -63,7 +62,7 @@ def _by_case(findings: Findings) -> Iterator[Table]:
         yield from listed(title, measured, columns, caption=caption, tone=size_tone)
 
 
-def _column(factor: str, tree: Callable[[Any], Tree | Row] = lambda tree: tree) -> Column:
+def _column(factor: str, tree: Callable[[Any], Row] = lambda tree: tree) -> Column:
     """Return the column of a factor; `tree` finds it for a row."""
     return Column(
         _NAMES[factor][0],
@@ -74,9 +73,10 @@ def _column(factor: str, tree: Callable[[Any], Tree | Row] = lambda tree: tree) 
     )
 
 
-def _factors(trees: Sequence[Tree | Row]) -> list[str]:
+def _factors(trees: Iterable[Row]) -> list[str]:
     """Return the names of those factors that some case has."""
-    return [name for name in _NAMES if any(getattr(tree, name, None) is not None for tree in trees)]
+    known = [*trees]
+    return [name for name in _NAMES if any(getattr(tree, name, None) is not None for tree in known)]
 
 
 def _product(factors: Sequence[str]) -> str:
@@ -89,7 +89,7 @@ def _product(factors: Sequence[str]) -> str:
 
 def _groups(findings: Findings) -> Iterator[tuple[str, list[Row]]]:
     """Yield the cases that have a tree, per table."""
-    found = {tree.case for tree in findings.trees}
+    found = findings.of_case("efficiency")
     groups = {"": list(findings.rows("cases"))} if findings.side_by_side else findings.series
     for series, points in groups.items():
         if measured := [point for point in points if point.case in found]:
@@ -112,7 +112,8 @@ def _by_phase(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
         Column("of step", text.percent_1, get="of_step"),
         *map(_column, _OF_PART),
     )
-    found = by_case(tree for tree in findings.phase_trees if tree.of_step >= _SHORT)
+    shown = (tree for tree in findings.rows("efficiency") if tree.phase and tree.of_step >= _SHORT)
+    found = grouped(shown, lambda tree: tree.case)
     return listed(
         "Efficiency by phase",
         [tree for point in points for tree in found.get(point.case, ())],
@@ -169,8 +170,8 @@ def _blocks(context: Context) -> Sequence[Block]:
 
 def _tree(context: Context, series: str, points: Sequence[Row]) -> Listing:
     """Return the tree of one series: a row a factor, a column a case."""
-    factors = _factors(context.findings.trees)
-    found = {tree.case: tree for tree in context.findings.trees}
+    found = context.findings.of_case("efficiency")
+    factors = _factors(found.values())
     unit = "ranks × threads" if any(point.threads > 1 for point in points) else "ranks"
     rows: list[TableRow] = []
     for name in factors:
@@ -192,17 +193,10 @@ def _tree(context: Context, series: str, points: Sequence[Row]) -> Listing:
     return Listing(name=name, table=table, files=context.files("efficiency"), ordered=False)
 
 
-def _data(findings: Findings) -> Mapping[str, Table]:
-    return {
-        "efficiency": table_of((*findings.trees, *findings.phase_trees), Tree, findings.labels),
-    }
-
-
 TOPIC = Topic(
     name="efficiency",
     title="Efficiency",
     lead="Each factor is the share of the time that is not lost to its cause.",
     tables=tables,
-    data=_data,
     blocks=_blocks,
 )

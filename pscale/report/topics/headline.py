@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median_low
 
+from pscale.analysis import messages
 from pscale.analysis.answers import DelayCost, Split
 from pscale.analysis.columns import Row
+from pscale.analysis.efficiency import LOSSES
 from pscale.analysis.findings import Findings
 from pscale.analysis.headline import EVERY
-from pscale.analysis.lost_time import LOSSES, LostTime
 from pscale.analysis.stats import Estimate
 from pscale.analysis.verdict import Verdict, size
 from pscale.report import text
@@ -89,10 +90,10 @@ def lost_time(findings: Findings) -> Iterator[Table]:
     """Yield where the step of every case goes, but of plans, whose ranking says it."""
     if findings.side_by_side and findings.ranking:
         return
-    found = {losses.case: losses for losses in findings.lost_time}
+    found = findings.of_case("lost_time")
     needs = {each.case: each.cause_to_decide or None for each in findings.verdicts}
     points = [point for point in findings.rows("cases") if point.case in found]
-    kept = [name for name in COLOURS if any(getattr(each, name) >= _VISIBLE for each in found.values())]
+    kept = [name for name in COLOURS if any(getattr(each, name).value >= _VISIBLE for each in found.values())]
     columns = (
         Column("case", fold=True, get="label") if len(findings.series) > 1 else size_column(findings),
         *(
@@ -101,7 +102,7 @@ def lost_time(findings: Findings) -> Iterator[Table]:
         ),
         Column("to decide", fold=True, wide=True, get=lambda point: needs.get(point.case)),
     )
-    compared = any(tree.computation for tree in findings.trees)
+    compared = any(tree.computation for tree in findings.rows("efficiency"))
     caption = (
         f"shares of the step, which add up to 100%{' with the unaccounted' * ('unaccounted' in kept)}, "
         "± half of their 95% intervals: a loss below its ± is not significant; "
@@ -111,8 +112,12 @@ def lost_time(findings: Findings) -> Iterator[Table]:
     yield from listed("Lost time", points, columns, caption=caption, tone=size_tone, filled=True)
 
 
-def _share(found: Mapping[str, LostTime], name: str) -> Callable[[Row], Value]:
-    return lambda point: Written(getattr(found[point.case], name), found[point.case].text(name))
+def _share(found: Mapping[str, Row], name: str) -> Callable[[Row], Value]:
+    return lambda point: _written(found[point.case], name)
+
+
+def _written(losses: Row, name: str) -> Written:
+    return Written(getattr(losses, name).value, messages.loss(losses, name))
 
 
 def _blocks(context: Context) -> Sequence[Block]:
@@ -179,14 +184,14 @@ def _most_often(findings: Findings) -> str:
 
 def _cause(verdict: Verdict, findings: Findings) -> str | None:
     """Return the main loss, empty where none is worth a name; None where none is known."""
-    if verdict.interference or all(losses.case != verdict.case for losses in findings.lost_time):
+    if verdict.interference or verdict.case not in findings.of_case("lost_time"):
         return None
     return verdict.cause if verdict.firm else _UNDECIDED
 
 
 def _series(findings: Findings) -> Table:
     """Return a row a series: how far it was measured, how well it scales, what it loses most by."""
-    lost = {losses.case: losses for losses in findings.lost_time}
+    lost = findings.of_case("lost_time")
     rows: list[TableRow] = []
     for each in findings.verdicts:
         if not each.case:
@@ -194,9 +199,7 @@ def _series(findings: Findings) -> Table:
             continue
         point = findings.case(each.case)
         losses = lost.get(each.case)
-        loss = (
-            Written(getattr(losses, each.cause), losses.text(each.cause)) if losses and each.cause else None
-        )
+        loss = _written(losses, each.cause) if losses and each.cause else None
         values = (point.step_s, None if point.base else point.efficiency)
         cause = None
         if _cause(each, findings) is not None:
@@ -257,7 +260,7 @@ def _interval(known: Estimate, bounds: str) -> str:
 
 def _stacks(findings: Findings, points: list[Row]) -> Iterator[Stack]:
     """Yield where the step of each of these cases goes."""
-    found = {losses.case: losses for losses in findings.lost_time}
+    found = findings.of_case("lost_time")
     steps_s = {time.case: time.step_s for time in findings.rows("phases")}
     for point in points:
         if point.case in found:
@@ -267,9 +270,9 @@ def _stacks(findings: Findings, points: list[Row]) -> Iterator[Stack]:
             yield Stack(title=f"Where a step at {named} goes", description=said, parts=parts)
 
 
-def _parts(losses: LostTime, step_s: float | None) -> Iterator[Part]:
+def _parts(losses: Row, step_s: float | None) -> Iterator[Part]:
     """Yield the parts of a step that are large enough to be seen, in shares and absolute times."""
-    parts = {name: part for name in _NAMES if (part := getattr(losses, name)) >= _VISIBLE}
+    parts = {name: part for name in _NAMES if (part := getattr(losses, name).value) >= _VISIBLE}
     lost = sum(part for name, part in parts.items() if name != "useful")
     before = 0.0
     for name, part in parts.items():
@@ -290,7 +293,6 @@ TOPIC = Topic(
     tables=tables,
     data=lambda findings: {
         "verdicts": table_of(findings.verdicts, Verdict, findings.labels),
-        "lost_time": table_of(findings.lost_time, LostTime, findings.labels, ("spread",)),
         "splits": table_of(findings.splits, Split, findings.labels),
         "delay_costs": table_of(findings.delay_costs, DelayCost, findings.labels),
     },

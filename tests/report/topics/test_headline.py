@@ -82,7 +82,7 @@ def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
     summary = Findings(many(tmp_path / "run"))
     assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 6 of 6.")
     lost = tuple(
-        each for each in summary.lost_time if each.case not in {v.case for v in summary.verdicts[:2]}
+        each for each in summary.rows("lost_time") if each.case not in {v.case for v in summary.verdicts[:2]}
     )
     some = summary.replaced(lost_time=lost)
     assert blocks(some)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 4 of 4.")

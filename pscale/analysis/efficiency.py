@@ -1,18 +1,20 @@
-"""The efficiency tree of every case, of the phases of its steps and of the axes of its mesh.
+"""The efficiency tree of every case, of the phases of its steps and of the axes of its mesh; its lost time.
 
 The tree is POP's: parallel efficiency = load balance x communication efficiency; the latter = serialisation x
 transfer where the wall on an ideal network is known. Times are over all measured steps of a launch, factors
 ratios of medians over launches. Overall is the scaling efficiency that all of the report states, times the
 parallel efficiency of the base case; computation is what parallel efficiency leaves of it.
+
+Lost time splits the wall as the tree does, in shares that add up to one. What is useful is the overall
+efficiency; computation, load balance, serialisation and transfer each take what their factor leaves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row
-from pscale.analysis.frames import KINDS, Run, records
+from pscale.analysis.deciding import more_rounds
+from pscale.analysis.frames import KINDS, Run, grouped, records
 from pscale.analysis.scaling import bases as bases_of
-from pscale.analysis.stats import Estimate, level
+from pscale.analysis.stats import Estimate, level, student_quantile
+from pscale.analysis.threads import idle
 from pscale.config import Plan, from_dict
 
 _LAUNCH = ["case", "repeat"]
@@ -34,31 +38,21 @@ _FACTORS = {  # of medians over launches, so that they multiply exactly
     "serialisation": ("max_compute_s", "t_ideal_s"),
     "transfer": ("t_ideal_s", "wall_s"),
 }
-
-
+LOSSES = {  # shares of a step that are no use, in words
+    "threads": "idle threads",
+    "scaling": "slower compute",
+    "imbalance": "load imbalance",
+    "serialisation": "serialisation",
+    "transfer": "transfer",
+    "wait_or_transfer": "serialisation or transfer",
+    "copy": "copies",
+    "offload": "stalls for offloaded data",
+    "unaccounted": "unaccounted",
+}
+_OF_BASE = ("useful", "threads", "scaling")  # shares that the base case decides as well
+_MEASURED = ("transfer_s", "wait_or_transfer_s", "copy_s", "offload_s", "unaccounted_s")
 _COMPUTING = 0.05  # of a phase, on the rank that computes most in it: the phase is for computing
 _TOLD = ("overall", "computation", *_FACTORS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tree:
-    """Efficiencies of one case, or of one phase of its steps; None where not measured.
-
-    Those of whole steps have an interval from two launches on.
-    """
-
-    case: str
-    phase: str  # empty: whole steps
-    of_step: float  # wall of the phase on the rank where it is longest, over that of the step
-    overall: Estimate | None  # parallel x computation
-    computation: Estimate | None  # against the base case
-    parallel: Estimate | None  # load balance x communication
-    load_balance: Estimate | None
-    communication: Estimate | None  # serialisation x transfer
-    serialisation: Estimate | None
-    transfer: Estimate | None
-    unaccounted: float | None  # share of the wall
-    threads: float | None = None  # CPU time of the threads over their number x compute wall; in computation
 
 
 def launches(run: Run) -> pd.DataFrame:
@@ -113,43 +107,47 @@ def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(core_s=table["sum_compute_s"] * table["threads"] / table["steps"])
 
 
-def trees(table: pd.DataFrame, points: Sequence[Row]) -> dict[str, Tree]:
+def trees(table: pd.DataFrame, points: Sequence[Row], threads: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Return the efficiency tree by case, from the launches of all and the efficiencies in `points`."""
     bases, efficiencies = bases_of(points), {point.case: point.efficiency for point in points}
+    of_threads = {row.case: row.efficiency for row in threads if row.threads > 1}
     rows = _by_case(table[table.duplicated("case", keep=False)])
     values = {known["case"]: known for known in _values(table, bases)}
     found = {}
     for case, known in values.items():
         intervals = _intervals(rows[case], known) if case in rows else {}
-        tree = _tree(known, intervals)
+        tree = _tree(known, intervals) | {"threads": of_threads.get(case)}
         base = values.get(bases.get(case, ""), {}).get("parallel")
-        found[case] = tree if known["own"] else _against_base(tree, base, efficiencies[case])
+        found[case] = tree if known["own"] else tree | _against_base(tree, base, efficiencies[case])
     return found
 
 
-def _against_base(tree: Tree, base: float | None, efficiency: Estimate | None) -> Tree:
-    """Return a tree with what its case is against the base, given the parallel efficiency of that."""
-    if not base or efficiency is None or tree.parallel is None or not tree.parallel.value:
-        return replace(tree, overall=None, computation=None)
+def _against_base(
+    tree: Mapping[str, Any], base: float | None, efficiency: Estimate | None
+) -> dict[str, Estimate | None]:
+    """Return the factors of a case against its base, given the parallel efficiency of that."""
+    parallel = tree["parallel"]
+    if not base or efficiency is None or parallel is None or not parallel.value:
+        return {"overall": None, "computation": None}
     overall = efficiency.times(base)
-    return replace(tree, overall=overall, computation=overall.times(1 / tree.parallel.value))
+    return {"overall": overall, "computation": overall.times(1 / parallel.value)}
 
 
-def phase_trees(table: pd.DataFrame, bases: Mapping[str, str], whole: pd.DataFrame) -> tuple[Tree, ...]:
-    """Return the tree of every phase that is for computing; `whole` is the table of whole steps.
+def phase_trees(
+    table: pd.DataFrame, bases: Mapping[str, str], whole: pd.DataFrame
+) -> Iterator[dict[str, Any]]:
+    """Yield the tree of every phase that is for computing; `whole` is the table of whole steps.
 
     Of a phase that is for communication, efficiency says nothing: the share of the step says what it costs.
     """
     walls_s = whole.groupby("case")["wall_s"].median().to_dict()
-    found = []
     for phase, of_phase in table.groupby("phase", observed=True):
         medians = of_phase.groupby("case")[["max_compute_s", "wall_s"]].transform("median")
         busy = medians["max_compute_s"] > _COMPUTING * medians["wall_s"]
         computing = of_phase[busy].drop(columns="mean_unaccounted_s", errors="ignore")
         for known in _values(computing, bases):
             of_step = known["wall_s"] / walls_s[known["case"]]
-            found.append(_tree(known, {}, phase=str(phase), of_step=of_step))
-    return tuple(found)
+            yield _tree(known, {}) | {"phase": str(phase), "of_step": of_step}
 
 
 def _values(table: pd.DataFrame, bases: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -192,9 +190,7 @@ def _by_case(table: pd.DataFrame) -> dict[str, _Rows]:
     }
 
 
-def _tree(
-    known: Mapping[str, Any], intervals: Mapping[str, Estimate], *, phase: str = "", of_step: float = 1.0
-) -> Tree:
+def _tree(known: Mapping[str, Any], intervals: Mapping[str, Estimate]) -> dict[str, Any]:
     """Return the tree of a case from its factors and the intervals of some of them."""
     factors = {
         name: intervals.get(name) or (None if (value := known[name]) is None else _exactly(value))
@@ -202,14 +198,13 @@ def _tree(
     }
     if known["own"]:
         factors["computation"] = _SAME
-    return Tree(
-        case=known["case"],
-        phase=phase,
-        of_step=of_step,
-        unaccounted=known.get("unaccounted"),
-        threads=None,
+    return {
+        "case": known["case"],
+        "phase": "",
+        "of_step": 1.0,
         **factors,
-    )
+        "unaccounted": known.get("unaccounted"),
+    }
 
 
 @lru_cache(1024)  # of very many phases most factors are one
@@ -271,3 +266,110 @@ def balance(sizes: Mapping[str, int], axis: str, compute_s: Sequence[float]) -> 
     along = tuple(place for place, dim in enumerate(sizes) if dim in axis.split("+"))
     slowest = np.broadcast_to(grid.max(axis=along, keepdims=True), grid.shape).sum()
     return float(grid.sum() / slowest) if slowest else 1.0
+
+
+def exceeds(lost: Row, name: str, other: str, share: float) -> bool:
+    """Tell whether a share is surely above 0 and above another one, of which `share` is to be told."""
+    value, spread = getattr(lost, name).value, half(getattr(lost, name))
+    if spread is None:
+        return False
+    return bool(value > spread and value - share >= math.hypot(spread, half(getattr(lost, other)) or 0.0))
+
+
+def rounds_to_exceed(lost: Row, name: str, other: str, share: float, rounds: int) -> int | None:
+    """Return how many more rounds should tell that, after so many; None where none worth advising do."""
+    value, spread = getattr(lost, name).value, half(getattr(lost, name)) or 0.0
+    above_zero = more_rounds(spread, value, rounds)
+    above_other = more_rounds(math.hypot(spread, half(getattr(lost, other)) or 0.0), value - share, rounds)
+    return None if above_zero is None or above_other is None else max(above_zero, above_other)
+
+
+def half(share: Estimate) -> float | None:
+    """Return half of an interval; None without one."""
+    return None if share.low is None or share.high is None else (share.high - share.low) / 2
+
+
+def lost_time(
+    table: pd.DataFrame, trees: Mapping[str, Row], bases: Mapping[str, str], threads: Sequence[Row]
+) -> Iterator[dict[str, Any]]:
+    """Yield where the wall of each case went: shares that add up to one, ratios of medians over launches."""
+    medians = table.groupby("case")[["wall_s", *(f"mean_{kind}" for kind in _MEASURED)]].median()
+    shares = medians.div(medians["wall_s"], axis=0).fillna(0.0)
+    idle_of = {time.case: idle(time) for time in threads}
+    rows = grouped(records(table), lambda row: str(row["case"]))
+    for row in records(shares.assign(wall_s=medians["wall_s"]).reset_index()):
+        tree = trees[row["case"]]
+        of_base = idle_of.get(bases.get(row["case"], ""), 0.0) if tree.computation else 0.0
+        idle_more = max(0.0, idle_of.get(row["case"], 0.0) - of_base)
+        beside = {kind.removesuffix("_s"): row[f"mean_{kind}"] for kind in _MEASURED}
+        if tree.parallel and tree.communication:
+            losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, idle_more)
+            of_itself = bases.get(row["case"]) == row["case"]
+            spread = _spread(tree, rows[row["case"]], None if of_itself else row["wall_s"], idle_more)
+            yield {"case": row["case"]} | {
+                name: Estimate(value=share)
+                if name not in spread
+                else Estimate(value=share, low=share - spread[name], high=share + spread[name])
+                for name, share in losses.items()
+            }
+
+
+def _spread(
+    tree: Row, rows: Sequence[Mapping[str, Any]], wall_s: float | None, idle_more: float
+) -> dict[str, float]:
+    """Return half of the interval of every share, from those of the launches by themselves.
+
+    Unless the case is its own base, without `wall_s`, how far its efficiency is known comes on top.
+    """
+    own = [_of_launch(tree, row, wall_s, idle_more) for row in rows if row["wall_s"]]
+    if len(own) < 2:
+        return {}
+    reach = student_quantile(len(own) - 1) / math.sqrt(len(own))
+    found = {name: reach * stdev(each[name] for each in own) for name in ("useful", *LOSSES)}
+    known = tree.overall if tree.computation and wall_s else None
+    if known and known.low is not None and known.high is not None:
+        for name in _OF_BASE:
+            if any(each[name] for each in own):
+                found[name] = max(found[name], (known.high - known.low) / 2)
+    return found
+
+
+def _of_launch(tree: Row, row: Mapping[str, Any], wall_s: float | None, idle_more: float) -> dict[str, float]:
+    """Split the wall of one launch as that of all, which is `wall_s`."""
+    wall, (parallel, communication) = row["wall_s"], (row["mean_compute_s"], row["max_compute_s"])
+    own = tree._replace(transfer=Estimate(value=row["t_ideal_s"] / wall) if tree.transfer else None)
+    if tree.computation and tree.overall and wall_s and parallel:
+        own = own._replace(computation=Estimate(value=tree.overall.value * wall_s / parallel))
+    beside = {kind.removesuffix("_s"): (row[f"mean_{kind}"] or 0.0) / wall for kind in _MEASURED}
+    return _shares(own, parallel / wall, communication / wall, beside, idle_more)
+
+
+def _shares(
+    tree: Row, parallel: float, communication: float, beside: Mapping[str, float], idle_more: float
+) -> dict[str, float]:
+    """Split the wall: compute into what is useful and what is not, then imbalance, then the rest.
+
+    Compute and imbalance take from the step what the slowest rank computes: `communication`.
+    """
+    useful = parallel * min(1.0, tree.computation.value) if tree.computation else parallel - idle_more
+    useful = max(0.0, useful)
+    idled = min(idle_more, parallel - useful)
+    return {
+        "useful": useful,
+        "threads": idled,
+        "scaling": parallel - useful - idled,
+        "imbalance": communication - parallel,
+        **_communication(tree, 1 - communication, beside),
+    }
+
+
+def _communication(tree: Row, left: float, beside: Mapping[str, float]) -> dict[str, float]:
+    """Split what is left of the step: transfer first, then what was measured beside it, the rest is wait."""
+    known = dict(beside)
+    if tree.transfer:  # as an ideal network tells it, whatever the clocks say
+        known |= {"transfer": max(0.0, 1 - tree.transfer.value), "wait_or_transfer": 0.0}
+    found = {}
+    for name in ("transfer", "copy", "offload", "unaccounted", "wait_or_transfer"):
+        found[name] = min(known[name], left)
+        left -= found[name]
+    return {**found, "serialisation": left}
