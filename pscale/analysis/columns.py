@@ -209,6 +209,43 @@ lost_time: a row a case; shares of the step that add up to one, ratios of median
     offload share± waiting for data in a file
     unaccounted share± time outside all phases
 
+memory: a row a case: memory of the rank that is predicted to hold most, else of that which counts most
+    rank count the rank
+    predicted_bytes size all kinds, predicted
+    predicted_parameters_bytes size parameters
+    predicted_gradients_bytes size gradients
+    predicted_optimizer_bytes size state of the optimizer
+    predicted_activations_bytes size activations
+    predicted_exchange_bytes size buffers of communication
+    predicted_offloaded_bytes size in a file beside memory
+    counted_bytes size all kinds, counted by the job
+    counted_parameters_bytes size parameters
+    counted_gradients_bytes size gradients
+    counted_optimizer_bytes size state of the optimizer
+    counted_activations_bytes size activations
+    counted_exchange_bytes size buffers of communication
+    counted_offloaded_bytes size in a file beside memory
+    measured_bytes size peak of resident memory above that of the process before it had a model
+    empty_bytes size resident memory of the process before it had a model
+    library_bytes size measured and not counted: memory of MPI and other libraries
+    of_steps flag the peak is that of the measured steps alone
+
+predicted: a row a case of which a prediction was recorded before its first launch; the last one
+    ranks count ranks
+    made_unix_s number time of the prediction, in seconds since 1970
+    predicted_s s predicted step time
+    low_s s least of the interval that should hold nine in ten launches
+    high_s s largest of that interval
+    measured_s s median step time of the launches
+    error change predicted over measured step time
+    launches count launches that ended well
+    inside count of these, in the interval
+
+predicted_kinds: a row a case and kind of time of a step, of the mean rank
+    kind text compute, transfer, wait, copy or offload
+    predicted_s s predicted
+    measured_s s measured
+
 axes: a row a case and axis; losses against the whole wall time, so that factors do not multiply to it
     axis text axis of the mesh, or communicator
     parallel share serialisation × transfer: the wall time but for calls on this axis
@@ -260,6 +297,7 @@ UNITS = {  # of a column: what its numbers are
     "change": "a relative change",
     "s": "seconds",
     "bytes": "bytes",
+    "size": "bytes, a whole number",
     "bytes_per_s": "bytes a second",
     "per_s": "per second",
     "flops": "FLOPs",
@@ -334,7 +372,7 @@ def _typed(values: Any, unit: str) -> Any:
     if unit == "flag":
         return column.astype(bool).to_numpy()
     numbers = column.astype(np.float64)
-    if unit == "count":
+    if unit in ("count", "size"):
         return numbers.astype("Int64").array if numbers.isna().any() else numbers.astype(np.int64).to_numpy()
     return numbers.to_numpy()
 

@@ -26,7 +26,7 @@ from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Finding, Run, grouped
 from pscale.analysis.headline import Headline
-from pscale.analysis.memory import Memory, memory
+from pscale.analysis.memory import memory
 from pscale.analysis.models import Model, curves, models
 from pscale.analysis.notes import notes
 from pscale.analysis.outcome import Outcome, outcomes
@@ -284,6 +284,18 @@ class Findings:
         return scaling.loss_scaling(self.source)
 
     @_table
+    def memory(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
+        return memory(self.source)
+
+    @_table
+    def predicted(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return predicted.held(self.source)
+
+    @_table
+    def predicted_kinds(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return predicted.kinds(self.source)
+
+    @_table
     def merits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
         return merits.merits(self.source)
 
@@ -315,16 +327,6 @@ class Findings:
             stragglers=self.rows("stragglers"),
             loss_scaling=self.rows("loss_scaling"),
         )
-
-    @cached_property
-    def memory(self) -> tuple[Memory, ...]:
-        """The memory of the fullest rank of every case."""
-        return self._ordered(memory(self.source))
-
-    @cached_property
-    def predictions(self) -> tuple[predicted.Held, ...]:
-        """Predictions made before the cases were measured."""
-        return self._ordered(predicted.held(self.source))
 
     @cached_property
     def expectations(self) -> tuple[Expectation, ...]:

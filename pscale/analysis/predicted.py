@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pscale.analysis.columns import Row, frame, rows
-from pscale.analysis.frames import Run, by_case, grouped, load
+import pandas as pd
+
+from pscale.analysis.columns import Row, frame, row, rows
+from pscale.analysis.frames import Run, by_case, load
 from pscale.analysis.steps import phases
 from pscale.errors import ResultsError
 from pscale.results.predictions import Predicted, read
@@ -23,36 +26,6 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # measured kinds of time, and those pr
 
 
 @dataclass(frozen=True, kw_only=True)
-class KindTime:
-    """Seconds of a step by one kind, of the mean rank."""
-
-    kind: str
-    predicted_s: float
-    measured_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """A prediction and what was measured afterwards; `inside` of `launches` lie in its interval."""
-
-    case: str
-    ranks: int
-    made_unix_s: float
-    predicted_s: float
-    low_s: float
-    high_s: float
-    measured_s: float
-    launches: int
-    inside: int
-    kinds: tuple[KindTime, ...]
-
-    @property
-    def error(self) -> float:
-        """By how much more was predicted than measured, as a fraction."""
-        return self.predicted_s / self.measured_s - 1
-
-
-@dataclass(frozen=True, kw_only=True)
 class Score:
     """How well predictions held: errors of cases, and the launches inside of the intervals."""
 
@@ -64,72 +37,66 @@ class Score:
     inside: int
 
 
-def held(run: Run) -> tuple[Held, ...]:
-    """Return the last prediction of each case that was made before its first launch, beside the launches."""
+def held(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the last prediction of each case that was made before its first launch, beside the launches."""
+    for made, launches in _predictions(run):
+        steps_s = launches["step_s"]
+        measured_s = float(steps_s.median())
+        yield {
+            **{name: getattr(made, name) for name in ("case", "ranks", "made_unix_s", "low_s", "high_s")},
+            "predicted_s": made.step_s,
+            "measured_s": measured_s,
+            "error": made.step_s / measured_s - 1,
+            "launches": len(steps_s),
+            "inside": int(steps_s.between(made.low_s, made.high_s).sum()),
+        }
+
+
+def kinds(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield every kind of time of those cases, predicted and measured."""
+    predictions = _predictions(run)
+    times = by_case(rows("phases", frame("phases", phases(run), {}))) if predictions else {}
+    for made, _ in predictions:
+        for kind, parts in KINDS.items():
+            predicted_s = sum(made.losses_s.get(part, 0.0) for part in parts)
+            measured_s = sum(getattr(time, f"{kind}_s") or 0.0 for time in times.get(made.case, ()))
+            if predicted_s or measured_s:
+                yield {"case": made.case, "kind": kind, "predicted_s": predicted_s, "measured_s": measured_s}
+
+
+def _predictions(run: Run) -> list[tuple[Predicted, pd.DataFrame]]:
+    """Return the last prediction of each case that was made before its first launch, and its launches."""
     folder = run.path.absolute().parent
     if not prediction_file(folder).exists():
-        return ()
+        return []
     good = run.cases[(run.cases["status"] == "ok") & (run.cases["step_s"] > 0)]
     launches = {str(case): rows for case, rows in good.groupby("case", observed=True)}
-    predictions = grouped((each for each in read(folder) if each.case in launches), lambda each: each.case)
-    times = by_case(rows("phases", frame("phases", phases(run), {}))) if predictions else {}
-    found = []
-    for case, made in predictions.items():
-        ended = launches[case]
-        before = [each for each in made if each.made_unix_s < ended["started_unix_s"].min()]
-        if before:
-            last = max(before, key=lambda each: each.made_unix_s)
-            found.append(_held(last, ended["step_s"].tolist(), times.get(case, [])))
-    return tuple(found)
+    last: dict[str, Predicted] = {}
+    for each in sorted(read(folder), key=lambda each: each.made_unix_s):
+        if each.case in launches and each.made_unix_s < launches[each.case]["started_unix_s"].min():
+            last[each.case] = each
+    return [(each, launches[case]) for case, each in last.items()]
 
 
-def _held(predicted: Predicted, steps_s: Sequence[float], times: Sequence[Row]) -> Held:
-    ordered = sorted(steps_s)
-    return Held(
-        case=predicted.case,
-        ranks=predicted.ranks,
-        made_unix_s=predicted.made_unix_s,
-        predicted_s=predicted.step_s,
-        low_s=predicted.low_s,
-        high_s=predicted.high_s,
-        measured_s=_median(ordered),
-        launches=len(ordered),
-        inside=sum(predicted.low_s <= step_s <= predicted.high_s for step_s in ordered),
-        kinds=tuple(_kinds(predicted, times)),
-    )
-
-
-def _median(ordered: Sequence[float]) -> float:
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def _kinds(predicted: Predicted, times: Sequence[Row]) -> Iterator[KindTime]:
-    for kind, parts in KINDS.items():
-        predicted_s = sum(predicted.losses_s.get(part, 0.0) for part in parts)
-        measured_s = sum(getattr(time, f"{kind}_s") or 0.0 for time in times)
-        if predicted_s or measured_s:
-            yield KindTime(kind=kind, predicted_s=predicted_s, measured_s=measured_s)
-
-
-def score(found: Sequence[Held]) -> Score | None:
+def score(found: Iterable[Row]) -> Score | None:
     """Return how well predictions held; None without any."""
-    if not found:
+    predictions = [*found]
+    if not predictions:
         return None
-    errors = [abs(each.error) for each in found]
+    errors = [abs(each.error) for each in predictions]
     return Score(
-        cases=len(found),
-        largest_ranks=max(each.ranks for each in found),
+        cases=len(predictions),
+        largest_ranks=max(each.ranks for each in predictions),
         mean_error=sum(errors) / len(errors),
         largest_error=max(errors),
-        launches=sum(each.launches for each in found),
-        inside=sum(each.inside for each in found),
+        launches=sum(each.launches for each in predictions),
+        inside=sum(each.inside for each in predictions),
     )
 
 
 def score_in(reports: Path, machine: tuple[str, str]) -> Score | None:
     """Return how well predictions held of all runs in a folder on a machine: its host and processor."""
-    found: list[Held] = []
+    found: list[Row] = []
     for folder in predicted_suites(reports):
         for document in folder.glob("*/run.json"):
             try:
@@ -137,7 +104,7 @@ def score_in(reports: Path, machine: tuple[str, str]) -> Score | None:
             except ResultsError:
                 continue
             if machine_of(run) == machine:
-                found += held(run)
+                found += (row("predicted", **each) for each in held(run))
     return score(found)
 
 

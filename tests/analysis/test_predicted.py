@@ -9,7 +9,7 @@ import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.predicted import held, machine_of, score, score_in
+from pscale.analysis.predicted import machine_of, score, score_in
 from pscale.report.markdown import render_markdown
 from pscale.results import predictions
 from pscale.results.predictions import Predicted
@@ -43,16 +43,17 @@ def made(run, *, before_s, step_s=0.1, width=2.0):
 
 def test_the_last_prediction_before_the_first_launch_is_beside_what_was_measured(run):
     folder = run.path.parent
-    assert held(run) == ()
+    assert Findings(run).predicted.empty
     predictions.add(folder, [made(run, before_s=20, step_s=1.0), made(run, before_s=10)])
     predictions.add(folder, [made(run, before_s=-1000, step_s=5.0)])  # after all launches had begun
-    (found,) = held(run)
+    findings = Findings(run)
+    (found,) = findings.rows("predicted")
     steps_s = run.cases.loc[run.cases["case"] == found.case, "step_s"]
     assert found.predicted_s == 0.1
     assert found.measured_s == pytest.approx(steps_s.median())
     assert found.error == pytest.approx(0.1 / steps_s.median() - 1)
     assert found.inside == found.launches == len(steps_s)
-    kinds = {time.kind: time for time in found.kinds}
+    kinds = {time.kind: time for time in findings.rows("predicted_kinds")}
     assert kinds["wait"].predicted_s == pytest.approx(0.03)
     assert kinds["compute"].measured_s > kinds["wait"].measured_s > 0
 
@@ -60,7 +61,7 @@ def test_the_last_prediction_before_the_first_launch_is_beside_what_was_measured
 def test_a_report_has_both_and_the_score(run):
     predictions.add(run.path.parent, [made(run, before_s=10)])
     summary = Findings(run)
-    found = score(summary.predictions)
+    found = score(summary.rows("predicted"))
     said = render_markdown(summary)
     assert "Predicted beside measured" in said
     score_row = f"| {found.cases} | {found.mean_error:.1%} | {found.largest_error:.1%} |"
@@ -79,12 +80,12 @@ def test_a_prediction_that_was_changed_afterwards_does_not_count(run):
     document = json.loads(file.read_text())
     document["predictions"][0]["made_unix_s"] -= 1
     file.write_text(json.dumps(document))
-    assert held(run) == ()
+    assert Findings(run).predicted.empty
 
 
 def test_the_measured_time_is_that_of_launches_that_ended_well(run):
     predictions.add(run.path.parent, [made(run, before_s=10)])
     cases = run.cases.copy()
     cases.loc[cases.index[0], "status"] = "failed"
-    (found,) = held(replace(run, cases=cases))
+    (found,) = Findings(replace(run, cases=cases)).rows("predicted")
     assert found.launches == len(cases[cases["case"] == found.case]) - 1

@@ -33,5 +33,5 @@ def test_the_plan_that_is_measured_fastest_is_the_one_to_paste(plans, cli):
     last = said.splitlines()[-1]
     assert last.startswith(f"plan: {{dp: {plan['dp']}")
     assert ("pp: 2" in last) == (plan["pp"] == 2)
-    assert len(summary.predictions) == 2
+    assert len(summary.predicted) == 2
     assert "Regret" in said

@@ -9,6 +9,7 @@ from typing import Any
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import records, shared_work
+from pscale.analysis.memory import by_kind
 from pscale.report import text
 from pscale.report.table import Column, Table, TableRow
 from pscale.report.topics.topic import Topic
@@ -45,7 +46,7 @@ class Costs:
 
     def __init__(self, findings: Findings):
         self._moved = _moved(findings)
-        self._memory = {each.case: each for each in findings.memory}
+        self._memory = findings.of_case("memory")
         self._phases = {(time.case, time.phase): time for time in findings.rows("phases")}
         self._sent_bytes: dict[str, float] = {}
         for call in findings.rows("calls"):
@@ -54,7 +55,8 @@ class Costs:
     def of(self, point: Row) -> Mapping[str, float | None]:
         """Return what a case costs and reaches: of a rank and step, as a mean, or of the fullest rank."""
         memory, moved = self._memory.get(point.case), self._moved.get(point.case, dict.fromkeys(_MOVED, 0.0))
-        held = (memory.expected if memory else None) or {}
+        held = by_kind(memory) if memory else {}
+        in_file = (memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes) if memory else ()
         sync, update = (self._phases.get((point.case, phase)) for phase in ("sync", "update"))
         read_bytes, written_bytes, io_s = (
             moved[f"offload_{name}"] for name in ("read_bytes", "write_bytes", "io_s")
@@ -64,7 +66,7 @@ class Costs:
             "held_bytes": sum(held.values()) if held else None,
             "state_bytes": held.get("optimizer"),
             "memory_bytes": memory.measured_bytes if memory else None,
-            "file_bytes": memory.offloaded_bytes if memory else None,
+            "file_bytes": next((size for size in in_file if size is not None), None),
             "read_bytes": read_bytes,
             "written_bytes": written_bytes,
             "bytes_per_s": (read_bytes + written_bytes) / io_s if io_s else None,

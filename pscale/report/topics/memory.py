@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.memory import Memory
+from pscale.analysis.memory import by_kind
 from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, MEMORY, QUIET
@@ -34,7 +35,7 @@ def tables(findings: Findings) -> Iterator[Table]:
         Column(
             "counted",
             text.size_of,
-            get=lambda each: each.counted_bytes if each.counted else findings.case(each.case).status,
+            get=lambda each: each.counted_bytes or findings.case(each.case).status,
         ),
         Column("measured", text.size_of, get="measured_bytes"),
         Column("libraries", text.size_of, get="library_bytes"),
@@ -43,7 +44,8 @@ def tables(findings: Findings) -> Iterator[Table]:
         Column("recomputed FLOPs", text.percent, get=lambda each: findings.case(each.case).recomputed_share),
     )
     title = "Memory of the fullest rank"
-    for table in listed(title, findings.memory, columns, tone=lambda each: "" if each.counted else "pending"):
+    rows = findings.rows("memory")
+    for table in listed(title, rows, columns, tone=lambda each: "" if each.counted_bytes else "pending"):
         yield replace(table, caption="; ".join(_notes(findings, table))).filled()
 
 
@@ -52,30 +54,32 @@ def _notes(findings: Findings, table: Table) -> Iterator[str]:
         "measured: peak resident memory minus that of the process without its model; "
         "libraries: measured but not counted, such as MPI's copies during reductions"
     )
-    if any(memory.counted and not memory.of_steps for memory in findings.memory):
+    if any(memory.counted_bytes and not memory.of_steps for memory in findings.rows("memory")):
         yield "where the system keeps no peak for the measured steps: peak of the whole process"
     if any(isinstance(value, Written) and "(" in value.text for _, values in table.rows for value in values):
         yield "in brackets: predicted, if the counted size differs"
-    if any(memory.counted is None for memory in findings.memory):
+    if any(memory.counted_bytes is None for memory in findings.rows("memory")):
         yield "dim: predicted only, because the case has no result"
 
 
-def _sizes(kind: str) -> Callable[[Memory], Value]:
-    def both(memory: Memory) -> Value:
-        expected, counted, predicted = memory.expected or {}, memory.counted or {}, memory.predicted or {}
-        return _both(expected.get(kind), counted.get(kind), predicted.get(kind))
+def _sizes(kind: str) -> Callable[[Row], Value]:
+    def both(memory: Row) -> Value:
+        counted, predicted = (
+            getattr(memory, f"{source}_{kind}_bytes") for source in ("counted", "predicted")
+        )
+        return _both(by_kind(memory).get(kind), counted, predicted)
 
     return both
 
 
-def _ratio(memory: Memory) -> float | None:
+def _ratio(memory: Row) -> float | None:
     measured_bytes, predicted_bytes = memory.measured_bytes, memory.predicted_bytes
     return measured_bytes / predicted_bytes if measured_bytes and predicted_bytes else None
 
 
-def _in_a_file(memory: Memory) -> Value:
-    known = (memory.offloaded_bytes or None, memory.counted_offloaded_bytes)
-    return _both(*known, memory.predicted_offloaded_bytes or None, same=0)
+def _in_a_file(memory: Row) -> Value:
+    counted, predicted = memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes
+    return _both((predicted if counted is None else counted) or None, counted, predicted or None, same=0)
 
 
 def _both(known: float | None, counted: float | None, predicted: float | None, same: float = _SAME) -> Value:
@@ -85,18 +89,6 @@ def _both(known: float | None, counted: float | None, predicted: float | None, s
     return Written(known, f"{text.size_of(known)} ({text.size_of(predicted)})")
 
 
-def _data(findings: Findings) -> Mapping[str, Table]:
-    """Return a column for each kind, predicted and counted."""
-    kinds = [f"{known}_{kind}_bytes" for known in ("predicted", "counted") for kind in KINDS]
-    others = ("predicted_offloaded_bytes", "counted_offloaded_bytes", "measured_bytes", "empty_bytes")
-    rows = []
-    for memory in findings.memory:
-        sizes = ((known or {}).get(kind) for known in (memory.predicted, memory.counted) for kind in KINDS)
-        known = (getattr(memory, name) for name in others)
-        rows.append((memory.case, findings.labels[memory.case], memory.rank, *sizes, *known, memory.of_steps))
-    return {"memory": Table.of(rows, "case", "label", "rank", *kinds, *others, "of_steps")}
-
-
 def figure(findings: Findings) -> Figure | None:
     """Draw one bar a case; None where no rank holds much."""
     from matplotlib.lines import Line2D
@@ -104,7 +96,7 @@ def figure(findings: Findings) -> Figure | None:
 
     from pscale.report import drawing
 
-    known = [memory for memory in findings.memory if memory.expected][:_MOST]
+    known = findings.rows("memory")[:_MOST]
     largest = max((_longest(memory) for memory in known), default=0)
     if largest < _LEAST_BYTES:
         return None
@@ -113,8 +105,8 @@ def figure(findings: Findings) -> Figure | None:
     axes = figure.subplots()
     bars = {}
     for row, memory in enumerate(known):
-        alpha = 1.0 if memory.counted else _FAINT
-        sizes = memory.expected or {}
+        alpha = 1.0 if memory.counted_bytes else _FAINT
+        sizes = by_kind(memory)
         label = findings.case(memory.case).label
         bars[row] = [
             drawing.Part(
@@ -139,23 +131,23 @@ def figure(findings: Findings) -> Figure | None:
     others: list[tuple[Any, str]] = []
     if any(memory.measured_bytes is not None for memory in known):
         others.append((Line2D([], [], **mark), "measured"))
-    if any(memory.counted is None for memory in known):
+    if any(memory.counted_bytes is None for memory in known):
         others.append((Patch(color=QUIET, alpha=_FAINT), "pale: predicted only"))
     drawing.below(figure, _COLOURS, *others)
     return figure
 
 
-def _longest(memory: Memory) -> int:
+def _longest(memory: Row) -> int:
     """Return where the bar or the mark of what was measured ends, whichever is longer."""
-    return max(sum((memory.expected or {}).values()), memory.measured_bytes or 0)
+    return max(sum(by_kind(memory).values()), memory.measured_bytes or 0)
 
 
-def _label(memory: Memory) -> str:
+def _label(memory: Row) -> str:
     """Return the size at the mark, if there is one, else at the end of the bar."""
     if memory.measured_bytes is not None:
         return text.size_of(memory.measured_bytes)
-    total = text.size_of(sum((memory.expected or {}).values()))
-    return total if memory.counted else f"{total}, predicted"
+    total = text.size_of(sum(by_kind(memory).values()))
+    return total if memory.counted_bytes else f"{total}, predicted"
 
 
 TOPIC = Topic(
@@ -163,7 +155,6 @@ TOPIC = Topic(
     title="Memory",
     lead="Predicted before the run, counted by the job, measured by the system.",
     tables=tables,
-    data=_data,
     files=("memory",),
     figure=TopicFigure(
         name="memory",
