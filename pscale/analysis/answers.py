@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from pscale.analysis.columns import Row
+from pscale.analysis.columns import Row, row
 from pscale.analysis.deciding import sentence
 from pscale.analysis.frames import Run, shared_work
-from pscale.analysis.ranking import Answer, standing
+from pscale.analysis.ranking import standing
 from pscale.analysis.stats import Estimate, Sample, ratio
 from pscale.analysis.threads import lost
 from pscale.analysis.wording import duration, number, percent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """One split of cores into ranks and threads, beside the others of as many cores and the same work."""
-
-    case: str
-    group: int  # which others it is beside
-    cores: int
-    name: str  # such as "4 ranks × 1 thread"
-    step_s: float
-    answer: Answer
-    ratio: Estimate  # step time over that of the fastest split
-    to_decide: str  # what would; empty where it is decided
-    rounds_to_decide: int | None  # so many more should; None: decided, or no number of them is known to
-    lost: str  # where its cores lose time, in words
 
 
 def splits(
@@ -37,7 +20,7 @@ def splits(
     points: Sequence[Row],
     times: Mapping[str, Sample],
     threads: Sequence[Row],
-) -> Iterator[Split]:
+) -> Iterator[Row]:
     """Yield the cases that do the same work on as many cores, split differently: fastest first."""
     groups: dict[tuple[int, str], list[Row]] = {}
     ranks: dict[int, set[int]] = {}
@@ -55,12 +38,13 @@ def splits(
 
 def _ordered(
     group: int, members: Sequence[Row], times: Mapping[str, Sample], threads: Mapping[str, Row]
-) -> Iterator[Split]:
+) -> Iterator[Row]:
     order = sorted(members, key=lambda point: times[point.case].value)
     round_s = sum(point.wall_s or 0.0 for point in members)
     for point in order:
         found = standing(times[point.case], times[order[0].case])
-        yield Split(
+        yield row(
+            "splits",
             case=point.case,
             group=group,
             cores=point.cores,
@@ -74,7 +58,7 @@ def _ordered(
         )
 
 
-def best_split(found: Sequence[Split]) -> str:
+def best_split(found: Sequence[Row]) -> str:
     """Say which split of a group is fastest, and why the others are not."""
     best, *others = found
     said = [
@@ -100,7 +84,7 @@ def split_name(point: Row) -> str:
     return f"{ranks} rank{'s' * (ranks > 1)} × {threads} thread{'s' * (threads > 1)}"
 
 
-def _named(split: Split) -> str:
+def _named(split: Row) -> str:
     said = f"; its cores lose {split.lost}" if split.lost else ""
     return f"{split.name} ({duration(split.step_s, 4)}{said})"
 
@@ -112,20 +96,7 @@ def injection_warning(point: Row) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DelayCost:
-    """What injected delays cost a step, beside the same case without them: means over all steps."""
-
-    case: str
-    injected: str  # in words
-    step_s: float
-    healthy_s: float
-    change: Estimate  # relative; with an interval where every step is delayed
-    injected_s: float | None  # a step, into the rank that got most
-    passed_on: float | None  # what the step is longer by, over that
-
-
-def delay_costs(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[DelayCost]:
+def delay_costs(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[Row]:
     """Yield the cost of every case with injected delays that was measured without them too."""
     found = {point.case: point for point in points if point.case in times}
     if not any(point.injected for point in found.values()):
@@ -140,12 +111,11 @@ def delay_costs(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) ->
             yield _cost(point, times[case], times[twin], injected_s.get(case), often=every == 1)
 
 
-def _cost(
-    point: Row, delayed: Sample, healthy: Sample, injected_s: float | None, *, often: bool
-) -> DelayCost:
+def _cost(point: Row, delayed: Sample, healthy: Sample, injected_s: float | None, *, often: bool) -> Row:
     extra_s, known = delayed.mean - healthy.mean, ratio(delayed, healthy)
     bounds = (known.low - 1, known.high - 1) if often and known.low and known.high else (None, None)
-    return DelayCost(
+    return row(
+        "delay_costs",
         case=point.case,
         injected=point.injected,
         step_s=delayed.mean,
@@ -156,7 +126,7 @@ def _cost(
     )
 
 
-def delay_cost(cost: DelayCost) -> str:
+def delay_cost(cost: Row) -> str:
     """Say what injected delays cost."""
     change = f"{cost.change.value:+.1%}"
     if cost.change.low is not None and cost.change.high is not None:

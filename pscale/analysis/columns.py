@@ -253,6 +253,53 @@ axes: a row a case and axis; losses against the whole wall time, so that factors
     serialisation share what waiting on this axis leaves on an ideal network
     transfer share what the network of this axis leaves
 
+expectations: a row a demand and case that it is about; numbers in the unit of the row
+    metric text metric or figure of merit
+    unit text unit of the demand; 1 for a share or ratio
+    demand text the demand, as the suite states it
+    answer text holds, undecided, falls short, or unknown where nothing was measured
+    value number± measured value
+    reference number value of the file of references
+    lower number lower bound
+    upper number upper bound
+    text text reason of the answer
+    to_decide text measurements that should decide; empty where decided
+
+ranking: a row a plan of those of the same work, group by group, fastest first; losses are shares of its step
+    group text words that the labels of a group share
+    plan text other words of the label
+    place count place in the group; plans equal to the fastest share the first
+    answer text fastest, equal, slower or undecided
+    ratio ratio± step time over that of the fastest plan
+    to_decide text measurements that should decide; empty where decided
+    rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
+    compute share compute
+    exchange share transfer, and wait or transfer
+    bubble share waiting for other stages of a pipeline
+    wait share other waiting
+    copies share copies into and out of communication buffers
+    offload share waiting for data in a file
+    extra share compute beyond the plan that computes least; 0 where ranks share cores
+
+splits: a row a split of as many cores into ranks and threads, group by group, fastest first
+    group count number of the group
+    cores count cores
+    name text ranks and threads
+    step_s s step time
+    answer text fastest, equal, slower or undecided
+    ratio ratio± step time over that of the fastest split
+    to_decide text measurements that should decide; empty where decided
+    rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
+    lost text uses of the time of its cores other than computing
+
+delay_costs: a row a case with injected delays that was measured without them too; means over all steps
+    injected text the delays
+    step_s s step time
+    healthy_s s step time without them
+    change change± change of the step; an interval where every step is delayed
+    injected_s s delay of a step, in the rank with most
+    passed_on share change of the step over that delay
+
 merits: a row a case and figure of merit of its program; means over launches
     figure text name of the figure
     value number± its value
@@ -319,6 +366,7 @@ def _declared(text: str) -> dict[str, Declaration]:
 
 
 FRAMES = _declared(_DECLARATIONS)
+_RANKED = {"expectations", "ranking", "splits"}  # whose rows have an order of their own
 SERIES = {  # columns that are not in CSV
     name: [column for column, each in declared.columns.items() if each.unit == "series"]
     for name, declared in FRAMES.items()
@@ -326,10 +374,10 @@ SERIES = {  # columns that are not in CSV
 
 
 def frame(
-    name: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]], labels: Mapping[str, str]
+    name: str, rows: pd.DataFrame | Iterable[Mapping[str, Any] | Row], labels: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the declared columns of `rows`, in the order of the cases in `labels`."""
-    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame([*rows])
+    """Return the declared columns of `rows`, in the order of the cases in `labels`, or of a ranking."""
+    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame([*map(_fields, rows)])
     order = {case: place for place, case in enumerate(labels)}
     known: dict[str, Any] = {}
     for column, declared in FRAMES[name].columns.items():
@@ -344,8 +392,14 @@ def frame(
         else:
             known[column] = _typed(values, declared.unit)
     found = pd.DataFrame(known)
+    if name in _RANKED:
+        return found
     places = found["case"].map(order).fillna(-1).to_numpy(np.float64)  # what is about no case comes first
     return found.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
+
+
+def _fields(row: Mapping[str, Any] | Row) -> Mapping[str, Any]:
+    return row if isinstance(row, Mapping) else row._asdict()
 
 
 def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, Any]:
@@ -386,9 +440,9 @@ def rows(name: str, table: pd.DataFrame) -> list[Row]:
     ]
 
 
-def row(name: str, **values: Any) -> Row:
+def row(frame: str, /, **values: Any) -> Row:
     """Return a row of a frame; what is not given is unknown."""
-    return _row(name)(**dict.fromkeys(FRAMES[name].columns) | values)
+    return _row(frame)(**dict.fromkeys(FRAMES[frame].columns) | values)
 
 
 @cache

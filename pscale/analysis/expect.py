@@ -6,7 +6,7 @@ import difflib
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pscale.analysis import messages
@@ -40,29 +40,11 @@ _OF_LAUNCHES = ("startup_s", "wall_s")
 _OF_BASES = ("efficiency", "speedup")  # 1 for the base of a series, whatever was measured
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """One demand on one case; all numbers are in `unit`."""
-
-    metric: str
-    unit: str
-    demand: str  # such as "efficiency ≥ 0.85 where ranks <= 2"
-    case: str
-    label: str
-    answer: Answer
-    value: Estimate | None
-    reference: float | None  # what was known from before, if anything was
-    lower: float | None
-    upper: float | None
-    text: str
-    to_decide: str = ""  # what would; empty where it is decided
-
-    @property
-    def bounds(self) -> str:
-        """The bounds of a share in words, such as "≥ 85.0%"."""
-        factor = conversion(self.unit, unit_of(self.metric)) or 1.0
-        signs = (("≥", self.lower), ("≤", self.upper))
-        return " and ".join(f"{sign} {percent(bound * factor)}" for sign, bound in signs if bound is not None)
+def bounds(demand: Row) -> str:
+    """Return the bounds of a share in words, such as "≥ 85.0%"."""
+    factor = conversion(demand.unit, unit_of(demand.metric)) or 1.0
+    signs = (("≥", demand.lower), ("≤", demand.upper))
+    return " and ".join(f"{sign} {percent(bound * factor)}" for sign, bound in signs if bound is not None)
 
 
 def expectations(
@@ -71,7 +53,7 @@ def expectations(
     trees: Mapping[str, Row],
     round_s: float,
     merits: Sequence[Row] = (),
-) -> tuple[Expectation, ...]:
+) -> tuple[Row, ...]:
     """Return the verdict on everything that is expected of the run, for every case that it is about.
 
     Another round of launches takes `round_s`.
@@ -84,7 +66,7 @@ def expectations(
     coarse |= {(point.case, metric) for point in points if point.series in series for metric in _OF_BASES}
     coarse |= {(point.case, metric) for point in points if point.coarse_s for metric in _OF_STEPS}
     return tuple(
-        replace(verdict, to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s, coarse))
+        verdict._replace(to_decide=_to_decide(verdict, launches.get(verdict.case, 0), round_s, coarse))
         for entry in run.document.get("expect") or []
         for verdict in _verdicts(entry, points, trees, figures, by_case)
     )
@@ -108,14 +90,14 @@ def _of_launches(run: Run) -> Iterator[Row]:
 
 
 def withheld(
-    found: Iterable[Expectation], bases: Mapping[str, str], interference: Mapping[str, Row]
-) -> tuple[Expectation, ...]:
+    found: Iterable[Row], bases: Mapping[str, str], interference: Mapping[str, Row]
+) -> tuple[Row, ...]:
     """Return verdicts, undecided where others took the cores of a time or rate, or those of its base.
 
     `bases` are those of efficiencies, by case, and `interference` is by case.
     """
     return tuple(
-        replace(each, answer="undecided", text=f"undecided: {messages.interference(taken)}", to_decide="")
+        each._replace(answer="undecided", text=f"undecided: {messages.interference(taken)}", to_decide="")
         if depends_on_time(each.metric, each.unit)
         and each.value is not None
         and (taken := _grave(each, bases, interference))
@@ -124,13 +106,13 @@ def withheld(
     )
 
 
-def _grave(found: Expectation, bases: Mapping[str, str], interference: Mapping[str, Row]) -> Row | None:
+def _grave(found: Row, bases: Mapping[str, str], interference: Mapping[str, Row]) -> Row | None:
     cases = (found.case, bases.get(found.case, found.case))
     taken = [each for each in map(interference.get, cases) if each and each.share >= GRAVE]
     return max(taken, key=lambda each: each.share, default=None)
 
 
-def _to_decide(found: Expectation, launches: int, round_s: float, coarse: Collection[tuple[str, str]]) -> str:
+def _to_decide(found: Row, launches: int, round_s: float, coarse: Collection[tuple[str, str]]) -> str:
     """Return what would narrow the interval until it lies on one side of a bound that it contains."""
     known = found.value
     if found.answer != "undecided" or known is None:
@@ -160,28 +142,28 @@ def _verdicts(
     trees: Mapping[str, Row],
     figures: Collection[str],
     merits: Mapping[tuple[str, str], Row],
-) -> Iterator[Expectation]:
+) -> Iterator[Row]:
     about, asked = entry.get("cases"), _asked(entry)
     if asked.metric not in METRICS and asked.metric not in figures:
-        yield replace(
-            asked, text=f"unknown metric; the metrics are {', '.join([*METRICS, *sorted(figures)])}"
+        yield asked._replace(
+            text=f"unknown metric; the metrics are {', '.join([*METRICS, *sorted(figures)])}"
         )
         return
     if asked.metric in figures:
         units_ = {merit.unit for (_, figure), merit in merits.items() if figure == asked.metric}
         if entry.get("unit") and None in {conversion(unit, entry["unit"]) for unit in units_}:
-            yield replace(asked, text=f"unknown: {asked.metric} is in {', '.join(units_)}")
+            yield asked._replace(text=f"unknown: {asked.metric} is in {', '.join(units_)}")
             return
-        asked = replace(asked, unit=entry.get("unit") or next(iter(units_), ""))
+        asked = asked._replace(unit=entry.get("unit") or next(iter(units_), ""))
     chosen = [
         point
         for point in points
         if (about is None or point.case in about) and not (point.base and asked.metric in _OF_BASES)
     ]
     if not chosen:
-        yield replace(asked, text="no case of the run fits the condition")
+        yield asked._replace(text="no case of the run fits the condition")
     for point in chosen:
-        of_case = replace(asked, case=point.case, label=point.label)
+        of_case = asked._replace(case=point.case, label=point.label)
         merit = merits.get((point.case, asked.metric))
         if merit:
             value: Estimate | None = merit.value.times(conversion(merit.unit, asked.unit) or 1.0)
@@ -189,19 +171,20 @@ def _verdicts(
             value = measured(asked.metric, point, trees.get(point.case), asked.unit)
         if value is None:
             why = "not measured" if point.status == "ok" else f"the case is {point.status}"
-            yield replace(of_case, text=f"unknown: {why}")
+            yield of_case._replace(text=f"unknown: {why}")
         else:
             yield _judged(of_case, value)
 
 
-def _asked(entry: Mapping[str, Any]) -> Expectation:
+def _asked(entry: Mapping[str, Any]) -> Row:
     """Return a demand before it is judged: `at_least` and `lower` both name the lower bound."""
     metric = str(entry.get("metric"))
 
     def bound(*names: str) -> float | None:
         return next((entry[name] for name in names if entry.get(name) is not None), None)
 
-    return Expectation(
+    return row(
+        "expectations",
         metric=metric,
         unit=entry.get("unit") or unit_of(metric),
         demand=_demand(entry, bound("at_least", "lower"), bound("at_most", "upper")),
@@ -213,10 +196,11 @@ def _asked(entry: Mapping[str, Any]) -> Expectation:
         lower=bound("at_least", "lower"),
         upper=bound("at_most", "upper"),
         text="",
+        to_decide="",
     )
 
 
-def _judged(asked: Expectation, value: Estimate) -> Expectation:
+def _judged(asked: Row, value: Estimate) -> Row:
     """Decide by the interval: undecided where it allows both, and for a time or rate of one launch."""
     lower = -math.inf if asked.lower is None else asked.lower
     upper = math.inf if asked.upper is None else asked.upper
@@ -227,10 +211,10 @@ def _judged(asked: Expectation, value: Estimate) -> Expectation:
     elif high < lower or low > upper:
         answer = "falls short"
     if value.low is None and depends_on_time(asked.metric, asked.unit):
-        return replace(asked, answer="undecided", value=value, text="undecided: one launch, no interval")
+        return asked._replace(answer="undecided", value=value, text="undecided: one launch, no interval")
     alone = answer if value.low is not None else f"{answer} (value without an interval)"
     text = "undecided: the interval includes the bound" if answer == "undecided" else alone
-    return replace(asked, answer=answer, value=value, text=text)
+    return asked._replace(answer=answer, value=value, text=text)
 
 
 def measured(metric: str, point: Row, tree: Row | None, unit: str) -> Estimate | None:
@@ -247,7 +231,9 @@ def measured(metric: str, point: Row, tree: Row | None, unit: str) -> Estimate |
 def judged(entry: Mapping[str, Any], value: Estimate) -> Answer:
     """Return what a demand says to a value in the metric's own unit."""
     asked = _asked(entry)
-    return _judged(asked, value.times(conversion(unit_of(asked.metric), asked.unit) or math.nan)).answer
+    known = value.times(conversion(unit_of(asked.metric), asked.unit) or math.nan)
+    answer: Answer = _judged(asked, known).answer
+    return answer
 
 
 def _demand(entry: Mapping[str, Any], lower: float | None, upper: float | None) -> str:

@@ -23,14 +23,13 @@ from pscale.analysis import (
 )
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.crossing import Crossing, crossings
-from pscale.analysis.expect import Expectation
 from pscale.analysis.frames import Finding, Run, grouped
 from pscale.analysis.headline import Headline
 from pscale.analysis.memory import memory
 from pscale.analysis.models import Model, curves, models
 from pscale.analysis.notes import notes
 from pscale.analysis.outcome import Outcome, outcomes
-from pscale.analysis.ranking import Place, Spent, ranking
+from pscale.analysis.ranking import Spent, ranking
 from pscale.analysis.settings import setting_columns
 from pscale.analysis.stats import Sample
 from pscale.analysis.steps import WaitMap
@@ -43,11 +42,21 @@ from pscale.analysis.what_if import what_if
 from pscale.simulator.network import Network
 
 FORMAT = 3
-_COSTS = ("phases", "ranks", "efficiency", "lost_time", "axes", "threads", "stragglers", "interference")
+_COSTS = (
+    "phases",
+    "ranks",
+    "efficiency",
+    "lost_time",
+    "axes",
+    "threads",
+    "stragglers",
+    "interference",
+    "expectations",
+)
 
 
 def _table(
-    work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any]]],
+    work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any] | Row]],
 ) -> cached_property[pd.DataFrame]:
     """Return a property that keeps the declared frame of the rows that a method returns."""
     name = work.__name__
@@ -328,23 +337,20 @@ class Findings:
             loss_scaling=self.rows("loss_scaling"),
         )
 
-    @cached_property
-    def expectations(self) -> tuple[Expectation, ...]:
-        """What the suite expects, and whether it holds."""
+    @_table
+    def expectations(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
         points, trees = self.rows("cases"), self.of_case("efficiency")
         judged = expect.expectations(self.source, points, trees, self._round_s, self.rows("merits"))
-        return tuple(expect.withheld(judged, self._bases, self.of_case("interference")))
+        return expect.withheld(judged, self._bases, self.of_case("interference"))
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The verdict on each series."""
         costs: dict[str, Iterable[Any]] = {name: self.rows(name) for name in _COSTS}
-        costs["expectations"] = self.expectations
         return verdicts(self.rows("cases"), self.source.planned, costs, self._round_s)
 
-    @cached_property
-    def ranking(self) -> tuple[Place, ...]:
-        """Plans of the same work, group by group, the fastest first."""
+    @_table
+    def ranking(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
         sharing = headline.sharing(self.rows("warnings"))
         spent = Spent(phases=self.rows("phases"), calls=self.rows("calls"), sharing=sharing)
         return ranking(self.source.planned, self.rows("cases"), self._times, spent)
@@ -379,16 +385,13 @@ class Findings:
         """Steps of some traced cases, to look at."""
         return timelines(self.source)
 
-    @cached_property
-    def splits(self) -> tuple[answers.Split, ...]:
-        """Splits of the same cores into ranks and threads."""
-        planned, points = self.source.planned, self.rows("cases")
-        return tuple(answers.splits(planned, points, self._times, self.rows("threads")))
+    @_table
+    def splits(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
+        return answers.splits(self.source.planned, self.rows("cases"), self._times, self.rows("threads"))
 
-    @cached_property
-    def delay_costs(self) -> tuple[answers.DelayCost, ...]:
-        """The cost of injected delays."""
-        return tuple(answers.delay_costs(self.source, self.rows("cases"), self._times))
+    @_table
+    def delay_costs(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
+        return answers.delay_costs(self.source, self.rows("cases"), self._times)
 
     def _ordered(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return findings in the order of the cases."""
@@ -415,7 +418,7 @@ class Findings:
         turning = headline.of_crossings(self.crossings)
         if len(self.bandwidths):
             found = headline.of_network(self.rows("bandwidths"))
-        elif self.side_by_side and self.ranking:
+        elif self.side_by_side and len(self.ranking):
             plans = headline.of_plans(self._untold, self.rows("cases"), self.rows("interference"))
             found = (*turning, *plans)
         else:
@@ -425,9 +428,9 @@ class Findings:
     @property
     def answers(self) -> tuple[str, ...]:
         """What the suite asks beside scaling, in sentences."""
-        groups = grouped(self.splits, lambda split: split.group)
+        groups = grouped(self.rows("splits"), lambda split: split.group)
         best = (answers.best_split(own) for own in groups.values())
-        return (*best, *map(answers.delay_cost, self.delay_costs))
+        return (*best, *map(answers.delay_cost, self.rows("delay_costs")))
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -437,7 +440,7 @@ class Findings:
         return tuple(outcomes(self.suite, self.verdicts, self.series, self.of_case("lost_time")))
 
     @property
-    def _untold(self) -> list[Place]:
+    def _untold(self) -> list[Row]:
         """Return the ranking without plans that a sentence on a crossing compares."""
         told = {
             case
@@ -445,7 +448,7 @@ class Findings:
             for each in crossing.values
             for case in (each.case, each.reference_case)
         }
-        return [place for place in self.ranking if place.case not in told]
+        return [place for place in self.rows("ranking") if place.case not in told]
 
     @property
     def oversubscribed(self) -> str:
@@ -464,11 +467,11 @@ class Findings:
     @property
     def passed(self) -> bool:
         """Whether every case ran well, something is expected, and all of that is known to hold."""
-        answers = {each.answer for each in self.expectations}
+        answers = set(self.expectations["answer"])
         return self.complete and answers == {"holds"}
 
     @property
     def undecided(self) -> bool:
         """Whether nothing failed, and yet not every expectation is known to hold or not."""
-        answers = {each.answer for each in self.expectations}
+        answers = set(self.expectations["answer"])
         return self.complete and "undecided" in answers and answers <= {"holds", "undecided"}

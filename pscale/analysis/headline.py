@@ -14,7 +14,7 @@ from pscale.analysis.deciding import sentence
 from pscale.analysis.efficiency import LOSSES as OF_STEPS
 from pscale.analysis.frames import grouped
 from pscale.analysis.interference import GRAVE
-from pscale.analysis.ranking import EQUAL, LOSSES, Place
+from pscale.analysis.ranking import EQUAL, LOSSES, main_loss
 from pscale.analysis.verdict import Verdict, instead, size
 from pscale.analysis.wording import duration, number, percent
 
@@ -73,7 +73,7 @@ def of_crossings(crossings: Sequence[Crossing]) -> tuple[Headline, ...]:
 
 
 def of_plans(
-    ranking: Sequence[Place], points: Sequence[Row], interference: Iterable[Row]
+    ranking: Sequence[Row], points: Sequence[Row], interference: Iterable[Row]
 ) -> tuple[Headline, ...]:
     """Return who is fastest in every group of plans, and what costs the slowest most.
 
@@ -132,7 +132,7 @@ def oversubscribed(warnings: Sequence[Row], points: Sequence[Row]) -> str:
     )
 
 
-def _sentence(places: Sequence[Place], by_case: Mapping[str, Row]) -> str:
+def _sentence(places: Sequence[Row], by_case: Mapping[str, Row]) -> str:
     first, last = places[0], places[-1]
     point = by_case[first.case]
     of_all = f"{len(places)} plans on {size(point)}"
@@ -149,7 +149,7 @@ def _sentence(places: Sequence[Place], by_case: Mapping[str, Row]) -> str:
     if last.answer == "equal":
         return f"{text}."
     text += f". {last.plan} takes {number(last.ratio.value)} times as long"
-    return f"{text}: {_why(last)}." if last.loss else f"{text}."
+    return f"{text}: {_why(last)}." if main_loss(last) else f"{text}."
 
 
 def _step(point: Row) -> str:
@@ -157,10 +157,11 @@ def _step(point: Row) -> str:
     return duration(point.step_s.value, 4)
 
 
-def _named(places: Sequence[Place], by_case: Mapping[str, Row]) -> str:
+def _named(places: Sequence[Row], by_case: Mapping[str, Row]) -> str:
     named = ", ".join(f"{place.plan} ({_step(by_case[place.case])})" for place in places[:_NAMED])
     return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
 
 
-def _why(place: Place) -> str:
-    return f"{percent(getattr(place, place.loss), 0)} of its step is {LOSSES[place.loss]}"
+def _why(place: Row) -> str:
+    loss = main_loss(place)
+    return f"{percent(getattr(place, loss), 0)} of its step is {LOSSES[loss]}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from pscale.analysis.columns import Row
+from pscale.analysis.columns import Row, row
 from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.frames import by_case, grouped, shared_work
 from pscale.analysis.stats import Estimate, Sample, ratio
@@ -75,35 +75,10 @@ def _more_rounds(known: Estimate, times: Sample, fastest: Sample) -> int | None:
     return more_rounds(half_width, max(apart, math.log1p(EQUAL) - apart), rounds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """One plan among those of the same work. The losses are shares of its step, means over ranks.
-
-    `bubble` is wait for other stages of a pipeline, `wait` all other; `extra` is computing beyond that of the
-    plan in the group that computes least, 0 where ranks share cores: what computing takes is then chance.
-    """
-
-    case: str
-    group: str  # what the plans of a group have in common, in the words of their labels
-    plan: str  # the rest of the label
-    place: int  # from 1; plans that are equal to the fastest share the first
-    answer: Answer
-    ratio: Estimate  # step time over that of the fastest
-    to_decide: str  # what would; empty where it is decided
-    rounds_to_decide: int | None  # so many more should; None: decided, or no number of them is known to
-    compute: float
-    exchange: float
-    bubble: float
-    wait: float
-    copies: float
-    offload: float  # waiting for what lies in a file
-    extra: float
-
-    @property
-    def loss(self) -> str:
-        """The largest of the losses, or nothing."""
-        largest = max(LOSSES, key=lambda name: float(getattr(self, name)))
-        return largest if getattr(self, largest) >= _SMALL else ""
+def main_loss(plan: Row) -> str:
+    """Return the largest loss of a plan in a ranking; empty where none is worth a name."""
+    largest = max(LOSSES, key=lambda name: float(getattr(plan, name)))
+    return largest if getattr(plan, largest) >= _SMALL else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +105,13 @@ def ranking(
     points: Sequence[Row],
     times: Mapping[str, Sample],
     spent: Spent,
-) -> tuple[Place, ...]:
+) -> tuple[Row, ...]:
     """Rank every group of two or more plans that were measured on the same work, fastest first."""
     measured = (point for point in points if point.step_s and point.case in spent.by_case)
     trained = (point for point in measured if _trains(planned.get(point.case)))
     of_a_plan: dict[str, Collection[str]] = {"train": ("micro_batches",)}
     groups = grouped(trained, lambda point: shared_work(planned[point.case], "scaling", "plan", **of_a_plan))
-    found: list[Place] = []
+    found: list[Row] = []
     for members in sorted(groups.values(), key=lambda members: members[0].ranks):
         plans = {json.dumps(planned[point.case].get("plan"), sort_keys=True) for point in members}
         if len(plans) > 1:
@@ -158,7 +133,7 @@ def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
     return waits
 
 
-def _placed(members: Sequence[Row], times: Mapping[str, Sample], spent: Spent) -> list[Place]:
+def _placed(members: Sequence[Row], times: Mapping[str, Sample], spent: Spent) -> list[Row]:
     order = sorted(members, key=lambda point: times[point.case].value)
     common = in_common([point.label.split(JOINT) for point in members])
     stages = spent.stages
@@ -172,7 +147,8 @@ def _placed(members: Sequence[Row], times: Mapping[str, Sample], spent: Spent) -
         found, waited = standing(times[point.case], fastest), sum(time.wait_s for time in own)
         bubble = min(waited, stages.get(point.case, 0.0))
         places.append(
-            Place(
+            row(
+                "ranking",
                 case=point.case,
                 group=JOINT.join(common),
                 plan=JOINT.join(part for part in point.label.split(JOINT) if part not in common),

@@ -11,7 +11,7 @@ from pscale.analysis.advice import Planned, advice
 from pscale.analysis.answers import injection_warning
 from pscale.analysis.columns import Row
 from pscale.analysis.efficiency import LOSSES, exceeds, rounds_to_exceed
-from pscale.analysis.expect import Expectation
+from pscale.analysis.expect import bounds
 from pscale.analysis.frames import OfACase, by_case, is_program
 from pscale.analysis.interference import explains
 from pscale.analysis.scaling import by_series
@@ -80,7 +80,7 @@ class Costs:
     stragglers: Sequence[Row] = ()
     threads: Sequence[Row] = ()
     interference: Sequence[Row] = ()
-    expectations: Sequence[Expectation] = ()
+    expectations: Sequence[Row] = ()
 
 
 def verdicts(
@@ -117,7 +117,7 @@ def verdict(
         series=series,
         case=largest.case,
         answer=_answer(asked, largest.efficiency),
-        demand=asked.bounds if asked else "",
+        demand=bounds(asked) if asked else "",
         to_decide=asked.to_decide if asked else "",
         efficiency="",
         compares_sizes=largest.scaling != "throughput",
@@ -154,14 +154,14 @@ def _with_injection(verdict: Verdict, point: Row) -> Verdict:
     return replace(verdict, efficiency=f"{injection_warning(point)} {verdict.efficiency}")
 
 
-def _asked(expectations: Iterable[Expectation]) -> Expectation | None:
+def _asked(expectations: Iterable[Row]) -> Row | None:
     """Return what is expected of the efficiency: of several demands the one that is furthest from holding."""
     order = ("falls short", "undecided", "holds")
     found = [each for each in expectations if each.metric == "efficiency" and each.answer in order]
     return min(found, key=lambda each: order.index(each.answer), default=None)
 
 
-def _answer(asked: Expectation | None, known: Estimate | None) -> Any:
+def _answer(asked: Row | None, known: Estimate | None) -> Any:
     if asked is not None:
         return asked.answer
     return "undecided" if known and known.low is not None and _vague(known) else ""

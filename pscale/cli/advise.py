@@ -204,7 +204,7 @@ def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions
     known = [each for each in labelled if each.case.id in points]
     if not known:
         raise LaunchError(f"no plan succeeded; see pscale report {folder}")
-    found = agreement(known, points, findings.ranking)
+    found = agreement(known, points, findings.rows("ranking"))
     for table in listed("Fastest as measured", found.rows, _MEASURED):
         print_table(table, console)
     print_list("Agreement", [*found.sentences, f"all of this run: pscale report {folder}"], console)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pscale.analysis.compare import RELEVANT, Compared, Comparison, variants
 from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import Run, load
+from pscale.analysis.frames import Run, load, records
 from pscale.atomic_files import to_json
 from pscale.cli import fail, tell
 from pscale.cli.console import new_console
@@ -42,12 +42,11 @@ def check(
     if junit is not None:
         _write(junit, render_junit(findings))
     if as_json:
-        verdicts = [asdict(expectation) for expectation in findings.expectations]
         document = {
             "run": findings.run,
             "outcome": _outcome(findings).lower(),
             "passed": findings.passed,
-            "expectations": verdicts,
+            "expectations": records(findings.expectations),
         }
         print(to_json(document))
     else:
@@ -59,7 +58,7 @@ _CODES = {"passed": 0, "nothing to check": UNDECIDED, "UNDECIDED": UNDECIDED, "F
 
 
 def _outcome(findings: Findings) -> str:
-    if findings.complete and not findings.expectations:
+    if findings.complete and findings.expectations.empty:
         return "nothing to check"
     return "passed" if findings.passed else "UNDECIDED" if findings.undecided else "FAILED"
 
@@ -108,10 +107,10 @@ def _show(findings: Findings) -> None:
     console = new_console(highlight=False)
     for table in (*failures(findings), *expectations(findings)):
         print_table(table, console)
-    answers = [entry.answer for entry in findings.expectations]
+    answers = [entry.answer for entry in findings.rows("expectations")]
     verdict = f"{answers.count('holds')} of {len(answers)} expectations hold"
     verdict += f", {count} undecided" if (count := answers.count("undecided")) else ""
-    said = [verdict] if findings.expectations else [_NO_EXPECTATIONS]
+    said = [verdict] if answers else [_NO_EXPECTATIONS]
     said += [words for words, _ in missing_launches(findings)]
     tell(f"\n{_outcome(findings)}: {findings.run}" + "".join(f" · {part}" for part in said))
 

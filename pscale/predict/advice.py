@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pscale.analysis.columns import Row
-from pscale.analysis.ranking import Place
 from pscale.analysis.stats import Estimate
 from pscale.analysis.wording import number
 from pscale.config import Case
@@ -93,7 +92,7 @@ class Agreement:
     sentences: tuple[str, ...]
 
 
-def agreement(found: Sequence[Prediction], points: Mapping[str, Row], places: Sequence[Place]) -> Agreement:
+def agreement(found: Sequence[Prediction], points: Mapping[str, Row], places: Sequence[Row]) -> Agreement:
     """Compare the predictions of measured plans, in order, with what was measured."""
     known = {place.case: place for place in places}
     rows = []
@@ -114,14 +113,14 @@ def agreement(found: Sequence[Prediction], points: Mapping[str, Row], places: Se
     return Agreement(rows=tuple(ordered), sentences=tuple(_sentences(rows, ordered, known)))
 
 
-def _answer(place: Place | None) -> str:
+def _answer(place: Row | None) -> str:
     if place is None or place.answer == "fastest":
         return "fastest"
     return f"{number(place.ratio.value)} × as long, {place.answer}"
 
 
 def _sentences(
-    rows: Sequence[Measured], ordered: Sequence[Measured], known: Mapping[str, Place]
+    rows: Sequence[Measured], ordered: Sequence[Measured], known: Mapping[str, Row]
 ) -> Iterator[str]:
     first, fastest = rows[0], ordered[0]
     regret = first.step_s.value / fastest.step_s.value - 1

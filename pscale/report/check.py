@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from pscale import __version__
 from pscale.analysis.columns import Row
-from pscale.analysis.expect import ALONE, LEAST, REACH, Expectation, case_names, references
+from pscale.analysis.expect import ALONE, LEAST, REACH, case_names, references
 from pscale.analysis.findings import Findings
 from pscale.report.text import clean, plural
 from pscale.report.topics.problems import bounds, interval, measured
@@ -37,7 +37,7 @@ class _Test:
 
 def render_junit(findings: Findings) -> str:
     """Return the findings of a check as XML."""
-    tests = [*_of_cases(findings), *map(_of_demand, findings.expectations)]
+    tests = [*_of_cases(findings), *map(_of_demand, findings.rows("expectations"))]
     counts = {
         "tests": str(len(tests)),
         "failures": _count(tests, "failure"),
@@ -83,7 +83,7 @@ _ENDINGS: dict[str, Ending] = {
 }
 
 
-def _of_demand(entry: Expectation) -> _Test:
+def _of_demand(entry: Row) -> _Test:
     name = f"{entry.label}: {entry.demand}" if entry.label else entry.demand
     found = f"measured {measured(entry)}, expected {bounds(entry)}" if entry.value else ""
     if entry.value and (known := interval(entry)):

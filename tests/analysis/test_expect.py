@@ -4,7 +4,7 @@ import pytest
 from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.columns import row
-from pscale.analysis.expect import expectations
+from pscale.analysis.expect import bounds, expectations
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.scaling import round_s
@@ -44,7 +44,7 @@ def test_an_expectation_is_judged_for_every_case_that_it_is_about(run, summary):
         ("dp 4 ranks", "unknown"),
     ], "the base has an efficiency of 1 by definition"
     assert found[0].value.value == pytest.approx(0.8)
-    assert (found[0].demand, found[0].bounds) == ("efficiency ≥ 0.85", "≥ 85.0%")
+    assert (found[0].demand, bounds(found[0])) == ("efficiency ≥ 0.85", "≥ 85.0%")
     assert "the case is failed" in found[1].text
 
 
@@ -165,8 +165,8 @@ def test_times_and_rates_have_an_interval_from_two_launches_on_and_one_launch_de
     row = {"wall_s": 3.0, "startup_s": 0.5, "model_flops": 1e9, "executed_flops": 1e9, "gemm_peak_gflops": 50}
     expect = [{"metric": metric, "at_most": 1e9}]
     summary = summary_of(tmp_path / "run", [Point(ranks=1, row=row)], repeats=repeats, expect=expect)
-    assert summary.expectations[0].answer == answer
-    assert (summary.expectations[0].value.low is None) is (repeats == 1)
+    assert summary.rows("expectations")[0].answer == answer
+    assert (summary.rows("expectations")[0].value.low is None) is (repeats == 1)
 
 
 @pytest.mark.parametrize(("bound", "passed"), [(0.5, True), (0.9, False)])
@@ -178,5 +178,5 @@ def test_a_run_passes_if_its_expectations_hold(tmp_path, bound, passed):
 def test_an_expectation_that_cannot_be_judged_does_not_pass(tmp_path):
     entry = {"metric": "loss_last", "at_least": None, "at_most": 9.0}
     summary = summary_of(tmp_path / "run", [Point(ranks=1)], expect=[entry])
-    assert "unknown: not measured" in summary.expectations[0].text
+    assert "unknown: not measured" in summary.rows("expectations")[0].text
     assert not summary.passed

@@ -119,7 +119,7 @@ def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
     points = [Point(ranks=1, losses=[2.0], rank_row=taken), Point(ranks=2, losses=[2.0])]
     run = write_run(tmp_path / "run", points, expect=expect)
     summary = Findings(load(run), predict=None)
-    answers = {(each.metric, each.label): each.answer for each in summary.expectations}
+    answers = {(each.metric, each.label): each.answer for each in summary.rows("expectations")}
     assert {answer for (metric, _), answer in answers.items() if metric == "loss_last"} == {"holds"}
     assert {answer for (metric, _), answer in answers.items() if metric != "loss_last"} == {"undecided"}
     (outcome,) = summary.outcomes

@@ -73,7 +73,7 @@ def test_an_efficiency_of_times_with_one_digit_is_undecided_and_a_warning_says_w
     points = [timed(1, 0.02), timed(2, 0.01)]
     expect = [{"metric": "efficiency", "at_least": 0.8, "cases": [points[1].case.id]}]
     summary = summary_of(tmp_path / "run", points, expect=expect)
-    (asked,) = summary.expectations
+    (asked,) = summary.rows("expectations")
     assert (asked.answer, asked.to_decide) == ("undecided", "more digits in the program's output")
     assert asked.value.value == pytest.approx(1.0)
     assert asked.value.low < 0.52

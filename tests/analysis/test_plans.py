@@ -3,6 +3,7 @@
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.ranking import main_loss
 from pscale.analysis.wording import rough
 from pscale.config import Plan
 from pscale.report.topics.pipeline import bubbles
@@ -30,7 +31,7 @@ def ranked(tmp_path):
 
 
 def test_plans_of_the_same_work_are_ranked_by_step_time_and_equal_ones_share_a_place(ranked):
-    places = ranked.ranking
+    places = ranked.rows("ranking")
     assert [place.plan for place in places][2:] == ["slow", "stages"]
     first, second, third, fourth = places
     assert {first.plan, second.plan} == {"first", "as fast"}
@@ -41,21 +42,21 @@ def test_plans_of_the_same_work_are_ranked_by_step_time_and_equal_ones_share_a_p
 
 
 def test_a_plan_is_slow_for_its_largest_loss(ranked):
-    by_plan = {place.plan: place for place in ranked.ranking}
-    assert by_plan["slow"].loss == "exchange"
+    by_plan = {place.plan: place for place in ranked.rows("ranking")}
+    assert main_loss(by_plan["slow"]) == "exchange"
     assert by_plan["slow"].exchange == pytest.approx(0.05 / 0.15, rel=0.05)
     stages = by_plan["stages"]
-    assert stages.loss == "bubble", "wait for another stage"
+    assert main_loss(stages) == "bubble", "wait for another stage"
     assert stages.bubble == pytest.approx(0.04 / 0.17, rel=0.1)
     assert stages.wait == pytest.approx(0, abs=1e-6)
-    for place in ranked.ranking:
+    for place in ranked.rows("ranking"):
         shares = place.compute + place.exchange + place.bubble + place.wait + place.copies
         assert shares == pytest.approx(1, abs=0.02)
 
 
 def test_the_headline_names_the_fastest_those_equal_to_it_and_what_costs_the_slowest(ranked):
     (headline,) = ranked.headlines
-    first, second, *_, last = ranked.ranking
+    first, second, *_, last = ranked.rows("ranking")
     assert f"Of 4 plans on 2 ranks, {first.plan} is fastest here" in headline.text
     assert f"; within 5% of it: {second.plan} (100." in headline.text
     assert f"{last.plan} takes 1.7" in headline.text
@@ -66,8 +67,8 @@ def test_the_headline_names_the_fastest_those_equal_to_it_and_what_costs_the_slo
 def test_with_one_launch_the_order_is_not_called_certain(tmp_path):
     points = [point("a", Plan(dp=2)), point("b", Plan(tp=2), transfer_s=0.1)]
     summary = summary_of(tmp_path / "run", points, repeats=1)
-    assert summary.ranking[1].ratio.low is None
-    assert summary.ranking[1].answer == "undecided"
+    assert summary.rows("ranking")[1].ratio.low is None
+    assert summary.rows("ranking")[1].answer == "undecided"
     assert summary.headlines[0].text.startswith("Undecided: of 2 plans on 2 ranks, a was fastest")
     assert "It would take several launches to decide." in summary.headlines[0].text
 
@@ -79,9 +80,9 @@ def test_where_ranks_share_cores_it_is_said_first_and_computing_is_no_loss(tmp_p
     ]
     summary = summary_of(tmp_path / "run", points)
     assert "Oversubscribed: in all cases, ranks share cores" in summary.oversubscribed
-    assert summary.ranking[1].loss == "exchange"
+    assert main_loss(summary.rows("ranking")[1]) == "exchange"
     alone = summary_of(tmp_path / "other", [point("a", Plan(dp=2)), point("b", Plan(tp=2), compute_s=0.3)])
-    assert alone.ranking[1].loss == "extra"
+    assert main_loss(alone.rows("ranking")[1]) == "extra"
 
 
 def test_other_work_is_another_group_and_one_plan_alone_is_not_ranked(tmp_path):
@@ -91,7 +92,10 @@ def test_other_work_is_another_group_and_one_plan_alone_is_not_ranked(tmp_path):
         point("alone", Plan(dp=4), ranks=4),
     ]
     summary = summary_of(tmp_path / "run", points)
-    assert [(place.group, place.plan) for place in summary.ranking] == [("size 2", "a"), ("size 2", "b")]
+    assert [(place.group, place.plan) for place in summary.rows("ranking")] == [
+        ("size 2", "a"),
+        ("size 2", "b"),
+    ]
 
 
 def test_a_bubble_is_the_wait_for_stages_beside_what_was_foreseen(ranked):
@@ -141,9 +145,11 @@ def test_plans_whose_launches_differ_too_much_are_not_ranked_and_not_called_equa
         for name, made, compute_s in (("a", Plan(dp=2), 0.1), ("b", Plan(tp=2), 0.2), ("c", Plan(pp=2), 0.4))
     ]
     summary = summary_of(tmp_path / "run", points, repeats=2)
-    assert [place.answer for place in summary.ranking] == ["fastest", "undecided", "slower"]
+    assert [place.answer for place in summary.rows("ranking")] == ["fastest", "undecided", "slower"]
     assert "is fastest" not in summary.headlines[0].text
-    assert summary.headlines[0].text.endswith(f"It would take {summary.ranking[1].to_decide} to decide.")
+    assert summary.headlines[0].text.endswith(
+        f"It would take {summary.rows('ranking')[1].to_decide} to decide."
+    )
 
 
 def test_more_rounds_are_advised_as_far_as_they_should_decide(tmp_path):
@@ -151,7 +157,7 @@ def test_more_rounds_are_advised_as_far_as_they_should_decide(tmp_path):
         point("a", Plan(dp=2), launch_noise=0.02),
         point("b", Plan(tp=2), launch_noise=0.02, compute_s=0.101),
     ]
-    (first, second) = summary_of(tmp_path / "run", points, repeats=3).ranking
+    first, second = summary_of(tmp_path / "run", points, repeats=3).rows("ranking")
     assert (first.to_decide, second.answer) == ("", "undecided")
     rounds = int(second.to_decide.split()[0])
     assert 1 <= rounds <= 20

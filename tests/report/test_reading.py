@@ -165,7 +165,7 @@ def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path,
             assert strange(summary) == []
             count += len(summary.headlines)
             said |= {word for verdict in summary.verdicts for word in (verdict.cause, verdict.answer)}
-            said |= {place.answer for place in summary.ranking}
+            said |= {place.answer for place in summary.rows("ranking")}
     assert count >= 10 * variants
     assert {"holds", "undecided", "falls short", "slower", "imbalance"} <= said
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median_low
 
 from pscale.analysis import messages
-from pscale.analysis.answers import DelayCost, Split
 from pscale.analysis.columns import Row
 from pscale.analysis.efficiency import LOSSES
 from pscale.analysis.findings import Findings
@@ -59,12 +58,11 @@ def _splits(findings: Findings) -> Iterator[Table]:
         Column("its cores lose", fold=True, get=lambda split: split.lost or None),
         Column("to decide", fold=True, get=lambda split: split.to_decide or None),
     )
-    yield from listed(
-        "Splits of the same cores", findings.splits, columns, grouped=True, filled=True, files=("splits",)
-    )
+    splits, files = findings.rows("splits"), ("splits",)
+    yield from listed("Splits of the same cores", splits, columns, grouped=True, filled=True, files=files)
 
 
-def _beside_fastest(split: Split) -> Value:
+def _beside_fastest(split: Row) -> Value:
     return "" if split.answer == "fastest" else split.ratio
 
 
@@ -82,13 +80,13 @@ def _delay_costs(findings: Findings) -> Iterator[Table]:
         Column("of the delay", text.percent_1, get="passed_on"),
     )
     caption = "delay: per step, of the most delayed rank; of the delay: by how much the step is longer"
-    costs, files = findings.delay_costs, ("delay_costs",)
+    costs, files = findings.rows("delay_costs"), ("delay_costs",)
     yield from listed("Cost of injected delays", costs, columns, caption=caption, filled=True, files=files)
 
 
 def lost_time(findings: Findings) -> Iterator[Table]:
     """Yield where the step of every case goes, but of plans, whose ranking says it."""
-    if findings.side_by_side and findings.ranking:
+    if findings.side_by_side and len(findings.ranking):
         return
     found = findings.of_case("lost_time")
     needs = {each.case: each.cause_to_decide or None for each in findings.verdicts}
@@ -293,8 +291,6 @@ TOPIC = Topic(
     tables=tables,
     data=lambda findings: {
         "verdicts": table_of(findings.verdicts, Verdict, findings.labels),
-        "splits": table_of(findings.splits, Split, findings.labels),
-        "delay_costs": table_of(findings.delay_costs, DelayCost, findings.labels),
     },
     blocks=_blocks,
 )

@@ -32,7 +32,7 @@ Groups = Sequence[tuple[str, list[Row]]]
 
 def _ranked(findings: Findings) -> bool:
     """Tell whether the ranking of plans says the same in fewer words."""
-    return findings.side_by_side and bool(findings.ranking)
+    return findings.side_by_side and bool(len(findings.ranking))
 
 
 def _times(findings: Findings) -> Iterator[Table]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.ranking import EQUAL, LOSSES, Place
+from pscale.analysis.ranking import EQUAL, LOSSES, main_loss
 from pscale.report import text
 from pscale.report.figure_style import CAUSES, INK, KINDS
-from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, Tone, Value, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def tables(findings: Findings) -> Iterator[Table]:
         yield from listed(title, places, columns, caption=caption, tone=_tone, filled=True)
 
 
-def _caption(places: Sequence[Place]) -> str:
+def _caption(places: Sequence[Row]) -> str:
     """Explain the words and signs that are there."""
     marks = {_mark(place) for place in places}
     said = {
         "shares are of each plan's step": True,
         f"= within {EQUAL:.0%} of the fastest": "=" in marks,
         "? undecided: the interval includes the opposite result": "?" in marks,
-        "extra compute: more than the plan that computes least": any(each.loss == "extra" for each in places),
+        "extra compute: more than the plan that computes least": "extra" in map(main_loss, places),
     }
     return "; ".join(text for text, holds in said.items() if holds)
 
@@ -70,37 +70,37 @@ def _columns(findings: Findings) -> Sequence[Column]:
     )
 
 
-def _groups(findings: Findings) -> dict[str, list[Place]]:
-    groups: dict[str, list[Place]] = {}
-    for place in findings.ranking:
+def _groups(findings: Findings) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for place in findings.rows("ranking"):
         groups.setdefault(place.group, []).append(place)
     return groups
 
 
-def _tone(place: Place) -> Tone:
+def _tone(place: Row) -> Tone:
     return "pending" if place.answer == "undecided" else "good" if place.place == 1 else ""
 
 
-def _mark(place: Place) -> str:
+def _mark(place: Row) -> str:
     return {"equal": "=", "undecided": "?"}.get(place.answer, "")
 
 
-def _ratio(place: Place) -> Value:
+def _ratio(place: Row) -> Value:
     """Return the ratio that has bounds; empty for the fastest plan, which the others are compared with."""
-    if place.answer == "fastest":
-        return ""
-    return place.ratio
+    ratio: Value = "" if place.answer == "fastest" else place.ratio
+    return ratio
 
 
-def _loss(place: Place) -> str:
-    return f"{LOSSES[place.loss]} {getattr(place, place.loss):.0%}" if place.loss else "none"
+def _loss(place: Row) -> str:
+    loss = main_loss(place)
+    return f"{LOSSES[loss]} {getattr(place, loss):.0%}" if loss else "none"
 
 
 def figure(findings: Findings) -> Figure | None:
     """Draw the ranking where cases are plans side by side, a bar a plan; None elsewhere."""
     from pscale.report import drawing
 
-    if not (findings.side_by_side and findings.ranking):
+    if not (findings.side_by_side and len(findings.ranking)):
         return None
     groups = _groups(findings)
     each = max(3, _MOST // len(groups))
@@ -119,13 +119,13 @@ def figure(findings: Findings) -> Figure | None:
     visible = {
         words: colour
         for name, (colour, words) in _PARTS.items()
-        if any(getattr(place, name) > _VISIBLE for place in findings.ranking)
+        if any(getattr(place, name) > _VISIBLE for place in findings.rows("ranking"))
     }
     drawing.below(figure, visible)
     return figure
 
 
-def _bars(axes: Axes, findings: Findings, places: Sequence[Place], longest: float) -> None:
+def _bars(axes: Axes, findings: Findings, places: Sequence[Row], longest: float) -> None:
     from pscale.report import drawing
 
     points = [findings.case(place.case) for place in places]
@@ -147,7 +147,7 @@ def _bars(axes: Axes, findings: Findings, places: Sequence[Place], longest: floa
     axes.set_xlim(0, (_ROOM + 0.18) * longest)
 
 
-def _part(place: Place, point: Row, name: str) -> drawing.Part:
+def _part(place: Row, point: Row, name: str) -> drawing.Part:
     """Return what one part of the step takes of a bar."""
     from pscale.report import drawing
 
@@ -176,7 +176,6 @@ TOPIC = Topic(
     lead="Plans of the same work on the same ranks. Plans as fast as the fastest share its place; "
     "for plans marked ? this is undecided.",
     tables=tables,
-    data=lambda findings: {"ranking": table_of(findings.ranking, Place, findings.labels)},
     files=("ranking",),
     figure=TopicFigure(
         name="plans",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pscale.analysis.columns import Row
-from pscale.analysis.expect import Answer, Expectation
+from pscale.analysis.expect import Answer
 from pscale.analysis.findings import Findings
 from pscale.analysis.interference import NOTICED
 from pscale.analysis.scaling import FINE
 from pscale.metrics import METRICS, unit_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context, Words
-from pscale.report.table import Column, Table, Tone, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, Tone, Value, Written, listed
 from pscale.report.topics.topic import Topic, case_column
 
 _OF_ONE_CASE = {"straggler", "injected"}  # warnings that name a rank, a phase, a purpose
@@ -59,7 +59,7 @@ def expectations(findings: Findings) -> Iterator[Table]:
         Column("verdict", fold=True, get=lambda each: f"{_SIGNS[each.answer]} {each.text}"),
         Column("to decide", fold=True, get=lambda each: each.to_decide or None),
     )
-    found, title = findings.expectations, "Expectations"
+    found, title = findings.rows("expectations"), "Expectations"
     return listed(title, found, columns, tone=lambda each: _TONES[each.answer], filled=True)
 
 
@@ -75,24 +75,24 @@ _WRITTEN: dict[str, Callable[[float], str]] = {  # metrics in their own unit, as
 }
 
 
-def _interval(each: Expectation) -> Value:
+def _interval(each: Row) -> Value:
     return Written(each.value.low, said) if each.value and (said := interval(each)) else None
 
 
-def _bounds(each: Expectation) -> Value:
+def _bounds(each: Row) -> Value:
     return Written(each.upper if each.lower is None else each.lower, bounds(each))
 
 
-def _reference(each: Expectation) -> Value:
+def _reference(each: Row) -> Value:
     return None if each.reference is None else Written(each.reference, _written(each, each.reference))
 
 
-def measured(entry: Expectation) -> str:
+def measured(entry: Row) -> str:
     """Return what was measured, with its unit."""
     return text.MISSING if entry.value is None else _written(entry, entry.value.value)
 
 
-def bounds(entry: Expectation) -> str:
+def bounds(entry: Row) -> str:
     """Return the bounds, of which one may be missing."""
     low, high = (None if bound is None else _written(entry, bound) for bound in (entry.lower, entry.upper))
     if low and high:
@@ -100,7 +100,7 @@ def bounds(entry: Expectation) -> str:
     return f"≥ {low}" if low else f"≤ {high}" if high else text.MISSING
 
 
-def interval(entry: Expectation) -> str:
+def interval(entry: Row) -> str:
     """Return the bounds of what was measured, with their units; empty without any."""
     value = entry.value
     if value is None or value.low is None or value.high is None:
@@ -108,7 +108,7 @@ def interval(entry: Expectation) -> str:
     return f"{_written(entry, value.low)}–{_written(entry, value.high)}"
 
 
-def _written(entry: Expectation, value: float) -> str:
+def _written(entry: Row, value: float) -> str:
     """Return a number as the other tables write it, or in the unit that a suite asks for."""
     if entry.metric not in METRICS:
         return f"{text.number(value)} {entry.unit}".rstrip()
@@ -149,9 +149,9 @@ def missing_launches(findings: Findings) -> Iterator[tuple[str, Tone]]:
 def concerns(findings: Findings) -> Iterator[tuple[str, Tone]]:
     """Yield, in a few words each, what failed, is pending, fell short or has a warning."""
     yield from missing_launches(findings)
-    if broken := sum(each.answer == "falls short" for each in findings.expectations):
+    if broken := sum(each.answer == "falls short" for each in findings.rows("expectations")):
         yield f"{text.plural(broken, 'expectation')} missed", "bad"
-    if open_ := sum(each.answer == "undecided" for each in findings.expectations):
+    if open_ := sum(each.answer == "undecided" for each in findings.rows("expectations")):
         yield f"{text.plural(open_, 'expectation')} undecided", ""
     if found := warnings(findings.rows("warnings")):
         yield text.plural(len(found), "warning"), ""
@@ -195,17 +195,10 @@ def _warnings(findings: Findings) -> Iterator[Table]:
     return listed("Warnings", about, columns, case=lambda said: cases.get(said[0], ""))
 
 
-def _data(findings: Findings) -> Mapping[str, Table]:
-    return {
-        "expectations": table_of(findings.expectations, Expectation, findings.labels),
-    }
-
-
 TOPIC = Topic(
     name="problems",
     title="Caveats",
     lead="Check these before relying on the results. Failed and invalid launches are in no average.",
     tables=tables,
-    data=_data,
     blocks=_blocks,
 )
