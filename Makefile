@@ -8,7 +8,7 @@
 # make tour      measure the steps that docs/tour.md shows again, and draw them (a minute on an idle machine)
 # make bench     compare pscale with PyTorch, MPI and bare loops, and with the kept figures (25 minutes)
 # make wheel     build the sdist and the wheel, into dist
-# make manual    write docs/cli.md and the man page again, from the commands
+# make manual    write docs/cli.md, the man page and docs/tables.md again, from the commands and columns
 # make validate  predict, write it down, measure: how far predictions hold (30 minutes, idle, networks need root; QUICK=1: 5)
 # make check     ruff, mypy, the import rules and the tests of make test
 #
@@ -121,6 +121,7 @@ wheel: .venv/installed-test
 
 manual: .venv/installed
 	$(BIN)/python -m pscale.cli.manual docs/cli.md packaging/pscale.1
+	$(BIN)/python -m pscale.analysis.columns docs/tables.md
 
 validate: .venv/installed
 	$(BIN)/python benchmarks/validate.py $(if $(QUICK),--quick) $(VALIDATE)

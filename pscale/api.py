@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
 from pscale.analysis import frames
+from pscale.analysis.columns import FRAMES
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run
 from pscale.analysis.overlay import overlay
@@ -90,7 +91,10 @@ def run(
 
 
 class Results:
-    """The results of a run. Data frames are read when asked for, and kept."""
+    """The results of a run. Each table of its report is a data frame, such as `cases`.
+
+    `tables` lists those with rows; docs/tables.md has their columns.
+    """
 
     def __init__(self, source: Run):
         self._run = source
@@ -102,7 +106,7 @@ class Results:
 
     @cached_property
     def findings(self) -> Findings:
-        """Everything that a report says, as objects; the methods of this class have most of it as frames."""
+        """Everything that a report says: frames, and facts of the whole run."""
         return Findings(self._run)
 
     @property
@@ -116,56 +120,42 @@ class Results:
         """Whether every planned launch has ended and every case ran well."""
         return self.findings.complete and not self._run.pending
 
-    @cached_property
-    def cases(self) -> pd.DataFrame:
-        """One row a case: status, settings that vary, degrees of the plan, step time, efficiency, rates."""
-        return self.table("cases")
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._tables]
 
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """One row a launch, rank, measured step and phase of the launches that ended well; all are read.
-
-        `wall_s` of a phase is compute + transfer + wait + wait_or_transfer + copy + offload; `hidden_s` is
-        beside them. `end_s` counts from the start of the first measured step. Per rank, not summed.
-        """
-        return self._rows(frames.steps)
-
-    @cached_property
-    def calls(self) -> pd.DataFrame:
-        """One row a launch, rank, step, phase, axis and verb: `count` of calls, `bytes`, times in seconds."""
-        return self._rows(frames.calls)
-
-    @cached_property
-    def ranks(self) -> pd.DataFrame:
-        """One row a launch and rank: host, CPUs, BLAS, memory, and what else ran on its cores."""
-        return self._labelled(self._run.ranks)
-
-    def efficiency(self) -> pd.DataFrame:
-        """Return a row a case: step time, speed-up and efficiency with intervals, and the tree of factors."""
-        trees = self.table("efficiency")
-        names = [name for name in trees if name in ("case", "phase") or name not in self.cases]
-        own = ["case", "label", "series", "ranks", "threads", "base"]
-        bounded = [f"{name}{end}" for name in ("step_s", "speedup", "efficiency") for end in _ENDS]
-        whole = trees.loc[trees["phase"] == "", names].drop(columns="phase")
-        return self.cases[own + bounded].merge(whole, on="case", how="left")
-
-    def breakdown(self) -> pd.DataFrame:
-        """Return a row a case and phase: seconds per step by kind of time, mean over ranks, steps, launches.
-
-        `share` is that of the phase in the step, all kinds that add up to it together.
-        """
-        return self.table("phases")
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """Return a table of the report by its name, with all columns that docs/tables.md declares."""
+        if name in FRAMES:
+            return pd.DataFrame(getattr(self.findings, name))
+        if name.startswith("_") or name not in self._tables:
+            known = [] if name.startswith("_") else [*self._tables]
+            raise AttributeError(f"there is no table {name!r}{_meant(name, known)}")
+        return self._tables[name].copy()
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of all tables that have rows: those of `pscale report --format csv`."""
         return tuple(name for name, table in self._tables.items() if len(table))
 
-    def table(self, name: str) -> pd.DataFrame:
-        """Return a table of the report as a frame; raises ResultsError for a name that is none."""
-        if name not in self._tables:
-            raise ResultsError(f"there is no table {name!r}{_meant(name, self._tables)}")
-        return self._tables[name].copy()
+    def records(self, name: Literal["steps", "calls", "ranks"]) -> pd.DataFrame:
+        """Return the records of the launches that ended well, for `steps` and `calls` all of their rows.
+
+        * `steps`: a row a launch, rank, measured step and phase. `wall_s` is compute + transfer + wait +
+          wait_or_transfer + copy + offload; `hidden_s` is beside them. `end_s` counts from the start of the
+          first measured step.
+        * `calls`: a row a launch, rank, step, phase, axis and verb: `count` of calls, `bytes`, times.
+        * `ranks`: a row a launch and rank: host, CPUs, BLAS, memory, and other processes on its cores.
+        """
+        if name == "ranks":
+            return self._labelled(self._run.ranks)
+        read = {"steps": frames.steps, "calls": frames.calls}.get(name)
+        if read is None:
+            raise ResultsError(f"there are no records {name!r}{_meant(name, ['steps', 'calls', 'ranks'])}")
+        cases = [point.case for point in self.findings.rows("cases") if point.launches]
+        if not cases:
+            raise ResultsError(f"{self.path}: no launch succeeded; `cases` has the reasons")
+        rows = [read(self._run, case).astype({"case": str}) for case in cases]
+        return self._labelled(pd.concat(rows, ignore_index=True))
 
     @property
     def plot(self) -> Plots:
@@ -178,7 +168,8 @@ class Results:
         return publish.write_all(self.findings, self.path)[0]
 
     def __repr__(self) -> str:
-        return f"<pscale run {str(self.path)!r}: {len(self.cases)} cases, {self.findings.launches} launches>"
+        found = self.findings
+        return f"<pscale run {str(self.path)!r}: {len(found.cases)} cases, {found.launches} launches>"
 
     def _repr_html_(self) -> str:
         """Return title, headline and cases for a notebook."""
@@ -191,21 +182,11 @@ class Results:
     def _tables(self) -> Mapping[str, pd.DataFrame]:
         return data_tables(self.findings)
 
-    def _rows(self, read: Callable[[Run, str], pd.DataFrame]) -> pd.DataFrame:
-        cases = [point.case for point in self.findings.rows("cases") if point.launches]
-        if not cases:
-            raise ResultsError(f"{self.path}: no launch succeeded; `cases` has the reasons")
-        found = pd.concat([read(self._run, case).astype({"case": str}) for case in cases], ignore_index=True)
-        return self._labelled(found)
-
     def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
         names = rows["case"].astype(str)
         found = rows.assign(case=names.astype("category"))
         found.insert(1, "label", names.map(dict(self.findings.labels)).astype("category"))
         return found.reset_index(drop=True)
-
-
-_ENDS = ("", "_low", "_high")
 
 
 class Plots:

@@ -19,6 +19,7 @@ from patience import lives, wait_for
 from synthetic import Point, write_run
 
 import pscale
+from pscale.analysis.columns import SERIES
 from pscale.errors import PlanError, ResultsError, SuiteError
 from pscale.report import text
 from pscale.report.exports import csv_tables
@@ -68,8 +69,8 @@ def test_a_folder_of_runs_loads_the_newest_and_a_run_itself(tmp_path):
 def test_several_runs_are_one_with_a_column_that_tells_them_apart(tmp_path):
     both = pscale.load(run_in(tmp_path, "a"), run_in(tmp_path, "b"))
     assert both.cases["run"].tolist() == ["a", "a", "b", "b"]
-    assert len(both.steps) == 2 * len(pscale.load(tmp_path / "a").steps)
-    assert both.steps["label"].nunique() == 4
+    assert len(steps := both.records("steps")) == 2 * len(pscale.load(tmp_path / "a").records("steps"))
+    assert steps["label"].nunique() == 4
 
 
 def test_a_path_that_is_no_run_is_an_error_that_helps(tmp_path):
@@ -84,7 +85,7 @@ def test_a_path_that_is_no_run_is_an_error_that_helps(tmp_path):
 def test_every_table_is_that_of_the_csv_files(weak):
     for name in weak.tables:
         read = pd.read_csv(io.StringIO(csv_tables(weak.findings)[name]), dtype={"case": str})
-        same = weak.table(name)
+        same = getattr(weak, name).drop(columns=[*SERIES.get(name, ())])
         assert [*same] == [*read]
         numbers = read.select_dtypes("number").dropna(axis="columns", how="all")
         assert len(same) == len(read) > 0
@@ -95,8 +96,11 @@ def test_every_table_is_that_of_the_csv_files(weak):
 
 
 def test_a_table_that_does_not_exist_is_an_error_with_the_nearest_name(weak):
-    with pytest.raises(ResultsError, match="no table 'phase'; did you mean 'phases'"):
-        weak.table("phase")
+    with pytest.raises(AttributeError, match="no table 'phase'; did you mean 'phases'"):
+        _ = weak.phase
+    with pytest.raises(ResultsError, match="no records 'step'; did you mean 'steps'"):
+        weak.records("step")
+    assert {"cases", "phases", "crossings"} <= {*dir(weak)}
 
 
 def cells(table, *names):
@@ -106,34 +110,33 @@ def cells(table, *names):
 
 
 def test_efficiency_and_breakdown_are_the_tables_of_the_report_to_the_digit(weak):
-    scaling = weak.efficiency()
+    scaling = weak.cases
     (table,) = cases.tables(weak.findings)
     assert cells(table, "step", "efficiency") == [
         (text.duration(row.step_s), text.percent_1(row.efficiency)) for row in scaling.itertuples()
     ]
     largest = {verdict.case for verdict in weak.findings.verdicts}
-    factors = scaling[scaling["case"].isin(largest)].iloc[0]
-    tree = next(tree for tree in weak.findings.of_case("efficiency").values() if tree.case == factors["case"])
-    assert factors["load_balance"] == tree.load_balance.value
+    factors = weak.efficiency[weak.efficiency["case"].isin(largest)].iloc[0]
+    assert factors["load_balance"] == weak.findings.of_case("efficiency")[factors["case"]].load_balance.value
     (table,) = (each for each in phases.TOPIC.tables(weak.findings) if "by phase" in each.title)
     assert cells(table, "of step", "compute", "wait") == [
         (text.percent_1(row.share), text.duration_3(row.compute_s), text.duration_3(row.wait_s))
-        for row in weak.breakdown().itertuples()
+        for row in weak.phases.itertuples()
     ]
 
 
 def test_steps_and_calls_hold_the_launches_that_ended_well_and_add_up_to_the_breakdown(tmp_path):
     points = [Point(ranks=1), Point(ranks=2, transfer_s=0.01, bad_repeats=(1,))]
     run = pscale.load(write_run(tmp_path / "run", points, repeats=3, steps=4))
-    steps = run.steps
+    steps = run.records("steps")
     assert steps.groupby("label", observed=True)["repeat"].unique().map(list).to_list() == [[0, 1, 2], [0, 2]]
     kinds = [f"{kind}_s" for kind in ("compute", "wait", "transfer", "wait_or_transfer", "copy", "offload")]
     np.testing.assert_allclose(steps[kinds].fillna(0).sum(axis=1), steps["wall_s"])
     means = steps.groupby(["case", "phase"], observed=True)["transfer_s"].mean()
-    for row in run.breakdown().itertuples():
+    for row in run.phases.itertuples():
         assert row.transfer_s == pytest.approx(means[row.case, row.phase])
-    assert run.calls["count"].sum() == 2 * 2 * 4  # launches x ranks x steps
-    assert len(run.ranks) == 3 * 1 + 2 * 2
+    assert run.records("calls")["count"].sum() == 2 * 2 * 4  # launches x ranks x steps
+    assert len(run.records("ranks")) == 3 * 1 + 2 * 2
 
 
 def test_without_a_good_launch_cases_tell_why_and_steps_are_an_error(tmp_path):
@@ -142,7 +145,7 @@ def test_without_a_good_launch_cases_tell_why_and_steps_are_an_error(tmp_path):
     assert run.cases["step_s"].isna().all()
     assert not run.complete
     with pytest.raises(ResultsError, match="no launch succeeded"):
-        _ = run.steps
+        run.records("steps")
 
 
 def test_every_figure_is_drawn_or_says_that_there_is_nothing_to_show(weak):

@@ -1,15 +1,17 @@
 """The frames of findings, declared once: what a row is, and name, unit and meaning of every column.
 
-Formats, CSV, JSON, the tables of docs/runs.md and the frames of the Python API follow from these
+Formats, CSV, JSON, docs/tables.md and the frames of the Python API follow from these
 declarations. `±` after a unit declares an interval: three columns, the value, `_low` and `_high`. Unknown is
 NaN in a frame, None in a row of it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -462,3 +464,32 @@ def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:
         None if value is None else Estimate(value=value, low=least, high=most)
         for value, least, most in zip(values, low, high, strict=True)
     ]
+
+
+def reference() -> str:
+    """Return docs/tables.md: every frame with the units and meanings of its columns."""
+    parts = [_HEAD]
+    for name, (meaning, columns) in FRAMES.items():
+        lines = [
+            f"| `{column}`{' ±' * each.bounded} | {UNITS[each.unit]} | {each.meaning} |"
+            for column, each in columns.items()
+            if column not in _CASE
+        ]
+        heading = f"## {name}\n\n{meaning[0].upper()}{meaning[1:]}."
+        parts.append("\n".join((heading, "", "| column | unit | meaning |", "|---|---|---|", *lines)))
+    return "\n\n".join(parts) + "\n"
+
+
+_HEAD = """# Tables of a report
+
+<!-- written by `make manual` from pscale/analysis/columns.py -->
+
+Each is a file of `pscale report --format csv`, a list of `--format json`, and a data frame in
+[Python](python.md): `pscale.load(run).cases`. The first two columns are `case`, the id of a case, and
+`label`; `cases` has a column more for each degree of the plan and each setting that varies. `±` marks a value
+with a 95 % interval, whose bounds are the columns `_low` and `_high` behind it. Unknown is NaN, empty in CSV,
+null in JSON."""
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")

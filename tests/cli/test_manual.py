@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pscale import errors
+from pscale.analysis.columns import reference
 from pscale.cli.manual import entries, man_page, page
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,10 @@ ROOT = Path(__file__).parents[2]
 def test_the_shipped_manual_is_that_of_the_commands(file, write):
     text = (ROOT / file).read_text(encoding="utf-8")
     assert text == write(entries()), f"{file} is out of date; write it again: make manual"
+
+
+def test_the_shipped_page_of_tables_is_that_of_the_declared_columns():
+    assert (ROOT / "docs" / "tables.md").read_text(encoding="utf-8") == reference(), "write it: make manual"
 
 
 def test_the_manual_has_every_exit_code():
