@@ -1,9 +1,15 @@
+from pathlib import Path
+
 import pytest
 from synthetic import Point, write_run
 
+from pscale.analysis.columns import FRAMES
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.errors import ResultsError
 from pscale.results.store import read_table
+
+GALLERY = Path(__file__).parents[2] / "reports" / "gallery"
 
 
 @pytest.fixture
@@ -74,3 +80,20 @@ def test_a_missing_folder_and_a_run_without_data_say_what_to_do(run, tmp_path):
     (run / "data").rename(run / "elsewhere")
     with pytest.raises(ResultsError, match="run the suite again"):
         load(run)
+
+
+KINDS = {"text": "O", "texts": "O", "series": "O", "flag": "b", "count": "iu", "size": "iu"}
+
+
+@pytest.mark.parametrize("run", ["weak", "pipeline", "endings", "communication"])
+def test_every_frame_has_the_declared_columns_in_their_units(run):
+    findings = Findings(load(GALLERY / run))
+    for name, declared in FRAMES.items():
+        table = getattr(findings, name)
+        ends = {True: ("", "_low", "_high"), False: ("",)}
+        columns = [f"{each}{end}" for each, of in declared.columns.items() for end in ends[of.bounded]]
+        assert [column for column in table if column in columns] == columns, name
+        assert name == "cases" or len(table.columns) == len(columns), name
+        for column, of in declared.columns.items():
+            assert table[column].dtype.kind in KINDS.get(of.unit, "f"), f"{name}.{column}"
+            assert of.unit != "share" or not (table[column] < 0).any(), f"{name}.{column}"
