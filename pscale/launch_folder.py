@@ -28,6 +28,7 @@ class LaunchFolder:
         """Open `path`; raises OSError where it is no folder, or a link to one."""
         self.path, self._real = path, os.path.realpath(path)
         self._descriptor = os.open(path, _FOLDER)
+        self._mount = _mount(self._descriptor)
         self._made: dict[str, int] = {}  # descriptors of files by the names that they were made with
         weakref.finalize(self, _close, self._descriptor, self._made)
 
@@ -89,7 +90,7 @@ class LaunchFolder:
                 stack.callback(os.close, folder)
             file = atomic_files.open_file(last, folder)
         facts = os.fstat(file.fileno())
-        if facts.st_nlink > 1 or _mount(file.fileno()) != _mount(self._descriptor):
+        if facts.st_nlink > 1 or _mount(file.fileno()) != self._mount:
             file.close()
             raise OSError(errno.EXDEV, "has a name elsewhere", name)
         return file
