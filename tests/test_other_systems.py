@@ -73,7 +73,8 @@ def test_a_suite_is_checked_measured_and_reported_without_linux(elsewhere, tmp_p
 
 @pytest.mark.slow
 def test_state_is_offloaded_without_what_only_linux_has_of_files(elsewhere):
-    proof = elsewhere("verify", "offload", "--only", "offload == 'both' and zero == 3", "--json")
+    small = ("--set", "model.layers=2", "--set", "model.width=96", "--set", "train.batch=4")
+    proof = elsewhere("verify", "offload", "--only", "offload == 'both' and zero == 3", "--json", *small)
     assert json.loads(proof)
 
 
