@@ -1,3 +1,4 @@
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,11 @@ with pytest.MonkeyPatch.context() as patch:
     from threadpoolctl import threadpool_limits
 
     from pscale.nn.kernels import attention_block, fused  # noqa: F401
+
+
+def pytest_collection_finish():
+    """Keep the collector of garbage from going through all modules and tests again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
