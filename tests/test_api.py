@@ -288,27 +288,15 @@ def test_a_caller_that_is_interrupted_or_killed_leaves_no_process_and_the_same_c
     assert rank.is_relative_to(run.path)
 
 
-def on_the_page(folder, monkeypatch, blocks):
-    for name in ("suites", "reports"):
-        (folder / name).mkdir()
-    (folder / "suites" / "quick.yaml").write_text((ROOT / "suites" / "quick.yaml").read_text())
-    shutil.copytree(WEAK, folder / "reports" / "gallery" / "weak")
-    monkeypatch.chdir(folder)
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(block, names)
-    return names
-
-
 def test_the_code_of_the_page_runs_in_order(tmp_path, monkeypatch):
-    on_the_page(tmp_path, monkeypatch, [block for block in BLOCKS if "pscale.run(" not in block])
+    for name in ("suites", "reports"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "suites" / "quick.yaml").write_text((ROOT / "suites" / "quick.yaml").read_text())
+    shutil.copytree(WEAK, tmp_path / "reports" / "gallery" / "weak")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in BLOCKS:
+        if "pscale.run(" not in block:
+            exec(block, names)
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
     assert (tmp_path / "breakdown.pdf").exists()
-
-
-@pytest.mark.slow
-def test_the_code_of_the_page_measures_too(tmp_path, monkeypatch):
-    names = on_the_page(tmp_path, monkeypatch, BLOCKS)
-    assert names["run"].cases["width"].tolist() == [32, 64]
-    assert names["run"].complete
-    assert names["run"].report().exists()
