@@ -229,11 +229,15 @@ def by_case(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries of plain Python values; nulls are None."""
-    columns = {
-        str(name): column.astype(object).where(column.notna(), None).tolist()
-        for name, column in frame.items()
-    }
+    columns = {str(name): _plain(column) for name, column in frame.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _plain(column: pd.Series[Any]) -> list[Any]:
+    values, missing = column.tolist(), column.isna().to_numpy()
+    if not missing.any():
+        return values
+    return [None if gone else value for value, gone in zip(values, missing, strict=True)]
 
 
 def _with_foreign(
