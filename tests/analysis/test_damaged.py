@@ -158,7 +158,7 @@ def test_without_any_wait_no_straggler_is_named_and_nothing_divides(tmp_path):
     points = [Point(ranks=1), Point(ranks=2)]
     found = summary(write_run(tmp_path / "run", points))
     assert found.rows("stragglers") == []
-    assert all(loss.serialisation == pytest.approx(0) for loss in found.rows("lost_time"))
+    assert all(loss.serialisation.value == pytest.approx(0) for loss in found.rows("lost_time"))
 
 
 def test_one_launch_has_no_interval_and_two_that_differ_much_have_none_that_is_stated(tmp_path):
