@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ HALF_BYTES = 2  # bytes of such a number
 _WIDE = np.dtype(np.float32)
 COMPUTE_BYTES = _WIDE.itemsize  # numbers of fewer bytes are computed with in float32
 _CHUNK = 8 << 10  # numbers that are added up at once: they stay in cache
+_FEW = 128  # numbers that NumPy converts in the time of a call into C
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -54,6 +58,32 @@ def compute_bytes(name: str) -> int:
     return max(BYTES[name], _WIDE.itemsize)
 
 
+def convert(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write `x` to `out` in the type of that, rounded to the nearest, ties to even.
+
+    NumPy converts fp16 one number at a time; the compiled kernels do so 10 times as fast, to the same bits.
+    """
+    name = {(np.float16, np.float32): "widen_fp16", (np.float32, np.float16): "narrow_fp16"}.get(
+        (x.dtype.type, out.dtype.type), ""
+    )
+    plain = type(x) is type(out) is np.ndarray and x.flags.c_contiguous and out.flags.c_contiguous
+    if name and plain and x.shape == out.shape and x.size > _FEW and (library := _kernels()):
+        x_at, out_at = x.ctypes.data, out.ctypes.data
+        getattr(library, name)(ctypes.c_void_p(x_at), ctypes.c_void_p(out_at), ctypes.c_int64(x.size))
+    else:
+        np.copyto(out, x, casting="unsafe")
+
+
+@cache
+def _kernels() -> ctypes.CDLL | None:
+    """Return the compiled kernels; None where there are none, or older ones."""
+    try:
+        library = ctypes.CDLL(str(Path(__file__).parent / "nn" / "kernels" / "_fused.so"))
+    except OSError:
+        return None
+    return library if hasattr(library, "narrow_fp16") else None
+
+
 def combine(
     parts: Sequence[NDArray[Any]] | NDArray[Any], out: NDArray[Any], function: np.ufunc = np.add
 ) -> None:
@@ -62,11 +92,12 @@ def combine(
         function.reduce(parts, axis=0, out=out)
         return
     first, *others = parts
-    work = np.empty(min(_CHUNK, out.size), _WIDE)
+    work, wide = np.empty((2, min(_CHUNK, out.size)), _WIDE)
     for start in range(0, out.size, _CHUNK):
         here = slice(start, min(start + _CHUNK, out.size))
-        total = work[: here.stop - start]
-        np.copyto(total, first[here])
+        total, addend = (each[: here.stop - start] for each in (work, wide))
+        convert(first[here], total)
         for part in others:
-            function(total, part[here], out=total)
-        out[here] = total
+            convert(part[here], addend)
+            function(total, addend, out=total)
+        convert(total, out[here])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pscale.dtypes import compute_dtype
+from pscale.dtypes import compute_dtype, convert
 
 Array = NDArray[Any]
 
@@ -213,6 +213,6 @@ def _as(x: Array, dtype: np.dtype[Any], buffers: Buffers) -> Array:
     if x.dtype == dtype:
         return x
     y = buffers.take(x.shape, dtype)
-    np.copyto(y, x, casting="unsafe")
+    convert(x, y)
     buffers.give(x)
     return y

@@ -25,7 +25,7 @@
 #define WHOLE(a, b) (((a) + (b) - 1) / (b) * (b)) /* at least a */
 
 /* Changes with the arguments of any function here: a library that was built from other sources is not called. */
-enum { INTERFACE = 8 };
+enum { INTERFACE = 9 };
 
 int interface(void) { return INTERFACE; }
 
@@ -45,6 +45,32 @@ static inline int64_t first_row(int64_t total, int thread, int threads) { return
 #define THREAD 0
 #define THREADS 1
 #endif
+
+/* fp16 as float32, and back to the nearest, ties to even: by the bits, since a processor may lack units for it. */
+VECTORISED void widen_fp16(const uint16_t *x, float *y, int64_t count) {
+    for (int64_t at = 0; at < count; at++) {
+        uint32_t rest = x[at] & 0x7fff, sign = (uint32_t)(x[at] & 0x8000) << 16, bits, small_bits;
+        float small = (float)(int32_t)rest * 0x1p-24f; /* of a subnormal number */
+        memcpy(&small_bits, &small, sizeof small);
+        bits = (rest << 13) + (rest >= 0x7c00 ? 0x70000000 : 0x38000000); /* infinite ones keep their exponent */
+        bits = (rest < 0x400 ? small_bits : bits) | sign;
+        memcpy(&y[at], &bits, sizeof bits);
+    }
+}
+
+VECTORISED void narrow_fp16(const float *x, uint16_t *y, int64_t count) {
+    for (int64_t at = 0; at < count; at++) {
+        uint32_t bits, small_bits, result;
+        memcpy(&bits, &x[at], sizeof bits);
+        uint32_t rest = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
+        float small = fabsf(x[at]) + 0.5f; /* rounds to the last place of subnormal numbers */
+        memcpy(&small_bits, &small, sizeof small);
+        result = (rest - 0x38000000 + 0xfff + ((rest >> 13) & 1)) >> 13;
+        result = rest < 0x38800000 ? small_bits - 0x3f000000 : result;
+        result = rest >= 0x47800000 ? (rest > 0x7f800000 ? 0x7e00 : 0x7c00) : result;
+        y[at] = (uint16_t)(result | sign);
+    }
+}
 
 /* A view of numbers (sequence, head, row, column) with columns side by side; the other strides count numbers. */
 struct view {

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pscale.dtypes import convert
 from pscale.nn.buffers import aligned
 from pscale.parallel.compression.error_feedback import Array, Message, whole_words
 
@@ -50,7 +51,7 @@ class Half(_Scaled):
         """Round to 11 significant bits."""
         _largest(x, scales, work)
         np.divide(x, scales[:, None], out=work)
-        np.copyto(payload.view(np.float16).reshape(x.shape), work, casting="same_kind")
+        convert(work, payload.view(np.float16).reshape(x.shape))
 
 
 class Byte(_Scaled):
