@@ -72,6 +72,16 @@ def test_a_job_skips_a_case_that_does_not_fit(run, tmp_path):
     assert "launch.memory_limit" in ends[small.id]["reason"]
 
 
+def test_a_job_skips_a_case_whose_blas_is_not_where_its_ranks_start(run, tmp_path):
+    case, other = {launch.case.id: launch.case for launch in run[1]}.values()
+    absent = replace(other, launch=replace(other.launch, blas="/no/such/libblas.so"))
+    journal = make_journal(tmp_path / "others", [case, absent])
+    assert job.main(give(journal, 1, [(each.id, 0) for each in (case, absent)], time_limit_s=3600)) == 0
+    ends = {event["case"]: event for event in journal.records() if event["event"] == "ended"}
+    assert ends[absent.id]["status"] == "skipped"
+    assert "/no/such/libblas.so" in ends[absent.id]["reason"]
+
+
 def test_a_job_leaves_alone_what_a_later_one_was_given(run):
     journal, todo = run
     first = give(journal, 1, [job.key for job in todo], time_limit_s=3600)

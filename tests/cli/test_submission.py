@@ -71,6 +71,15 @@ def test_a_case_that_does_not_fit_is_not_submitted(login):
     assert not node.events("submitting")
 
 
+def test_what_the_login_node_alone_lacks_refuses_no_case(login):
+    node = login("slurm", execute=False)
+    (node.folder / "sites.yaml").write_text(f"{SITE}  nodes: 1\n  cores_per_node: 2\n")
+    full = "sweep={plan.offload: [none, optimizer], launch.blas: [auto, /no/such/libblas.so]}"
+    node.run(node.weak, "--set", full, "--set", "plan.offload_folder=/proc", "--detach")
+    assert not node.events("ended")
+    assert sum(len(event["launches"]) for event in node.events("submitting")) == 4
+
+
 def test_detached_jobs_survive_a_lost_shell_are_shown_and_cancelled_and_two_pscale_do_not_meet(login):
     node = login("slurm", execute=False)
     node.run(node.weak, "--detach")

@@ -13,7 +13,7 @@ import pytest
 
 from pscale import workload_command
 from pscale.config import Case, from_dict, to_document
-from pscale.config.workload import numeric
+from pscale.config.workload import numeric, stored
 from pscale.errors import PlanError, SuiteError
 from pscale.run_shape import trouble_of
 from pscale.suite import expand, load_suite
@@ -371,6 +371,12 @@ def test_a_number_reaches_the_command_as_it_was_written_and_computes_as_a_number
     assert not trouble_of(again)
     assert str(float(numeric(again["cases"][0]["workload"]["params"]["n"]))) == str(float(text))
     assert from_dict(Case, again["cases"][0]).id == case.id
+
+
+@pytest.mark.figure
+def test_a_whole_number_that_other_readers_of_json_would_round_is_kept_by_its_text():
+    assert [stored(2**53), stored(-(2**53))] == [2**53, -(2**53)]
+    assert [stored(2**53 + 1), stored(-(2**53) - 1)] == ["9007199254740993", "-9007199254740993"]
 
 
 @pytest.mark.figure
