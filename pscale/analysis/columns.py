@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pscale.analysis.stats import Estimate
 
@@ -378,33 +379,46 @@ SERIES = {  # columns that are not in CSV
 def frame(
     name: str, rows: pd.DataFrame | Iterable[Mapping[str, Any] | Row], labels: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the declared columns of `rows`, in the order of the cases in `labels`, or of a ranking."""
-    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame([*map(_fields, rows)])
-    order = {case: place for place, case in enumerate(labels)}
+    """Return the declared columns of `rows`, in the order of the cases in `labels`, or of a ranking.
+
+    Columns are lists and arrays here: a frame has dozens, and pandas takes longer for each than for its rows.
+    """
+    count, values_of = _columns(rows)
+    cases = [str(case) for case in values_of("case")]
     known: dict[str, Any] = {}
     for column, declared in FRAMES[name].columns.items():
+        values = values_of(column)
         if column == "label":
-            own = table["label"].astype(str) if "label" in table else ""
-            known_labels = table["case"].astype(str).map(labels).astype(object) if "case" in table else None
-            values: Any = [] if known_labels is None else known_labels.where(known_labels.notna(), own)
-        else:
-            values = table[column] if column in table else [None] * len(table)
-        if declared.bounded:
-            known |= _bounds(column, values)
-        else:
-            known[column] = _typed(values, declared.unit)
-    found = pd.DataFrame(known)
-    if name in _RANKED:
+            values = [labels.get(case, label) for case, label in zip(cases, values, strict=True)]
+        known |= _bounds(column, values) if declared.bounded else {column: _typed(values, declared.unit)}
+    found = pd.DataFrame(known, index=range(count))
+    order = {case: place for place, case in enumerate(labels)}
+    places = [order.get(case, -1) for case in cases]  # what is about no case comes first
+    if name in _RANKED or places == sorted(places):
         return found
-    places = found["case"].map(order).fillna(-1).to_numpy(np.float64)  # what is about no case comes first
     return found.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
 
 
-def _fields(row: Mapping[str, Any] | Row) -> Mapping[str, Any]:
-    return row if isinstance(row, Mapping) else row._asdict()
+def _columns(
+    rows: pd.DataFrame | Iterable[Mapping[str, Any] | Row],
+) -> tuple[int, Callable[[str], Sequence[Any] | NDArray[Any]]]:
+    """Return the number of rows, and a function of a column's name that returns its values."""
+    if isinstance(rows, pd.DataFrame):
+        absent = [None] * len(rows)
+        plain = {str(name): column for name, column in rows.items()}
+
+        def of_frame(name: str) -> Sequence[Any] | NDArray[Any]:
+            column = plain.get(name)
+            if column is None:
+                return absent
+            return column.to_numpy() if column.dtype.kind in "fiub" else column.tolist()
+
+        return len(rows), of_frame
+    mappings: list[Mapping[str, Any]] = [getattr(row, "_asdict", lambda row=row: row)() for row in rows]
+    return len(mappings), lambda name: [row.get(name) for row in mappings]
 
 
-def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, Any]:
+def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, NDArray[np.float64]]:
     """Return the three columns of an interval."""
     ends = {"": "value", "_low": "low", "_high": "high"}
     each = [*values]
@@ -414,23 +428,28 @@ def _bounds(name: str, values: Iterable[Estimate | None]) -> dict[str, Any]:
     }
 
 
-def _typed(values: Any, unit: str) -> Any:
+def _typed(values: Sequence[Any] | NDArray[Any], unit: str) -> Any:
     """Return values as texts, flags, whole numbers where all are known, or numbers."""
-    column = pd.Series(values, dtype=object)
     if unit == "text":
-        return column.where(column.notna(), "").astype(str).to_numpy(object)
+        return np.array(["" if _unknown(value) else str(value) for value in values], object)
     if unit in ("texts", "series"):
-        return (
-            column.where(column.notna(), None)
-            .map(lambda each: () if each is None else tuple(each))
-            .to_numpy(object)
-        )
+        found = np.empty(len(values), object)
+        found[:] = [() if value is None else tuple(value) for value in values]
+        return found
     if unit == "flag":
-        return column.astype(bool).to_numpy()
-    numbers = column.astype(np.float64)
-    if unit in ("count", "size"):
-        return numbers.astype("Int64").array if numbers.isna().any() else numbers.astype(np.int64).to_numpy()
-    return numbers.to_numpy()
+        return np.array([not _unknown(value) and bool(value) for value in values], bool)
+    if not isinstance(values, np.ndarray):
+        values = [np.nan if _unknown(value) else value for value in values]
+    numbers = np.asarray(values, np.float64)
+    if unit not in ("count", "size"):
+        return numbers
+    unknown = np.isnan(numbers)
+    whole = np.where(unknown, 0, numbers).astype(np.int64)
+    return pd.arrays.IntegerArray(whole, unknown) if unknown.any() else whole
+
+
+def _unknown(value: Any) -> bool:
+    return value is None or value is pd.NA or value != value  # noqa: PLR0124 - NaN alone differs from itself
 
 
 def rows(name: str, table: pd.DataFrame) -> list[Row]:
@@ -453,17 +472,21 @@ def _row(name: str) -> type:
 
 
 def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:
-    values = table[name].astype(object).where(table[name].notna(), None).tolist()
-    if not column.bounded:
+    if column.bounded:
+        ends = (_plain(table[f"{name}{end}"]) for end in ("", "_low", "_high"))
+        return [
+            None if value is None else Estimate(value=value, low=low, high=high)
+            for value, low, high in zip(*ends, strict=True)
+        ]
+    return _plain(table[name])
+
+
+def _plain(column: pd.Series[Any]) -> list[Any]:
+    """Return the values of a column, unknown numbers as None."""
+    values: list[Any] = column.tolist()
+    if column.dtype.kind in "Ob":
         return values
-    low, high = (
-        table[f"{name}{end}"].astype(object).where(table[f"{name}{end}"].notna(), None)
-        for end in ("_low", "_high")
-    )
-    return [
-        None if value is None else Estimate(value=value, low=least, high=most)
-        for value, least, most in zip(values, low, high, strict=True)
-    ]
+    return [None if value is pd.NA or value != value else value for value in values]  # noqa: PLR0124
 
 
 def reference() -> str:
