@@ -377,6 +377,9 @@ def test_a_number_reaches_the_command_as_it_was_written_and_computes_as_a_number
 def test_a_whole_number_that_other_readers_of_json_would_round_is_kept_by_its_text():
     assert [stored(2**53), stored(-(2**53))] == [2**53, -(2**53)]
     assert [stored(2**53 + 1), stored(-(2**53) - 1)] == ["9007199254740993", "-9007199254740993"]
+    whole = {"cases": [], "suite": {}, "repeats": 1, "seed": 2**53}
+    assert "seed" not in trouble_of(whole)
+    assert "seed" in trouble_of(whole | {"seed": 2**53 + 1})
 
 
 @pytest.mark.figure
