@@ -23,7 +23,7 @@ from pscale.analysis import (
 )
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.crossing import Crossing, crossings
-from pscale.analysis.frames import Finding, Run, grouped
+from pscale.analysis.frames import Run, grouped
 from pscale.analysis.headline import Headline
 from pscale.analysis.memory import memory
 from pscale.analysis.models import Model, curves, models
@@ -392,11 +392,6 @@ class Findings:
     @_table
     def delay_costs(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
         return answers.delay_costs(self.source, self.rows("cases"), self._times)
-
-    def _ordered(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """Return findings in the order of the cases."""
-        order = {case: place for place, case in enumerate(self.labels)}
-        return tuple(sorted(findings, key=lambda finding: order[finding.case]))
 
     @property
     def series(self) -> dict[str, list[Row]]:
