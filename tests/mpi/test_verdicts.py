@@ -16,6 +16,7 @@ from pscale.suite.network import read_network
 pytestmark = pytest.mark.slow
 
 COMPUTE_S, SLOW_S = 0.25, 0.25
+CAUSES = "imbalance", "serialisation", "transfer"
 NOISE = 0.2  # of a step, on cores that others use too
 SLEEPING = f"""
 import time
@@ -65,15 +66,16 @@ def called_and_priced(cli):
     summary = Findings(load(cli.run(cli.suite(SUITE)).folder), networks)
     healthy, slow = summary.rows("cases")
     of = {verdict.case: verdict for verdict in summary.verdicts}
-    lost = next(each for each in summary.rows("lost_time") if each.case == healthy.case)
-    assert max(lost.imbalance, lost.serialisation, lost.transfer) < NOISE
+    lost = summary.of_case("lost_time")
+    assert max(getattr(lost[healthy.case], cause).value for cause in CAUSES) < NOISE
     verdict = of[healthy.case]
-    figure = f"{percent(getattr(lost, verdict.cause))} of the step" if verdict.cause else "No single loss"
+    cause = verdict.cause and getattr(lost[healthy.case], verdict.cause).value
+    figure = f"{percent(cause)} of the step" if verdict.cause else "No single loss"
     assert verdict.interference or figure in verdict.loss
-    lost = next(each for each in summary.rows("lost_time") if each.case == slow.case)
-    assert lost.transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
+    transfer = lost[slow.case].transfer.value
+    assert transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
     verdict = of[slow.case]
-    said = f"transfer in sync ({percent(lost.transfer)} of the step)"
+    said = f"transfer in sync ({percent(transfer)} of the step)"
     assert verdict.interference or (not verdict.firm and said in verdict.loss)
     found = {(each.case, each.network): each for each in summary.rows("what_if")}
     perfect, as_slow = (found[slow.case, network] for network in asked)
