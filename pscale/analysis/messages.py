@@ -1,10 +1,15 @@
-"""What reports say, in sentences: functions of a row of a frame."""
+"""What analysis and reports say, in sentences: functions of a row of a frame, grouped by topic.
+
+Terminal, page and files choose among them; none cuts a text or takes it apart.
+"""
 
 from __future__ import annotations
 
 from pscale.analysis.columns import Row
 from pscale.analysis.efficiency import half
 from pscale.analysis.wording import duration, percent
+
+# Interference and stragglers
 
 _ALWAYS = 0.9  # of the steps
 _TAKEN = {  # from the cores of a case, by cause
@@ -18,11 +23,6 @@ _TAKEN = {  # from the cores of a case, by cause
 def interference(row: Row) -> str:
     """Say how much was taken from the cores of a case, and by what."""
     return _TAKEN[row.cause].format(percent(row.share))
-
-
-def loss_scale(row: Row) -> str:
-    """Say how the scale of the loss went: 3 of 30 steps skipped, scale 32768."""
-    return f"{row.skipped} of {row.steps} steps skipped, scale {row.last_scale:.10g}"
 
 
 def straggler(row: Row) -> str:
@@ -42,8 +42,27 @@ def straggler_hint(row: Row) -> str:
     return "It is slow all the time: look at its share of the work, its clock, and what else runs there."
 
 
+# Steps
+
+
+def loss_scale(row: Row) -> str:
+    """Say how the scale of the loss went: 3 of 30 steps skipped, scale 32768."""
+    return f"{row.skipped} of {row.steps} steps skipped, scale {row.last_scale:.10g}"
+
+
 def loss(row: Row, name: str) -> str:
     """Say which share of the step is lost, with half of its interval: 18.6% ± 2.1%."""
     share = getattr(row, name)
     spread = half(share)
     return percent(share.value) + (f" ± {percent(min(1.0, spread))}" if spread is not None else "")
+
+
+# Plans, splits and other variants
+
+# Crossovers
+
+# Two runs, and a history of runs
+
+# Laws and predictions
+
+# Warnings and notes
