@@ -212,6 +212,14 @@ lost_time: a row a case; shares of the step that add up to one, ratios of median
     offload share± waiting for data in a file
     unaccounted share± time outside all phases
 
+costs: a row a measured case: what it takes of the machine
+    cores count cores that it holds
+    core_s s± core-seconds of a step
+    unit text unit of work: samples, or as the suite states it
+    work number units of work of a step
+    core_hours number± core-hours for a million units of work
+    relative ratio± cost of a unit of work over that in the base case of its series: 1 / efficiency
+
 memory: a row a case: memory of the rank that is predicted to hold most, else of that which counts most
     rank count the rank
     predicted_bytes size all kinds, predicted
@@ -255,6 +263,14 @@ axes: a row a case and axis; losses against the whole wall time, so that factors
     load_balance share computing of a rank over that of the slowest rank that it meets on the axis
     serialisation share what waiting on this axis leaves on an ideal network
     transfer share what the network of this axis leaves
+
+bubbles: a row a case with stages of a pipeline; shares of the step, means over ranks
+    schedule text schedule
+    stages count stages
+    chunks count parts of the model on a stage
+    micro_batches count micro-batches
+    predicted share idle time by the schedule, where parts cost what they multiply and messages nothing
+    measured share wait in calls between stages
 
 expectations: a row a demand and case that it is about; numbers in the unit of the row
     metric text metric or figure of merit

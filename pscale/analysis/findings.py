@@ -289,6 +289,14 @@ class Findings:
         return efficiency.axis_trees(self.source, self._launches)
 
     @_table
+    def bubbles(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return steps.bubbles(self.source, self.rows("phases"), self.rows("calls"))
+
+    @_table
+    def costs(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return scaling.costs(self.rows("cases"))
+
+    @_table
     def loss_scaling(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
         return scaling.loss_scaling(self.source)
 

@@ -226,3 +226,22 @@ def loss_scaling(run: Run) -> Iterator[dict[str, Any]]:
             "skipped_measured": sum(int(step) >= int(row["warmup"]) for step in skipped),
             "steps": len(scales),
         }
+
+
+def costs(points: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the core-seconds of a step of every measured case, and those of its work."""
+    for point in points:
+        if point.step_s is None:
+            continue
+        work = point.work or (point.samples_per_s and point.batch) or None
+        core_s = point.step_s.times(point.cores)
+        efficiency = point.efficiency
+        yield {
+            "case": point.case,
+            "cores": point.cores,
+            "core_s": core_s,
+            "unit": "unit" if point.work else "sample" if work else "",
+            "work": work,
+            "core_hours": core_s.times(1e6 / work / 3600) if work else None,
+            "relative": efficiency.rate(1.0) if efficiency and efficiency.value > 0 else None,
+        }

@@ -275,3 +275,24 @@ def _under_roofs(table: pd.DataFrame) -> pd.DataFrame:
         roof_share=(gflops / peak).combine(gb_s / table["stream_gb_s"], max).where(roofed),
         bound=np.where(roofed, np.where(sloped < peak, "memory", "compute"), ""),
     )
+
+
+def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the predicted and the measured bubble of every measured case that has stages."""
+    step_s = {time.case: time.step_s for time in phases}
+    wait_s: defaultdict[str, float] = defaultdict(float)
+    for call in calls:
+        wait_s[call.case] += call.wait_s if call.axis == "pp" else 0.0
+    good = run.cases[(run.cases["status"] == "ok") & (run.cases["pp"] > 1)].drop_duplicates("case")
+    names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
+    for case, schedule, stages, chunks, micro_batches, predicted in good[names].itertuples(index=False):
+        if case in step_s:
+            yield {
+                "case": case,
+                "schedule": schedule,
+                "stages": stages,
+                "chunks": chunks,
+                "micro_batches": micro_batches,
+                "predicted": predicted,
+                "measured": wait_s[case] / step_s[case],
+            }

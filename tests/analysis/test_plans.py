@@ -6,7 +6,6 @@ from synthetic import Point, summary_of
 from pscale.analysis.ranking import main_loss
 from pscale.analysis.wording import rough
 from pscale.config import Plan
-from pscale.report.topics.pipeline import bubbles
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "exchange")
 SHARED = {"cpus": "0"}  # by all ranks
@@ -99,7 +98,7 @@ def test_other_work_is_another_group_and_one_plan_alone_is_not_ranked(tmp_path):
 
 
 def test_a_bubble_is_the_wait_for_stages_beside_what_was_foreseen(ranked):
-    (bubble,) = bubbles(ranked)
+    (bubble,) = ranked.rows("bubbles")
     assert (bubble.stages, bubble.chunks, bubble.schedule) == (2, 1, "1f1b")
     assert bubble.predicted == 0.2
     assert bubble.measured == pytest.approx(0.04 / 0.17, rel=0.1)

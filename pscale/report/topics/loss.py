@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -41,15 +41,6 @@ def _details(findings: Findings) -> Iterator[Table]:
         Column("unigram baseline", text.number, get="loss_unigram"),
     )
     return listed("First and last loss", [point for point in findings.rows("cases") if point.losses], columns)
-
-
-def _data(findings: Findings) -> Mapping[str, Table]:
-    rows = (
-        (point.case, point.label, step, loss)
-        for point in findings.rows("cases")
-        for step, loss in enumerate(point.losses)
-    )
-    return {"loss": Table.of(rows, "case", "label", "step", "loss")}
 
 
 def figure(findings: Findings) -> Figure | None:
@@ -191,7 +182,6 @@ TOPIC = Topic(
     lead="Equal curves mean equal work. Cases that learn differently (by optimizer, precision or "
     "compression) have different curves.",
     details=_details,
-    data=_data,
     files=("loss",),
     rows_per_case=lambda _: 1,
     figure=TopicFigure(

@@ -4,66 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import records
-from pscale.analysis.ranking import waits_for_stages
 from pscale.analysis.timeline import Span, Timeline, kinds_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context
 from pscale.report.figure_style import narrow
-from pscale.report.table import Column, Table, Written, listed, table_of
+from pscale.report.table import Column, Table, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column, picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bubble:
-    """The idle time of the stages of one case, as a share of the step: a mean over ranks.
-
-    Predicted: by the schedule's timing, in which parts cost what they multiply and messages nothing.
-    Measured: wait in calls between stages.
-    """
-
-    case: str
-    schedule: str
-    stages: int
-    chunks: int  # parts of the model on a stage
-    micro_batches: int
-    predicted: float | None
-    measured: float
-
-
-def bubbles(findings: Findings) -> Sequence[Bubble]:
-    """Return the bubble of every measured case that has stages."""
-    cases, step_s = findings.source.cases, {time.case: time.step_s for time in findings.rows("phases")}
-    waits = waits_for_stages(findings.rows("calls"))
-    good = cases[(cases["status"] == "ok") & (cases["pp"] > 1)].drop_duplicates("case")
-    names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
-    rows = {row["case"]: row for row in records(good[names])}
-    return [
-        Bubble(
-            case=case,
-            schedule=str(rows[case]["schedule"]),
-            stages=int(rows[case]["pp"]),
-            chunks=int(rows[case]["virtual_stages"]),
-            micro_batches=int(rows[case]["micro_batches"]),
-            predicted=rows[case]["predicted_bubble"],
-            measured=waits.get(case, 0.0) / step_s[case],
-        )
-        for case in findings.labels
-        if case in rows and case in step_s
-    ]
-
-
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield the idle time of pipelines, predicted and measured."""
 
-    def stages(each: Bubble) -> Written:
+    def stages(each: Row) -> Written:
         return Written(each.stages, f"{each.stages}" + (f" × {each.chunks}" if each.chunks > 1 else ""))
 
     columns = (
@@ -75,7 +35,7 @@ def tables(findings: Findings) -> Iterator[Table]:
     )
     return listed(
         "Bubbles of pipelines (share of the step, mean over ranks)",
-        bubbles(findings),
+        findings.rows("bubbles"),
         columns,
         caption="predicted: from the schedule, assuming time proportional to FLOPs; "
         "measured: wait for other stages",
@@ -122,10 +82,7 @@ def _data(findings: Findings) -> Mapping[str, Table]:
         for span in each.spans
     )
     names = ("case", "label", "repeat", "step", *(field.name for field in fields(Span)))
-    return {
-        "bubbles": table_of(bubbles(findings), Bubble, findings.labels),
-        "timeline": Table.of(spans, *names),
-    }
+    return {"timeline": Table.of(spans, *names)}
 
 
 def figure(findings: Findings) -> Figure | None:
@@ -146,7 +103,7 @@ def _title(findings: Findings, each: Timeline) -> str:
 
 
 def _has_stages(findings: Findings) -> bool:
-    return bool(bubbles(findings))
+    return not findings.bubbles.empty
 
 
 TOPIC = Topic(
@@ -160,7 +117,6 @@ TOPIC = Topic(
     ),
     tables=tables,
     data=_data,
-    computed=("bubbles",),
     figure=TopicFigure(
         name="timeline",
         title="Timeline as it ran",

@@ -5,8 +5,7 @@ import io
 
 import pytest
 
-from pscale.analysis.columns import FRAMES
-from pscale.report.exports import csv_text, frame_of
+from pscale.report.exports import csv_text, data_tables, frame_of
 from pscale.report.topics import TOPICS
 
 
@@ -16,7 +15,7 @@ def test_names_of_sections_files_and_figures_are_unique(summary):
     figures = [topic.figure.name for topic in TOPICS if topic.figure]
     for names in (sections, files, figures):
         assert len(names) == len(set(names))
-    assert {name for topic in TOPICS for name in topic.files} <= {*files, *FRAMES}
+    assert {name for topic in TOPICS for name in topic.files} <= {*data_tables(summary)}
     assert all(set(topic.computed) <= set(topic.data(summary)) for topic in TOPICS)
 
 
