@@ -19,7 +19,7 @@ from pscale.cli import fail
 from pscale.cli.console import new_console, say
 from pscale.cli.progress import showing_share
 from pscale.cli.run import RunOptions, published, tell_briefly
-from pscale.cli.workload_tables import NOTES, launcher_beside, library_of_command, read_of
+from pscale.cli.workload_tables import NOTES, launcher_beside, library_of_command, observer_of, read_of
 from pscale.config import Case, Launch, Plan, to_dict
 from pscale.errors import FAILED, INTERRUPTED, PscaleError, ResultsError, UsageError
 from pscale.launch import local
@@ -37,7 +37,6 @@ from pscale.results.store import write_columns, write_part
 from pscale.run_folders import run_folder
 from pscale.watch.notes import FACTS, Recorded, read
 from pscale.watch.preload import FOLDER, beside, preloading
-from pscale.watch.progress import Progress
 from pscale.watch.tables import Watched, watched
 from pscale.workload_command import why_nested
 
@@ -102,24 +101,23 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
             environ=os.environ,
             root=os.geteuid() == 0,
         )
-        progress = Progress(notes, options.hang_after_s)
         limit_s = options.time_limit_s or _NEVER_S
         with signals_as_interrupts():
             outcome = local.launch(
                 started,
                 job.folder,
                 limit_s,
-                is_stuck=progress.is_stuck,
+                observer=observer_of(notes, options.hang_after_s),
                 judged=partial(_verdict, launcher),
                 shows=True,
             )
-        recorded = read_of(progress.folder, options.ranks)
+        recorded = read_of(notes, options.ranks)
     except (PscaleError, KeyboardInterrupt) as error:
         job.journal.check_place()
         _write_failure(job, outcome, str(error) or "interrupted")
         if outcome is None or isinstance(error, KeyboardInterrupt):
             raise
-        fail(". ".join(filter(None, (_ending(outcome), str(error)))))
+        fail(". ".join(filter(None, (_ending(outcome), "" if _lacks_ranks(outcome) else str(error)))))
         return _exit_code(outcome, 0 if isinstance(error, ResultsError) else error.exit_code)
     try:
         job.journal.check_place()
@@ -225,9 +223,13 @@ def _report(job: Watch, recorded: Recorded, outcome: Outcome, *, reported: bool)
 
 def _exit_code(outcome: Outcome, otherwise: int) -> int:
     """Return the exit code of a program as a shell would; `otherwise` where it is 0."""
-    if outcome.status in ("hung", "timeout"):
+    if outcome.cut_short:
         return FAILED
     return (outcome.exit_code if outcome.exit_code >= 0 else 128 - outcome.exit_code) or otherwise
+
+
+def _lacks_ranks(outcome: Outcome) -> bool:
+    return outcome.cut_short and outcome.status == "failed"
 
 
 def _verdict(launcher: Launcher, folder: LaunchFolder, number: int) -> Verdict:
@@ -305,6 +307,8 @@ def _ending(outcome: Outcome) -> str:
             said = "The program made no progress and was ended"
         case "timeout":
             said = "The program was ended at its time limit"
+        case _ if _lacks_ranks(outcome):
+            said = f"The program was ended: {outcome.reason}"
         case _ if outcome.exit_code:
             said = f"The program failed: {outcome.reason}"
         case _:

@@ -16,6 +16,7 @@ from pscale.config.workload import WALL, WATCH
 from pscale.errors import LaunchError, ResultsError
 from pscale.launch.journal import Journal
 from pscale.launch.launcher import Launcher
+from pscale.launch.local import Observer
 from pscale.launch.outcome import Outcome, Reading
 from pscale.launch.runner import CaseLaunch
 from pscale.launch.workload import Watching
@@ -69,14 +70,19 @@ def watching(launcher: Launcher) -> Watching:
         library = library_of_command(words) or beside(Path(launcher.path))
         return preloading(library, {**os.environ, **case.launch.env})
 
-    return Watching(loading=loading, variable=FOLDER, notes=NOTES, is_stuck=_stuck, why_apart=why_apart)
+    return Watching(loading=loading, variable=FOLDER, notes=NOTES, observer=_observer, why_apart=why_apart)
 
 
-def _stuck(case: Case, folder: Path) -> Callable[[], bool] | None:
+def _observer(case: Case, folder: Path) -> Observer:
+    return observer_of(folder / NOTES, case.launch.hang_after_s)
+
+
+def observer_of(notes: Path, hang_after_s: float | None) -> Observer:
+    """Return what the record of a program tells while it runs; its folder is there."""
     from pscale.watch.progress import Progress
 
-    limit_s = case.launch.hang_after_s
-    return Progress(folder / NOTES, limit_s).is_stuck if limit_s else None
+    progress = Progress(notes, hang_after_s or math.inf)
+    return Observer(is_stuck=progress.is_stuck, is_joining=progress.is_joining, ending=progress.ending)
 
 
 def program_columns(

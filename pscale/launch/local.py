@@ -8,8 +8,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +32,7 @@ from pscale.launch.outcome import (
     described,
     judge,
     overdue,
+    ranks,
 )
 from pscale.launch_folder import LaunchFolder
 
@@ -38,6 +41,8 @@ TAG = "PSCALE_JOB"  # environment variable that marks all processes of a job
 
 _LOGS = STDOUT, STDERR
 _PARENTS = "hydra_pmi_proxy", "prterun"  # of the ranks on a host: MPICH and Intel MPI, Open MPI
+_RANK, _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+_RANKS_HERE = "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"
 LARGEST_LOG_BYTES, _KEPT_BYTES = 64 << 20, 1 << 20
 _LARGEST_MEANWHILE = 256 << 20  # of a log that is not cut yet, of a job that runs
 _BLOCK = 512  # bytes, as stat(2) counts
@@ -48,7 +53,22 @@ _KILLS = 5  # more than one: a process may start while the others are killed
 _PAUSE_S = 0.01
 
 ReadOn = Callable[[LaunchFolder, str, int], None]  # a log up to a byte
-Overrun = Literal["hung", "timeout", "incomplete"]  # why a job is ended
+# Why a job is ended; those of its ranks that ended before the others had met them, as far as they are known.
+Overrun = Literal["hung", "timeout"] | frozenset[int]
+
+
+def never() -> bool:
+    """Tell of no hang and of no ranks that wait: nothing is known of a program while it runs."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observer:
+    """What a job tells while it runs, beside its processes."""
+
+    is_stuck: Callable[[], bool] = never
+    is_joining: Callable[[], bool] = never  # ranks of it wait in MPI_Init for the others
+    ending: Callable[[int], str] = lambda _: "ended"  # how a rank ended that has not joined them
 
 
 def launch(
@@ -56,7 +76,7 @@ def launch(
     folder: Path,
     time_limit_s: float,
     *,
-    is_stuck: Callable[[], bool] | None = None,
+    observer: Observer | None = None,
     judged: Callable[[LaunchFolder, int], Verdict] = judge,
     read_on: ReadOn | None = None,
     inside: Path | None = None,
@@ -69,9 +89,9 @@ def launch(
 
     Its processes start `inside` a folder, or that of pscale. What it left, and the exit code, are `judged`;
     before a part of a large log is left out meanwhile, the log is `read_on` up to a byte.
-    It is ended after `time_limit_s`, when its ranks report a hang or it `is_stuck`, when one has ended before
-    all have met, and when the user interrupts. Raises LaunchError where it cannot be started or `folder`
-    cannot be written.
+    It is ended after `time_limit_s`, when the `observer`, or else files of our own ranks, tell that it is
+    stuck or that a rank has ended for which others wait in MPI_Init, and when the user interrupts. Raises
+    LaunchError where it cannot be started or `folder` cannot be written.
     """
     job, before, shared = tag(folder), _adopted(), shared_memory.segments()
     started_unix_s, started = time.time(), time.perf_counter()
@@ -82,16 +102,18 @@ def launch(
     try:
         try:
             process = _start(command, held, job, inside, stdin, shows=shows)
-            stuck = is_stuck or HangReports(held).are_complete
+            observer = observer or Observer(
+                is_stuck=HangReports(held).are_complete, is_joining=lambda: not held.is_file(BORN)
+            )
             with _handing_on(process, signal.SIGUSR1):
-                overrun = _wait(process, stuck, time_limit_s, held, read_on, meets=is_stuck is None)
+                overrun = _wait(process, observer, time_limit_s, held, read_on)
             wall_s = time.perf_counter() - started
         finally:  # also what a launcher that crashed has left behind
             end(job, before)
             shared_memory.remove(shared_memory.segments() - shared)
         exit_code = process.wait()
         _bury(before)
-        verdict = _ended(held, overrun, time_limit_s) or judged(held, exit_code)
+        verdict = _ended(held, overrun, time_limit_s, observer, shows=shows) or judged(held, exit_code)
     finally:
         _cut_logs(held)
     return Outcome(
@@ -102,10 +124,13 @@ def launch(
         exit_code=exit_code,
         started_unix_s=started_unix_s,
         failed_at_startup=verdict.status == "failed" and not held.is_file(BORN),
+        cut_short=overrun is not None,
     )
 
 
-def _ended(folder: LaunchFolder, overrun: Overrun | None, limit_s: float) -> Verdict | None:
+def _ended(
+    folder: LaunchFolder, overrun: Overrun | None, limit_s: float, observer: Observer, *, shows: bool
+) -> Verdict | None:
     """Return the verdict on a job that was ended, or has taken its `folder` away; None: its results tell."""
     if not folder.is_in_place():
         reason = f"the program took {folder.path} away, the folder of its launch"
@@ -115,10 +140,17 @@ def _ended(folder: LaunchFolder, overrun: Overrun | None, limit_s: float) -> Ver
             return Verdict(status="hung", reason=describe_hang(folder))
         case "timeout":
             return Verdict(status="timeout", reason=overdue(folder, limit_s))
-        case "incomplete":
-            reason = "a rank ended before it had met the others, which wait in MPI_Init"
-            return Verdict(status="failed", reason=described(reason, folder))
+        case frozenset():
+            reason = f"{_endings(overrun, observer)} before MPI_Init, in which the others wait"
+            return Verdict(status="failed", reason=reason if shows else described(reason, folder))
     return None
+
+
+def _endings(numbers: Collection[int], observer: Observer) -> str:
+    same: defaultdict[str, list[int]] = defaultdict(list)
+    for number in sorted(numbers):
+        same[observer.ending(number)].append(number)
+    return "; ".join(f"{ranks(of)} {ending}" for ending, of in same.items()) or "a rank ended"
 
 
 def tag(folder: Path) -> str:
@@ -177,55 +209,59 @@ def _handing_on(process: subprocess.Popen[bytes], number: signal.Signals) -> Ite
 
 def _wait(
     process: subprocess.Popen[bytes],
-    is_stuck: Callable[[], bool],
+    observer: Observer,
     limit_s: float,
     folder: LaunchFolder,
     read_on: ReadOn | None,
-    *,
-    meets: bool,
 ) -> Overrun | None:
-    """Wait for the end, for hang reports of the ranks, or for the limit; keep the logs in `folder` small.
+    """Wait for the end, for what the observer tells, or for the limit; keep the logs in `folder` small.
 
-    Ranks of a job that `meets` leave a file once they all have met; before that none may end. `Popen.wait`
-    with a limit sleeps up to 50 ms between two looks, which would be added to every case.
+    `Popen.wait` with a limit sleeps up to 50 ms between two looks, which would be added to every case.
     """
     waiter = threading.Thread(target=process.wait, daemon=True)
     waiter.start()
     deadline = time.monotonic() + limit_s
-    lacked = False
+    lacked: frozenset[int] | None = None
     while (left_s := deadline - time.monotonic()) > 0:
         waiter.join(min(left_s, _LOOK_S))
         if not waiter.is_alive():
             return None
         for log in _LOGS:
             _leave_out(folder, log, read_on)
-        if is_stuck():
+        if observer.is_stuck():
             return "hung"
-        before, lacked = lacked, meets and not folder.is_file(BORN) and _lacks_ranks(process.pid)
-        if before and lacked:  # else they are being started
-            return "incomplete"
+        before = lacked
+        lacked = _ended_ranks(process.pid, tag(folder.path)) if observer.is_joining() else None
+        if None not in (before, lacked):  # else they are being started
+            return lacked
     return "timeout"
 
 
-def _lacks_ranks(launcher: int) -> bool:
-    """Tell whether a rank of the job on this host has ended.
+def _ended_ranks(launcher: int, job: str) -> frozenset[int] | None:
+    """Return the ranks on this host that have ended, none where they cannot be named; None: all may be alive.
 
-    Hydra lets the others wait for it unless a signal has ended it, Open MPI if it has ended without an error.
+    Hydra lets the others wait unless a signal has ended it, Open MPI if it has ended without an error. A rank
+    may live on in what it has started, and a process may hide its environment: both are looked at.
     """
     try:
         first = psutil.Process(launcher)
         started = [first, *first.children(recursive=True)]
         (parent,) = (each for each in started if each.name() in _PARENTS)
-        sizes = [_ranks_here(each) for each in parent.children() if _lives(each)]
-        return bool(sizes) and all(len(sizes) < size for size in sizes)  # 0: an agent, or not begun
+        above = {parent.pid, *(each.pid for each in parent.parents())}
+        children = [each.environ() for each in parent.children() if _lives(each)]
+        living = [*children, *(each.environ() for each in tagged(job) if each.pid not in above)]
+        numbers = {int(number) for each in living if (number := _first_of(each, _RANK))}
+        sizes = {int(_first_of(each, _RANKS_HERE) or 0) for each in children}  # 0: an agent, or not begun
+        if len(sizes) != 1 or max(len(children), len(numbers)) >= (size := max(sizes)):
+            return None
+        world = max(int(_first_of(each, _RANKS) or 0) for each in children)
+        return frozenset(range(size)) - numbers if world == size else frozenset()
     except (psutil.Error, OSError, ValueError):  # some have just ended
-        return False
+        return None
 
 
-def _ranks_here(rank: psutil.Process) -> int:
-    """Return how many ranks the launcher has started on this host, as it tells them; 0: it is no rank."""
-    environ = rank.environ()
-    return int(environ.get("MPI_LOCALNRANKS") or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or 0)
+def _first_of(environ: Mapping[str, str], names: Collection[str]) -> str | None:
+    return next((environ[name] for name in names if environ.get(name)), None)
 
 
 def _leave_out(folder: LaunchFolder, name: str, read_on: ReadOn | None) -> None:

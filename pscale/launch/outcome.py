@@ -155,6 +155,7 @@ class Outcome(Verdict):
     exit_code: int
     started_unix_s: float
     failed_at_startup: bool = False  # before its ranks had formed their MPI world
+    cut_short: bool = False  # it did not end by itself
 
 
 def judge(folder: LaunchFolder, exit_code: int) -> Verdict:

@@ -208,16 +208,16 @@ class _Starter:
             work = workload.prepare(case, folder)
             (notes := folder / self.watching.notes).mkdir()
         why = partial(self.watching.why_apart, notes, case.ranks)
-        local.launch(
+        outcome = local.launch(
             self._with(words),
             folder,
             case.launch.time_limit_s,
-            is_stuck=lambda: why() == "",
+            observer=replace(self.watching.observer(case, folder), is_stuck=lambda: why() == ""),
             judged=lambda *_: Verdict(status="ok"),
             inside=work.folder.path,
             stdin=workload_command.standard_input(case),
         )
-        reason = why() or ""
+        reason = why() or (outcome.reason.rpartition(" [")[0] if outcome.status == "failed" else "")
         with writing_in(folder):
             _remove(folder)
         return reason
@@ -233,15 +233,15 @@ class _Starter:
             return replace(skipped(reason), status="failed")
         with writing_in(folder):
             work = workload.prepare(case, folder)
-        is_stuck = None
+        observer = local.Observer()
         if self.watching and case.workload.watch:
             (folder / self.watching.notes).mkdir()
-            is_stuck = self.watching.is_stuck(case, folder)
+            observer = self.watching.observer(case, folder)
         return local.launch(
             self._with(workload.started(case, folder, self.machine, self.watching)),
             folder,
             case.launch.time_limit_s,
-            is_stuck=is_stuck or workload.never,
+            observer=observer,
             judged=(judge := workload.Judge(case, work)),
             read_on=judge.read_on,
             inside=work.folder.path,

@@ -12,6 +12,7 @@ from pathlib import Path
 from pscale import atomic_files, workload_command
 from pscale.config import Case
 from pscale.launch.figures import NotThereError, OutputSearch, check_success, content_of, readings
+from pscale.launch.local import Observer
 from pscale.launch.machine import Machine, place
 from pscale.launch.outcome import STDERR, STDOUT, Verdict, cause, last_words
 from pscale.launch_folder import LaunchFolder
@@ -26,7 +27,7 @@ class Watching:
     loading: Callable[[Sequence[str], Case], tuple[str, ...]]  # the words before a command
     variable: str  # of the environment, which names the folder of the record
     notes: str  # that folder, in the folder of a launch
-    is_stuck: Callable[[Case, Path], Callable[[], bool] | None]
+    observer: Callable[[Case, Path], Observer]  # of a launch in a folder
     why_apart: Callable[[Path, int], str | None]  # why so many ranks are not one world, by the record so far
 
 
@@ -51,11 +52,6 @@ def is_checked(case: Case) -> bool:
 def program_of(case: Case) -> str:
     """Return what cases have in common of which one is checked: the command, before values are put in."""
     return " ".join([case.workload.command, workload_command.innermost(workload_command.arguments(case))])
-
-
-def never() -> bool:
-    """Tell of no hang: where nothing is recorded only the time limit ends a program."""
-    return False
 
 
 @dataclass(frozen=True, kw_only=True)

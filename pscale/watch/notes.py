@@ -29,6 +29,7 @@ PART, FRUITLESS, CANCELLED, LARGE, THREAD_SHIFT = 1, 2, 4, 8, 4  # flags, as in 
 NOBODY, ANYBODY = -1, -2
 FACTS = "facts.*"  # the files of a record that say what it is of, one a rank
 _PROGRAMS, _LONGEST_LOG, _MOST_NAMES = "programs", 1 << 17, 3
+_LOGGED = re.compile(r"(\w+) (\d) (-?\d{1,9}) (\d{1,9}) (.*)", re.ASCII)
 _BLOCK = 1 << 18
 _LOOKS, _LOOK = 4096, 64  # at the notes of all ranks, to learn when they were written, and how many at once
 _LARGEST = 1 << 62  # of a number: times in ns, and differences of two, fit in 64 bits
@@ -306,7 +307,7 @@ def worlds(folder: Path | LaunchFolder) -> tuple[list[list[Facts]], list[str]]:
     """Return the facts of each world that began so far, and the names of all programs that were started."""
     folder = _folder(folder)
     found = [[facts for facts, _ in ranks.values()] for ranks in _worlds(folder).values()]
-    return found, [*dict.fromkeys(name for _, _, name in _logged(folder))]
+    return found, [*dict.fromkeys(each.name for each in logged(folder))]
 
 
 def _folder(folder: Path | LaunchFolder) -> LaunchFolder:
@@ -327,32 +328,47 @@ def _worlds(folder: LaunchFolder) -> Mapping[str, dict[int, tuple[Facts, str]]]:
 
 def _why_nothing(folder: LaunchFolder) -> str:
     """Say what is known of the programs of which nothing was recorded, and what to try."""
-    lines = _logged(folder)
-    names = ", ".join([*dict.fromkeys(name for _, _, name in lines)][-_MOST_NAMES:])
-    if begun := {f"{name} called {what}" for what, _, name in lines if what.startswith("MPI_Init")}:
-        return (
-            f"{', '.join(sorted(begun))}, which did not return. Try the program without "
-            "`pscale watch`; `pscale doctor` checks /dev/shm and limits"
-        )
+    lines = logged(folder)
+    names = ", ".join([*dict.fromkeys(each.name for each in lines)][-_MOST_NAMES:])
+    if begun := {f"{each.name} called {each.what}" for each in lines if each.what.startswith("MPI_Init")}:
+        early = {
+            f"{each.name} of rank {each.rank} ended with exit code {each.code}"
+            for each in lines
+            if each.what == "ended" and each.code
+        }
+        advice = "Try the program without `pscale watch`; `pscale doctor` checks /dev/shm and limits"
+        why = "; ".join(sorted(early)[:_MOST_NAMES]) or advice
+        return f"{', '.join(sorted(begun))}, which did not return. {why}"
     if not lines:
         return (
             "no program loaded the recorder, or none could write here. If one was started, a wrapper may "
             "have removed LD_PRELOAD: start it there with `python -m pscale.watch PROGRAM`. Statically "
             "linked programs cannot be recorded"
         )
-    if any(has_mpi == "1" for _, has_mpi, _ in lines):
+    if any(each.has_mpi for each in lines):
         return f"{names} loaded an MPI library, but never called MPI_Init or MPI_Init_thread"
     return f"{names} loaded no MPI library (libmpi*.so) and called neither MPI_Init nor MPI_Init_thread"
 
 
-def _logged(folder: LaunchFolder) -> list[tuple[str, str, str]]:
-    """Return what each program did (loaded, MPI_Init…, ended), whether MPI was loaded, and its name."""
+class Logged(NamedTuple):
+    """What a program did: loaded (it began), MPI_Init…, or ended without that, with an exit code."""
+
+    what: str
+    has_mpi: bool
+    rank: int  # as the launcher counts, -1: it has none
+    code: int
+    name: str
+
+
+def logged(folder: LaunchFolder) -> list[Logged]:
+    """Return what the programs under a record did, in order."""
     try:
         with folder.open(_PROGRAMS) as file:
             lines = [clean(line) for line in file.read(_LONGEST_LOG).decode(errors="replace").split("\n")]
     except OSError:
         return []
-    return [(words[0], words[1], words[2]) for line in lines if len(words := line.split(" ", 2)) == 3]
+    matches = filter(None, map(_LOGGED.fullmatch, lines))
+    return [Logged(each[1], each[2] == "1", int(each[3]), int(each[4]), each[5]) for each in matches]
 
 
 def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:

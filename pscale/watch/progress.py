@@ -11,7 +11,7 @@ import numpy as np
 
 from pscale.errors import ResultsError
 from pscale.launch_folder import LaunchFolder
-from pscale.watch.notes import FRUITLESS, PART, THREAD_SHIFT, Kept, read
+from pscale.watch.notes import FRUITLESS, PART, THREAD_SHIFT, Kept, logged, read
 
 _BLOCK = 1 << 18
 _LEAST_SHARE = 0.1  # of a loop of tests that is spent in them: one that computes between them spends less
@@ -33,6 +33,15 @@ class Progress:
             self._counts, self._since = counts, time.monotonic()
             return False
         return time.monotonic() - self._since > self._hang_after_s and not self._computes()
+
+    def is_joining(self) -> bool:
+        """Return whether a rank is in MPI_Init, where it has a mark; it returns when all have called it."""
+        return bool(self.folder.names("joining.*"))
+
+    def ending(self, rank: int) -> str:
+        """Say how a rank ended, as far as the last of its processes had the time to tell."""
+        codes = [each.code for each in logged(self.folder) if each.what == "ended" and each.rank == rank]
+        return f"ended with exit code {codes[-1]}" if codes else "ended"
 
     def _counted(self) -> Iterator[int]:
         """Yield how many notes each rank has written: the number in its first."""

@@ -708,24 +708,36 @@ static int is_mpi(struct dl_phdr_info *info, size_t size, void *unused) {
   return !strncmp(name ? name + 1 : info->dlpi_name, "libmpi", 6);
 }
 
+static int launched_rank(void) { /* as the launcher counts; -1: none has started this process, or it is another's rank */
+  static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return atoi(getenv(names[i]));
+  return -1;
+}
+
 /* Leave a line about this process from which it is told why nothing was recorded, where nothing was. */
-static void log_program(const char *what, const char *where) {
+static void log_program(const char *what, const char *where, int code) {
   char path[4300], text[400];
   struct stat log;
   if (!where || strlen(where) >= sizeof folder) return;
   snprintf(path, sizeof path, "%s/programs", where);
   int file = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0666);
   if (file < 0) return;
-  int bytes = snprintf(text, sizeof text, "%s %d %.255s\n", what, dl_iterate_phdr(is_mpi, 0), program_invocation_short_name);
+  int has_mpi = dl_iterate_phdr(is_mpi, 0), bytes = snprintf(text, sizeof text, "%s %d %d %d %.255s\n", what, has_mpi,
+                                                             launched_rank(), code, program_invocation_short_name);
   if (!fstat(file, &log) && log.st_size < MOST_LOGGED) write_whole(file, text, bytes, -1);
   close(file);
 }
 
-__attribute__((constructor)) static void begin_process(void) { log_program("loaded", getenv("PSCALE_WATCH")); }
-
-__attribute__((destructor)) static void end_process(void) {
+static void end_process(int code, void *unused) {
+  (void)unused;
   if (header) atomic_store(&header->gone, 1);
-  if (state == IDLE) log_program("ended", getenv("PSCALE_WATCH"));
+  if (state == IDLE) log_program("ended", getenv("PSCALE_WATCH"), code & 0xff);
+}
+
+__attribute__((constructor)) static void begin_process(void) {
+  log_program("loaded", getenv("PSCALE_WATCH"), 0);
+  if (on_exit(end_process, 0)) {}
 }
 
 static void start_recording(int64_t enter) {
@@ -772,11 +784,17 @@ static int begin(Made *m, Function function) {
   int64_t enter = now();
   if (state != IDLE) return REAL;
   hide_from_children();
-  log_program(m->call->name, folder);
+  log_program(m->call->name, folder, 0);
+  char joining[4300] = "", name[96];
+  name_process(name, getpid());
+  if (*folder && launched_rank() >= 0) snprintf(joining, sizeof joining, "%s/joining.%s", folder, name);
+  int mark = *joining ? open(joining, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666) : -1;
+  if (mark >= 0) close(mark);
   depth++;
   int result = REAL;
   if (state == IDLE) start_recording(enter); /* a function of Fortran may have called that of C */
   depth--;
+  if (mark >= 0) unlink(joining); /* no room is needed for this: where nothing can be written, no rank seems to wait */
   return result;
 }
 

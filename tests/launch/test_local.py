@@ -24,13 +24,14 @@ def job(tmp_path):
     """Run a shell script as if it were a launcher, in a folder with an awkward name."""
     folder = tmp_path / "a b; $(touch x) 'c"
     folder.mkdir()
-    script = tmp_path / "launcher"
 
-    def launch(text, limit_s=LIMIT_S):
+    def launch(text, limit_s=LIMIT_S, observer=None, name="launcher"):
+        script = tmp_path / name
         script.write_text("#!/bin/sh\n" + text)
         script.chmod(0o755)
         env = {**os.environ, "FOLDER": str(folder)}
-        return local.launch(Command(argv=(str(script), "-n", "2", str(folder)), env=env), folder, limit_s)
+        started = Command(argv=(str(script), "-n", "2", str(folder)), env=env)
+        return local.launch(started, folder, limit_s, observer=observer)
 
     launch.folder = folder
     yield launch
@@ -150,6 +151,36 @@ def test_a_job_that_does_not_end_is_ended_with_all_of_its_processes(job, monkeyp
     outcome = job(stubborn, limit_s=0.3)  # what is ignored in a shell is ignored by what it starts
     assert outcome.status == "timeout"
     assert outcome.reason == f"no end after 0.3 s (time_limit): stuck [{job.folder / 'stderr.log'}]"
+
+
+RANKS = """
+export PMI_SIZE=2 MPI_LOCALNRANKS=2
+PMI_RANK=0 sleep 1000 &
+PMI_RANK=1 sh -c '{}' &
+wait
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "is_joining", "status"),
+    [
+        ("exit 3", True, "failed"),
+        ("exit 3", False, "timeout"),
+        ("sleep 1000", True, "timeout"),
+        ("sleep 1000 & exit", True, "timeout"),
+        ("exec env -i sleep 1000", True, "timeout"),
+    ],
+)
+def test_only_a_rank_of_which_nothing_lives_ends_a_job_that_waits_in_init(
+    job, monkeypatch, rank, is_joining, status
+):
+    monkeypatch.setattr(local, "_LOOK_S", 0.05)
+    observer = local.Observer(is_joining=lambda: is_joining, ending="ended with exit code {}".format)
+    limit_s = LIMIT_S if status == "failed" else 1.0
+    outcome = job(RANKS.format(rank), limit_s, observer, name="prterun")  # the parent of ranks
+    assert (outcome.status, outcome.cut_short) == (status, True)
+    said = "rank 1 ended with exit code 1 before MPI_Init, in which the others wait"
+    assert outcome.reason.startswith(said) == (status == "failed")
 
 
 def test_a_failure_that_the_others_wait_for_is_the_reason_of_the_time_out(job):

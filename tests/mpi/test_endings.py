@@ -105,6 +105,56 @@ def test_a_rank_that_ends_before_it_has_met_the_others_ends_the_launch_with_its_
     assert reason in row["reason"]
 
 
+WORKLOAD = """
+name: early
+scaling: strong
+workload: {{command: "'{python}' {{here}}/early.py", step_time: wall, watch: {watch}}}
+sweep: {{ranks: [2]}}
+repeat: 1
+launch: {{oversubscribe: true}}
+"""
+EARLY = """
+import os, subprocess, sys
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+if rank == "1":
+    {}
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+"""
+ALONE = """
+import os, subprocess, sys, time
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+if rank == "0":
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(("PM", "OMPI_COMM"))}
+    starts_slowly = "import time; time.sleep(6); import mpi4py.MPI; print('ok')"
+    subprocess.run([sys.executable, "-c", starts_slowly], env=alone, check=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [("os._exit(0)", "ended"), ("sys.exit(0)", "ended with exit code 0")]
+)
+def test_a_watched_rank_that_ends_before_init_ends_the_program_and_is_named(watch, how, ending):
+    results = watch(2, sys.executable, "-c", EARLY.format(how), code=1)
+    said = " ".join(results.output.split())
+    assert f"The program was ended: rank 1 {ending} before MPI_Init, in which the others wait" in said
+    (row,) = results.rows("cases")
+    assert row["status"] == "failed"
+
+
+def test_a_rank_without_mpi_that_ends_early_ends_nothing(watch):
+    assert "ok" in watch(2, sys.executable, "-c", ALONE).output
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_rank_of_a_workload_that_ends_before_init_fails_the_case_and_is_named(cli, watched):
+    (cli.folder / "early.py").write_text(EARLY.format("sys.exit(0)"))
+    suite = cli.suite(WORKLOAD.format(python=sys.executable, watch=str(watched).lower()))
+    (row,) = cli.run(suite, code=1).cases.values()
+    assert row["status"] == "failed"
+    assert row["reason"].startswith("rank 1 ended with exit code 0 before MPI_Init, in which the others wait")
+
+
 def test_ranks_that_wait_for_one_that_never_joins_are_reported_as_hung_with_the_call_of_each(
     cli, tiny, monkeypatch
 ):
