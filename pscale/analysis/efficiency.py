@@ -12,14 +12,13 @@ efficiency; computation, load balance, serialisation and transfer each take what
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from statistics import median, stdev
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row
 from pscale.analysis.deciding import more_rounds
@@ -52,14 +51,14 @@ LOSSES = {  # shares of a step that are no use, in words
 _OF_BASE = ("useful", "threads", "scaling")  # shares that the base case decides as well
 _MEASURED = ("transfer_s", "wait_or_transfer_s", "copy_s", "offload_s", "unaccounted_s")
 _COMPUTING = 0.05  # of a phase, on the rank that computes most in it: the phase is for computing
-_TOLD = ("overall", "computation", *_FACTORS)
+_SPENT = [*KINDS, "ideal_wait_s", "wall_s"]
 
 
 def launches(run: Run) -> pd.DataFrame:
     """Return a row per launch that ended well: walls and sums of the kinds of time over its measured steps.
 
-    `mean_…`, `max_…`, `typical_…` (lower median) are over ranks, in seconds;
-    `core_s` is compute times threads of one step, summed over ranks.
+    `mean_…` and `max_…` are over ranks, in seconds; `core_s` is compute times threads of one step,
+    summed over ranks.
     """
     ranks = run.ranks.groupby(_LAUNCH, observed=True)
     known = {
@@ -67,8 +66,9 @@ def launches(run: Run) -> pd.DataFrame:
         "t_ideal_s": ranks["t_ideal_s"].max(),
         "mean_unaccounted_s": ranks["unaccounted_s"].mean(),
     }
-    sums = _of_ranks(run.phases, _LAUNCH).drop(columns=["wall_s", "t_ideal_s"])
-    return _with_cores(run, sums.join(pd.DataFrame(known)))
+    of_ranks = _named(run).groupby([*_LAUNCH, "rank"], observed=True)[_SPENT].sum(min_count=1)
+    table = _over_ranks(of_ranks, _LAUNCH).drop(columns=["wall_s", "t_ideal_s"])
+    return _with_cores(run, table.join(pd.DataFrame(known)))
 
 
 def phases(run: Run) -> pd.DataFrame:
@@ -76,24 +76,22 @@ def phases(run: Run) -> pd.DataFrame:
 
     So is its ideal wall: compute, copies, stalls of offload and the wait that an ideal network leaves.
     """
-    return _with_cores(run, _of_ranks(run.phases, [*_LAUNCH, "phase"]))
+    return _with_cores(run, _over_ranks(_named(run), [*_LAUNCH, "phase"]))
 
 
-def _of_ranks(sums: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Describe the spread of the kinds of time over ranks; `sums` are those over steps."""
-    named = sums[sums["phase"] != ""]
-    columns = [*KINDS, "injected_delay_s", "ideal_wait_s", "wall_s"]
-    per_rank = named.groupby([*by, "rank"], observed=True)[columns].sum(min_count=1)
-    per_rank["t_ideal_s"] = per_rank[["compute_s", "copy_s", "offload_s", "ideal_wait_s"]].sum(
-        axis=1, skipna=False
+def _named(run: Run) -> pd.DataFrame:
+    return run.phases[run.phases["phase"] != ""]
+
+
+def _over_ranks(of_ranks: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return the spread of the kinds of time over ranks."""
+    ideal_s = of_ranks[["compute_s", "copy_s", "offload_s", "ideal_wait_s"]].sum(axis=1, skipna=False)
+    groups = of_ranks.assign(t_ideal_s=ideal_s).groupby(by, observed=True)
+    largest = (
+        groups[["compute_s", "wall_s", "t_ideal_s"]].max().rename(columns={"compute_s": "max_compute_s"})
     )
-    groups = per_rank.groupby(level=by, observed=True)
-    table = groups[[*KINDS, "injected_delay_s"]].mean().add_prefix("mean_")
-    table["max_compute_s"] = groups["compute_s"].max()
-    table["typical_compute_s"] = groups["compute_s"].quantile(0.5, interpolation="lower")
-    table["sum_compute_s"] = groups["compute_s"].sum()
-    table["wall_s"], table["t_ideal_s"] = groups["wall_s"].max(), groups["t_ideal_s"].max()
-    return table.assign(ranks=groups.size())
+    means = groups[list(KINDS)].mean().add_prefix("mean_")
+    return means.join(largest).assign(sum_compute_s=groups["compute_s"].sum(), ranks=groups.size())
 
 
 def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
@@ -102,34 +100,34 @@ def _with_cores(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     table["case"] = table["case"].astype(str)
     stated = {case: (planned.get("workload") or {}).get("work") for case, planned in run.planned.items()}
     table["work"] = table["case"].map(stated).astype(float)
-    known = ["case", "repeat", "threads", "model_flops", "scaling"]
-    table = table.merge(run.cases[known], on=_LAUNCH, how="left")
+    table = table.join(run.cases.set_index(_LAUNCH)[["threads", "model_flops", "scaling"]], on=_LAUNCH)
     return table.assign(core_s=table["sum_compute_s"] * table["threads"] / table["steps"])
 
 
-def trees(table: pd.DataFrame, points: Sequence[Row], threads: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Return the efficiency tree by case, from the launches of all and the efficiencies in `points`."""
+def trees(table: pd.DataFrame, points: Sequence[Row], threads: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the efficiency tree of every case, from the launches of all and the efficiencies in `points`."""
     bases, efficiencies = bases_of(points), {point.case: point.efficiency for point in points}
     of_threads = {row.case: row.efficiency for row in threads if row.threads > 1}
-    rows = _by_case(table[table.duplicated("case", keep=False)])
-    values = {known["case"]: known for known in _values(table, bases)}
-    found = {}
-    for case, known in values.items():
-        intervals = _intervals(rows[case], known) if case in rows else {}
-        tree = _tree(known, intervals) | {"threads": of_threads.get(case)}
-        base = values.get(bases.get(case, ""), {}).get("parallel")
-        found[case] = tree if known["own"] else tree | _against_base(tree, base, efficiencies[case])
-    return found
+    of_case = _by_case(records(table))
+    medians = {case: _medians(rows) for case, rows in of_case.items()}
+    for case, rows in of_case.items():
+        base = medians.get(bases.get(case, ""))
+        found = _tree(rows, medians[case], base) | {"case": case, "threads": of_threads.get(case)}
+        if bases.get(case) == case:
+            found |= {"overall": found["parallel"], "computation": _SAME}
+        else:
+            of_base = _factor([], "parallel", base) if base else None
+            found |= _against_base(found["parallel"], of_base, efficiencies[case])
+        yield found
 
 
 def _against_base(
-    tree: Mapping[str, Any], base: float | None, efficiency: Estimate | None
+    parallel: Estimate | None, base: Estimate | None, efficiency: Estimate | None
 ) -> dict[str, Estimate | None]:
-    """Return the factors of a case against its base, given the parallel efficiency of that."""
-    parallel = tree["parallel"]
-    if not base or efficiency is None or parallel is None or not parallel.value:
+    """Return the factors of a case against its base, given the parallel efficiency of either."""
+    if not (base and base.value and efficiency and parallel and parallel.value):
         return {"overall": None, "computation": None}
-    overall = efficiency.times(base)
+    overall = efficiency.times(base.value)
     return {"overall": overall, "computation": overall.times(1 / parallel.value)}
 
 
@@ -140,71 +138,72 @@ def phase_trees(
 
     Of a phase that is for communication, efficiency says nothing: the share of the step says what it costs.
     """
-    walls_s = whole.groupby("case")["wall_s"].median().to_dict()
-    for phase, of_phase in table.groupby("phase", observed=True):
-        medians = of_phase.groupby("case")[["max_compute_s", "wall_s"]].transform("median")
-        busy = medians["max_compute_s"] > _COMPUTING * medians["wall_s"]
-        computing = of_phase[busy].drop(columns="mean_unaccounted_s", errors="ignore")
-        for known in _values(computing, bases):
-            of_step = known["wall_s"] / walls_s[known["case"]]
-            yield _tree(known, {}) | {"phase": str(phase), "of_step": of_step}
+    walls_s = {case: _medians(rows)["wall_s"] for case, rows in _by_case(records(whole)).items()}
+    of_phases = grouped(records(table.sort_values("phase", kind="stable")), lambda row: str(row["phase"]))
+    for phase, of_phase in of_phases.items():
+        medians = {case: _medians(rows) for case, rows in _by_case(of_phase).items()}
+        busy = {
+            case: each
+            for case, each in medians.items()
+            if (_over(each["max_compute_s"], each["wall_s"]) or 0.0) > _COMPUTING
+        }
+        for case, each in busy.items():
+            base = bases.get(case)
+            tree = _tree([], each, busy.get(base or "")) | {"case": case, "phase": phase}
+            own = {"overall": tree["parallel"], "computation": _SAME} if base == case else {}
+            yield tree | own | {"of_step": _over(each["wall_s"], walls_s[case])}
 
 
-def _values(table: pd.DataFrame, bases: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return, a row a case, its wall, what is unaccounted, and every factor: None where it is not known.
+def _by_case(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    return grouped(rows, lambda row: str(row["case"]))
 
-    Factors are ratios of medians over launches; nothing of nothing is all of it.
-    """
-    of_case = table.groupby("case")
-    columns = [name for name in _USED if name in table.columns]
-    medians = of_case[columns].median()
-    lacks = table[columns].isna().groupby(table["case"]).any()
-    found = pd.DataFrame({"wall_s": medians["wall_s"]})
-    for name, (above, below) in _FACTORS.items():
-        value = (medians[above] / medians[below]).where(medians[below] != 0, 1.0)
-        found[name] = value.mask(lacks[above] | lacks[below])
-    base = medians.reindex([bases.get(str(case), "") for case in medians.index]).set_axis(medians.index)
-    strong = of_case["scaling"].first() == "strong"
-    work = (medians["model_flops"] / base["model_flops"]).where(~strong, 1.0)
-    work = (medians["work"] / base["work"]).fillna(work)
-    found["computation"] = work * base["core_s"] / medians["core_s"]
-    found["own"] = [bases.get(str(case)) == case for case in medians.index]
-    found["overall"] = found["parallel"].where(found["own"])
-    if "mean_unaccounted_s" in medians:
-        found["unaccounted"] = medians["mean_unaccounted_s"] / medians["wall_s"]
-    return records(found.replace([np.inf, -np.inf], np.nan).reset_index().astype({"case": str}))
+
+_Medians = Mapping[str, Any]
+
+
+def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the medians over launches of what is known of them, and `lacks`: what is not known of all."""
+    found: dict[str, Any] = {"lacks": set(), "strong": rows[0]["scaling"] == "strong"}
+    for name in _USED:
+        found[name] = _median(rows, name)
+        if any(row.get(name) is None for row in rows):
+            found["lacks"].add(name)
+    return found
+
+
+def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    known = sorted(row[name] for row in rows if row.get(name) is not None)
+    return (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2 if known else None
 
 
 _USED = (
     *("mean_compute_s", "max_compute_s", "wall_s", "t_ideal_s", "core_s", "model_flops", "work"),
     "mean_unaccounted_s",
 )
-_Rows = Mapping[str, NDArray[Any]]  # columns of the launches of one case
 
 
-def _by_case(table: pd.DataFrame) -> dict[str, _Rows]:
-    """Return the launches of every case, column by column."""
+def _over(above: float | None, below: float | None) -> float | None:
+    return None if above is None or not below else above / below
+
+
+def _tree(rows: Sequence[Mapping[str, Any]], medians: _Medians, base: _Medians | None) -> dict[str, Any]:
+    """Return factors, with the intervals that these launches, if any, give; None where one is unknown."""
+    computation = _computation(medians, base) if base else None
     return {
-        str(case): {name: rows[name].to_numpy() for name in _USED if name in rows}
-        for case, rows in table.groupby("case")
-    }
-
-
-def _tree(known: Mapping[str, Any], intervals: Mapping[str, Estimate]) -> dict[str, Any]:
-    """Return the tree of a case from its factors and the intervals of some of them."""
-    factors = {
-        name: intervals.get(name) or (None if (value := known[name]) is None else _exactly(value))
-        for name in _TOLD
-    }
-    if known["own"]:
-        factors["computation"] = _SAME
-    return {
-        "case": known["case"],
         "phase": "",
         "of_step": 1.0,
-        **factors,
-        "unaccounted": known.get("unaccounted"),
+        **{name: _factor(rows, name, medians) for name in _FACTORS},
+        "computation": None if computation is None else _exactly(computation),
+        "unaccounted": _over(medians["mean_unaccounted_s"], medians["wall_s"]),
     }
+
+
+def _computation(medians: _Medians, base: _Medians) -> float | None:
+    """Return computing for the same work on the base case over that of a case."""
+    work = 1.0 if medians["strong"] else _over(medians["model_flops"], base["model_flops"])
+    stated = _over(medians["work"], base["work"])
+    work = work if stated is None else stated
+    return None if work is None or base["core_s"] is None else _over(work * base["core_s"], medians["core_s"])
 
 
 @lru_cache(1024)  # of very many phases most factors are one
@@ -212,21 +211,19 @@ def _exactly(value: float) -> Estimate:
     return Estimate(value=value)
 
 
-def _intervals(rows: _Rows, known: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Return the factors of a case of several launches that have an interval."""
-    found = {name: _factor(rows, *parts, known[name]) for name, parts in _FACTORS.items()}
-    if known["own"]:
-        found["overall"] = found["parallel"]
-    return {name: estimate for name, estimate in found.items() if estimate is not None}
+def _factor(rows: Sequence[Mapping[str, Any]], name: str, medians: _Medians) -> Estimate | None:
+    """Return a factor, with the interval of its launches' own: nothing of nothing is all of it.
 
-
-def _factor(rows: _Rows, above: str, below: str, value: float | None) -> Estimate | None:
-    """Return a factor with the interval of its launches' own; a share is never above one."""
-    part, whole = rows[above], rows[below]
-    if value is None or not (part > 0).all() or not (whole > 0).all():
+    A share is never above one.
+    """
+    above, below = _FACTORS[name]
+    if medians["lacks"].intersection((above, below)):
         return None
-    known = level(np.log((part / whole).astype(np.float64))).estimate()
-    return None if known.low is None else known.times(value / known.value).at_most(1.0)
+    value = medians[above] / medians[below] if medians[below] else 1.0
+    if len(rows) < 2 or not all(row[above] > 0 and row[below] > 0 for row in rows):
+        return _exactly(value)
+    known = level(np.log([row[above] / row[below] for row in rows])).estimate()
+    return _exactly(value) if known.low is None else known.times(value / known.value).at_most(1.0)
 
 
 def axis_trees(run: Run, launches: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -293,20 +290,20 @@ def lost_time(
     table: pd.DataFrame, trees: Mapping[str, Row], bases: Mapping[str, str], threads: Sequence[Row]
 ) -> Iterator[dict[str, Any]]:
     """Yield where the wall of each case went: shares that add up to one, ratios of medians over launches."""
-    medians = table.groupby("case")[["wall_s", *(f"mean_{kind}" for kind in _MEASURED)]].median()
-    shares = medians.div(medians["wall_s"], axis=0).fillna(0.0)
     idle_of = {time.case: idle(time) for time in threads}
-    rows = grouped(records(table), lambda row: str(row["case"]))
-    for row in records(shares.assign(wall_s=medians["wall_s"]).reset_index()):
-        tree = trees[row["case"]]
-        of_base = idle_of.get(bases.get(row["case"], ""), 0.0) if tree.computation else 0.0
-        idle_more = max(0.0, idle_of.get(row["case"], 0.0) - of_base)
-        beside = {kind.removesuffix("_s"): row[f"mean_{kind}"] for kind in _MEASURED}
+    for case, rows in _by_case(records(table)).items():
+        tree, base = trees[case], bases.get(case, "")
+        of_base = idle_of.get(base, 0.0) if tree.computation else 0.0
+        idle_more = max(0.0, idle_of.get(case, 0.0) - of_base)
         if tree.parallel and tree.communication:
+            wall_s = _median(rows, "wall_s")
+            beside = {
+                kind.removesuffix("_s"): _over(_median(rows, f"mean_{kind}"), wall_s) or 0.0
+                for kind in _MEASURED
+            }
             losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, idle_more)
-            of_itself = bases.get(row["case"]) == row["case"]
-            spread = _spread(tree, rows[row["case"]], None if of_itself else row["wall_s"], idle_more)
-            yield {"case": row["case"]} | {
+            spread = _spread(tree, rows, None if base == case else wall_s, idle_more)
+            yield {"case": case} | {
                 name: Estimate(value=share)
                 if name not in spread
                 else Estimate(value=share, low=share - spread[name], high=share + spread[name])

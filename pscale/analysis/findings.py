@@ -277,7 +277,7 @@ class Findings:
     @_table
     def efficiency(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
         whole = efficiency.trees(self._launches, self.rows("cases"), self.rows("threads"))
-        return (*whole.values(), *efficiency.phase_trees(self._of_phases, self._bases, self._launches))
+        return (*whole, *efficiency.phase_trees(self._of_phases, self._bases, self._launches))
 
     @_table
     def lost_time(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
