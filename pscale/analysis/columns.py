@@ -484,7 +484,7 @@ def row(frame: str, /, **values: Any) -> Row:
 
 @cache
 def _row(name: str) -> type:
-    return namedtuple(name, FRAMES[name].columns)
+    return type(name, (namedtuple(name, FRAMES[name].columns),), {"declared": FRAMES[name].columns})
 
 
 def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:

@@ -235,7 +235,7 @@ def costs(points: Iterable[Row]) -> Iterator[dict[str, Any]]:
             continue
         work = point.work or (point.samples_per_s and point.batch) or None
         core_s = point.step_s.times(point.cores)
-        efficiency = point.efficiency
+        relative = point.efficiency.rate(1.0) if point.efficiency and point.efficiency.value > 0 else None
         yield {
             "case": point.case,
             "cores": point.cores,
@@ -243,5 +243,5 @@ def costs(points: Iterable[Row]) -> Iterator[dict[str, Any]]:
             "unit": "unit" if point.work else "sample" if work else "",
             "work": work,
             "core_hours": core_s.times(1e6 / work / 3600) if work else None,
-            "relative": efficiency.rate(1.0) if efficiency and efficiency.value > 0 else None,
+            "relative": Estimate(value=1.0) if point.base else relative,
         }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Union
 
+from pscale.report import text
 from pscale.report.text import MISSING, clean
 
 if TYPE_CHECKING:  # tables of other things need no library that computes
@@ -24,6 +26,26 @@ Tone = Literal["", "base", "bad", "pending", "good"]
 TableRow = tuple[Tone, tuple[Value, ...]]
 
 
+_UNIT = re.compile("_(per_s|s|bytes)$")  # at the end of a column's name
+_WRITERS: dict[str, Callable[[Any], str]] = {  # of the numbers of a unit
+    "count": str,
+    "number": text.number,
+    "ratio": text.number_3,
+    "share": text.percent_1,
+    "change": text.change,
+    "s": text.duration_3,
+    **dict.fromkeys(("bytes", "size"), text.size_of),
+    **dict.fromkeys(("bytes_per_s", "per_s", "flops"), text.rate),
+    "gflops": text.number_3,
+}
+_INTERVALS: dict[str, Callable[[Any], str]] = {
+    "ratio": text.ratio_interval,
+    "share": text.percent_interval,
+    "change": text.change_interval,
+    "s": text.duration_interval,
+}
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: its heading, and how `write` turns a number of it into text; a column of text has none.
@@ -33,10 +55,10 @@ class Column:
     the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `key` is the name for
     programs, with the unit; a column without any other is for programs alone. `case` is what all of the
     column is about. `get` takes the value out of a finding, by the name of its attribute or a function of
-    it: see `listed`.
+    it: see `listed`. Of a declared column, heading, `write` and the `hint` of a page follow from that.
     """
 
-    name: str
+    name: str = ""
     write: Callable[[Any], str] | None = None
     wide: bool = False
     fold: bool = False
@@ -47,6 +69,20 @@ class Column:
     key: str = ""
     case: str = ""
     get: str | Callable[[Any], Value] = ""
+    hint: str = ""
+
+    def declared(self, rows: Sequence[Any]) -> Column:
+        """Return the column as the frame of these rows declares it."""
+        declared = getattr(rows[0], "declared", {}).get(self.get) if rows else None
+        if declared is None:
+            return self
+        name = "95% interval" if self.interval else _UNIT.sub("", str(self.get)).replace("_", " ")
+        return replace(
+            self,
+            name=self.name or name,
+            write=self.write or (_INTERVALS if self.interval else _WRITERS).get(declared.unit),
+            hint=declared.meaning,
+        )
 
     def value(self, finding: Any) -> Value:
         """Return what the column says of a finding."""
@@ -67,6 +103,9 @@ class Column:
         elif not self.interval:
             value = plain(value)
         return self.write(value) if self.write and not isinstance(value, str) else clean(str(value))
+
+
+Columns = Sequence[Column | str]  # a text is the name of a declared column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +188,7 @@ class Table:
 def listed(
     title: str,
     findings: Iterable[Any],
-    columns: Sequence[Column],
+    columns: Columns,
     *,
     caption: str = "",
     grouped: bool = False,
@@ -160,14 +199,16 @@ def listed(
 ) -> Iterator[Table]:
     """Yield a table with a row for each finding, of what its columns get; none without findings.
 
-    A `filled` one has no columns that no finding has a value for.
+    The name of a declared column is one too. A `filled` table has no columns that no finding has a value for.
     """
     found = list(findings)
-    rows = tuple((tone(each), tuple(column.value(each) for column in columns)) for each in found)
+    named = (Column(get=column) if isinstance(column, str) else column for column in columns)
+    shown = tuple(column.declared(found) for column in named)
+    rows = tuple((tone(each), tuple(column.value(each) for column in shown)) for each in found)
     if rows:
         table = Table(
             title=title,
-            columns=tuple(columns),
+            columns=shown,
             rows=rows,
             caption=caption,
             grouped=grouped,

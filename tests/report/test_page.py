@@ -41,8 +41,8 @@ def table(part, name):
 def test_the_page_has_every_section_that_there_are_findings_for_in_order(page):
     names = [each.attributes["id"] for each in page.all("section")]
     assert names == [
-        *("verdict", "scaling", "efficiency", "phases", "waits", "communication", "loss"),
-        *("problems", "provenance"),
+        *("verdict", "scaling", "efficiency", "costs", "phases", "waits"),
+        *("communication", "loss", "problems", "provenance"),
     ]
     assert [link.attributes["href"][1:] for link in page.all("nav")[0].all("a")] == names
 

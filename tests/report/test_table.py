@@ -1,10 +1,11 @@
 import pytest
 
+from pscale.analysis.columns import row
 from pscale.analysis.stats import Estimate
 from pscale.report import text
 from pscale.report.exports import csv_text, frame_of
 from pscale.report.markdown import table_lines
-from pscale.report.table import Column, Table, Written
+from pscale.report.table import Column, Table, Written, listed
 
 STEP = Estimate(value=0.1234567, low=0.12, high=0.13)
 TABLE = Table(
@@ -36,6 +37,17 @@ def test_people_read_values_by_their_columns_and_programs_in_full():
         "a2,a,2.0,base,,,3,",
         "b,b ,failed,,,,,",
     ]
+
+
+def test_a_declared_column_has_heading_format_and_hint_from_its_declaration():
+    rows = [row("calls", case="a", axis="dp", bytes=2048, transfer_s=0.0015, wait_s=None)]
+    (table,) = listed("Calls", rows, ["axis", "bytes", "transfer_s", Column("waits", get="wait_s")])
+    assert [column.name for column in table.columns] == ["axis", "bytes", "transfer", "waits"]
+    assert [cells for _, cells in table.texts()] == [("dp", "2 KiB", "1.5 ms", "-")]
+    assert table.columns[2].hint == "after all ranks have arrived"
+    (table,) = listed("Costs", [row("costs", core_s=STEP)], [Column(get="core_s", interval=True)])
+    assert [column.name for column in table.columns] == ["95% interval"]
+    assert [cells for _, cells in table.texts()] == [("120–130",)]
 
 
 def test_a_table_leaves_out_what_no_row_has_and_what_there_is_no_room_for():

@@ -37,7 +37,7 @@ Estimated = Callable[[Row], Estimate | None]
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield step time, speed-up and efficiency of every case, by series or all in one table."""
     if findings.side_by_side or any(point.run for point in findings.rows("cases")):
-        yield every_case(findings, "Cases")
+        yield from every_case(findings, "Cases")
         return
     columns = _columns(findings, wide=False)
     for series, points in findings.series.items():
@@ -46,21 +46,17 @@ def tables(findings: Findings) -> Iterator[Table]:
         yield from listed(title, points, columns, caption=caption, tone=size_tone, filled=True)
 
 
-def every_case(findings: Findings, title: str) -> Table:
-    """Return all cases in one table, without the columns that none of them has a value for.
+def every_case(findings: Findings, title: str) -> Iterator[Table]:
+    """Yield all cases in one table, without the columns that none of them has a value for.
 
     Names of runs and cases leave narrow terminals little room for figures.
     """
     columns = (
-        Column("run", fold=True, get="run"),
+        Column(get="run", fold=True),
         Column("case", fold=True, get=lambda point: point.label.removesuffix(f" · {point.run}")),
         *_columns(findings, wide=True),
     )
-    rows = tuple(
-        (size_tone(point), tuple(each.value(point) for each in columns)) for point in findings.rows("cases")
-    )
-    cases = tuple(point.case for point in findings.rows("cases"))
-    return Table(title=title, columns=columns, rows=rows, cases=cases).filled()
+    return listed(title, findings.rows("cases"), columns, tone=size_tone, filled=True)
 
 
 def size_tone(point: Row) -> Tone:
@@ -96,23 +92,23 @@ def _columns(findings: Findings, *, wide: bool) -> tuple[Column, ...]:
     return (
         size_column(findings),
         Column("step", text.duration, get=lambda point: point.step_s or point.status),
-        Column("95% interval", text.duration_interval, interval=True, wide=wide, get="step_s"),
-        Column("speed-up", text.number_3, wide=wide, get="speedup"),
-        Column("efficiency", text.percent_1, band=True, get="efficiency"),
+        Column(get="step_s", interval=True, wide=wide),
+        Column("speed-up", get="speedup", wide=wide),
+        Column(get="efficiency", band=True),
         Column("95% interval", text.percent_interval, interval=True, get=_interval),
-        Column("samples/s", text.rate, wide=wide, get="samples_per_s"),
+        Column("samples/s", get="samples_per_s", wide=wide),
         Column("of peak", text.percent, wide=True, get="peak_fraction"),
         Column("launches", str, wide=True, get=_launches),
         Column("steps", str, wide=True, get=lambda point: text.sparkline(point.course_s)),
-        Column("memory", text.size_of, wide=True, get="peak_rss_bytes"),
-        Column("loss", text.number, wide=True, get="loss_last"),
-        Column("tokens/s", text.rate, wide=True, get="tokens_per_s"),
-        Column("GFLOP/s", text.number_3, wide=True, get="gflops"),
+        Column("memory", get="peak_rss_bytes", wide=True),
+        Column("loss", get="loss_last", wide=True),
+        Column("tokens/s", get="tokens_per_s", wide=True),
+        Column("GFLOP/s", get="gflops", wide=True),
     )
 
 
 def _blocks(context: Context) -> Sequence[Block]:
-    data = context.listings([every_case(context.findings, "Every case")], "cases", "cases")
+    data = context.listings(every_case(context.findings, "Every case"), "cases", "cases")
     return [*picture(context, TOPIC.figure, data)] or data
 
 

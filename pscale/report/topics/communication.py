@@ -9,7 +9,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, KINDS, narrow, sized, wrapped
-from pscale.report.table import Column, Table, Value, listed
+from pscale.report.table import Column, Columns, Table, Value, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def tables(findings: Findings) -> Iterator[Table]:
     return listed(title, calls, _columns(findings), caption=caption, grouped=True, filled=True)
 
 
-def _columns(findings: Findings) -> Sequence[Column]:
+def _columns(findings: Findings) -> Columns:
     bares = {(each.case, each.axis, each.verb): each for each in findings.rows("bare")}
 
     def clear(name: str) -> Callable[[Row], Value]:
@@ -48,15 +48,15 @@ def _columns(findings: Findings) -> Sequence[Column]:
 
     return (
         case_column(findings),
-        Column("axis", get="axis"),
+        "axis",
         Column("verb", get=lambda call: call.verb.replace("_", "-")),
         Column("calls", text.number_3, wide=True, get="count"),
         Column("bytes", text.size_of, get=lambda call: call.bytes or None),
         Column("transfer", text.duration_3, get=clear("transfer_s")),
         Column("wait", text.duration_3, get=clear("wait_s")),
         Column(text.WAIT_OR_TRANSFER, text.duration_3, get=lambda call: call.wait_or_transfer_s or None),
-        Column("hidden", text.duration_3, wide=True, get="hidden_s"),
-        Column("exposed", text.duration_3, wide=True, get="exposed_s"),
+        Column(get="hidden_s", wide=True),
+        Column(get="exposed_s", wide=True),
         Column("B/s", text.rate, get=lambda call: call.bytes_per_s if call.bytes else None),
         Column("bare B/s", text.rate, wide=True, get=bare("bytes_per_s")),
         Column("of bare", text.percent, get=bare("share")),

@@ -19,11 +19,11 @@ def tables(findings: Findings) -> Iterator[Table]:
         findings.rows("costs"),
         (
             case_column(findings),
-            Column("cores", str, get="cores"),
+            "cores",
             Column("core time of a step", text.duration, get="core_s"),
             Column(f"core-hours for 1M {work}", text.number_3, get="core_hours"),
-            Column("cost over base", text.number_3, get="relative"),
-            Column("95% interval", text.ratio_interval, interval=True, wide=True, get="relative"),
+            Column("cost over base", get="relative"),
+            Column(get="relative", interval=True, wide=True),
         ),
         caption="cost over base: core time for the same work, over that of the base case (1 / efficiency)"
         if any(cost.relative for cost in findings.rows("costs"))

@@ -10,7 +10,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.report import text
 from pscale.report.blocks import Bands, Block, Context, Listing
-from pscale.report.table import Column, Table, TableRow, listed
+from pscale.report.table import Column, Columns, Table, TableRow, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.headline import lost_time
 from pscale.report.topics.topic import Topic, case_column
@@ -106,10 +106,10 @@ def _parts(findings: Findings) -> Iterator[Table]:
 
 
 def _by_phase(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
-    columns = (
+    columns: Columns = (
         case_column(findings),
-        Column("phase", get="phase"),
-        Column("of step", text.percent_1, get="of_step"),
+        "phase",
+        "of_step",
         *map(_column, _OF_PART),
     )
     shown = (tree for tree in findings.rows("efficiency") if tree.phase and tree.of_step >= _SHORT)
@@ -133,7 +133,7 @@ def _by_axis(findings: Findings, points: Sequence[Row]) -> Iterator[Table]:
     return listed(
         "Efficiency by axis",
         rows,
-        (case_column(findings), Column("axis", get="axis"), *map(_column, factors)),
+        (case_column(findings), "axis", *map(_column, factors)),
         caption="as if the other axes were free; balance: of the ranks along the axis"
         + (least if any(tree.axis.endswith(_OTHERS) for tree in rows) else ""),
         grouped=True,

@@ -12,7 +12,7 @@ from pscale.config import JOINT
 from pscale.report import marks, text
 from pscale.report.figure_style import QUIET, Colour, describe, narrow, room, sized, wrapped
 from pscale.report.table import Column, Table, listed
-from pscale.report.topics.topic import Topic, TopicFigure
+from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,12 +33,12 @@ Curve = tuple[list[Row], tuple[float, ...]]
 def _details(findings: Findings) -> Iterator[Table]:
     """Yield the ends of every loss curve."""
     columns = (
-        Column("case", fold=True, get="label"),
+        case_column(findings),
         Column("steps", str, get=lambda point: len(point.losses)),
         Column("first", text.number, get=lambda point: point.losses[0]),
         Column("last", text.number, get=lambda point: point.losses[-1]),
         Column("lowest", text.number, get=lambda point: min(filter(isfinite, point.losses), default=None)),
-        Column("unigram baseline", text.number, get="loss_unigram"),
+        Column("unigram baseline", get="loss_unigram"),
     )
     return listed("First and last loss", [point for point in findings.rows("cases") if point.losses], columns)
 

@@ -10,7 +10,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.report import text
 from pscale.report.figure_style import QUIET, Colour, narrow, of_phases, sized, wrapped
-from pscale.report.table import Column, Table, listed
+from pscale.report.table import Column, Columns, Table, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def _ranked(findings: Findings) -> bool:
 def _times(findings: Findings) -> Iterator[Table]:
     """Yield every phase's kinds of time by case."""
     kinds = [kind for kind in _KINDS if any(getattr(time, f"{kind}_s") for time in findings.rows("phases"))]
-    columns = (
+    columns: Columns = (
         case_column(findings),
-        Column("phase", get="phase"),
-        Column("of step", text.percent_1, bar=True, get=_of_step),
-        *(Column(text.KINDS.get(kind, kind), text.duration_3, get=f"{kind}_s") for kind in kinds),
+        "phase",
+        Column("of step", get="share", bar=True),
+        *(Column(text.KINDS.get(kind, kind), get=f"{kind}_s") for kind in kinds),
     )
     hidden = (
         "hidden: communication that overlaps compute; overlapping calls are summed; not part of the step time"
@@ -54,10 +54,6 @@ def _times(findings: Findings) -> Iterator[Table]:
         caption=hidden if "hidden" in kinds else "",
         grouped=True,
     )
-
-
-def _of_step(time: Row) -> float:
-    return time.inside_s / time.step_s if time.step_s else 0.0
 
 
 def figure(findings: Findings) -> Figure | None:

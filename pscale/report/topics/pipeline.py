@@ -29,9 +29,9 @@ def tables(findings: Findings) -> Iterator[Table]:
     columns = (
         case_column(findings),
         Column("stages", str, get=stages),
-        Column("micro-batches", str, get="micro_batches"),
-        Column("predicted", text.percent_1, get="predicted"),
-        Column("measured", text.percent_1, get="measured"),
+        Column("micro-batches", get="micro_batches"),
+        "predicted",
+        "measured",
     )
     return listed(
         "Bubbles of pipelines (share of the step, mean over ranks)",

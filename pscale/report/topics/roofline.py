@@ -9,7 +9,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, QUIET, Colour, describe, narrow, sized, wrapped
-from pscale.report.table import Column, Table
+from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic, TopicFigure
 
 if TYPE_CHECKING:
@@ -48,25 +48,25 @@ def tables(findings: Findings) -> Iterator[Table]:
     if not found:
         return
     columns = (
-        *(Column("phase"), Column("kernels"), Column("of time", text.percent_1, bar=True)),
-        *(Column("FLOPs", text.rate, wide=True), Column("bytes", text.size_of, wide=True)),
-        Column("FLOP/B", text.number_3),
-        *(Column("GFLOP/s", text.number_3), Column("GB/s", text.number_3)),
-        *(Column("roof", text.number_3), Column("of roof", text.percent), Column("bound")),
+        "phase",
+        Column("kernels", get=_name),
+        Column("of time", get="time_share", bar=True),
+        Column("FLOPs", text.rate, wide=True, get=lambda each: each.flops if each.bytes else None),
+        Column("bytes", text.size_of, wide=True, get=lambda each: each.bytes or None),
+        Column("FLOP/B", text.number_3, get="intensity"),
+        Column("GFLOP/s", get="gflops"),
+        Column("GB/s", text.number_3, get="gb_s"),
+        Column("roof", get="roof_gflops"),
+        Column("of roof", text.percent, get="roof_share"),
+        Column("bound", get=lambda each: each.bound or None),
     )
-    rows = []
-    for each in found:
-        counted = (each.flops, each.bytes) if each.bytes else (None, None)
-        reached = (each.intensity, each.gflops, each.gb_s, each.roof_gflops, each.roof_share)
-        if each.time_share >= _LISTED:
-            first = (each.phase, _name(each), each.time_share)
-            rows.append(("", (*first, *counted, *reached, each.bound or None)))
-    yield Table(
-        title="Roofline of the largest case (per rank)",
-        columns=columns,
-        rows=tuple(rows),  # type: ignore[arg-type]
+    yield from listed(
+        "Roofline of the largest case (per rank)",
+        [each for each in found if each.time_share >= _LISTED],
+        columns,
         caption=" ".join((*_sentences(found), _definitions(findings, found[0]))),
-    ).filled()
+        filled=True,
+    )
 
 
 def _definitions(findings: Findings, first: Row) -> str:

@@ -41,10 +41,10 @@ def tables(findings: Findings) -> Iterator[Table]:
         return
     columns = (
         case_column(findings),
-        Column("rank", str, get="rank"),
-        Column("host", fold=True, get="host"),
+        "rank",
+        Column(get="host", fold=True),
         Column("compute", text.duration, get="compute_s"),
-        Column("above median", text.change, get="excess"),
+        Column("above median", get="excess"),
         Column("most in", get="phase"),
         Column("wait", text.duration, get=_known("wait_s")),
         Column("transfer", text.duration, wide=True, get=_known("transfer_s")),
@@ -59,12 +59,12 @@ def _stragglers(findings: Findings) -> Iterator[Table]:
     """Yield the ranks for which others wait most."""
     columns = (
         case_column(findings),
-        Column("rank", str, get="rank"),
-        Column("host", fold=True, get="host"),
-        Column("of the step", text.percent_1, get="step_share"),
-        Column("of all wait", text.percent_1, get="wait_share"),
+        "rank",
+        Column(get="host", fold=True),
+        Column("of the step", get="step_share"),
+        Column("of all wait", get="wait_share"),
         Column("late in", str, get=_late_steps),
-        Column("late by", text.duration_3, get="late_s"),
+        Column("late by", get="late_s"),
         Column("most in", get="phase"),
     )
     caption = "of the step: mean wait of each other rank for this one"
