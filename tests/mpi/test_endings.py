@@ -113,11 +113,17 @@ sweep: {{ranks: [2]}}
 repeat: 1
 launch: {{oversubscribe: true}}
 """
+# The others call MPI_Init when rank 1 is gone: if it ends later, Open MPI ends the others by itself.
 EARLY = """
-import os, subprocess, sys
+import os, pathlib, sys, time
 rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+ended = pathlib.Path({ended!r})
 if rank == "1":
-    {}
+    ended.with_suffix(".new").write_text(str(os.getpid()))
+    ended.with_suffix(".new").rename(ended)
+    {how}
+while not ended.exists() or os.path.exists("/proc/" + ended.read_text()):
+    time.sleep(0.01)
 from mpi4py import MPI
 MPI.COMM_WORLD.Barrier()
 """
@@ -134,8 +140,9 @@ if rank == "0":
 @pytest.mark.parametrize(
     ("how", "ending"), [("os._exit(0)", "ended"), ("sys.exit(0)", "ended with exit code 0")]
 )
-def test_a_watched_rank_that_ends_before_init_ends_the_program_and_is_named(watch, how, ending):
-    results = watch(2, sys.executable, "-c", EARLY.format(how), code=1)
+def test_a_watched_rank_that_ends_before_init_ends_the_program_and_is_named(watch, tmp_path, how, ending):
+    early = EARLY.format(how=how, ended=str(tmp_path / "rank"))
+    results = watch(2, sys.executable, "-c", early, code=1)
     said = " ".join(results.output.split())
     assert f"The program was ended: rank 1 {ending} before MPI_Init, in which the others wait" in said
     (row,) = results.rows("cases")
@@ -148,7 +155,8 @@ def test_a_rank_without_mpi_that_ends_early_ends_nothing(watch):
 
 @pytest.mark.parametrize("watched", [True, False])
 def test_a_rank_of_a_workload_that_ends_before_init_fails_the_case_and_is_named(cli, watched):
-    (cli.folder / "early.py").write_text(EARLY.format("sys.exit(0)"))
+    ended = cli.folder / "rank"
+    (cli.folder / "early.py").write_text(EARLY.format(how="sys.exit(0)", ended=str(ended)))
     suite = cli.suite(WORKLOAD.format(python=sys.executable, watch=str(watched).lower()))
     (row,) = cli.run(suite, code=1).cases.values()
     assert row["status"] == "failed"
