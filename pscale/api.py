@@ -173,11 +173,13 @@ class Results:
 
     def _repr_html_(self) -> str:
         """Return title, headline and cases for a notebook."""
-        (table,) = every_case(self.findings, "Cases")
-        table = table.narrow().for_people()
         said = "".join(f"<p>{html.escape(line)}</p>" for line in self.headline.splitlines())
-        cells = pd.DataFrame([texts for _, texts in table.texts()], columns=[c.name for c in table.columns])
-        return f"<h4>{html.escape(self.findings.title)}</h4>{said}{cells.to_html(index=False, border=0)}"
+        for whole in every_case(self.findings, "Cases"):
+            table = whole.narrow().for_people()
+            names = [column.name for column in table.columns]
+            cells = pd.DataFrame([texts for _, texts in table.texts()], columns=names)
+            said += cells.to_html(index=False, border=0)
+        return f"<h4>{html.escape(self.findings.title)}</h4>{said}"
 
     @cached_property
     def _tables(self) -> Mapping[str, pd.DataFrame]:

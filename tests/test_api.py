@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import io
+import math
 import os
 import re
 import shutil
@@ -180,6 +181,21 @@ def test_a_notebook_shows_headline_and_cases_and_no_text_of_a_suite_as_markup(tm
     assert "&lt;script&gt;" in shown
     assert run.headline.splitlines()[0] in shown.replace("&#x27;", "'")
     assert "2 cases, 4 launches" in repr(run)
+
+
+def test_a_notebook_shows_a_run_without_cases(tmp_path):
+    shown = pscale.load(write_run(tmp_path / "run", [], title="empty"))._repr_html_()
+    assert "<h4>empty</h4>" in shown
+    assert "<table" not in shown
+
+
+def test_losses_are_numbers_by_case_and_step(tmp_path):
+    points = [Point(ranks=1, losses=(3.0, math.nan)), Point(ranks=2), Point(ranks=4, losses=(2.0,))]
+    losses = pscale.load(write_run(tmp_path / "run", points, repeats=1)).loss
+    assert losses["step"].tolist() == [0, 1, 0]
+    assert losses["loss"].fillna(-1.0).tolist() == [3.0, -1.0, 2.0]
+    assert losses["loss"].dtype == "float64"
+    assert losses.index.tolist() == [0, 1, 2]
 
 
 def test_a_suite_runs_from_a_file_with_settings_and_is_loaded(tmp_path, monkeypatch, capfd):

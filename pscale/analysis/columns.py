@@ -484,7 +484,8 @@ def row(frame: str, /, **values: Any) -> Row:
 
 @cache
 def _row(name: str) -> type:
-    return type(name, (namedtuple(name, FRAMES[name].columns),), {"declared": FRAMES[name].columns})
+    members = {"declared": FRAMES[name].columns, "__slots__": ()}
+    return type(name, (namedtuple(name, FRAMES[name].columns),), members)
 
 
 def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:

@@ -138,7 +138,7 @@ def phase_trees(
 
     Of a phase that is for communication, efficiency says nothing: the share of the step says what it costs.
     """
-    walls_s = {case: _medians(rows)["wall_s"] for case, rows in _by_case(records(whole)).items()}
+    walls_s = {case: _median(rows, "wall_s") for case, rows in _by_case(records(whole)).items()}
     of_phases = grouped(records(table.sort_values("phase", kind="stable")), lambda row: str(row["phase"]))
     for phase, of_phase in of_phases.items():
         medians = {case: _medians(rows) for case, rows in _by_case(of_phase).items()}
@@ -172,8 +172,8 @@ def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    known = sorted(row[name] for row in rows if row.get(name) is not None)
-    return (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2 if known else None
+    known = [row[name] for row in rows if row.get(name) is not None]
+    return median(known) if known else None
 
 
 _USED = (

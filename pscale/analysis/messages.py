@@ -55,14 +55,3 @@ def loss(row: Row, name: str) -> str:
     share = getattr(row, name)
     spread = half(share)
     return percent(share.value) + (f" ± {percent(min(1.0, spread))}" if spread is not None else "")
-
-
-# Plans, splits and other variants
-
-# Crossovers
-
-# Two runs, and a history of runs
-
-# Laws and predictions
-
-# Warnings and notes

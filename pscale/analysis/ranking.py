@@ -16,6 +16,7 @@ from pscale.analysis.columns import Row, row
 from pscale.analysis.deciding import in_words, more_rounds
 from pscale.analysis.frames import by_case, grouped, shared_work
 from pscale.analysis.stats import Estimate, Sample, ratio
+from pscale.analysis.steps import waits_for_stages
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
 
@@ -122,15 +123,6 @@ def ranking(
 def _trains(planned: Mapping[str, Any] | None) -> bool:
     """Tell whether a case is known, and has a step whose time is worth comparing: not bare collectives."""
     return planned is not None and planned.get("model", {}).get("kind") != "collectives"
-
-
-def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
-    """Return the wait of a step in messages between the stages of a pipeline, by case."""
-    waits: dict[str, float] = {}
-    for call in calls:
-        if call.axis == "pp":
-            waits[call.case] = waits.get(call.case, 0.0) + call.wait_s
-    return waits
 
 
 def _placed(members: Sequence[Row], times: Mapping[str, Sample], spent: Spent) -> list[Row]:

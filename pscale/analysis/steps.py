@@ -280,9 +280,7 @@ def _under_roofs(table: pd.DataFrame) -> pd.DataFrame:
 def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield the predicted and the measured bubble of every measured case that has stages."""
     step_s = {time.case: time.step_s for time in phases}
-    wait_s: defaultdict[str, float] = defaultdict(float)
-    for call in calls:
-        wait_s[call.case] += call.wait_s if call.axis == "pp" else 0.0
+    wait_s = waits_for_stages(calls)
     good = run.cases[(run.cases["status"] == "ok") & (run.cases["pp"] > 1)].drop_duplicates("case")
     names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
     for case, schedule, stages, chunks, micro_batches, predicted in good[names].itertuples(index=False):
@@ -294,5 +292,14 @@ def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[d
                 "chunks": chunks,
                 "micro_batches": micro_batches,
                 "predicted": predicted,
-                "measured": wait_s[case] / step_s[case],
+                "measured": wait_s.get(case, 0.0) / step_s[case],
             }
+
+
+def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
+    """Return the wait of a step in messages between the stages of a pipeline, by case."""
+    waits: dict[str, float] = {}
+    for call in calls:
+        if call.axis == "pp":
+            waits[call.case] = waits.get(call.case, 0.0) + call.wait_s
+    return waits

@@ -26,7 +26,7 @@ from pscale.launch.journal import Journal, Key, writing_in
 from pscale.launch.launcher import Launcher
 from pscale.launch.lock import UNLOCKED
 from pscale.launch.machine import Machine
-from pscale.launch.outcome import Outcome, Verdict
+from pscale.launch.outcome import STDERR, Outcome, Verdict
 from pscale.launch.workload import Watching
 from pscale.launch_folder import LaunchFolder
 from pscale.step_counter import StepCounter
@@ -217,7 +217,8 @@ class _Starter:
             inside=work.folder.path,
             stdin=workload_command.standard_input(case),
         )
-        reason = why() or (outcome.reason.rpartition(" [")[0] if outcome.status == "failed" else "")
+        ended = outcome.reason.removesuffix(f" [{folder / STDERR}]") if outcome.status == "failed" else ""
+        reason = why() or ended
         with writing_in(folder):
             _remove(folder)
         return reason

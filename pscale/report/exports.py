@@ -72,9 +72,10 @@ def data_tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """Return every table for programs by name, with or without rows."""
     tables = {name: getattr(findings, name).drop(columns=SERIES[name]) for name in FRAMES}
     trained = findings.cases.loc[findings.cases["losses"].map(len) > 0, ["case", "label", "losses"]]
-    losses = trained.explode("losses").rename(columns={"losses": "loss"})
+    losses = trained.explode("losses", ignore_index=True).rename(columns={"losses": "loss"})
     losses.insert(2, "step", losses.groupby("case").cumcount())
-    return {**tables, "loss": losses} | {
+    tables["loss"] = losses.astype({"loss": "float64"})
+    return tables | {
         name: frame_of(table) for topic in TOPICS for name, table in topic.data(findings).items()
     }
 
