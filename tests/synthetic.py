@@ -267,8 +267,7 @@ def replicated(summary: Findings, copies: int) -> Findings:
         if isinstance(value, list | tuple) and value and hasattr(value[0], "case"):
             found[name] = tuple(_renamed(each, copy) for copy in range(copies) for each in value)
     found["labels"] = {row.case: row.label for row in found["cases"]}
-    if summary.wait is not None:
-        found["wait"] = _renamed(summary.wait, 0)
+    found["wait"] = found["wait"][: len(summary.wait)]
     return summary.replaced(labels=found.pop("labels")).replaced(**found)
 
 

@@ -175,9 +175,8 @@ def _are_cores_taken(folder: Path, case: str) -> bool:
     """Tell whether others took so much of the cores of a case, or of its base, that neither is judged."""
     from pscale.analysis import scaling  # noqa: PLC0415 - cards that are kept need no pandas
     from pscale.analysis.findings import Findings  # noqa: PLC0415
-    from pscale.analysis.frames import load  # noqa: PLC0415
+    from pscale.analysis.frames import load, restricted  # noqa: PLC0415
     from pscale.analysis.interference import GRAVE  # noqa: PLC0415
-    from pscale.analysis.truncation import restricted  # noqa: PLC0415
 
     try:
         run = load(folder)

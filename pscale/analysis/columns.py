@@ -327,6 +327,14 @@ merits: a row a case and figure of merit of its program; means over launches
     launches count launches that ended well
     coarse number unit of the last digit that was printed, where that is most of the uncertainty
 
+wait: a row a rank and step of the first launch that ended well of the case that waits most
+    repeat count the launch
+    rank count the rank
+    step count measured step
+    wait_s s waiting
+    wait_or_transfer_s s wait and transfer of calls where clocks do not distinguish them
+    compute_s s computing
+
 what_if: a row a case and network on which its traced launches were replayed; medians over launches
     network text the network
     measured_s s measured mean step

@@ -23,7 +23,7 @@ from pscale.analysis import (
 )
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.crossing import Crossing, crossings
-from pscale.analysis.frames import Run, grouped
+from pscale.analysis.frames import SHOWN, Run, grouped, shortened
 from pscale.analysis.headline import Headline
 from pscale.analysis.memory import memory
 from pscale.analysis.models import Model, curves, models
@@ -32,10 +32,8 @@ from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.ranking import Spent, ranking
 from pscale.analysis.settings import setting_columns
 from pscale.analysis.stats import Sample
-from pscale.analysis.steps import WaitMap
 from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import Timeline, timelines
-from pscale.analysis.truncation import SHOWN, shortened
 from pscale.analysis.verdict import Verdict, verdicts
 from pscale.analysis.warnings import case_warnings
 from pscale.analysis.what_if import what_if
@@ -211,6 +209,10 @@ class Findings:
         return scaling.bases(self.rows("cases"))
 
     @cached_property
+    def _rank_means(self) -> pd.DataFrame:
+        return steps.rank_means(self.source)
+
+    @cached_property
     def _launches(self) -> pd.DataFrame:
         return efficiency.launches(self.source)
 
@@ -248,7 +250,7 @@ class Findings:
 
     @_table
     def phases(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return steps.phases(self.source)
+        return steps.phases(self.source, self._rank_means)
 
     @_table
     def calls(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
@@ -256,7 +258,7 @@ class Findings:
 
     @_table
     def ranks(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
-        return steps.slowest_ranks(self.source)
+        return steps.slowest_ranks(self.source, self._rank_means)
 
     @_table
     def roofline(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
@@ -382,11 +384,10 @@ class Findings:
             curves=curves(self.source, points),
         )
 
-    @cached_property
-    def wait(self) -> WaitMap | None:
-        """The waits of the first good launch of the case that waits most."""
+    @_table
+    def wait(self) -> pd.DataFrame | Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
         cases = steps.by_waiting(self.rows("cases"), self.rows("phases"))
-        return next(steps.wait_maps(self.source, cases[:1]), None)
+        return next(steps.wait_maps(self.source, cases[:1]), ())
 
     @cached_property
     def timelines(self) -> tuple[Timeline, ...]:

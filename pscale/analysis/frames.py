@@ -1,11 +1,15 @@
-"""A run's folder as data frames: what was planned, what was measured, what is pending."""
+"""A run as data frames: what was planned, what was measured, what is pending.
+
+A run of very many cases is truncated before anything is computed to those that a report shows, which then
+costs little more than reading them; files for programs have all cases.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -13,14 +17,21 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.document import (
+from pscale.analysis.reading import (
     LOST,
+    Unclear,
+    blurred_sums,
+    call_sums,
     document_from_rows,
+    frame,
+    joined,
     planned_from_rows,
     read_document,
+    rows_of,
+    step_sums,
+    unclear,
     with_disagreement,
 )
-from pscale.analysis.read import Unclear, blurred_sums, call_sums, frame, joined, rows_of, step_sums, unclear
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.schema import Table
@@ -30,6 +41,10 @@ CASE_TABLES = (  # tables of a Run with a row for each launch and more
     *("ranks", "phases", "seats", "ends", "caused_waits", "waited", "calls", "kernels", "figures"),
 )
 _NAMED = 4
+MANY = 1000  # cases that are shown one by one
+SHOWN = 200  # of more than that
+
+Planned = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,11 +295,14 @@ def _with_faults(
 
 def _of_good(table: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of launches that ended well; whole numbers are compared, as there may be millions."""
-    good = cases.loc[cases["status"] == "ok", ["case", "repeat"]]
-    numbers = pd.Index(table["case"].cat.categories).get_indexer(good["case"])
-    repeats = 1 + max(table["repeat"].max(), good["repeat"].max()) if len(table) and len(good) else 1
-    launch = table["case"].cat.codes.astype(np.int64) * repeats + table["repeat"]
-    kept = launch.isin((numbers * repeats + good["repeat"])[numbers >= 0])
+    numbers = {case: number for number, case in enumerate(table["case"].cat.categories)}
+    well = cases.loc[cases["status"] == "ok", ["case", "repeat"]]
+    launches = zip(well["case"].tolist(), well["repeat"].tolist(), strict=True)
+    good = [(numbers[case], repeat) for case, repeat in launches if case in numbers]
+    number, repeat = np.array(good, np.int64).reshape(-1, 2).T
+    codes, repeats = table["case"].cat.codes.to_numpy(np.int64), table["repeat"].to_numpy(np.int64)
+    most = 1 + max(repeat.max(initial=0), repeats.max(initial=0))
+    kept = np.isin(codes * most + repeats, number * most + repeat)
     return table if kept.all() else table[kept]
 
 
@@ -343,3 +361,75 @@ def _gaps(
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def shortened(run: Run) -> Run:
+    """Return a run of more than `MANY` cases with the first of them, by series and size; else the run.
+
+    What a sentence on a series is about stays as well: its base, its largest measured case, and all larger
+    ones, which have no result.
+    """
+    if len(run.planned) <= MANY:
+        return run
+    series = grouped(run.planned.values(), lambda case: case.get("series") or "")
+    ordered = [sorted(members, key=_size) for members in series.values()]
+    first = {case["id"] for case in [case for members in ordered for case in members][:SHOWN]}
+    measured = _measured(run)
+    kept = first.union(
+        *(_told(members, measured) for members in ordered if any(case["id"] in first for case in members))
+    )
+    note = (
+        f"Tables and figures show the first {SHOWN} of {len(run.planned)} cases; "
+        "`pscale report --format csv` and `--format json` have all."
+    )
+    return replace(restricted(run, kept), gaps=(note, *run.gaps))
+
+
+def _size(case: Planned) -> tuple[int, int]:
+    """Return cores and ranks, by which reports put cases in order."""
+    ranks, threads = int(case.get("ranks") or 1), int(case.get("threads") or 1)
+    return ranks * threads, ranks
+
+
+def _measured(run: Run) -> set[str]:
+    stated = run.cases.loc[(run.cases["status"] == "ok") & run.cases["step_s"].notna(), "case"]
+    return {*stated, *run.ends["case"].unique()}
+
+
+def _told(members: Sequence[Planned], measured: Collection[str]) -> Iterator[str]:
+    """Yield the cases of a series, in order of size, of which the sentence on it speaks."""
+    yield from (case["id"] for case in members if case.get("base"))
+    good = [case for case in members if case["id"] in measured]
+    if good:
+        largest = next(case for case in good if _size(case) == _size(good[-1]))
+        yield from (good[0]["id"], largest["id"])
+        yield from (case["id"] for case in members if _size(case) > _size(largest))
+
+
+def restricted(run: Run, kept: Collection[str]) -> Run:
+    """Return the run as if these were its only cases."""
+
+    def rows(table: pd.DataFrame) -> pd.DataFrame:
+        return table[table["case"].isin(kept)]
+
+    tables: dict[str, Any] = {name: rows(getattr(run, name)) for name in CASE_TABLES}
+    return replace(
+        run,
+        document={
+            **run.document,
+            "cases": [case for case in run.document["cases"] if case["id"] in kept],
+            "expect": list(_expected(run.document.get("expect") or [], kept)),
+        },
+        cases=rows(run.cases).reset_index(drop=True),
+        unclear=tuple(call for call in run.unclear if call.case in kept),
+        pending=Counter({case: count for case, count in run.pending.items() if case in kept}),
+        **tables,
+    )
+
+
+def _expected(entries: Iterable[Planned], kept: Collection[str]) -> Iterator[Planned]:
+    """Yield the expectations that are about some of these cases, or about none at all."""
+    for entry in entries:
+        about = entry.get("cases")
+        if not about or any(case in kept for case in about):
+            yield entry

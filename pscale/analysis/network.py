@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run, calls, records
-from pscale.analysis.read import of_unclear
+from pscale.analysis.reading import of_unclear
 from pscale.config import Plan, from_dict
 from pscale.errors import UsageError
 

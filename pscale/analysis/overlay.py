@@ -89,7 +89,7 @@ def _marked(run: Run, name: str) -> Run:
         run,
         document={**run.document, "cases": planned, "expect": expect},
         cases=cases,
-        unclear=tuple(replace(call, case=marked(call.case)) for call in run.unclear),
+        unclear=tuple(call._replace(case=marked(call.case)) for call in run.unclear),
         pending=Counter({marked(case): count for case, count in run.pending.items()}),
         origins={marked(case): (run.path, case) for case in run.planned},
         **tables,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pscale.analysis.columns import Row, frame, row, rows
 from pscale.analysis.frames import Run, by_case, load
-from pscale.analysis.steps import phases
+from pscale.analysis.steps import phases, rank_means
 from pscale.errors import ResultsError
 from pscale.results.predictions import Predicted, read
 from pscale.run_folders import predicted_suites, prediction_file
@@ -55,7 +55,7 @@ def held(run: Run) -> Iterator[dict[str, Any]]:
 def kinds(run: Run) -> Iterator[dict[str, Any]]:
     """Yield every kind of time of those cases, predicted and measured."""
     predictions = _predictions(run)
-    times = by_case(rows("phases", frame("phases", phases(run), {}))) if predictions else {}
+    times = by_case(rows("phases", frame("phases", phases(run, rank_means(run)), {}))) if predictions else {}
     for made, _ in predictions:
         for kind, parts in KINDS.items():
             predicted_s = sum(made.losses_s.get(part, 0.0) for part in parts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,24 +30,15 @@ _OWN = 0.5  # of its delay that a rank spent itself: for what is done in turns, 
 _MOST = 0.5  # of all waiting
 _BY_TURNS = 1.3  # times an equal part
 _STEP = ["repeat", "step"]
+_WAITS = ("wait_s", "wait_or_transfer_s")
+_MAPPED = (*_WAITS, "compute_s")
 
 _KERNEL = ["calls", "flops", "bytes", "time_s"]
 _ROOFS = {"gemm_peak_gflops": "peak_gflops", "stream_gb_s": "stream_gb_s"}
 
 
-class WaitMap(NamedTuple):
-    """Wait and compute in seconds by rank (rows) and step (columns) of a launch."""
-
-    case: str
-    repeat: int
-    wait_or_transfer: bool  # the transfer of calls where clocks do not distinguish it is in the wait
-    wait_s: NDArray[np.float64]
-    compute_s: NDArray[np.float64]
-
-
-def phases(run: Run) -> pd.DataFrame:
-    """Return the phases of every measured case, in the order of a step."""
-    ranks = _rank_means(run)
+def phases(run: Run, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return the phases of every measured case, in the order of a step; `ranks` are `rank_means`."""
     groups = ranks.groupby(["case", "phase"], observed=True)
     largest = ranks.loc[groups["compute_s"].idxmax()].set_index(["case", "phase"])
     table = groups[list(_TIMES)].mean()
@@ -66,13 +57,12 @@ def _in_order(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[order.sort_values(kind="stable").index]
 
 
-def slowest_ranks(run: Run) -> pd.DataFrame:
+def slowest_ranks(run: Run, means: pd.DataFrame) -> pd.DataFrame:
     """Return, for cases of several ranks, the ranks that compute most and so keep the others waiting."""
-    means = _rank_means(run)
     if means.empty:
         return means
     in_phase = means.groupby(["case", "phase"], observed=True)["compute_s"]
-    means["phase_excess_s"] = means["compute_s"] - in_phase.transform("mean")
+    means = means.assign(phase_excess_s=means["compute_s"] - in_phase.transform("mean"))
     by_rank = means.groupby(["case", "rank"], observed=True)
     table = by_rank[["compute_s", "wait_s", "transfer_s", "wait_or_transfer_s"]].sum()
     worst = means.loc[by_rank["phase_excess_s"].idxmax()].set_index(["case", "rank"])
@@ -117,8 +107,11 @@ def by_waiting(points: Sequence[Row], times: Sequence[Row]) -> list[str]:
     return [point.case for point in order]
 
 
-def wait_maps(run: Run, cases: Iterable[str]) -> Iterator[WaitMap]:
-    """Yield wait and compute of every good launch of these cases that has rows of its steps."""
+def wait_maps(run: Run, cases: Iterable[str]) -> Iterator[pd.DataFrame]:
+    """Yield wait and compute of every good launch of these cases that has rows of its steps.
+
+    A row a rank and step, rank after rank.
+    """
     launches = run.ends.groupby("case", observed=True)["repeat"].unique().to_dict()
     steps_of = _rank_steps(run, ["case"]).to_dict()
     for case in cases:
@@ -126,24 +119,22 @@ def wait_maps(run: Run, cases: Iterable[str]) -> Iterator[WaitMap]:
         together = steps(run, case) if steps_of.get(case, 0) <= _FEW_STEPS else None
         for repeat in repeats:
             rows = steps(run, case, repeat) if together is None else together[together["repeat"] == repeat]
-            yield WaitMap(
-                case=case,
-                repeat=repeat,
-                wait_or_transfer=bool(rows["wait_or_transfer_s"].any()),
-                wait_s=_by_rank_and_step(rows, rows["wait_s"] + rows["wait_or_transfer_s"]),
-                compute_s=_by_rank_and_step(rows, rows["compute_s"]),
-            )
+            ranks, places = rows["rank"].to_numpy(np.int64), rows["step"].to_numpy(np.int64)
+            count = int(places.max()) + 1
+            size = (int(ranks.max()) + 1) * count
+            times = (np.bincount(ranks * count + places, rows[kind].to_numpy(), size) for kind in _MAPPED)
+            known: dict[str, Any] = {"case": case, "repeat": repeat}
+            known |= dict(zip(("rank", "step"), divmod(np.arange(size), count), strict=True))
+            yield pd.DataFrame(known | dict(zip(_MAPPED, times, strict=True)))
 
 
-def _by_rank_and_step(rows: pd.DataFrame, values: pd.Series[float]) -> NDArray[np.float64]:
-    """Return sums over the phases: a row a rank, a column a step."""
-    ranks, steps = rows["rank"].to_numpy(np.int64), rows["step"].to_numpy(np.int64)
-    shape = int(ranks.max()) + 1, int(steps.max()) + 1
-    sums = np.bincount(ranks * shape[1] + steps, values.to_numpy(np.float64), shape[0] * shape[1])
-    return sums.astype(np.float64).reshape(shape)
+def cells(wait_map: pd.DataFrame, *kinds: str) -> NDArray[np.float64]:
+    """Return kinds of time of a map, added up: a row a rank, a column a step."""
+    times: NDArray[np.float64] = wait_map[list(kinds or _WAITS)].to_numpy(np.float64).sum(axis=1)
+    return times.reshape(-1, int(wait_map["step"].max()) + 1)
 
 
-def _rank_means(run: Run) -> pd.DataFrame:
+def rank_means(run: Run) -> pd.DataFrame:
     """Return the kinds of time per case, rank and phase: means over steps and launches."""
     rows = run.phases[run.phases["phase"] != ""]
     sums = _sums(rows.groupby(["case", "rank", "phase"], observed=True), list(_TIMES))

@@ -17,7 +17,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
 from pscale.analysis.frames import Run, by_case, grouped
 from pscale.analysis.interference import BUSY, interference
-from pscale.analysis.read import LIMIT, Unclear
+from pscale.analysis.reading import LIMIT, Unclear
 from pscale.analysis.stats import Level, Sample, student_quantile
 from pscale.analysis.verdict import interval
 from pscale.analysis.wording import duration, percent, plural

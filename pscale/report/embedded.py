@@ -10,12 +10,13 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run
 from pscale.analysis.recorded_step import CODES, RecordedStep, recorded_steps
-from pscale.analysis.steps import WaitMap, by_waiting, wait_maps
+from pscale.analysis.steps import by_waiting, cells, wait_maps
 from pscale.report import text
 from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, of_phases
 
@@ -88,18 +89,18 @@ def _step(each: RecordedStep) -> Json:
 
 
 def _maps(run: Run, cases: Sequence[str]) -> Iterator[Json]:
-    return map(
-        _map, _within(wait_maps(run, cases), MOST_CELLS, _MOST_MAPS, lambda each: 2 * each.wait_s.size)
-    )
+    return map(_map, _within(wait_maps(run, cases), MOST_CELLS, _MOST_MAPS, lambda each: 2 * len(each)))
 
 
-def _map(each: WaitMap) -> Json:
-    kinds = {"wait_or_transfer" if each.wait_or_transfer else "wait": each.wait_s, "compute": each.compute_s}
+def _map(each: pd.DataFrame) -> Json:
+    case, repeat, *_ = each.iloc[0]
+    waits = cells(each)
+    wait = "wait_or_transfer" if each["wait_or_transfer_s"].any() else "wait"
     return {
-        "case": each.case,
-        "repeat": each.repeat,
-        "shape": each.wait_s.shape,
-        "kinds": {name: _levels(values) for name, values in kinds.items()},
+        "case": case,
+        "repeat": int(repeat),
+        "shape": waits.shape,
+        "kinds": {wait: _levels(waits), "compute": _levels(cells(each, "compute_s"))},
     }
 
 

@@ -14,7 +14,6 @@ import pandas as pd
 from pscale.analysis.columns import FRAMES, SERIES
 from pscale.analysis.findings import FORMAT, Findings
 from pscale.analysis.frames import records
-from pscale.analysis.steps import WaitMap
 from pscale.atomic_files import to_json
 from pscale.report.drawn import write_file
 from pscale.report.table import Table
@@ -40,10 +39,6 @@ def _plain(value: Any) -> Any:
         return records(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    if isinstance(value, WaitMap):
-        return {
-            name: getattr(each, "tolist", lambda each=each: each)() for name, each in value._asdict().items()
-        }
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 from synthetic import BYTES, Point, summary_of
 
+from pscale.analysis.steps import cells
+
 
 def test_phases_are_means_over_ranks_and_steps_in_the_order_of_a_step(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})])
@@ -37,17 +39,16 @@ def test_a_call_that_takes_no_time_has_no_bandwidth(tmp_path):
 
 def test_the_wait_map_has_a_row_a_rank_and_a_column_a_step(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=3, late_s={1: 0.010}), Point(ranks=2)], steps=7)
-    waits = np.array(summary.wait.wait_s)
-    assert summary.wait.case == summary.rows("cases")[-1].case
-    assert waits == pytest.approx(np.array([[0.01] * 7, [0] * 7, [0.01] * 7]), abs=1e-12)
+    assert set(summary.wait["case"]) == {summary.rows("cases")[-1].case}
+    assert cells(summary.wait) == pytest.approx(np.array([[0.01] * 7, [0] * 7, [0.01] * 7]), abs=1e-12)
 
 
 def test_a_case_that_failed_has_no_wait_map(tmp_path):
-    assert summary_of(tmp_path / "run", [Point(ranks=2, status="failed")]).wait is None
+    assert summary_of(tmp_path / "run", [Point(ranks=2, status="failed")]).wait.empty
 
 
 def test_the_map_of_waits_is_of_the_case_that_waits_most_among_the_largest(tmp_path):
     healthy = Point(ranks=2, series="healthy")
     delayed = Point(ranks=2, series="delayed", late_s={1: 0.02}, injected=True)
     summary = summary_of(tmp_path / "run", [healthy, delayed, Point(ranks=1, series="alone")])
-    assert summary.wait.case == delayed.case.id
+    assert set(summary.wait["case"]) == {delayed.case.id}

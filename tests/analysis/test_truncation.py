@@ -3,11 +3,10 @@ import json
 import pytest
 from synthetic import Point, write_run
 
-from pscale.analysis import truncation as module
+from pscale.analysis import frames as module
 from pscale.analysis.columns import FRAMES
 from pscale.analysis.findings import Findings
-from pscale.analysis.frames import load
-from pscale.analysis.truncation import shortened
+from pscale.analysis.frames import load, shortened
 from pscale.report.exports import render_json
 from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page

@@ -196,7 +196,7 @@ def test_a_run_in_which_all_failed_and_one_that_has_not_begun_are_distinguished(
     assert "every launch failed" in failed.verdicts[0].efficiency
     begun = summary_of(tmp_path / "begun", [Point(ranks=1, only_repeats=())])
     assert begun.verdicts[0].efficiency == "Nothing has been measured yet."
-    assert (begun.rows("phases"), begun.wait, begun.rows("warnings")) == ([], None, [])
+    assert (begun.rows("phases"), begun.rows("wait"), begun.rows("warnings")) == ([], [], [])
 
 
 def test_figures_that_are_not_numbers_do_not_stop_the_report(tmp_path):

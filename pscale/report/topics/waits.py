@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.steps import WaitMap
+from pscale.analysis.steps import cells
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context
 from pscale.report.figure_style import CLIPPED, MAP, describe, wrapped
@@ -87,35 +87,22 @@ def _blocks(context: Context) -> Sequence[Block]:
     """Return the map of waiting in the largest case, late ranks, and the ranks that compute most."""
     findings = context.findings
     blocks: list[Block] = []
-    if findings.wait is not None and len(findings.wait.wait_s) > 1:
-        label = text.label(findings.case(findings.wait.case))
-        by_rank = context.listings(_by_rank(findings.wait, label), "wait-by-rank", "wait", most=MOST_ROWS)
+    if findings.wait["rank"].max() > 0:
+        by_rank = context.listings(_by_rank(findings), "wait-by-rank", "wait", most=MOST_ROWS)
         blocks += picture(context, TOPIC.figure, by_rank) or by_rank
     return [*blocks, *context.listings(tables(findings), "ranks", "ranks")]
 
 
-def _by_rank(found: WaitMap, label: str) -> Iterator[Table]:
+def _by_rank(findings: Findings) -> Iterator[Table]:
+    case, _, repeat, *_ = findings.wait.iloc[0]
     columns = (
         Column("rank", str, get=lambda row: row[0]),
         Column("mean wait", text.duration_3, get=lambda row: float(row[1].mean())),
         Column("longest", text.duration_3, get=lambda row: float(row[1].max())),
         Column("in step", str, get=lambda row: int(row[1].argmax())),
     )
-    title = f"Wait of every rank: {label}, launch {found.repeat + 1}"
-    return listed(title, enumerate(found.wait_s), columns, case=lambda _: found.case)
-
-
-def _data(findings: Findings) -> Mapping[str, Table]:
-    found = findings.wait
-    cells = (
-        (rank, step, wait_s)
-        for rank, waits in enumerate(found.wait_s if found else ())
-        for step, wait_s in enumerate(waits.tolist())
-    )
-    waits = ((found.case, found.repeat, *cell) for cell in cells if found)
-    return {
-        "wait": Table.of(waits, "case", "repeat", "rank", "step", "wait_s"),
-    }
+    title = f"Wait of every rank: {text.label(findings.case(case))}, launch {repeat + 1}"
+    return listed(title, enumerate(cells(findings.wait)), columns, case=lambda _: case)
 
 
 def figure(findings: Findings) -> Figure | None:
@@ -126,10 +113,10 @@ def figure(findings: Findings) -> Figure | None:
 
     from pscale.report import drawing
 
-    if findings.wait is None or len(findings.wait.wait_s) < 2:
+    if not findings.wait["rank"].max() > 0:
         return None
-    waits = findings.wait.wait_s
-    kind = text.KINDS["wait_or_transfer"] if findings.wait.wait_or_transfer else "wait"
+    waits, (case, _, repeat, *_) = cells(findings.wait), findings.wait.iloc[0]
+    kind = text.KINDS["wait_or_transfer"] if findings.wait["wait_or_transfer_s"].any() else "wait"
     ranks, steps = waits.shape
     top = float(np.percentile(waits, CLIPPED)) or float(waits.max())
     _, factor, unit = next(scale for scale in _UNITS if waits.max() >= scale[0])
@@ -149,10 +136,10 @@ def figure(findings: Findings) -> Figure | None:
     )
     figure.axes[-1].spines[:].set_visible(False)
     _label(axes, ranks, steps)
-    name = wrapped(findings.case(findings.wait.case).label, 60, most=1)
+    name = wrapped(findings.case(case).label, 60, most=1)
     hint = "dark cells wait for a rank with pale cells" if waits.any() else "no rank waited"
     clipped = f"; darkest: more than {text.duration_3(top)}" if top < waits.max() else ""
-    describe(axes, f"{name}, launch {findings.wait.repeat + 1}: {hint}{clipped}")
+    describe(axes, f"{name}, launch {repeat + 1}: {hint}{clipped}")
     return figure
 
 
@@ -177,7 +164,6 @@ TOPIC = Topic(
     lead="A rank waits in a call until the ranks that it depends on have arrived. A pale row between dark "
     "ones is a straggler: the others wait for it.",
     tables=tables,
-    data=_data,
     figure=TopicFigure(
         name="wait",
         title="Wait by rank and step",
