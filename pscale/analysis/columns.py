@@ -335,6 +335,70 @@ wait: a row a rank and step of the first launch that ended well of the case that
     wait_or_transfer_s s wait and transfer of calls where clocks do not distinguish them
     compute_s s computing
 
+models: a row a series that compares sizes, or curve over a swept number
+    model count number of the model
+    series text the series, or what the cases of a curve have in common
+    scaling text strong or weak; empty over a swept number
+    unit text unit of sizes: ranks, or cores where ranks have differing numbers of threads; or the number
+    threads count cores of one unit
+    sizes texts measured sizes
+    asked texts sizes asked for
+    refusal text reason why there are no laws
+    first text phase that costs most beyond ideal scaling at the largest size predicted; none, or unknown
+    first_share share the phase over all phases there
+    first_measured_share share the same at the largest measured size
+
+laws: a row a model and part of the step; shares are of the step
+    model count number of the model
+    series text its series
+    unit text unit of sizes
+    part text step, a phase, or a kind of time (mean over ranks)
+    law text name of the law: amdahl, gustafson, usl, or pmnf for other sums
+    formula text the law, p for the size
+    terms texts its terms, {} for the coefficient
+    coefficients_s texts their coefficients in seconds
+    r_squared number R²; unknown of a constant, which explains no difference
+    error share root mean square of the errors at sizes left out of the fit
+    misfit share root mean square, by degrees of freedom, of what the law misses
+    scatter share standard deviation of launches; unknown where sizes have one each
+    fits flag that explains the misfit
+    measured_s texts measured times, size by size
+
+law_predictions: a row a model, part of the step and size
+    model count number of the model
+    series text its series
+    unit text unit of sizes
+    part text step, a phase, or a kind of time
+    size number the size
+    cores count its cores
+    time_s s± time by the law, with the interval of a measurement there; none beyond
+    efficiency share± efficiency of whole steps
+    beyond flag more than four times the largest measured size
+    curve flag on the line of the figure; else a size to predict
+
+named_laws: a row a model and law with a name, fitted to its steps by least squares
+    model count number of the model
+    series text its series
+    unit text unit of sizes
+    law text amdahl, gustafson or usl
+    error share root mean square of the errors at sizes left out of the fit
+    serial_fraction share± serial fraction of Amdahl's and Gustafson's law
+    contention share± contention, sigma of the universal law
+    coherency share± coherency, kappa of the universal law
+    peak number size of the largest throughput by the universal law
+
+projections: a row a model and size asked for, predicted from the parts of measured steps
+    model count number of the model
+    series text its series
+    ranks count ranks
+    step_s s± step time with the interval of nine in ten launches; none beyond checked_ranks
+    law_s s± the same by the law, with its 95 % interval
+    answer text agree or disagree: whether the two allow the same time; empty where not known
+    first_loss text kind of time, other than computing, that takes most
+    checked_ranks count ranks up to which predictions are checked
+    notes texts assumptions
+    refusal text reason why nothing is predicted
+
 what_if: a row a case and network on which its traced launches were replayed; medians over launches
     network text the network
     measured_s s measured mean step
@@ -353,7 +417,7 @@ class Column(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """A frame: its meaning and its columns by name, `case` and `label` first."""
+    """A frame: its meaning and its columns by name; `case` and `label` first, but of a model's."""
 
     meaning: str
     columns: Mapping[str, Column]
@@ -384,7 +448,7 @@ def _declared(text: str) -> dict[str, Declaration]:
     frames = {}
     for block in text.strip().split("\n\n"):
         (name, meaning), *lines = block.split(": ", 1), *block.splitlines()[1:]
-        columns = dict(_CASE)
+        columns = {} if lines[0].split()[0] == "model" else dict(_CASE)
         for line in lines:
             column, unit, of = line.split(maxsplit=2)
             columns[column] = Column(unit.rstrip("±"), unit.endswith("±"), of)
@@ -534,9 +598,9 @@ _HEAD = """# Tables of a report
 
 Each is a file of `pscale report --format csv`, a list of `--format json`, and a data frame in
 [Python](python.md): `pscale.load(run).cases`. The first two columns are `case`, the id of a case, and
-`label`; `cases` has a column more for each degree of the plan and each setting that varies. `±` marks a value
-with a 95 % interval, whose bounds are the columns `_low` and `_high` behind it. Unknown is NaN, empty in CSV,
-null in JSON."""
+`label`, but in tables of models; `cases` has a column more for each degree of the plan and each setting that
+varies. `±` marks a value with a 95 % interval, whose bounds are the columns `_low` and `_high` behind it.
+Unknown is NaN, empty in CSV, null in JSON."""
 
 
 if __name__ == "__main__":

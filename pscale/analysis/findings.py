@@ -26,7 +26,7 @@ from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.frames import SHOWN, Run, grouped, shortened
 from pscale.analysis.headline import Headline
 from pscale.analysis.memory import memory
-from pscale.analysis.models import Model, curves, models
+from pscale.analysis.models import models
 from pscale.analysis.notes import notes
 from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.ranking import Spent, ranking
@@ -128,7 +128,7 @@ class Findings:
         found: dict[str, Any] = {}
         for name in self.names:
             value = getattr(self, name)
-            if name in FRAMES:
+            if name in FRAMES and "case" in value:
                 found[name] = value[value["case"].isin(cases)].reset_index(drop=True)
             elif isinstance(value, tuple) and value and hasattr(value[0], "case"):
                 found[name] = tuple(each for each in value if each.case in cases)
@@ -371,18 +371,35 @@ class Findings:
         return crossings(self.source, self.rows("cases"), self._times)
 
     @cached_property
-    def models(self) -> tuple[Model, ...]:
-        """The laws of each series; none if not asked for."""
-        points = self.rows("cases")
+    def _models(self) -> Mapping[str, Iterable[Mapping[str, Any]]]:
         return models(
-            points,
+            self.source,
+            self.rows("cases"),
             self._times,
             self._of_phases,
             asked=self._predict,
             sharing=headline.sharing(self.rows("warnings")),
-            seed=self.source.seed,
-            curves=curves(self.source, points),
         )
+
+    @_table
+    def models(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._models["models"]
+
+    @_table
+    def laws(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._models["laws"]
+
+    @_table
+    def law_predictions(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._models["law_predictions"]
+
+    @_table
+    def named_laws(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._models["named_laws"]
+
+    @_table
+    def projections(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return ()
 
     @_table
     def wait(self) -> pd.DataFrame | Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns

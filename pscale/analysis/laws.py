@@ -1,34 +1,49 @@
-"""The laws that a time may follow over its size p: sums of terms with coefficients that are not negative.
+"""Laws of a time over its size p: sums of terms in p, no coefficient negative, fitted with a bootstrap.
 
 The space is the performance-model normal form of Calotoiu et al. 2013 ("Using automated performance modeling
 to find scalability bugs in complex codes"), sums of c p^i log2(p)^j, with negative exponents for strong
 scaling, plus the two terms of a ring, p - 1 (latency) and 1 - 1/p (bytes), which vanish on one rank. Amdahl's
-law and the universal scalability law are such sums; Gustafson's is a term for each serial fraction.
+and Gustafson's laws and the universal scalability law are names of some sums.
+
+As all terms are known, a fit is a projection, and so is what it says of a size left out. A law of which a
+coefficient would be negative is out: the same law without that term is another of the space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property, partial
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pscale.analysis.stats import Estimate, estimate
 from pscale.results.step_time import Vector
 
-MOST_TERMS = 3  # the constant and two that depend on the size
+FEWEST_SIZES = 5
+DRAWS = 400
+_MOST_TERMS = 3  # the constant and two that depend on the size
 _POWERS = {  # of p, by exponent of log2 p
     0: ("-1", "-2/3", "-1/2", "-1/3", "1/3", "1/2", "2/3", "1", "3/2", "2"),
     1: ("-1", "-1/2", "0", "1/2", "1"),
     2: ("0", "1"),
 }
 _SERIAL_FRACTIONS = np.arange(0.005, 1.0, 0.005)
+_FINEST = 1e-4  # relative: no difference below it is worth a parameter
+_LEVERAGE = 1e-9
+_AT_ONCE = 100  # series of times that are fitted together: few fit in a cache
+_PRICE = 7  # of a parameter, as Akaike's is 2: each count offers the best of many laws
+_FOR_AICC = 3  # the variance is one more parameter, and AICc needs a degree of freedom beyond
+
+Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Term:
+class Term(NamedTuple):
     """A function of the size; `text` writes its product with a coefficient, {}."""
 
     text: str
@@ -36,9 +51,8 @@ class Term:
     complexity: int  # of terms that fit equally well the plainest is taken
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Law:
-    """A sum of terms; `kind` is amdahl, gustafson, usl or pmnf."""
+class Law(NamedTuple):
+    """A sum of terms; `kind` is the name of such sums: amdahl, gustafson, usl, or pmnf for all others."""
 
     kind: str
     terms: tuple[Term, ...]
@@ -55,52 +69,48 @@ class Law:
         return self.parameters, sum(term.complexity for term in self.terms)
 
 
-CONSTANT = Term(text="{}", value=np.ones_like, complexity=0)
-INVERSE = Term(text="{}/p", value=lambda size: 1 / size, complexity=1)
-SHARED = Term(text="{}·(1 − 1/p)", value=lambda size: 1 - 1 / size, complexity=1)
-OTHERS = Term(text="{}·(p − 1)", value=lambda size: size - 1, complexity=1)
-PAIRS = Term(text="{}·p(p − 1)", value=lambda size: size * (size - 1), complexity=2)
-AMDAHL = Law(kind="amdahl", terms=(CONSTANT, INVERSE))
-USL = {
-    "strong": Law(kind="usl", terms=(INVERSE, SHARED, OTHERS)),
-    "weak": Law(kind="usl", terms=(CONSTANT, OTHERS, PAIRS)),
+CONSTANT = Term("{}", np.ones_like, 0)
+INVERSE = Term("{}/p", lambda size: 1 / size, 1)
+SHARED = Term("{}·(1 − 1/p)", lambda size: 1 - 1 / size, 1)
+OTHERS = Term("{}·(p − 1)", lambda size: size - 1, 1)
+PAIRS = Term("{}·p(p − 1)", lambda size: size * (size - 1), 2)
+_NAMED = {  # by scaling: the terms of laws with a name, the one that all of them have first
+    "strong": {"amdahl": (INVERSE, CONSTANT), "usl": (INVERSE, SHARED, OTHERS)},
+    "weak": {"gustafson": (CONSTANT,), "usl": (CONSTANT, OTHERS, PAIRS)},
 }
 
 
 @cache
 def laws(scaling: str) -> tuple[Law, ...]:
     """Return every law for strong or weak scaling, or else for any number, the plainest first."""
-    found = [*_normal_form(scaling), *([USL[scaling]] if scaling in USL else [])]
-    if scaling == "weak":
-        found += gustafson()
-    return tuple(sorted(found, key=lambda law: law.complexity))
-
-
-@cache
-def gustafson() -> tuple[Law, ...]:
-    """Return Gustafson's law, S(p) = s + (1 - s) p, for every serial fraction s in steps of 0.5 %."""
-    return tuple(_gustafson(float(fraction)) for fraction in _SERIAL_FRACTIONS)
-
-
-def _gustafson(fraction: float) -> Law:
-    text = f"{{}}/({1 - fraction:.3g} + {fraction:.3g}/p)"
-    term = Term(text=text, value=lambda size: 1 / (1 - fraction + fraction / size), complexity=1)
-    return Law(kind="gustafson", terms=(term,), serial_fraction=fraction)
-
-
-def _normal_form(scaling: str) -> Iterator[Law]:
-    terms = (INVERSE, *((SHARED, OTHERS) if scaling in USL else ()), *_powers())
-    for count in range(MOST_TERMS):
-        for chosen in combinations(terms, count):
-            yield from _with_constant(chosen, scaling)
+    ring = (SHARED, OTHERS) if scaling in _NAMED else ()
+    found = [
+        law
+        for count in range(_MOST_TERMS)
+        for chosen in combinations((INVERSE, *ring, *_powers()), count)
+        for law in _with_constant(chosen, scaling)
+    ]
+    if scaling in _NAMED:
+        found.append(Law("usl", _NAMED[scaling]["usl"]))
+    return tuple(sorted([*found, *(_gustafson() * (scaling == "weak"))], key=lambda law: law.complexity))
 
 
 def _with_constant(chosen: tuple[Term, ...], scaling: str) -> Iterator[Law]:
     if chosen:
-        yield Law(kind="pmnf", terms=chosen)
+        yield Law("pmnf", chosen)
     amdahl = scaling == "strong" and chosen == (INVERSE,)
-    if chosen not in {(SHARED, INVERSE), (INVERSE, SHARED)}:  # with a constant, three terms for two shapes
-        yield AMDAHL if amdahl else Law(kind="pmnf", terms=(CONSTANT, *chosen))
+    if set(chosen) != {SHARED, INVERSE}:  # with a constant, three terms for two shapes
+        yield Law("amdahl" if amdahl else "pmnf", (CONSTANT, *chosen))
+
+
+@cache
+def _gustafson() -> tuple[Law, ...]:
+    """Return S(p) = s + (1 - s) p, with S(p) = p T1 / T(p), for every serial fraction s."""
+
+    def term(s: float) -> Term:
+        return Term(f"{{}}/({1 - s:.3g} + {s:.3g}/p)", lambda size: 1 / (1 - s + s / size), 1)
+
+    return tuple(Law("gustafson", (term(s),), s) for s in map(float, _SERIAL_FRACTIONS))
 
 
 def _powers() -> Iterator[Term]:
@@ -117,8 +127,291 @@ def _power(power: Fraction, logs: int) -> Term:
         exponent = "" if power == 1 else f"^{power}" if plain and power > 0 else f"^({power})"
         text = f"p{exponent} {text}".rstrip()
     return Term(
-        text="{}·" + text,
-        value=lambda size: size**value * np.log2(size) ** logs,
-        complexity=(1 if plain and value < 2 else 3 if power.denominator == 3 else 2)
+        "{}·" + text,
+        lambda size: size**value * np.log2(size) ** logs,
+        (1 if plain and value < 2 else 3 if power.denominator == 3 else 2)
         + (logs if power else logs - 1 if logs else 0),
     )
+
+
+class Scatter(NamedTuple):
+    """How uncertain times are by what launches differ by, relative to the scale of their sizes."""
+
+    launch: float = 0.0  # standard deviation of one
+    size: float = 0.0  # of the time of a size
+    degrees: int = 0  # of freedom; 0: unknown, as sizes have one launch each
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observed:
+    """Times of one kind at every size: of each launch, and their median; all in seconds."""
+
+    sizes: Vector
+    times: Vector
+    scale: Vector  # what errors are relative to: the time of a whole step
+    launches: Sequence[Vector]
+
+    @cached_property
+    def deviations(self) -> Vector:
+        """What launches differ by from their mean, relative, spread as single launches are."""
+        found = [
+            (times - times.mean()) / scale * np.sqrt(len(times) / (len(times) - 1))
+            for times, scale in zip(self.launches, self.scale, strict=True)
+            if len(times) > 1
+        ]
+        return np.concatenate(found) if found else np.empty(0)
+
+    @property
+    def scatter(self) -> Scatter:
+        """What is known of the times by what launches of a size differ by."""
+        pool, counts = self.deviations, [len(times) for times in self.launches]
+        if not len(pool):
+            return Scatter()
+        launch = float((pool**2).mean() ** 0.5)
+        size = launch * float(np.mean([1 / count for count in counts])) ** 0.5
+        return Scatter(launch, size, len(pool) - sum(count > 1 for count in counts))
+
+
+class Choice(NamedTuple):
+    """The law chosen for each of D series of times; residuals are relative to the scale of the sizes."""
+
+    laws: Sequence[Law]
+    chosen: Whole  # D places in `laws`
+    coefficients: Vector  # D × most terms, zero beyond the terms of a law
+    errors: Vector  # D: root of the mean squared leave-one-out error
+    residuals: Vector  # D: root of the sum of squared residuals
+
+    def law(self, draw: int = 0) -> Law:
+        """Return the law of one series."""
+        return self.laws[int(self.chosen[draw])]
+
+    def at(self, sizes: Vector) -> Vector:
+        """Return the times at some sizes, D × sizes."""
+        used, places = np.unique(self.chosen, return_inverse=True)
+        columns = np.zeros((len(used), _MOST_TERMS, len(sizes)))
+        for place, index in enumerate(used):
+            for term, known in enumerate(self.laws[int(index)].terms):
+                columns[place, term] = known.value(sizes)
+        return np.asarray(np.einsum("dk,dks->ds", self.coefficients, columns[places]))
+
+    def part(self, term: Term) -> Vector:
+        """Return the coefficient of a term in each law, zero in those without it."""
+        places = [[*law.terms, term].index(term) for law in self.laws]
+        padded = np.pad(self.coefficients, ((0, 0), (0, 1)))
+        return np.asarray(padded[np.arange(len(self.chosen)), np.array(places)[self.chosen]])
+
+
+class _Family(NamedTuple):
+    """Laws of equally many terms, with their projections."""
+
+    solve: Vector  # laws × terms × sizes: from times to coefficients
+    columns: Vector  # laws × sizes × terms
+    free: Vector  # laws × sizes: one minus the leverage
+
+
+class Fits(NamedTuple):
+    """All laws fitted to D series of times; rows are laws, the plainest first."""
+
+    parameters: Whole
+    coefficients: Vector  # laws × most terms × D
+    squares: Vector  # laws × D: sums of squared residuals
+    errors: Vector  # laws × D: mean squared leave-one-out errors, infinite where a coefficient is negative
+    spread: Vector  # laws × D: their standard errors
+
+
+class Space:
+    """The laws over given sizes, the plainest first; `scale` is what errors are relative to at each size.
+
+    Laws that do not leave `spare` sizes beyond their parameters are left out.
+    """
+
+    def __init__(self, laws: Sequence[Law], sizes: Vector, scale: Vector, spare: int = _FOR_AICC) -> None:
+        self.laws = [law for law in laws if law.parameters <= len(sizes) - spare]
+        self.scale = scale
+        terms = [len(law.terms) for law in self.laws]
+        counts = dict.fromkeys(terms)
+        self.order = np.argsort([p for count in counts for p, own in enumerate(terms) if own == count])
+        self.parameters = np.array([law.parameters for law in self.laws])
+        self.families = [
+            self._family([law for law in self.laws if len(law.terms) == count], sizes) for count in counts
+        ]
+
+    def _family(self, laws: Sequence[Law], sizes: Vector) -> _Family:
+        columns = np.stack([np.stack([term.value(sizes) for term in law.terms], axis=1) for law in laws])
+        columns = columns / self.scale[None, :, None]
+        lengths = np.linalg.norm(columns, axis=1)  # of terms: p² of a large p is no more than the constant
+        solve = np.linalg.pinv(columns / lengths[:, None, :]) / lengths[..., None]
+        leverage = np.einsum("lsk,lks->ls", columns, solve)
+        return _Family(solve, columns, np.maximum(1 - leverage, _LEVERAGE))
+
+
+def fit(space: Space, times: Vector, choose: Callable[[Fits], Whole]) -> Choice:
+    """Fit every law to each row of `times`, draws × sizes, and take the law that `choose` says for each."""
+    batches = []
+    for first in range(0, len(times), _AT_ONCE):
+        scaled = np.asarray((times[first : first + _AT_ONCE] / space.scale).T)
+        solved = zip(*(_solved(family, scaled) for family in space.families), strict=True)
+        found = Fits(space.parameters, *(np.concatenate(parts)[space.order] for parts in solved))
+        rows = choose(found)
+        draws = np.arange(len(rows))
+        roots = (np.sqrt(part[rows, draws]) for part in (found.errors, found.squares))
+        batches.append((rows, found.coefficients[rows, :, draws], *roots))
+    return Choice(space.laws, *map(np.concatenate, zip(*batches, strict=True)))
+
+
+def _solved(family: _Family, scaled: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+    """Return coefficients, sums of squares, and mean and standard error of squared leave-one-out errors."""
+    found = family.solve @ scaled
+    residuals = scaled - family.columns @ found
+    left_out = np.square(residuals / family.free[..., None])
+    means, count = left_out.mean(axis=1), left_out.shape[1]
+    errors = np.where(found.min(axis=1) < 0, np.inf, means)
+    variance = np.square(left_out, out=left_out).mean(axis=1) - np.square(means)
+    spread = np.sqrt(np.maximum(variance, 0.0) / (count - 1))
+    padded = np.zeros((len(found), _MOST_TERMS, scaled.shape[1]))
+    padded[:, : found.shape[1]] = found
+    return padded, (residuals**2).sum(axis=1), errors, spread
+
+
+def least_squares(fits: Fits) -> Whole:
+    """Choose the law of least squares for each draw."""
+    return np.asarray(np.where(np.isfinite(fits.errors), fits.squares, np.inf).argmin(axis=0))
+
+
+def least_left_out(fits: Fits) -> Whole:
+    """Choose the law of least leave-one-out error for each draw, however many parameters it has.
+
+    Draws of a bootstrap that preferred plain laws would all agree on one where sizes are few.
+    """
+    return np.asarray(fits.errors.argmin(axis=0))
+
+
+def likely(sizes: int, scatter: Scatter = Scatter()) -> Callable[[Fits], Whole]:  # noqa: B008 - immutable
+    """Return a choice by leave-one-out error and, of how many parameters, by likelihood."""
+    return partial(_likely, sizes=sizes, scatter=scatter)
+
+
+def _likely(fits: Fits, *, sizes: int, scatter: Scatter) -> Whole:
+    """Choose the law of each draw.
+
+    Of laws with as many parameters, the plainest within one standard error of the least leave-one-out error
+    (Breiman et al. 1984, "Classification and regression trees"), or within what launches scatter by; of
+    these, the likeliest.
+    """
+    draws = np.arange(fits.errors.shape[1])
+    candidates = []
+    for count in np.unique(fits.parameters):
+        rows = np.flatnonzero(fits.parameters == count)
+        errors = fits.errors[rows]
+        least = errors.argmin(axis=0)
+        limit = errors[least, draws] + fits.spread[rows][least, draws] + _FINEST**2
+        candidates.append(rows[(errors <= np.maximum(limit, scatter.size**2)).argmax(axis=0)])
+    chosen = np.stack(candidates)
+    unlikely = _unlikely(fits.squares[chosen, draws], fits.parameters[chosen], sizes, scatter)
+    scores = np.where(np.isfinite(fits.errors[chosen, draws]), unlikely, np.inf)
+    return np.asarray(chosen[scores.argmin(axis=0), draws])
+
+
+def _unlikely(squares: Vector, parameters: Whole, sizes: int, scatter: Scatter) -> Vector:
+    """Return minus twice the logarithm of the likelihood, with a price of parameters.
+
+    A law that misses more than launches scatter by has a variance of its own, which few sizes tell: Akaike's
+    criterion for few observations (Hurvich and Tsai 1989). The variance of launches is an estimate too, so
+    that errors have Student's distribution.
+    """
+    known = parameters + 1
+    alone = sizes * (np.log(squares / sizes + _FINEST**2) + 1)
+    alone = alone + 2 * known + 2 * known * (known + 1) / (sizes - known - 1)
+    if not scatter.degrees:
+        return np.asarray(alone)
+    variance, degrees = max(scatter.size, _FINEST) ** 2, scatter.degrees
+    shared = sizes * math.log(variance) + (degrees + sizes) * np.log1p(squares / variance / degrees)
+    return np.minimum(alone, shared + _PRICE * parameters)
+
+
+class Bootstrap:
+    """Draws of the times that might have been measured, and of those that might be at other sizes.
+
+    A draw perturbs the times at all sizes as launches scatter, fits and chooses among all laws again, and
+    perturbs the predicted time in the same way: the interval is one for a measurement there, and holds how
+    uncertain the choice of the law is. What the law misses beyond the scatter of launches counts as noise.
+    """
+
+    def __init__(self, observed: Observed, choice: Choice, seed: Sequence[int]) -> None:
+        self._random = np.random.default_rng(list(seed))
+        self._counts, self._pool = [len(times) for times in observed.launches], observed.deviations
+        free = max(len(observed.sizes) - choice.law().parameters, 1)
+        missed = float(choice.residuals[0]) ** 2 / free
+        launches = self._medians(max(set(self._counts), key=self._counts.count)).var()
+        self._missed = max(missed - launches, 0.0) ** 0.5
+        degrees = free if missed > launches else max(len(self._pool) - len(self._counts), 1)
+        self._widen = np.sqrt(degrees / self._random.chisquare(degrees, DRAWS))
+        perturbed = choice.at(observed.sizes)[0] + observed.scale * self._errors(self._counts)
+        self.times = np.maximum(perturbed, 0.0)  # draws × sizes
+
+    def at(self, space: Space, choice: Choice, sizes: Vector, scale: Vector) -> list[Estimate]:
+        """Return the time that `choice` predicts at each size, with its interval; errors are of `scale`."""
+        again = fit(space, self.times, least_left_out).at(sizes)
+        drawn = again + scale * self._errors([int(np.median(self._counts))] * len(sizes))
+        values = choice.at(sizes)[0]
+        return [
+            estimate(float(value), np.maximum(draws, 0.0))
+            for value, draws in zip(values, drawn.T, strict=True)
+        ]
+
+    def _errors(self, counts: Sequence[int]) -> Vector:
+        """Return relative errors of measurements of so many launches each, draws × sizes."""
+        errors = []
+        for count in counts:
+            missed = self._missed * self._random.normal(size=DRAWS)
+            errors.append(self._widen * (self._medians(count) + missed))
+        return np.stack(errors, axis=1)
+
+    def _medians(self, count: int) -> Vector:
+        if not len(self._pool):
+            return np.zeros(DRAWS)
+        return np.asarray(np.median(self._random.choice(self._pool, (DRAWS, count)), axis=1))
+
+
+def named_laws(scaling: str, observed: Observed, draws: Vector) -> Iterator[dict[str, Any]]:
+    """Yield the laws with a name for this kind of scaling by least squares, with their numbers' intervals.
+
+    The universal law is that of Gunther 2007: throughput p / (T1 (1 + sigma (p - 1) + kappa p (p - 1))).
+    """
+    for kind, terms in _NAMED.get(scaling, {}).items():
+        nested = [
+            Law(kind, (terms[0], *some))
+            for count in range(len(terms))
+            for some in combinations(terms[1:], count)
+        ]
+        nested += _gustafson() * (kind == "gustafson")
+        space = Space(nested, observed.sizes, observed.scale, spare=1)
+        choice, drawn = (fit(space, times, least_squares) for times in (observed.times[None], draws))
+        many = _numbers(kind, terms, drawn)
+        numbers = {
+            name: estimate(float(value[0]), many[name][~np.isnan(many[name])])
+            for name, value in _numbers(kind, terms, choice).items()
+        }
+        yield {"law": kind, "error": float(choice.errors[0]), **numbers, "peak": _peak(**numbers)}
+
+
+def _numbers(kind: str, terms: Sequence[Term], choice: Choice) -> dict[str, Vector]:
+    """Return the numbers of a named law; NaN for a draw in which no size took any time."""
+    if kind == "gustafson":
+        return {
+            "serial_fraction": np.array([law.serial_fraction or 0.0 for law in choice.laws])[choice.chosen]
+        }
+    first, *others = map(choice.part, terms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind == "amdahl":
+            return {"serial_fraction": others[0] / (others[0] + first)}
+        return {"contention": others[0] / first, "coherency": others[1] / first}
+
+
+def _peak(
+    contention: Estimate | None = None, coherency: Estimate | None = None, **_: Estimate
+) -> float | None:
+    """Return the size of the largest throughput."""
+    if contention is None or coherency is None or not (coherency.value > 0 and contention.value < 1):
+        return None
+    return float(((1 - contention.value) / coherency.value) ** 0.5)

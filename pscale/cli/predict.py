@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pscale.analysis.columns import Row
+from pscale.analysis.columns import row as row_of
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
-from pscale.analysis.models import Model, Projection
+from pscale.analysis.models import agreement
 from pscale.analysis.predicted import score_in
 from pscale.analysis.stats import Estimate
 from pscale.atomic_files import to_json
@@ -194,19 +197,26 @@ def recorded_in(
         return records.add(folder, [recorded(each, profile.hash, hashed) for each in found])
 
 
-def beside_laws(run: Run, models: Sequence[Model]) -> tuple[Model, ...]:
-    """Return the laws of a run with what its parts say of the sizes that were asked for."""
+def by_parts(run: Run, findings: Findings) -> Findings:
+    """Return findings with what the parts of a run's steps say of the sizes that were asked for."""
+    asked = [(model, size) for model in findings.rows("models") for size in model.asked]
+    keys = [{"model": model.model, "series": model.series, "ranks": size} for model, size in asked]
     try:
-        predict_one = _Projector(run)
+        project = _Projector(run)
     except (UsageError, ResultsError) as error:
-        refusal = str(error)
-        return tuple(
-            replace(model, projected=tuple(Projection(size=size, refusal=refusal) for size in model.asked))
-            for model in models
+        return findings.replaced(
+            projections=[row_of("projections", **key, refusal=str(error)) for key in keys]
         )
-    return tuple(
-        replace(model, projected=tuple(predict_one(model, size) for size in model.asked)) for model in models
-    )
+    laws = {
+        (law.model, law.size): law.time_s for law in findings.rows("law_predictions") if law.part == "step"
+    }
+    made = []
+    for key, (model, size) in zip(keys, asked, strict=True):
+        found = project(model, size)
+        step_s, law_s = found.get("step_s"), laws.get((model.model, size))
+        answer = agreement(step_s, law_s) if step_s and law_s else ""
+        made.append(row_of("projections", **key, **found, law_s=law_s, answer=answer))
+    return findings.replaced(projections=made)
 
 
 class _Projector:
@@ -218,28 +228,26 @@ class _Projector:
         if not self._suite:
             raise ResultsError(f"{run.path / 'run.json'}: suite.resolved: is missing")
 
-    def __call__(self, model: Model, size: int) -> Projection:
+    def __call__(self, model: Row, size: int) -> dict[str, Any]:
         """Return what the parts say of a size of a series, or why they do not."""
         if model.unit != "ranks":
-            return Projection(size=size, refusal=f"sizes are {model.unit}: the parts are those of ranks")
+            return {"refusal": f"sizes are {model.unit}: the parts are those of ranks"}
         try:
             cases = resized(self._suite, [round(known) for known in model.sizes], size)
             (case,) = (each for each in cases if each.series == model.series)
             made = predict_case(case, self._profile)
         except (SuiteError, PlanError, UsageError) as error:
-            return Projection(
-                size=size, refusal=str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2]
-            )
+            return {"refusal": str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2]}
         except ValueError:
-            return Projection(size=size, refusal=f"the suite has no one case of the series on {size:,} ranks")
+            return {"refusal": f"the suite has no one case of the series on {size:,} ranks"}
         lost = {kind: seconds for kind, seconds in made.losses.items() if kind != "compute"}
-        return Projection(
-            size=size,
-            step_s=Estimate(**asdict(made.step_s)),
-            first_loss=max(lost, key=lambda kind: lost[kind]) if lost else "",
-            unchecked=size > made.checked_ranks,
-            notes=made.notes,
-        )
+        checked = size <= made.checked_ranks
+        return {
+            "step_s": Estimate(**asdict(made.step_s)) if checked else Estimate(value=made.step_s.value),
+            "first_loss": max(lost, key=lambda kind: lost[kind]) if lost else "",
+            "checked_ranks": made.checked_ranks,
+            "notes": made.notes,
+        }
 
 
 def _document(whole: Outlook) -> dict[str, Any]:

@@ -68,9 +68,9 @@ def report(
     short = as_format in _READ
     findings = Findings(run, networks, predict, load(bare) if bare else None, short=short)
     if predict:
-        from pscale.cli.predict import beside_laws  # it takes what predicts
+        from pscale.cli.predict import by_parts  # it takes what predicts
 
-        findings = findings.replaced(models=beside_laws(run, findings.models))
+        findings = by_parts(run, findings)
     match as_format:
         case "md":
             print(render_markdown(findings))

@@ -11,7 +11,7 @@ from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.models import curves, models
+from pscale.analysis.models import agreement, models
 from pscale.analysis.overlay import overlay
 from pscale.analysis.stats import Estimate
 from pscale.config import Workload
@@ -36,23 +36,31 @@ def run(tmp_path_factory):
 
 
 def only(summary):
-    (model,) = summary.models
+    (model,) = summary.rows("models")
     return model
 
 
+def laws(summary):
+    return {law.part: law for law in summary.rows("laws")}
+
+
+def ahead(summary, *, curve=False):
+    return [row for row in summary.rows("law_predictions") if row.part == "step" and row.curve == curve]
+
+
 def test_a_series_has_a_law_for_the_step_each_phase_and_each_kind_of_time(run):
-    model = only(Findings(run))
-    assert (model.unit, model.sizes) == ("ranks", SIZES)
-    assert [fit.part for fit in model.parts] == [
-        *("data", "forward", "backward", "sync", "update", "compute", "transfer"),
-    ]
-    assert [found.size for found in model.step.predictions] == [32, 64]
-    assert model.step.predictions[1].time_s.value == pytest.approx(0.130, rel=0.05)
-    assert model.step.predictions[1].time_s.low < 0.130 < model.step.predictions[1].time_s.high
-    efficiency = model.step.predictions[1].efficiency
-    assert efficiency.low < efficiency.value < efficiency.high
-    (term,) = next(fit.terms for fit in model.parts if fit.part == "sync")
-    assert (term.form, term.seconds) == ("{}·log₂ p", pytest.approx(0.005))
+    summary = Findings(run)
+    assert (only(summary).unit, only(summary).sizes) == ("ranks", SIZES)
+    parts = ("data", "forward", "backward", "sync", "update", "compute", "transfer")
+    assert [*laws(summary)] == ["step", *parts]
+    assert [row.size for row in ahead(summary)] == [32, 64]
+    last = ahead(summary)[1]
+    assert last.time_s.value == pytest.approx(0.130, rel=0.05)
+    assert last.time_s.low < 0.130 < last.time_s.high
+    assert last.efficiency.low < last.efficiency.value < last.efficiency.high
+    sync = laws(summary)["sync"]
+    assert (sync.terms, sync.coefficients_s) == (("{}·log₂ p",), pytest.approx((0.005,), rel=1e-6))
+    assert sync.formula == "5 ms·log₂ p"
 
 
 def test_the_phase_that_grows_hurts_first(run):
@@ -63,11 +71,11 @@ def test_the_phase_that_grows_hurts_first(run):
 
 
 def test_beyond_four_times_the_largest_size_there_is_a_mark_and_no_interval(run):
-    near, far = only(Findings(run, predict=[64, 65])).step.predictions
+    near, far = ahead(Findings(run, predict=[64, 65]))
     assert (near.beyond, far.beyond) == (False, True)
     assert near.time_s.low is not None
     assert (far.time_s.low, far.efficiency.low) == (None, None)
-    assert max(found.size for found in only(Findings(run, predict=[1000])).curve) == 64
+    assert max(row.size for row in ahead(Findings(run, predict=[1000]), curve=True)) == 64
 
 
 @pytest.mark.figure
@@ -75,10 +83,10 @@ def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interva
     times = {1: 0.1, 2: 0.1, 4: 0.1, 8: 0.15, 16: 0.1, 32: 0.15}
     points = [Point(ranks=ranks, compute_s=time_s, launch_noise=0.01) for ranks, time_s in times.items()]
     summary = summary_of(tmp_path / "run", points, repeats=4, steps=3)
-    step = only(summary).step
+    step = laws(summary)["step"]
     assert not step.fits
     assert (step.misfit > 0.15, 0.005 < step.scatter < 0.02) == (True, True)
-    for each in step.predictions:
+    for each in ahead(summary):
         assert each.time_s.high - each.time_s.low > 2 * step.misfit * each.time_s.value
     (caption,) = [table.caption for table in tables(summary)]
     missed, scatter = text.percent_1(step.misfit), text.percent_1(step.scatter)
@@ -88,14 +96,14 @@ def test_a_law_that_misses_by_more_than_launches_scatter_says_so_and_its_interva
 
 
 def test_laws_that_fit_and_launches_that_are_single_are_not_said_to_miss(run, tmp_path):
-    assert all(fit.fits for fit in (only(Findings(run)).step, *only(Findings(run)).parts))
+    assert all(law.fits for law in laws(Findings(run)).values())
     wild = [Point(ranks=ranks, compute_s=0.1 + 0.05 * (ranks % 3)) for ranks in SIZES]
-    step = only(summary_of(tmp_path / "run", wild, repeats=1, steps=3)).step
+    step = laws(summary_of(tmp_path / "run", wild, repeats=1, steps=3))["step"]
     assert (step.scatter, step.fits) == (None, True)
 
 
 def test_without_need_nothing_is_fitted(run):
-    assert Findings(run, predict=None).models == ()
+    assert Findings(run, predict=None).models.empty
 
 
 @pytest.mark.parametrize(
@@ -115,18 +123,19 @@ def test_without_need_nothing_is_fitted(run):
     ids=["two sizes", "one size", "all failed", "same size twice"],
 )
 def test_what_no_law_can_be_fitted_to_is_refused_with_the_reason(tmp_path, points, words):
-    model = only(summary_of(tmp_path / "run", points, steps=4, repeats=1))
-    assert words in model.refusal
-    assert (model.step, model.parts, model.curve) == (None, (), ())
+    summary = summary_of(tmp_path / "run", points, steps=4, repeats=1)
+    assert words in only(summary).refusal
+    assert summary.laws.empty
+    assert summary.law_predictions.empty
 
 
 def test_one_launch_of_each_and_equal_times_give_a_constant(tmp_path):
-    model = only(summary_of(tmp_path / "run", [Point(ranks=ranks) for ranks in SIZES], repeats=1, steps=4))
-    (term,) = model.step.terms
-    assert (term.form, term.seconds) == ("{}", pytest.approx(0.1))
-    assert model.step.r_squared is None
-    assert model.first == ""
-    last = model.step.predictions[-1].time_s
+    summary = summary_of(tmp_path / "run", [Point(ranks=ranks) for ranks in SIZES], repeats=1, steps=4)
+    step = laws(summary)["step"]
+    assert (step.terms, step.coefficients_s) == (("{}",), pytest.approx((0.1,)))
+    assert step.r_squared is None
+    assert only(summary).first == "none"
+    last = ahead(summary)[-1].time_s
     assert (last.low, last.high) == pytest.approx((last.value, last.value))
 
 
@@ -137,36 +146,46 @@ def test_a_report_of_alike_or_wild_launches_has_laws_and_writes_no_warning(tmp_p
     settings = {"scaling": scaling, "launch_noise": noise}
     points = [Point(ranks=ranks, compute_s=0.1 * ranks, **settings) for ranks in SIZES]
     folder = write_run(tmp_path / "run", points, repeats=repeats, steps=6)
-    assert all(law.contention.high >= 0 for law in only(Findings(load(folder))).named[1:])
+    assert all(law.contention.high >= 0 for law in Findings(load(folder)).rows("named_laws")[1:])
     done = subprocess.run(
         [sys.executable, "-m", "pscale", "report", folder], capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
 
 
+def rows(run, points, **options):
+    found = models(run, points, {}, pd.DataFrame(), **{"asked": (), "sharing": set(), **options})
+    return [row["refusal"] for row in found["models"]]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
 def test_times_that_are_no_times_are_no_sizes(run, value):
-    points = [
-        point._replace(step_s=Estimate(value=value)) for point in Findings(run, predict=None).rows("cases")
-    ]
-    (model,) = models(points, {}, pd.DataFrame(), asked=(), sharing=set(), seed=1)
-    assert "0 sizes measured" in model.refusal
+    points = Findings(run, predict=None).rows("cases")
+    (refusal,) = rows(run, [point._replace(step_s=Estimate(value=value)) for point in points])
+    assert "0 sizes measured" in refusal
 
 
 def test_ranks_that_share_cores_and_cases_that_compare_no_sizes_have_no_law(run):
     points = Findings(run, predict=None).rows("cases")
-    shared = {points[0].case}
-    (model,) = models(points, {}, pd.DataFrame(), asked=(), sharing=shared, seed=1)
-    assert "share cores" in model.refusal
-    alone = [point._replace(scaling="throughput") for point in points]
-    assert models(alone, {}, pd.DataFrame(), asked=(), sharing=set(), seed=1) == ()
+    (refusal,) = rows(run, points, sharing={points[0].case})
+    assert "share cores" in refusal
+    assert rows(run, [point._replace(scaling="throughput") for point in points]) == []
 
 
 def test_many_series_are_not_all_modelled(tmp_path, monkeypatch):
     monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
     points = [Point(ranks=ranks, series=series) for series in ("a", "bb") for ranks in range(1, 6)]
-    found = summary_of(tmp_path / "run", points, repeats=1, steps=2).models
+    found = summary_of(tmp_path / "run", points, repeats=1, steps=2).rows("models")
     assert [model.refusal for model in found] == ["", "only the first 1 series are modelled"]
+
+
+def test_predictions_agree_where_their_intervals_meet_and_say_nothing_where_neither_has_one():
+    near, far = Estimate(value=1.0, low=0.9, high=1.1), Estimate(value=1.3, low=1.2, high=1.4)
+    assert (agreement(near, far), agreement(far, near)) == ("disagree", "disagree")
+    assert agreement(near, replace(far, low=1.1)) == "agree"
+    assert agreement(near, Estimate(value=1.05)) == "agree"
+    assert agreement(Estimate(value=1.2), near) == "disagree"
+    assert agreement(Estimate(value=1.0), Estimate(value=1.0)) == ""
 
 
 def solver(n, ranks=1, k=1):
@@ -190,19 +209,19 @@ def solver(n, ranks=1, k=1):
 def test_the_law_over_a_swept_number_is_the_one_that_was_put_in(tmp_path):
     points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128, 256)]
     summary = summary_of(tmp_path / "run", points, steps=3)
-    assert [(model.unit, model.series) for model in summary.models] == [("n", "1 ranks"), ("n", "2 ranks")]
-    for ranks, model in enumerate(summary.models, 1):
+    found = summary.rows("models")
+    assert [(model.unit, model.series) for model in found] == [("n", "1 ranks"), ("n", "2 ranks")]
+    steps = [law for law in summary.rows("laws") if law.part == "step"]
+    for ranks, (model, step) in enumerate(zip(found, steps, strict=True), 1):
         assert model.sizes == (8, 16, 32, 64, 128, 256)
-        constant, grows = model.step.terms
-        assert (constant.form, grows.form) == ("{}", "{}·p log₂ p")
-        assert (constant.seconds, grows.seconds) == pytest.approx((0.1 / ranks, 0.002 / ranks), rel=0.03)
-        assert [each.size for each in model.step.predictions] == [512, 1024]
-        assert all(each.efficiency is None for each in model.step.predictions)
-        assert (model.named, model.first) == ((), None)
+        assert (model.first, step.terms) == ("", ("{}", "{}·p log₂ p"))
+        assert step.coefficients_s == pytest.approx((0.1 / ranks, 0.002 / ranks), rel=0.03)
+    assert [row.size for row in ahead(summary)] == [512, 1024] * 2
+    assert summary.law_predictions[["efficiency", "cores"]].isna().all(axis=None)
+    assert summary.named_laws.empty
     titles = [table.title for table in tables(summary)]
     assert titles == [f"Model (p: n; at 512 and 1,024): {ranks} ranks" for ranks in (1, 2)]
-    asked = Findings(summary.source, predict=[64]).models
-    assert [(model.asked, model.projected) for model in asked] == [((), ())] * 2
+    assert [model.asked for model in Findings(summary.source, predict=[64]).rows("models")] == [(), ()]
 
 
 def test_numbers_beyond_any_machine_word_have_a_law_as_far_as_it_can_be_computed(tmp_path):
@@ -210,27 +229,26 @@ def test_numbers_beyond_any_machine_word_have_a_law_as_far_as_it_can_be_computed
         return replace(solver(8), workload=replace(solver(n).workload, params={"n": str(n)}), label=f"n {n}",
                        compute_s=0.1 * (1 + 2**place))  # fmt: skip
 
-    (model,) = summary_of(tmp_path / "a", [at(2 ** (62 + place), place) for place in range(6)]).models
-    assert [term.form for term in model.step.terms] == ["{}", "{}·p"]
-    assert model.step.terms[1].seconds == pytest.approx(0.1 / 2**62, rel=0.02)
-    assert summary_of(tmp_path / "b", [at(10 ** (300 + place), place) for place in range(6)]).models == ()
+    step = laws(summary_of(tmp_path / "a", [at(2 ** (62 + place), place) for place in range(6)]))["step"]
+    assert step.terms == ("{}", "{}·p")
+    assert step.coefficients_s[1] == pytest.approx(0.1 / 2**62, rel=0.02)
+    assert summary_of(tmp_path / "b", [at(10 ** (300 + place), place) for place in range(6)]).models.empty
 
 
 def test_a_swept_number_has_no_law_with_four_values_or_where_other_settings_differ_or_series_are_enough(
     tmp_path, monkeypatch
 ):
-    four = [solver(n) for n in (8, 16, 32, 64)]
-    assert summary_of(tmp_path / "four", four, repeats=1, steps=2).models == ()
+    def found(name, points):
+        return len(summary_of(tmp_path / name, points, repeats=1, steps=2).models)
+
+    assert found("four", [solver(n) for n in (8, 16, 32, 64)]) == 0
     other = [solver(n, k=k) for n, k in ((8, 1), (16, 1), (32, 1), (8, 2), (64, 2), (128, 2))]
-    assert summary_of(tmp_path / "other", other, repeats=1, steps=2).models == ()
+    assert found("other", other) == 0
     two = [load(write_run(tmp_path / f"{n}", [solver(n), solver(2 * n), solver(4 * n)])) for n in (8, 64)]
-    assert Findings(overlay(two, tmp_path / "two")).models == ()
+    assert Findings(overlay(two, tmp_path / "two")).models.empty
     five = load(write_run(tmp_path / "five", [solver(n) for n in (8, 16, 32, 64, 128)]))
+    assert len(Findings(five).models) == 1
     bare = [case | {"model": {"kind": "collectives"}} for case in five.document["cases"]]
-    assert [*curves(five, Findings(five).rows("cases"))]
-    assert not [
-        *curves(replace(five, document=five.document | {"cases": bare}), Findings(five).rows("cases"))
-    ]
+    assert rows(replace(five, document=five.document | {"cases": bare}), Findings(five).rows("cases")) == []
     monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
-    points = [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128)]
-    assert len(summary_of(tmp_path / "many", points, repeats=1, steps=2).models) == 1
+    assert found("many", [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128)]) == 1

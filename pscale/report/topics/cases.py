@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.models import Model
 from pscale.analysis.stats import Estimate
 from pscale.report import marks, text
 from pscale.report.blocks import Block, Context
@@ -153,7 +152,7 @@ def _panel(
     title: str,
     value: Estimated,
     *,
-    laws: Sequence[Model] = (),
+    laws: Sequence[Sequence[Row]] = (),
 ) -> None:
     series = list(findings.series.items())
     everything = [point for _, points in series for point in points]
@@ -178,7 +177,7 @@ def _panel(
             axes.plot(places, values, "o", color=FAINT, markersize=3, zorder=2)
         _missing(axes, [point for point in points if not value(point)])
         for law in laws:
-            if law.series == name:
+            if law[0].series == name:
                 models.draw(axes, law, colours.get(name, FAINT))
     _value_axis(axes, title, [known for point in everything if (known := value(point))])
     if title != "Throughput":

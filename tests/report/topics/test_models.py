@@ -5,15 +5,14 @@ import io
 import json
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.analysis.columns import row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.models import Projection
 from pscale.analysis.stats import Estimate
 from pscale.cli import main
 from pscale.predict.engine import predict
@@ -63,22 +62,20 @@ def test_a_size_is_asked_for_on_the_command_line_and_marked_where_it_is_far(repo
 
 def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(folder):
     _, summary = folder
-    (model,) = summary.models
-    near, far = (found.time_s for found in model.step.predictions)
-    late = Estimate(value=far.high * 3, low=far.high * 2, high=far.high * 4)
-    projected = (
-        Projection(size=32, step_s=Estimate(value=near.value, low=near.value * 0.9, high=near.value * 1.1)),
-        Projection(size=64, step_s=late, first_loss="transfer", unchecked=True, notes=("calls are free",)),
-        Projection(size=128, refusal="it has no plan"),
-    )
-    page = render_markdown(
-        summary.replaced(models=(replace(model, projected=projected, asked=(32, 64, 128)),))
-    )
+    refused = row("projections", model=1, series="dp", ranks=128, refusal="it has no plan")
+    agreeing = row("projections", model=1, ranks=32, answer="agree", checked_ranks=32,
+                   step_s=Estimate(value=0.3, low=0.2, high=0.4))  # fmt: skip
+    apart = row("projections", model=1, ranks=64, answer="disagree", checked_ranks=32, notes=("calls are free",),
+                step_s=Estimate(value=0.5), first_loss="transfer")  # fmt: skip
+    page = render_markdown(summary.replaced(projections=[agreeing, apart, refused]))
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+    assert rows["32"].startswith("| 32 | 300 ms \\[200–400\\] |")
     assert rows["32"].endswith("| agree |")
+    assert rows["64\\*"].startswith("| 64\\* | 500 ms | transfer |")
     assert rows["64\\*"].endswith("| disagree |")
     assert "On 64 ranks the two disagree" in page
     assert "Calls are free." in page
+    assert "no interval: predictions from this run are checked up to 32 ranks." in page
     assert "| 128 | parts | it has no plan |" in page
 
 
@@ -89,7 +86,8 @@ def test_a_run_predicts_other_sizes_by_its_own_parts_and_says_where_it_cannot(mo
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 0
-        return json.loads(capsys.readouterr().out)["models"][0]
+        document = json.loads(capsys.readouterr().out)
+        return document["models"][0] | {"projected": document["projections"]}
 
     run = load(GALLERY / "communication")
     model = call("communication", 2, 64)
@@ -97,10 +95,10 @@ def test_a_run_predicts_other_sizes_by_its_own_parts_and_says_where_it_cannot(mo
     again = predict(
         case_of(run, max(run.planned, key=lambda case: run.planned[case]["ranks"])), Profile.of_run(run)
     )
-    assert measured["step_s"]["value"] == pytest.approx(again.step_s.value)
-    assert not measured["unchecked"]
-    assert projected["unchecked"]
-    assert projected["step_s"]["value"] > measured["step_s"]["value"]
+    assert measured["step_s"] == pytest.approx(again.step_s.value)
+    assert measured["step_s_low"] < measured["step_s"] < measured["step_s_high"]
+    assert (projected["checked_ranks"], projected["step_s_low"], projected["step_s_high"]) == (2, None, None)
+    assert projected["step_s"] > measured["step_s"]
     assert model["refusal"].startswith("2 sizes measured")
     (untraced,) = call("weak", 8)["projected"]
     assert untraced["step_s"] is None
@@ -115,20 +113,20 @@ def test_a_size_that_is_none_is_a_usage_error(report):
 
 def test_json_has_laws_and_predictions(report):
     _, shown = report("--predict", "64", "--format", "json")
-    (model,) = json.loads(shown.out)["models"]
-    (found,) = model["step"]["predictions"]
+    rows = json.loads(shown.out)["law_predictions"]
+    (found,) = [row for row in rows if row["part"] == "step" and not row["curve"]]
     assert (found["size"], found["beyond"]) == (64, False)
-    assert found["time_s"]["low"] <= found["time_s"]["value"] <= found["time_s"]["high"]
+    assert found["time_s_low"] <= found["time_s"] <= found["time_s_high"]
 
 
 def test_csv_and_markdown_have_the_formula(folder):
     _, summary = folder
-    rows = {row["part"]: row for row in csv.DictReader(io.StringIO(csv_tables(summary)["models"]))}
+    rows = {row["part"]: row for row in csv.DictReader(io.StringIO(csv_tables(summary)["laws"]))}
     assert rows["sync"]["formula"] == "4 ms·log₂ p"
     assert "| sync | 4 ms·log₂ p |" in render_markdown(summary)
-    predictions = list(csv.DictReader(io.StringIO(csv_tables(summary)["predictions"])))
-    assert {row["size"] for row in predictions} == {"32", "64"}
-    laws = list(csv.DictReader(io.StringIO(csv_tables(summary)["laws"])))
+    predictions = list(csv.DictReader(io.StringIO(csv_tables(summary)["law_predictions"])))
+    assert {row["size"] for row in predictions if row["curve"] == "False"} == {"32.0", "64.0"}
+    laws = list(csv.DictReader(io.StringIO(csv_tables(summary)["named_laws"])))
     assert [row["law"] for row in laws] == ["amdahl", "usl"]
 
 
