@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pscale.analysis.laws import Bootstrap, Observed, Scatter, Space, fit, laws, likely, named_laws
+from pscale.analysis.laws import Bootstrap, Observed, Space, fit, laws, likely, named_laws
 
 SIX, EIGHT = 2.0 ** np.arange(6), 2.0 ** np.arange(8)
 
@@ -34,8 +34,8 @@ def measured(law, sizes, launches, random, noise=0.01):
     return [law(size) * np.exp(noise * random.normal(size=launches)) for size in sizes]
 
 
-def choose(space, times, scatter=Scatter()):
-    return fit(space, times, likely(times.shape[1], scatter))
+def choose(space, times, *scatter):
+    return fit(space, times, likely(times.shape[1], *scatter))
 
 
 def chosen(scaling, sizes, times):

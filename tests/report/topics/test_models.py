@@ -65,8 +65,8 @@ def test_parts_and_law_stand_side_by_side_and_where_they_disagree_it_is_said(fol
     refused = row("projections", model=1, series="dp", ranks=128, refusal="it has no plan")
     agreeing = row("projections", model=1, ranks=32, answer="agree", checked_ranks=32,
                    step_s=Estimate(value=0.3, low=0.2, high=0.4))  # fmt: skip
-    apart = row("projections", model=1, ranks=64, answer="disagree", checked_ranks=32, notes=("calls are free",),
-                step_s=Estimate(value=0.5), first_loss="transfer")  # fmt: skip
+    apart = row("projections", model=1, ranks=64, answer="disagree", checked_ranks=32,
+                step_s=Estimate(value=0.5), first_loss="transfer", notes=("calls are free",))  # fmt: skip
     page = render_markdown(summary.replaced(projections=[agreeing, apart, refused]))
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert rows["32"].startswith("| 32 | 300 ms \\[200–400\\] |")
