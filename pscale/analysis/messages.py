@@ -133,13 +133,9 @@ def projections(rows: Sequence[Row]) -> Iterator[str]:
         )
     yield "By parts: as `pscale predict`, with the interval of 90% of launches."
     yield from dict.fromkeys(f"{note[:1].upper()}{note[1:]}." for row in rows for note in row.notes)
-    yield from dict.fromkeys(
-        f"* no interval: predictions from this run are checked up to {plural(row.checked_ranks, 'rank')}."
-        for row in rows
-        if unchecked(row)
-    )
+    yield from dict.fromkeys(f"* {unchecked(row.checked_ranks)}." for row in rows if row.step_s.low is None)
 
 
-def unchecked(row: Row) -> bool:
-    """Tell whether no prediction of so many ranks was ever checked, so that it has no interval."""
-    return bool(row.ranks > row.checked_ranks)
+def unchecked(ranks: int) -> str:
+    """Say why a prediction of more than so many ranks has no interval."""
+    return f"no interval: no prediction for more than {plural(ranks, 'rank')} was checked"

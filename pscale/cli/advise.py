@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pscale import atomic_files
+from pscale.analysis import messages
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.cli.console import new_console, say
@@ -38,6 +39,7 @@ from pscale.suite.quantities import size_bytes
 SHOWN = 10
 _MOST_NOTES = 6
 _FAR = 2  # times as many ranks: further away no number is proposed
+_interval = partial(text.duration_interval, count=3)
 _MEASURED = (
     Column("place", str, get="place"),
     Column("plan", fold=True, get=lambda row: row.prediction.case.label),
@@ -45,7 +47,7 @@ _MEASURED = (
     Column("relative to the fastest", fold=True, get="answer"),
     Column("predicted", text.duration_3, get=lambda row: row.prediction.step_s.value),
     Column("as no.", str, get="predicted_place"),
-    Column("95% interval", partial(text.duration_interval, count=3), wide=True, interval=True, get="step_s"),
+    Column("95% interval", _interval, wide=True, interval=True, get="step_s"),
     Column("error", text.percent_1, wide=True, get="error"),
 )
 
@@ -172,25 +174,21 @@ def _print_predicted(found: Search, labelled: Sequence[Prediction], console: Con
         Column("place", str, get="place"),
         Column("plan", fold=True, get=lambda row: row.prediction.case.label),
         Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
-        Column("90% of launches", str, get=lambda row: _bounds(row.prediction)),
+        Column("90% of launches", _interval, interval=True, get=lambda row: row.prediction.stated_s),
         Column("overhead", fold=True, get="losses"),
     )
     rows = advised(labelled)
-    for table in listed("Fastest as predicted", rows, columns):
+    for table in listed("Fastest as predicted", rows, columns, filled=True):
         print_table(table, console)
     too_large = f"; {text.plural(len(found.too_large), 'plan')} of these do not fit in memory"
     lines = [
         f"{found.plans} plans can run; {found.predicted} were predicted, the others are ruled out by a "
         f"lower bound{too_large if found.too_large else ''}",
         "Plans that share a place cannot be distinguished by prediction",
+        *{messages.unchecked(each.checked_ranks) for each in labelled if each.stated_s.low is None},
         *joined(dict.fromkeys(note for each in labelled for note in each.notes)),
     ]
     print_list("Notes", lines[: 2 + _MOST_NOTES], console)
-
-
-def _bounds(prediction: Prediction) -> str:
-    low, high = (text.duration_3(end) for end in (prediction.step_s.low, prediction.step_s.high))
-    return f"{low}–{high}"
 
 
 def _measured(file: Path, labelled: Sequence[Prediction], options: AdviseOptions, console: Console) -> Case:

@@ -14,7 +14,6 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
 from pscale.analysis.models import agreement
 from pscale.analysis.predicted import score_in
-from pscale.analysis.stats import Estimate
 from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
@@ -241,9 +240,8 @@ class _Projector:
         except ValueError:
             return {"refusal": f"the suite has no one case of the series on {size:,} ranks"}
         lost = {kind: seconds for kind, seconds in made.losses.items() if kind != "compute"}
-        checked = size <= made.checked_ranks
         return {
-            "step_s": Estimate(**asdict(made.step_s)) if checked else Estimate(value=made.step_s.value),
+            "step_s": made.stated_s,
             "first_loss": max(lost, key=lambda kind: lost[kind]) if lost else "",
             "checked_ranks": made.checked_ranks,
             "notes": made.notes,
@@ -260,7 +258,7 @@ def _document(whole: Outlook) -> dict[str, Any]:
                 "case": row.case.id,
                 "label": row.case.label,
                 "ranks": row.case.ranks,
-                "step_s": asdict(made.step_s),
+                "step_s": asdict(made.stated_s),
                 "losses_s": dict(made.losses),
                 "efficiency": asdict(row.efficiency) if row.efficiency else None,
                 "factors": dict(row.factors),

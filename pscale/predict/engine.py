@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
+from pscale.analysis.stats import Estimate
 from pscale.analysis.timeline import PARTS, Span, Timeline
 from pscale.config import Case
 from pscale.errors import UsageError
@@ -64,6 +65,13 @@ class Prediction:
     timeline: Timeline
     notes: tuple[str, ...]
     checked_ranks: int
+
+    @property
+    def stated_s(self) -> Estimate:
+        """The step time as it is stated: without interval where none for so many ranks was ever checked."""
+        if self.case.ranks > self.checked_ranks:
+            return Estimate(value=self.step_s.value)
+        return Estimate(value=self.step_s.value, low=self.step_s.low, high=self.step_s.high)
 
 
 def predict(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pscale.analysis.stats import Estimate
 from pscale.config import Case
-from pscale.predict.engine import Interval, Prediction
+from pscale.predict.engine import Prediction
 from pscale.predict.profile import Profile
 
 _LOSSES = {  # what takes time from computing, in the order in which the factors take it away
@@ -32,19 +33,23 @@ class Row:
 
     `factors` are by name: the shares of time that are not lost, and with a base case `overall`, their
     product: the efficiency times what the base keeps itself. `hurts` is the kind of the largest loss, with
-    its share of the step. `unchecked` where no prediction of as many ranks was ever checked.
+    its share of the step. Times and efficiency have no interval where the prediction states none.
     """
 
     prediction: Prediction
-    efficiency: Interval | None
+    efficiency: Estimate | None
     factors: Mapping[str, float]
     hurts: tuple[str, float] | None
-    unchecked: bool
 
     @property
     def case(self) -> Case:
         """The case."""
         return self.prediction.case
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether no prediction of so many ranks was ever checked."""
+        return self.prediction.stated_s.low is None
 
 
 def tokens(case: Case) -> int:
@@ -53,7 +58,7 @@ def tokens(case: Case) -> int:
 
 
 def _row(prediction: Prediction, base: Prediction | None) -> Row:
-    losses, step = prediction.losses, prediction.step_s
+    losses, step = prediction.losses, prediction.stated_s
     kept = losses.get("compute", 0.0)
     factors = {}
     for name, kinds in _LOSSES.items():
@@ -62,9 +67,8 @@ def _row(prediction: Prediction, base: Prediction | None) -> Row:
         kept = with_these
     efficiency = None
     if base is not None:
-        value = _work_rate(prediction, step.value) / _work_rate(base, base.step_s.value)
-        low, high = (value * step.value / end for end in (step.high, step.low))
-        efficiency = Interval(value=value, low=low, high=high)
+        value = _work_rate(prediction) / _work_rate(base)
+        efficiency = step.rate(value * step.value)
         parallel = losses.get("compute", 0.0) / step.value
         own = base.losses.get("compute", 0.0) / base.step_s.value
         computation = value / parallel * own if parallel else 1.0
@@ -76,24 +80,18 @@ def _row(prediction: Prediction, base: Prediction | None) -> Row:
         efficiency=efficiency,
         factors=factors,
         hurts=(worst, lost[worst] / step.value) if worst else None,
-        unchecked=prediction.case.ranks > prediction.checked_ranks,
     )
 
 
-def _work_rate(prediction: Prediction, step_s: float) -> float:
+def _work_rate(prediction: Prediction) -> float:
     """Return tokens per core and second."""
     case = prediction.case
-    return tokens(case) / (step_s * case.ranks * case.threads)
+    return tokens(case) / (prediction.step_s.value * case.ranks * case.threads)
 
 
-def training(row: Row, goal: float, price: float | None) -> tuple[Interval, Interval | None]:
-    """Return the hours of training on `goal` tokens, and what they cost at a price per rank and hour."""
-    step, steps = row.prediction.step_s, goal / tokens(row.case)
-    hours = Interval(**{name: getattr(step, name) * steps / 3600 for name in ("value", "low", "high")})
-    if price is None:
-        return hours, None
-    factor = price * row.case.ranks
-    return hours, Interval(**{name: getattr(hours, name) * factor for name in ("value", "low", "high")})
+def training_hours(row: Row, goal: float) -> Estimate:
+    """Return the hours of training on `goal` tokens."""
+    return row.prediction.stated_s.times(goal / tokens(row.case) / 3600)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,8 +73,8 @@ def sentences(
     beyond = [each for each in predictions if each.case.ranks > each.checked_ranks]
     if beyond:
         found.append(
-            f"{_cases(len(beyond))}, marked *, with more than {beyond[0].checked_ranks:,} ranks: on this "
-            "machine no prediction for so many was ever checked."
+            f"No interval is given for {_cases(len(beyond))}, marked *: on this machine no prediction for "
+            f"more than {beyond[0].checked_ranks:,} ranks was ever checked."
         )
     if network:
         found.append(f"No prediction on the network {network} was checked; its figures are taken as given.")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from pscale.analysis import messages
 from pscale.analysis.frames import grouped
-from pscale.predict.engine import Interval
-from pscale.predict.outlook import WORDS, Outlook, Row, joined, training
+from pscale.analysis.stats import Estimate
+from pscale.predict.outlook import WORDS, Outlook, Row, joined, training_hours
 from pscale.report import text
 from pscale.report.blocks import Block, Listing, Picture, Section, Tile, Tiles, Words, band
 from pscale.report.drawn import write_file
@@ -62,13 +63,12 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
         Column("case", fold=True, get=lambda row: row.case.label),
         Column("ranks", str, get=_ranks),
         Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
-        Column("90% of launches", str, get=lambda row: _bounds(row.prediction.step_s)),
+        Column("90% of launches", str, get=lambda row: _bounds(row.prediction.stated_s, text.duration_3)),
         *(Column(kind, text.percent_1, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
         Column("largest loss", get=lambda row: row.hurts[0] if row.hurts else ""),
     )
-    caption = (
-        f"shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause{_mark(outlook)}"
-    )
+    caption = "shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause"
+    caption = "; ".join([caption, *_mark(outlook)])
     yield from listed("Predicted steps", outlook.rows, columns, caption=caption, case=_case)
 
 
@@ -78,37 +78,38 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         Column("case", fold=True, get=lambda row: row.case.label),
         Column("ranks", str, get=_ranks),
         Column("efficiency", text.percent_1, band=True, get=lambda row: row.efficiency.value),
-        Column("90% of launches", str, wide=True, get=lambda row: _percents(row.efficiency)),
+        Column("90% of launches", str, wide=True, get=lambda row: _bounds(row.efficiency, _percent)),
         *(Column(_SHORT.get(name, name), text.percent_1, band=True, get=_factor(name)) for name in names),
     )
     caption = (
         f"efficiency: work per core-second, relative to {outlook.base}; overall: product of the factors, "
-        f"which is the efficiency times the overall factor of {outlook.base}{_mark(outlook)}"
+        f"which is the efficiency times the overall factor of {outlook.base}"
     )
+    caption = "; ".join([caption, *_mark(outlook)])
     yield from listed("Efficiency by size", outlook.rows, columns, caption=caption, case=_case)
 
 
 def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Table]:
     def hours(row: Row) -> Written:
-        time, _ = training(row, goal, price)
-        return Written(time.value, f"{_days(time.value)} [{_days(time.low)} to {_days(time.high)}]")
+        return _between(training_hours(row, goal), _days)
 
     def cost(row: Row) -> Written:
-        _, found = training(row, goal, price)
-        assert found is not None, "there is a price"
-        return Written(
-            found.value, f"{text.rate(found.value)} [{text.rate(found.low)} to {text.rate(found.high)}]"
-        )
+        return _between(training_hours(row, goal).times((price or 0.0) * row.case.ranks), text.rate)
 
+    priced = price is not None
     columns = (
         Column("case", fold=True, get=lambda row: f"{row.case.label}{'*' * row.unchecked}"),
         Column("time", str, get=hours),
-        *([] if price is None else [Column("cost", str, get=cost)]),
+        *[Column("cost", str, get=cost)] * priced,
     )
-    asked = f"Training on {goal / 1e9:,.6g} billion tokens" if goal else ""
-    caption = ("" if price is None else f"cost at {price:g} per rank-hour") + _mark(outlook)
-    caption = caption.removeprefix("; ")
-    yield from listed(asked, outlook.rows, columns, caption=caption, case=_case)
+    caption = "; ".join([*[f"cost at {price:g} per rank-hour"] * priced, *_mark(outlook)])
+    title = f"Training on {goal / 1e9:,.6g} billion tokens"
+    yield from listed(title, outlook.rows, columns, caption=caption, case=_case)
+
+
+def _between(value: Estimate, write: Callable[[float], str]) -> Written:
+    bounds = _bounds(value, write)
+    return Written(value.value, f"{write(value.value)} [{bounds.text}]" if bounds else write(value.value))
 
 
 def _case(row: Row) -> str:
@@ -130,21 +131,23 @@ def _factor(name: str) -> Callable[[Row], float | None]:
     return lambda row: row.factors.get(name)
 
 
-def _bounds(step_s: Interval) -> Written:
-    return Written(step_s.low, f"{text.duration_3(step_s.low)} to {text.duration_3(step_s.high)}")
+def _bounds(value: Estimate, write: Callable[[float], str]) -> Written | None:
+    if value.low is None or value.high is None:
+        return None
+    return Written(value.low, f"{write(value.low)} to {write(value.high)}")
 
 
-def _percents(found: Interval) -> Written:
-    return Written(found.low, f"{found.low:.0%} to {found.high:.0%}")
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
 
 
 def _ranks(row: Row) -> Written:
     return Written(row.case.ranks, f"{row.case.ranks:,}{'*' * row.unchecked}")
 
 
-def _mark(outlook: Outlook) -> str:
-    found = {row.prediction.checked_ranks for row in outlook.rows if row.unchecked}
-    return "".join(f"; * unchecked beyond {ranks:,} ranks" for ranks in found)
+def _mark(outlook: Outlook) -> set[str]:
+    ranks = {row.prediction.checked_ranks for row in outlook.rows if row.unchecked}
+    return {f"* {messages.unchecked(each)}" for each in ranks}
 
 
 def _notes(outlook: Outlook) -> Iterator[str]:
@@ -186,8 +189,8 @@ def _sections(
     picture = Picture(
         name="fan",
         title="Step by size" if _by_size(outlook) else "Step by case",
-        description="The predicted step of every case with the interval of 90% of launches, and measured "
-        "launches.",
+        description="The predicted step of every case, where so many ranks were checked with the interval of "
+        "90% of launches, and measured launches.",
         vector=drawn["fan"],
         data=(steps,),
     )
@@ -234,15 +237,18 @@ def _listing(name: str, table: Table) -> Listing:
 def _tiles(outlook: Outlook) -> Tiles:
     """Return the largest case in large figures."""
     row = max(outlook.rows, key=lambda each: each.case.ranks)
-    step_s = row.prediction.step_s
+    step_s, unchecked = row.prediction.stated_s, "; ".join(_mark(outlook))
     value, _, unit = text.duration_3(step_s.value).partition(" ")
-    items = [Tile(name=f"Step of {row.case.label}", value=value, unit=unit, note=str(_bounds(step_s).text))]
+    bounds = _bounds(step_s, text.duration_3)
+    note = bounds.text if bounds else "no interval"
+    items = [Tile(name=f"Step of {row.case.label}", value=value, unit=unit, note=note)]
     if row.efficiency:
         share = row.efficiency.value
-        note = f"{_percents(row.efficiency).text}; {outlook.base} is 100%"
+        bounds = _bounds(row.efficiency, _percent)
+        note = "; ".join([*([bounds.text] if bounds else []), f"{outlook.base} is 100%"])
         items.append(Tile(name="Efficiency", value=f"{share:.0%}", note=note, band=band(share)))
     checked = f"{row.prediction.checked_ranks:,}"
-    items.append(Tile(name="Checked up to", value=checked, unit="ranks", note=_mark(outlook)[2:]))
+    items.append(Tile(name="Checked up to", value=checked, unit="ranks", note=unchecked))
     return Tiles(items=tuple(items))
 
 
@@ -294,10 +300,11 @@ def _fan(outlook: Outlook) -> Figure:
     by_size = _by_size(outlook)
     places = ranks if by_size else list(range(len(ranks)))
     order = sorted(range(len(ranks)), key=lambda each: places[each])
-    steps = [outlook.rows[each].prediction.step_s for each in order]
     across = [places[each] for each in order]
-    blue = KINDS["compute"]
-    values, lows, highs = zip(*((step.value, step.low, step.high) for step in steps), strict=True)
+    blue, no = KINDS["compute"], float("nan")
+    steps = [outlook.rows[each].prediction.stated_s for each in order]
+    values = [step.value for step in steps]
+    lows, highs = ([getattr(step, end) or no for step in steps] for end in ("low", "high"))
     if by_size:
         axes.plot(across, values, color=blue, linewidth=1.4, marker="o", markersize=4)
         axes.fill_between(across, lows, highs, color=blue, alpha=_BAND, linewidth=0)

@@ -52,11 +52,11 @@ def suite(tmp_path):
 
 def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
     predict(suite, SuiteOptions(), tmp_path, asked(ranks="8", tokens="1B", price=2.0))
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     for words in (
         "Predicted steps",
         "8*",
-        "unchecked beyond 2 ranks",
+        "* no interval: no prediction for more than 2 ranks was checked",
         "Training on 1 billion tokens",
         "at 2 per rank",
     ):
@@ -90,6 +90,21 @@ def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_t
         assert math.prod(factors) == pytest.approx(overall)
         kept = base["losses_s"]["compute"] / base["step_s"]["value"]
         assert overall == pytest.approx(case["efficiency"]["value"] * kept)
+
+
+def test_beyond_the_ranks_that_were_checked_nothing_has_an_interval(suite, tmp_path, capsys):
+    suite.write_text(SUITE.replace("throughput", "weak").replace('"=8 * ranks"', "8"))
+    predict(suite, SuiteOptions(), tmp_path, asked(ranks="2,64", as_json=True))
+    checked, beyond = json.loads(capsys.readouterr().out)["cases"]
+    for name in ("step_s", "efficiency"):
+        assert checked[name]["low"] < checked[name]["value"] < checked[name]["high"]
+        assert beyond[name]["value"] > 0
+        assert (beyond[name]["low"], beyond[name]["high"]) == (None, None)
+    assert (checked["unchecked_beyond_ranks"], beyond["unchecked_beyond_ranks"]) == (None, 2)
+    predict(suite, SuiteOptions(), tmp_path, asked(ranks="2,64", tokens="1B", price=2.0))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "64 ranks" in line and "*" in line]
+    assert len(lines) == 3  # steps, efficiency and training
+    assert not any(" to " in line or "[" in line for line in lines)
 
 
 def test_json_has_what_the_terminal_says(suite, tmp_path, capsys):

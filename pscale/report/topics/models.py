@@ -29,7 +29,7 @@ def _time(known: Estimate) -> str:
 
 
 def _ranks(row: Row) -> Written:
-    return Written(row.ranks, f"{row.ranks:,}{'*' * messages.unchecked(row)}")
+    return Written(row.ranks, f"{row.ranks:,}{'*' * (row.step_s.low is None)}")
 
 
 _PROJECTED = (
