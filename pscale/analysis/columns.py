@@ -399,6 +399,18 @@ projections: a row a model and size asked for, predicted from the parts of measu
     notes texts assumptions
     refusal text reason why nothing is predicted
 
+timeline: a row a span of a typical step of traced launches: what a rank did, from when to when
+    repeat count the launch
+    step count measured step
+    stages count stages of the pipeline
+    length_s s length of the step
+    rank count the rank; of very many some, evenly spread
+    kind text phase, or wait, exchange, copy, offload, injected, which lie in phases
+    micro count micro-batch, where it is about one
+    part count part of the model
+    start_s s start, since the first rank began the step
+    stop_s s end
+
 what_if: a row a case and network on which its traced launches were replayed; medians over launches
     network text the network
     measured_s s measured mean step

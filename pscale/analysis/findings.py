@@ -33,7 +33,7 @@ from pscale.analysis.ranking import Spent, ranking
 from pscale.analysis.settings import setting_columns
 from pscale.analysis.stats import Sample
 from pscale.analysis.threads import thread_times
-from pscale.analysis.timeline import Timeline, timelines
+from pscale.analysis.timeline import timeline
 from pscale.analysis.verdict import Verdict, verdicts
 from pscale.analysis.warnings import case_warnings
 from pscale.analysis.what_if import what_if
@@ -193,7 +193,7 @@ class Findings:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """How to read the intervals and rates of this run."""
-        traced = bool(self.timelines)
+        traced = not self.timeline.empty
         return tuple(notes(self.source, self.rows("cases"), self._times, bare=self._bare, traced=traced))
 
     @cached_property
@@ -406,10 +406,9 @@ class Findings:
         cases = steps.by_waiting(self.rows("cases"), self.rows("phases"))
         return next(steps.wait_maps(self.source, cases[:1]), ())
 
-    @cached_property
-    def timelines(self) -> tuple[Timeline, ...]:
-        """Steps of some traced cases, to look at."""
-        return timelines(self.source)
+    @_table
+    def timeline(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
+        return timeline(self.source)
 
     @_table
     def splits(self) -> Iterable[Row]:  # noqa: D102 - declared in columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis.advice import no_training
+from pscale.analysis.columns import Row, row
 from pscale.analysis.frames import Run, is_program, records
 from pscale.errors import ResultsError
 from pscale.results import store
@@ -25,24 +26,8 @@ MOST_CASES, MOST_RANKS = 4, 32
 _VISIBLE = 1 / 2000  # of the step: what is shorter and lies inside a part cannot be seen
 
 
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """Something that a rank did, in seconds since the step began.
-
-    `kind` is one of PARTS, which follow one another, or of INSIDE, which lie in them. `micro` and `part` are
-    the micro-batch and the part of the model, where it is about one.
-    """
-
-    rank: int
-    kind: str
-    micro: int | None
-    part: int
-    start_s: float
-    stop_s: float
-
-
 class Flight(NamedTuple):
-    """A call from its start to its completion, or a read or write of a file, in seconds as a Span."""
+    """A call from start to completion, or a read or write of a file, in seconds since the step began."""
 
     rank: int
     kind: str  # exchange or offload
@@ -51,35 +36,17 @@ class Flight(NamedTuple):
     stop_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """A step of typical length of a launch; of very many ranks some, evenly spread."""
-
-    case: str
-    repeat: int
-    step: int
-    ranks: tuple[int, ...]
-    of_ranks: int  # how many there are
-    stages: int  # of the pipeline
-    length_s: float
-    spans: tuple[Span, ...]
-
-    @property
-    def chunks(self) -> int:
-        """Into how many parts a stage's share of the model is cut."""
-        return 1 + max((span.part // self.stages for span in self.spans), default=0)
-
-
-def timelines(run: Run) -> tuple[Timeline, ...]:
-    """Return a step of the first traced launch of each case to be shown.
+def timeline(run: Run) -> Iterator[Row]:
+    """Yield the spans of a step of the first traced launch of each case to be shown.
 
     These are cases on most ranks whose plans differ, pipelines if there are any, at most MOST_CASES.
     """
-    found = []
     for launch in shown(run, traced(run)):
+        ranks = range(0, launch.ranks, -(-launch.ranks // MOST_RANKS))
         with suppress(ResultsError):  # a file that is cut; `pscale trace` says so
-            found.append(_timeline(run, launch))
-    return tuple(found)
+            step = typical_step(run, launch)
+            table = launch_events(run, launch, ranks=ranks, steps=range(step, step + 1))
+            yield from spans(run, launch, *since_start(table))
 
 
 def shown(run: Run, launches: Sequence[Traced]) -> list[Traced]:
@@ -103,13 +70,6 @@ def stages(run: Run, case: str) -> int:
     return int(_plan(run, case).get("pp", 1))
 
 
-def _timeline(run: Run, launch: Traced) -> Timeline:
-    step = typical_step(run, launch)
-    ranks = tuple(range(0, launch.ranks, -(-launch.ranks // MOST_RANKS)))
-    table = launch_events(run, launch, ranks=ranks, steps=range(step, step + 1))
-    return timeline_of(run, launch, *since_start(table))
-
-
 def since_start(table: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Return the events of a step, in ns since the first rank began it, and how long it took."""
     own = table[table["kind"] == "step"]
@@ -125,28 +85,30 @@ def shortest_step(run: Run, launch: Traced, steps: range | None) -> tuple[pd.Dat
     return since_start(events[events["step"] == (both["leave"] - both["enter"]).idxmin()])
 
 
-def timeline_of(
+def spans(
     run: Run, launch: Traced, moved: pd.DataFrame, length: int, *, whole: bool = False
-) -> Timeline:
-    """Return what ranks did in a step, of which these are `since_start`; copies and stalls too if `whole`.
+) -> Iterator[Row]:
+    """Yield what ranks did in a step, of which these are `since_start`; copies and stalls too if `whole`.
 
     Unless it is `whole`, what is too short to be seen in a report is left out.
     """
-    return Timeline(
-        case=launch.case,
-        repeat=launch.repeat,
-        step=int(moved["step"].iloc[0]),
-        ranks=tuple(sorted(map(int, moved["rank"].unique()))),
-        of_ranks=launch.ranks,
-        stages=stages(run, launch.case),
-        length_s=length * 1e-9,
-        spans=tuple(_spans(moved, 0.0, _ALONE) if whole else _spans(moved, length * _VISIBLE, _DELAYS)),
-    )
+    same = {
+        "case": launch.case,
+        "repeat": launch.repeat,
+        "step": int(moved["step"].iloc[0]),
+        "stages": stages(run, launch.case),
+        "length_s": length * 1e-9,
+    }
+    visible, alone = (0.0, _ALONE) if whole else (length * _VISIBLE, _DELAYS)
+    for rank, rows in moved.groupby("rank"):
+        for kind, micro, part, start, stop in _of_rank(rows, visible, alone):
+            times = {"start_s": start * 1e-9, "stop_s": stop * 1e-9}
+            yield row("timeline", **same, rank=rank, kind=kind, micro=micro, part=part, **times)
 
 
-def kinds_of(drawn: Sequence[Timeline]) -> Sequence[str]:
+def kinds_of(drawn: Iterable[Row]) -> Sequence[str]:
     """Return all kinds of spans in the order in which they are drawn; a program has phases of its own."""
-    own = sorted({span.kind for each in drawn for span in each.spans} - {*PARTS, *INSIDE})
+    own = sorted({span.kind for span in drawn} - {*PARTS, *INSIDE})
     return (*PARTS, *own, *INSIDE)
 
 
@@ -177,45 +139,31 @@ _DELAYS = {"injected": "injected"}  # kinds of events that are pieces of their o
 _ALONE = {**_DELAYS, "copied": "copy", "io_waited": "offload"}
 
 
-def _spans(table: pd.DataFrame, visible: float, alone: Mapping[str, str]) -> Iterator[Span]:
-    """Yield what is long enough to be seen, rank by rank; a part that lies in another rank's too."""
-    for rank, rows in table.groupby("rank"):
-        assert isinstance(rank, int)
-        for event in rows_of_events(rows):
-            if event.kind == "phase":
-                yield _part(rank, event)
-            elif event.kind in alone:
-                yield _inside(rank, alone[event.kind], event.enter, event.leave)
-            elif event.kind in ("call", "root", "completed"):
-                over = event.enter + event.wait
-                if event.wait > visible:
-                    yield _inside(rank, "wait", event.enter, over)
-                if event.leave - over > visible:
-                    yield _inside(rank, "exchange", over, event.leave)
+_Span = tuple[str, int | None, int, int, int]  # kind, micro-batch, part of the model, start and stop in ns
+
+
+def _of_rank(rows: pd.DataFrame, visible: float, alone: Mapping[str, str]) -> Iterator[_Span]:
+    """Yield what is long enough to be seen; a part that lies in another rank's too."""
+    for event in rows_of_events(rows):
+        if event.kind == "phase":
+            kind, micro, part = action(event.label)
+            if kind not in PARTS:
+                kind, micro, part = event.phase, None, 0
+            yield kind, micro, part, event.enter, event.leave
+        elif event.kind in alone:
+            yield alone[event.kind], None, 0, event.enter, event.leave
+        elif event.kind in ("call", "root", "completed"):
+            over = event.enter + event.wait
+            if event.wait > visible:
+                yield "wait", None, 0, event.enter, over
+            if event.leave - over > visible:
+                yield "exchange", None, 0, over, event.leave
 
 
 def action(label: str) -> tuple[str, int | None, int]:
     """Return what a phase does, and for which micro-batch and part of the model, if its label names them."""
     found = _ACTION.fullmatch(label)
     return (found[1], int(found[2]), int(found[3] or 0)) if found else (label, None, 0)
-
-
-def _part(rank: int, event: Event) -> Span:
-    kind, micro, part = action(event.label)
-    if kind not in PARTS:
-        kind, micro, part = event.phase, None, 0
-    return Span(
-        rank=rank,
-        kind=kind,
-        micro=micro,
-        part=part,
-        start_s=event.enter * 1e-9,
-        stop_s=event.leave * 1e-9,
-    )
-
-
-def _inside(rank: int, kind: str, enter: int, leave: int) -> Span:
-    return Span(rank=rank, kind=kind, micro=None, part=0, start_s=enter * 1e-9, stop_s=leave * 1e-9)
 
 
 _TIMES = ("enter", "leave", "wait")

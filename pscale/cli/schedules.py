@@ -10,7 +10,7 @@ from pscale.config import Case
 from pscale.errors import UsageError
 from pscale.parallel.pipeline import timetable
 from pscale.parallel.schedule import Timetable
-from pscale.parallel.schedule_timing import Slot, bubble, table, time_slots
+from pscale.parallel.schedule_timing import bubble, table, time_slots
 
 NONE = "No case has more than one pipeline stage."
 FORMATS = ("svg", "png", "pdf")
@@ -44,29 +44,30 @@ def draw(cases: Sequence[Case], path: Path, title: str) -> None:
     found = different(cases)
     if not found:
         raise UsageError(f"--figure '{path}': there is nothing to draw. {NONE}")
-    from pscale.analysis.timeline import Span, Timeline
+    from pscale.analysis.columns import Row, row
     from pscale.report import drawing
     from pscale.report.step_figure import draw_steps
 
-    def span(stage: int, slot: Slot, drawn: Timetable) -> Span:  # its work is the same in however many chunks
-        action, chunks = slot.action, drawn.chunks
-        return Span(
-            rank=stage,
-            kind="backward" if action.kind == "input" else action.kind,
-            micro=action.micro,
-            part=action.part,
-            start_s=slot.start / chunks,
-            stop_s=slot.stop / chunks,
-        )
-
-    def timeline(drawn: Timetable) -> Timeline:
-        slots = enumerate(time_slots(drawn))
-        spans = tuple(span(stage, slot, drawn) for stage, of_stage in slots for slot in of_stage)
-        stages, wall = drawn.stages, max(each.stop_s for each in spans)
-        named: Any = {"case": "", "repeat": 0, "step": 0, "ranks": tuple(range(stages)), "of_ranks": stages}
-        return Timeline(**named, stages=stages, length_s=wall, spans=spans)
+    def spans(drawn: Timetable) -> list[Row]:  # a part's work is the same in however many chunks
+        slots = time_slots(drawn)
+        length = max(slot.stop for of_stage in slots for slot in of_stage) / drawn.chunks
+        return [
+            row(
+                "timeline",
+                stages=drawn.stages,
+                length_s=length,
+                rank=stage,
+                kind="backward" if slot.action.kind == "input" else slot.action.kind,
+                micro=slot.action.micro,
+                part=slot.action.part,
+                start_s=slot.start / drawn.chunks,
+                stop_s=slot.stop / drawn.chunks,
+            )
+            for stage, of_stage in enumerate(slots)
+            for slot in of_stage
+        ]
 
     looks: Any = {"row": "stage", "across": "time, in forwards of a stage", "write": "{:g}".format}
     with drawing.styled():
-        steps = [timeline(drawn) for _, drawn in found]
+        steps = [spans(drawn) for _, drawn in found]
         drawing.save(draw_steps(steps, [named for named, _ in found], title, **looks), path)

@@ -18,7 +18,7 @@ from pscale.analysis.timeline import (
     kept_steps,
     launch_events,
     shortest_step,
-    timeline_of,
+    spans,
     traced,
 )
 from pscale.cli import tell
@@ -64,7 +64,7 @@ def draw(path: Path, case: str | None, number: int, steps: range | None, target:
 
     shown = every or [chosen(run, launches, case, number)]
     events = [shortest_step(run, launch, steps) for launch in shown]
-    drawn = [timeline_of(run, launch, *step, whole=True) for launch, step in zip(shown, events, strict=True)]
+    drawn = [[*spans(run, launch, *step, whole=True)] for launch, step in zip(shown, events, strict=True)]
     titles = [f"{launch.label}: {shares(each)}" for launch, each in zip(shown, drawn, strict=True)]
     calls = [list(flights(moved)) for moved, _ in events]
     suite = run.document["suite"]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
 
+from pscale.analysis.columns import Row
 from pscale.analysis.stats import Estimate
-from pscale.analysis.timeline import PARTS, Span, Timeline
+from pscale.analysis.timeline import PARTS
 from pscale.config import Case
 from pscale.errors import UsageError
 from pscale.predict.costs import Costs
@@ -62,7 +63,7 @@ class Prediction:
     losses: Mapping[str, float]
     transfers: Mapping[str, float]
     waits: Mapping[tuple[int, str], float]
-    timeline: Timeline
+    timeline: Sequence[Row]
     notes: tuple[str, ...]
     checked_ranks: int
 
@@ -182,25 +183,16 @@ def _interval(lengths: Vector, sources: int, profile: Profile, unsure_s: float) 
     return Interval(value=value, low=value / factor, high=value * factor)
 
 
-def _timeline(case: Case, spans: Sequence[Span]) -> Timeline:
+def _timeline(case: Case, spans: Sequence[Row]) -> list[Row]:
     """Return spans from the beginning of the step on, those that can be seen."""
     began, ended = min(span.start_s for span in spans), max(span.stop_s for span in spans)
-    visible = (ended - began) * _VISIBLE
-    moved = (
-        replace(span, start_s=span.start_s - began, stop_s=span.stop_s - began)
+    length_s = ended - began
+    same = {"case": case.id, "stages": case.plan.pp, "length_s": length_s}
+    return [
+        span._replace(**same, start_s=span.start_s - began, stop_s=span.stop_s - began)
         for span in spans
-        if span.kind in PARTS or span.stop_s - span.start_s > visible
-    )
-    return Timeline(
-        case=case.id,
-        repeat=0,
-        step=0,
-        ranks=tuple(sorted({span.rank for span in spans})),
-        of_ranks=case.ranks,
-        stages=case.plan.pp,
-        length_s=ended - began,
-        spans=tuple(moved),
-    )
+        if span.kind in PARTS or span.stop_s - span.start_s > length_s * _VISIBLE
+    ]
 
 
 def paces_for(case: Case, profile: Profile) -> list[Paces]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.analysis.timeline import Span
+from pscale.analysis.columns import Row, row
 from pscale.config import Case
 from pscale.errors import PlanError
 from pscale.mesh.dry import AxisCall
@@ -127,7 +127,7 @@ class Walk:
         self.transfers: defaultdict[str, float] = defaultdict(float)  # by verb and axis
         self.waits: defaultdict[tuple[int, str], float] = defaultdict(float)
         self.unsure_s = 0.0  # of the mean rank's step, for what was not measured
-        self.spans: list[Span] = []
+        self.spans: list[Row] = []
 
     def run(self) -> Walk:
         """Walk to the end; raises PlanError where ranks wait for each other for ever."""
@@ -372,9 +372,8 @@ class _BlockWalk:
         for rank, place in self.ranks if self._is_drawn else ():
             began, ended = float(start[0][place]), float(stop[0][place])
             if ended > began:
-                self.walk.spans.append(
-                    Span(rank=rank, kind=kind, micro=micro, part=part, start_s=began, stop_s=ended)
-                )
+                what = {"rank": rank, "kind": kind, "micro": micro, "part": part}
+                self.walk.spans.append(row("timeline", **what, start_s=began, stop_s=ended))
 
 
 def _mean(clocks: Clocks) -> float:

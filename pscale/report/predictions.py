@@ -275,12 +275,12 @@ def _firsts(outlook: Outlook) -> Iterator[str]:
 def _figures(outlook: Outlook) -> dict[str, str]:
     """Return the figures as SVG by name."""
     from pscale.report import drawing
-    from pscale.report.step_figure import draw_steps
+    from pscale.report.step_figure import draw_steps, ranks_of
 
     with drawing.styled():
         shown = max(outlook.rows, key=lambda row: (row.case.plan.pp, row.case.ranks))
         timeline = shown.prediction.timeline
-        title = f"{shown.case.label}, {len(timeline.ranks)} of {timeline.of_ranks:,} ranks"
+        title = f"{shown.case.label}, {len(ranks_of(timeline))} of {shown.case.ranks:,} ranks"
         drawn = {"fan": _fan(outlook), "timeline": draw_steps([timeline], [title], "")}
         return {name: drawing.place(figure).inline() for name, figure in drawn.items()}
 

@@ -5,11 +5,13 @@ If asked for, what is under way meanwhile is below what a rank does.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from pscale.analysis.timeline import INSIDE, PARTS, Flight, Span, Timeline, kinds_of
+from pscale.analysis.columns import Row
+from pscale.analysis.timeline import INSIDE, PARTS, Flight, kinds_of
 from pscale.report import drawing, text
 from pscale.report.figure_style import DELAY, INK, KINDS, QUIET, Colour, narrow, of_phases, sized, wrapped
 
@@ -42,8 +44,11 @@ _WORDS = {
 }
 
 
+Step = Sequence[Row]  # of the frame `timeline`, all of one step
+
+
 def draw_steps(
-    drawn: Sequence[Timeline],
+    drawn: Sequence[Step],
     titles: Sequence[str],
     heading: str,
     *,
@@ -56,10 +61,10 @@ def draw_steps(
 
     `flights` are those of each step, if they are to be shown.
     """
-    heights = [_HEAD + _row_height(each, two=bool(flights)) * len(each.ranks) for each in drawn]
+    heights = [_HEAD + _height(len(ranks_of(each)), two=bool(flights)) for each in drawn]
     figure = drawing.canvas(9.2, sum(heights) + _AXIS + _LEGEND, heading)
     panels = figure.subplots(len(drawn), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    longest_s = max(each.length_s for each in drawn)
+    longest_s = max(each[0].length_s for each in drawn)
     for place, (axes, each, title) in enumerate(zip(panels, drawn, titles, strict=True)):
         _draw(axes, each, longest_s, row, flights[place] if flights else None)
         axes.set_title(
@@ -75,33 +80,46 @@ def draw_steps(
     return figure
 
 
-def shares(each: Timeline) -> str:
+def ranks_of(step: Step) -> list[int]:
+    """Return the ranks of which a step has spans."""
+    return sorted({span.rank for span in step})
+
+
+def shares(step: Step) -> str:
     """Say how long a step took, and what share of it ranks spent on what beside computing, as a mean."""
-    spent_s: defaultdict[str, float] = defaultdict(float)
-    for span in each.spans:
-        if span.kind in INSIDE:
-            spent_s["transfer" if span.kind == "exchange" else span.kind] += span.stop_s - span.start_s
-    found = {kind: time_s / each.length_s / len(each.ranks) for kind, time_s in spent_s.items()}
-    lost = [f"{kind} {text.percent(share)}" for kind, share in found.items() if share >= _TOLD]
-    return ", ".join([text.duration_3(each.length_s), *lost])
+    shares: defaultdict[str, float] = defaultdict(float)
+    for kind, share in _shares(step).items():
+        if kind in INSIDE:
+            shares["transfer" if kind == "exchange" else kind] += share
+    lost = [f"{kind} {text.percent(share)}" for kind, share in shares.items() if share >= _TOLD]
+    return ", ".join([text.duration_3(step[0].length_s), *lost])
 
 
-def _row_height(each: Timeline, *, two: bool) -> float:
+def _shares(step: Step) -> dict[str, float]:
+    """Return the share of the time of all ranks that each kind of span takes."""
+    times_s: defaultdict[str, float] = defaultdict(float)
+    for span in step:
+        times_s[span.kind] += span.stop_s - span.start_s
+    whole_s = step[0].length_s * len(ranks_of(step))
+    return {kind: time_s / whole_s for kind, time_s in times_s.items()}
+
+
+def _height(ranks: int, *, two: bool) -> float:
     full = _ROW_OF_TWO if two else _ROW
-    return max(_LEAST_ROW, min(full, full * _ROOM / len(each.ranks)))
+    return ranks * max(_LEAST_ROW, min(full, full * _ROOM / ranks))
 
 
-def _draw(axes: Axes, each: Timeline, longest_s: float, name: str, flights: Sequence[Flight] | None) -> None:
-    rows = {rank: row for row, rank in enumerate(each.ranks)}
+def _draw(axes: Axes, step: Step, longest_s: float, name: str, flights: Sequence[Flight] | None) -> None:
+    rows = {rank: row for row, rank in enumerate(ranks_of(step))}
     low, height = _WHOLE if flights is None else _DOING
-    pieces: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
-    for span in each.spans:
+    pieces: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    for span in step:
         pieces[span.kind, span.rank].append(span)
-    for kind in kinds_of([each]):
+    for kind in kinds_of(step):
         for rank, row in rows.items():
-            _bars(axes, row + low, height, pieces[kind, rank], each)
-    if len({span.micro for span in each.spans} - {None}) > 1 and len(each.ranks) <= _ROOM:
-        _number(axes, rows, low + height / 2, each, longest_s)
+            _bars(axes, row + low, height, pieces[kind, rank], step)
+    if len({span.micro for span in step} - {None}) > 1 and len(rows) <= _ROOM:
+        _number(axes, rows, low + height / 2, step, longest_s)
     for rank, row in rows.items() if flights else ():
         mine = [flight for flight in flights or () if flight.rank == rank]
         axes.broken_barh(
@@ -112,14 +130,14 @@ def _draw(axes: Axes, each: Timeline, longest_s: float, name: str, flights: Sequ
         )
         if row == 0:
             _name(axes, mine, longest_s)
-    every = -(-len(each.ranks) // _ROOM)
+    every = -(-len(rows) // _ROOM)
     places = [row + low + height / 2 for row in rows.values()]
-    axes.set_yticks(places[::every], [f"{name} {rank}" for rank in each.ranks[::every]])
+    axes.set_yticks(places[::every], [f"{name} {rank}" for rank in [*rows][::every]])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
 
 
-def _bars(axes: Axes, low: float, height: float, spans: Sequence[Span], each: Timeline) -> None:
+def _bars(axes: Axes, low: float, height: float, spans: Sequence[Row], step: Step) -> None:
     """Draw pieces of one kind; calls hide the part that they lie in, a delay underlines it."""
     if not spans:
         return
@@ -128,45 +146,48 @@ def _bars(axes: Axes, low: float, height: float, spans: Sequence[Span], each: Ti
     axes.broken_barh(
         [(span.start_s, span.stop_s - span.start_s) for span in spans],
         (low + height - _LINE, _LINE) if underlines else (low, height),
-        facecolors=[_colour(span, each) for span in spans],
+        facecolors=_colours(spans, step),
         edgecolor="white",
         linewidth=0.0 if inside else 0.4,
-        rasterized=len(each.spans) > _VECTORS,
+        rasterized=len(step) > _VECTORS,
     )
 
 
-def _colour(span: Span, each: Timeline) -> Colour | str:
-    if span.kind in INSIDE:
-        return _INSIDE[span.kind]
-    if span.kind not in PARTS:
-        return _of_part(span.kind, [each])
-    return drawing.shade("compute", span.kind, span.part // each.stages, each.chunks)
+def _colours(spans: Sequence[Row], step: Step) -> list[Colour | str]:
+    """Return the colours of spans of one kind: parts of the model on one stage have shades of their own."""
+    kind = spans[0].kind
+    if kind not in PARTS:
+        return [_colour(kind, step)] * len(spans)
+    chunks = 1 + max(span.part // span.stages for span in step)
+    return [drawing.shade("compute", kind, span.part // span.stages, chunks) for span in spans]
 
 
-def _of_part(kind: str, drawn: Sequence[Timeline]) -> Colour | str:
-    """Return the colour of a part; phases of a program have colours of their own."""
+def _colour(kind: str, drawn: Sequence[Row]) -> Colour | str:
+    """Return the colour of a kind; phases of a program have colours of their own."""
+    if kind in INSIDE:
+        return _INSIDE[kind]
     if kind in PARTS:
         return drawing.shade("compute", kind)
     return of_phases(each for each in kinds_of(drawn) if each not in (*PARTS, *INSIDE))[kind]
 
 
-def _number(axes: Axes, rows: Mapping[int, int], middle: float, each: Timeline, longest_s: float) -> None:
+def _number(axes: Axes, rows: Mapping[int, int], middle: float, step: Step, longest_s: float) -> None:
     """Write the micro-batch on what is left of its part after the first wait."""
-    waits: defaultdict[int, list[Span]] = defaultdict(list)
-    for span in each.spans:
+    waits: defaultdict[int, list[Row]] = defaultdict(list)
+    for span in step:
         if span.kind == "wait":
             waits[span.rank].append(span)
-    for span in each.spans:
+    for span in step:
         if span.micro is None or span.kind == "data":
             continue
         start_s, stop_s = _longest_busy(span, waits[span.rank])
         if (stop_s - start_s) / longest_s * _INCHES > _PER_DIGIT * len(str(span.micro)):
             place = (start_s + stop_s) / 2, rows[span.rank] + middle
-            ink = "white" if span.part < each.stages and span.kind == "forward" else INK
+            ink = "white" if span.part < span.stages and span.kind == "forward" else INK
             axes.text(*place, str(span.micro), ha="center", va="center", fontsize=sized(7), color=ink)
 
 
-def _longest_busy(span: Span, waits: Iterable[Span]) -> tuple[float, float]:
+def _longest_busy(span: Row, waits: Iterable[Row]) -> tuple[float, float]:
     """Return the longest stretch of a part in which its rank does not wait."""
     best, since = (span.start_s,) * 2, span.start_s
     within = [wait for wait in waits if span.start_s <= wait.start_s < span.stop_s]
@@ -200,15 +221,15 @@ def _runs(flights: Sequence[Flight], per_inch_s: float) -> Iterator[tuple[str, f
         yield times + run[0].name.replace("_", "-"), run[0].start_s, max(each.stop_s for each in run)
 
 
-def _legend(figure: Figure, drawn: Sequence[Timeline], words: Mapping[str, str]) -> None:
+def _legend(figure: Figure, drawn: Sequence[Step], words: Mapping[str, str]) -> None:
     """Name what can be seen, in the order in which a step does it."""
-    spent: defaultdict[str, float] = defaultdict(float)
-    for each in drawn:
-        for span in each.spans:
-            spent[span.kind] += (span.stop_s - span.start_s) / each.length_s / len(each.ranks) / len(drawn)
+    spent: Counter[str] = Counter()
+    for step in drawn:
+        spent.update(_shares(step))
+    spans = [*chain.from_iterable(drawn)]
     named = {
-        text.clean(words.get(kind, kind)): _INSIDE[kind] if kind in INSIDE else _of_part(kind, drawn)
-        for kind in kinds_of(drawn)
-        if spent[kind] > _NAMED
+        text.clean(words.get(kind, kind)): _colour(kind, spans)
+        for kind in kinds_of(spans)
+        if spent[kind] > _NAMED * len(drawn)
     }
     drawing.below(figure, named)

@@ -62,7 +62,7 @@ def test_a_launch_with_a_part_cut_in_half_is_invalid_and_the_others_count(run, w
 def test_notes_that_cannot_be_read_leave_out_a_timeline_and_nothing_else(run, whole):
     part_path(run / "data", "events", TWO, 0).write_bytes(b"PAR1")
     found = summary(run)
-    assert found.timelines == ()
+    assert found.timeline.empty
     assert found.complete
     assert step_s(found, TWO) == step_s(summary(whole), TWO)
 

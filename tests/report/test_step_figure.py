@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from report.test_trace import call, note
 
-from pscale.analysis.timeline import Traced, flights, since_start, timeline_of
+from pscale.analysis.timeline import Traced, flights, since_start, spans
 from pscale.cli.trace import draw
 from pscale.errors import UsageError
 from pscale.report import drawing
@@ -37,7 +37,7 @@ def axes():
     table = pd.DataFrame(CALLS + PHASES).sort_values("rank", kind="stable", ignore_index=True)
     moved, length = since_start(table)
     launch, run = Traced(case="id", repeat=0, label="two ranks", ranks=2), SimpleNamespace(planned={"id": {}})
-    step = timeline_of(run, launch, moved, length, whole=True)
+    step = [*spans(run, launch, moved, length, whole=True)]
     with drawing.styled():
         return draw_steps([step], [f"two ranks: {shares(step)}"], "", flights=[list(flights(moved))]).axes[0]
 

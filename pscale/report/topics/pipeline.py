@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.analysis.timeline import Span, Timeline, kinds_of
+from pscale.analysis.timeline import kinds_of
 from pscale.report import text
 from pscale.report.blocks import MOST_ROWS, Block, Context
 from pscale.report.figure_style import narrow
@@ -51,55 +50,45 @@ def _blocks(context: Context) -> Sequence[Block]:
 
 def _by_rank(findings: Findings) -> Iterator[Table]:
     """Yield how long each rank of the drawn steps did what."""
+    spans = findings.rows("timeline")
     lengths: defaultdict[tuple[str, int, str], float] = defaultdict(float)
-    for each in findings.timelines:
-        for span in each.spans:
-            lengths[each.case, span.rank, span.kind] += span.stop_s - span.start_s
-    kinds = [kind for kind in kinds_of(findings.timelines) if any(kind == found for *_, found in lengths)]
+    for span in spans:
+        lengths[span.case, span.rank, span.kind] += span.stop_s - span.start_s
+    used = {span.kind for span in spans}
 
-    def time_s(kind: str) -> Callable[[tuple[Timeline, int]], float]:
-        return lambda row: lengths.get((row[0].case, row[1], kind), 0.0)
+    def time_s(kind: str) -> Callable[[Row], float]:
+        return lambda row: lengths.get((row.case, row.rank, kind), 0.0)
 
     columns = (
-        Column("case", fold=True, get=lambda row: findings.labels[row[0].case]),
-        Column("rank", str, get=lambda row: row[1]),
-        *(Column(kind, text.duration_3, get=time_s(kind)) for kind in kinds),
-        Column("waits", text.percent_1, get=lambda row: time_s("wait")(row) / row[0].length_s),
+        Column("case", fold=True, get="label"),
+        Column("rank", str, get="rank"),
+        *(Column(kind, text.duration_3, get=time_s(kind)) for kind in kinds_of(spans) if kind in used),
+        Column("waits", text.percent_1, get=lambda row: time_s("wait")(row) / row.length_s),
     )
     return listed(
         "What every rank did in these steps",
-        [(each, rank) for each in findings.timelines for rank in each.ranks],
+        [*{(span.case, span.rank): span for span in spans}.values()],
         columns,
         caption="Wait and exchange lie in the parts before them. Waits: share of the step.",
-        case=lambda row: row[0].case,
     )
-
-
-def _data(findings: Findings) -> Mapping[str, Table]:
-    spans = (
-        (each.case, findings.labels[each.case], each.repeat, each.step, *asdict(span).values())
-        for each in findings.timelines
-        for span in each.spans
-    )
-    names = ("case", "label", "repeat", "step", *(field.name for field in fields(Span)))
-    return {"timeline": Table.of(spans, *names)}
 
 
 def figure(findings: Findings) -> Figure | None:
     """Draw the steps that were chosen of traced cases; None where nothing was traced."""
     from pscale.report.step_figure import draw_steps
 
-    drawn = findings.timelines
-    titles = [_title(findings, each) for each in drawn]
+    drawn = [*findings.by_case("timeline").values()]
+    titles = [_title(findings, step) for step in drawn]
     return draw_steps(drawn, titles, text.heading(findings)) if drawn else None
 
 
-def _title(findings: Findings, each: Timeline) -> str:
+def _title(findings: Findings, step: Sequence[Row]) -> str:
+    span, of_ranks = step[0], findings.case(step[0].case).ranks
+    ranks = len({each.rank for each in step})
     if narrow():
-        return findings.labels[each.case]
-    launch = f"launch {each.repeat + 1}, step {each.step}: {text.duration_3(each.length_s)}"
-    some = f", {len(each.ranks)} of {each.of_ranks} ranks" if len(each.ranks) < each.of_ranks else ""
-    return f"{findings.case(each.case).label}, {launch}{some}"
+        return str(span.label)
+    some = f", {ranks} of {of_ranks} ranks" if ranks < of_ranks else ""
+    return f"{span.label}, launch {span.repeat + 1}, step {span.step}: {text.duration_3(span.length_s)}{some}"
 
 
 def _has_stages(findings: Findings) -> bool:
@@ -116,7 +105,6 @@ TOPIC = Topic(
         else "One step as it was recorded."
     ),
     tables=tables,
-    data=_data,
     figure=TopicFigure(
         name="timeline",
         title="Timeline as it ran",

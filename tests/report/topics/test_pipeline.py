@@ -6,15 +6,16 @@ from page_reader import read
 from pictures import boxes
 from synthetic import Point, write_run
 
+from pscale.analysis.columns import row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.timeline import MOST_RANKS, Span, Timeline, timelines
+from pscale.analysis.timeline import MOST_RANKS, timeline
 from pscale.config import Plan
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
 from pscale.report.figures import inline_figures
 from pscale.report.page import render_page
-from pscale.report.topics.pipeline import figure as timeline
+from pscale.report.topics.pipeline import figure
 from pscale.results.store import write_part
 
 MS = 1e-3
@@ -73,23 +74,24 @@ def piped(ranks, schedule="1f1b", **more):
 def test_pipelines_on_most_ranks_are_shown_each_plan_once_and_a_typical_step_of_each(tmp_path):
     kinds = [Point(ranks=8), piped(2), piped(4), piped(4, "gpipe"), replace(piped(4), series="other")]
     run = run_of(tmp_path / "run", kinds, bare=[piped(4, "zero-bubble")])
-    found = timelines(run)
-    assert [run.planned[each.case]["label"] for each in found] == ["1f1b 4", "gpipe 4"]
-    assert {(each.repeat, each.ranks, each.of_ranks, each.stages) for each in found} == {
-        (0, (0, 1, 2, 3), 4, 4)
-    }
+    steps = Findings(run).by_case("timeline").values()
+    assert [step[0].label for step in steps] == ["1f1b 4", "gpipe 4"]
+    for step in steps:
+        assert {(span.repeat, span.stages) for span in step} == {(0, 4)}
+        assert {span.rank for span in step} == {0, 1, 2, 3}
 
 
 def test_a_launch_that_is_slow_at_first_is_shown_later(tmp_path):
     point = replace(piped(2), spikes_s={0: 1.0})
-    (found,) = timelines(run_of(tmp_path / "run", [point], slow_step=0))
-    assert found.step > 0
-    assert found.length_s == pytest.approx(STEP_MS * MS)
+    spans = timeline(run_of(tmp_path / "run", [point], slow_step=0))
+    ((step, length_s),) = {(span.step, span.length_s) for span in spans}
+    assert step > 0
+    assert length_s == pytest.approx(STEP_MS * MS)
 
 
 def test_spans_are_timed_from_the_beginning_of_their_step_and_what_nobody_could_see_is_left_out(tmp_path):
-    (found,) = timelines(run_of(tmp_path / "run", [piped(4)]))
-    of_rank_1 = [span for span in found.spans if span.rank == 1]
+    spans = timeline(run_of(tmp_path / "run", [piped(4)]))
+    of_rank_1 = [span for span in spans if span.rank == 1]
     told = [(span.kind, span.micro, span.part, span.start_s * 1e3, span.stop_s * 1e3) for span in of_rank_1]
     assert [each[:3] for each in told] == [
         ("wait", None, 0),
@@ -105,15 +107,14 @@ def test_spans_are_timed_from_the_beginning_of_their_step_and_what_nobody_could_
 
 
 def test_of_very_many_ranks_some_are_shown(tmp_path):
-    (found,) = timelines(run_of(tmp_path / "run", [piped(3 * MOST_RANKS)]))
-    assert found.ranks == tuple(range(0, 3 * MOST_RANKS, 3))
-    assert {span.rank for span in found.spans} == set(found.ranks)
+    spans = timeline(run_of(tmp_path / "run", [piped(3 * MOST_RANKS)]))
+    assert {span.rank for span in spans} == set(range(0, 3 * MOST_RANKS, 3))
 
 
 def test_a_run_without_notes_has_nothing_to_show(tmp_path):
     summary = Findings(run_of(tmp_path / "run", [], bare=[Point(ranks=2)]))
-    assert summary.timelines == ()
-    assert timeline(summary) is None
+    assert summary.timeline.empty
+    assert figure(summary) is None
     assert not any("pscale trace" in note for note in summary.notes)
 
 
@@ -124,9 +125,9 @@ def summary(tmp_path_factory):
 
 def test_bars_lie_where_the_spans_say_and_tell_their_micro_batch(summary):
     with drawing.styled():
-        figure = timeline(summary)
-    axes = figure.axes[0]
-    spans = [span for span in summary.timelines[0].spans if span.rank == 0]
+        picture = figure(summary)
+    axes = picture.axes[0]
+    spans = [span for span in summary.rows("timeline") if span.label == "1f1b 4" and span.rank == 0]
     drawn = [path.get_extents() for each in axes.collections for path in each.get_paths()]
     first_row = sorted((box.x0, box.x1) for box in drawn if -0.5 < (box.y0 + box.y1) / 2 < 0.5)
     known = sorted((span.start_s, span.stop_s) for span in spans)
@@ -136,35 +137,29 @@ def test_bars_lie_where_the_spans_say_and_tell_their_micro_batch(summary):
         ("0", pytest.approx(0.040)),  # in the middle of what is left after the wait
         ("1", pytest.approx(0.065)),
     ]
-    assert {text.get_text() for text in figure.legends[0].get_texts()} == {
+    assert {text.get_text() for text in picture.legends[0].get_texts()} == {
         *("forward", "weight gradients, deferred", "sync", "wait", "in a call (transfer)", "injected delay")
     }
 
 
 @pytest.mark.parametrize("ranks", [2, 64])
 def test_labels_neither_overlap_nor_leave_the_picture(summary, ranks):
-    spans = tuple(
-        Span(rank=rank, kind=kind, micro=micro, part=0, start_s=start, stop_s=start + 0.06)
+    first, other = summary.by_case("timeline").values()
+    same = other[0]._asdict() | {"repeat": 0, "step": 3, "stages": 2, "length_s": 2.0, "part": 0}
+    crowded = [
+        row(
+            "timeline",
+            **same | {"rank": rank, "kind": kind, "micro": micro, "start_s": start, "stop_s": start + 0.06},
+        )
         for rank in range(ranks)
         for micro in range(16)
         for kind, start in (("forward", 0.12 * micro), ("backward", 0.12 * micro + 0.06))
-    )
-    each = summary.timelines[0]
-    crowded = Timeline(
-        case=each.case,
-        repeat=0,
-        step=3,
-        ranks=tuple(range(ranks)),
-        of_ranks=10 * ranks,
-        stages=2,
-        length_s=2.0,
-        spans=spans,
-    )
+    ]
     with drawing.styled():
-        figure = timeline(summary.replaced(timelines=(each, crowded)))
-        found = boxes(figure)
+        picture = figure(summary.replaced(timeline=[*first, *crowded]))
+        found = boxes(picture)
     for place, (name, box) in enumerate(found):
-        assert Bbox.intersection(box, figure.bbox).bounds == pytest.approx(box.bounds), name
+        assert Bbox.intersection(box, picture.bbox).bounds == pytest.approx(box.bounds), name
         clashes = [other for other, rival in found[:place] if box.padded(-1).overlaps(rival.padded(-1))]
         assert not clashes, (name, clashes)
 
@@ -175,14 +170,14 @@ def test_the_report_of_a_traced_run_says_that_there_is_more_to_see(summary):
 
 def test_the_data_of_the_picture_can_be_had_as_a_table(summary):
     with drawing.styled():
-        drawn = {"timeline": drawing.place(timeline(summary))}
+        drawn = {"timeline": drawing.place(figure(summary))}
     page = read(render_page(summary, inline_figures(drawn)))
     (folded,) = [
         each for each in page.all("details") if "What every rank did" in each.all("summary")[0].words
     ]
-    ranks = sum(len(each.ranks) for each in summary.timelines)
+    ranks = sum(len({span.rank for span in step}) for step in summary.by_case("timeline").values())
     assert len(folded.all("tbody")[0].all("tr")) == ranks
     assert [link.attributes["download"] for link in folded.all("a")] == ["timeline.csv"]
     table = csv_tables(summary)["timeline"].splitlines()
-    assert table[0] == "case,label,repeat,step,rank,kind,micro,part,start_s,stop_s"
-    assert len(table) - 1 == sum(len(each.spans) for each in summary.timelines)
+    assert table[0] == "case,label,repeat,step,stages,length_s,rank,kind,micro,part,start_s,stop_s"
+    assert len(table) - 1 == len(summary.timeline)
