@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pscale.analysis.columns import Row
@@ -65,9 +67,11 @@ _WARNINGS = (  # kind, and observation that is above a limit; the text names obs
 
 def cause_and_share(row: Mapping[str, float]) -> tuple[str, float]:
     """Return the main interference and its share: the largest, but of an effect its known cause."""
-    causes = max(("others", "steal", "limit"), key=row.__getitem__)
-    cause = causes if row[causes] >= max(NOTICED, row["off_core"] / 2) else "off_core"
-    return cause, row[cause]
+    causes = {name: row[name] for name in ("others", "steal", "limit") if not math.isnan(row[name])}
+    cause = max(causes, key=causes.__getitem__, default="off_core")
+    effect = row["off_core"]
+    is_told = math.isnan(effect) or causes.get(cause, 0.0) >= max(NOTICED, effect / 2)
+    return (cause, row[cause]) if is_told else ("off_core", effect)
 
 
 def explains(row: Row, loss: float) -> bool:
@@ -78,13 +82,14 @@ def explains(row: Row, loss: float) -> bool:
 def interferences(
     observed: Mapping[str, Mapping[str, Any]], points: Iterable[Row], threads: Iterable[Row]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what was taken from the cores of each case; `observed` is that of `observations`."""
+    """Yield what was taken from the cores of each case, if anything tells; `observed`: `observations`."""
     off_core = {time.case: time.off_core for time in threads}
     for point in points:
         if point.case in observed and point.launches:
-            shares = _shares(observed[point.case], point, off_core.get(point.case, 0.0))
+            shares = _shares(observed[point.case], point, off_core.get(point.case, math.nan))
             cause, share = cause_and_share(shares)
-            yield dict(case=point.case, cause=cause, share=share, **shares)
+            if not math.isnan(share):
+                yield dict(case=point.case, cause=cause, share=share, **shares)
 
 
 def _shares(seen: Mapping[str, Any], point: Row, off_core: float) -> dict[str, float]:
@@ -93,12 +98,12 @@ def _shares(seen: Mapping[str, Any], point: Row, off_core: float) -> dict[str, f
     if 0 < cpus < point.cores:  # ranks that share cores take them from each other
         off_core = missing = 0.0
     shares = {
-        "others": (seen["others"] - max(0, cpus - point.cores)) / point.cores if cpus else 0.0,
+        "others": (seen["others"] - max(0, cpus - point.cores)) / point.cores if cpus else math.nan,
         "steal": seen["steal"],
         "limit": seen["quota"],
-        "off_core": max(off_core, missing) if missing > 1 - BUSY else off_core,
+        "off_core": np.fmax(off_core, missing) if missing > 1 - BUSY else off_core,
     }
-    return {name: min(1.0, share) if share > 0 else 0.0 for name, share in shares.items()}
+    return {name: float(np.clip(share, 0.0, 1.0)) for name, share in shares.items()}
 
 
 def observations(ranks: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
@@ -118,7 +123,7 @@ def observations(ranks: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
         **ranks[["cgroup_throttled_s", "thermal_throttles"]],
     )
     groups = of_rank.groupby(cases)
-    found = groups[["wall_s", "cgroup_throttled_s", "thermal_throttles", "unaccounted_s"]].sum()
+    found = groups[["wall_s", "cgroup_throttled_s", "thermal_throttles", "unaccounted_s"]].sum(min_count=1)
     found = found.rename(columns={"thermal_throttles": "throttles"}).assign(
         quota=found["cgroup_throttled_s"] / found["wall_s"],
         unaccounted=found["unaccounted_s"] / found["wall_s"],

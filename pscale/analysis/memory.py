@@ -36,7 +36,7 @@ def memory(run: Run) -> pd.DataFrame:
     table = table.join(counted[[*names, "of_steps"]])
     beyond = (table["measured_bytes"] - table["counted_bytes"]).clip(lower=0)
     table = table.assign(
-        rank=table["rank"].fillna(table["peak_memory_rank"]).fillna(0),
+        rank=table["rank"].fillna(table["peak_memory_rank"]),
         predicted_bytes=table[_PREDICTED].sum(axis=1, skipna=False),
         library_bytes=beyond,
         of_steps=table["of_steps"].fillna(False).astype(bool),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,15 @@ def kinds(run: Run) -> Iterator[dict[str, Any]]:
     for made, _ in predictions:
         for kind, parts in KINDS.items():
             predicted_s = sum(made.losses_s.get(part, 0.0) for part in parts)
-            measured_s = sum(getattr(time, f"{kind}_s") or 0.0 for time in times.get(made.case, ()))
+            measured_s = _measured_s(times.get(made.case, ()), kind)
             if predicted_s or measured_s:
                 yield {"case": made.case, "kind": kind, "predicted_s": predicted_s, "measured_s": measured_s}
+
+
+def _measured_s(times: Sequence[Row], kind: str) -> float | None:
+    """Return the time of a kind in all phases; None without phases, and where clocks do not tell the kind."""
+    unclear = kind in ("transfer", "wait") and any(time.wait_or_transfer_s for time in times)
+    return None if unclear or not times else sum(getattr(time, f"{kind}_s") for time in times)
 
 
 def _predictions(run: Run) -> list[tuple[Predicted, pd.DataFrame]]:

@@ -107,7 +107,7 @@ def _identity(
         "ranks": ranks,
         "threads": threads,
         "cores": ranks * threads,
-        "batch": int(known.get("batch") or 0),
+        "batch": int(known.get("batch") or 0) or None,
         "work": _number((planned.get("workload") or {}).get("work")),
         "status": "ok" if good else (statuses[0] if statuses else "pending"),
         "reason": "" if good else _text(first.get("reason")),

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row
-from pscale.analysis.frames import KINDS, Run, records, steps
+from pscale.analysis.frames import KINDS, Run, by_case, records, steps
 from pscale.results.events import PHASES
 
 _TIMES = (*KINDS, "ideal_wait_s")
@@ -47,7 +47,7 @@ def phases(run: Run, ranks: pd.DataFrame) -> pd.DataFrame:
     table = table.reset_index()
     table["step_s"] = table["case"].map(_mean_step(run)).astype(float)
     table["inside_s"] = table[_INSIDE].sum(axis=1)
-    table["share"] = (table["inside_s"] / table["step_s"]).where(table["step_s"] > 0, 0.0)
+    table["share"] = table["inside_s"] / table["step_s"]
     return _in_order(table)
 
 
@@ -67,7 +67,8 @@ def slowest_ranks(run: Run, means: pd.DataFrame) -> pd.DataFrame:
     table = by_rank[["compute_s", "wait_s", "transfer_s", "wait_or_transfer_s"]].sum()
     worst = means.loc[by_rank["phase_excess_s"].idxmax()].set_index(["case", "rank"])
     table = table.join(worst[["phase", "phase_excess_s"]])
-    accounts = run.ranks.groupby(["case", "rank"], observed=True)[["unaccounted_s", "wall_s"]].sum()
+    known = run.ranks.dropna(subset=["unaccounted_s", "wall_s"])
+    accounts = known.groupby(["case", "rank"], observed=True)[["unaccounted_s", "wall_s"]].sum()
     table["unaccounted"] = accounts["unaccounted_s"] / accounts["wall_s"]
     table["host"] = run.ranks.groupby(["case", "rank"], observed=True)["host"].first()
     table = table.reset_index().astype({"case": str, "host": str})
@@ -283,14 +284,15 @@ def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[d
                 "chunks": chunks,
                 "micro_batches": micro_batches,
                 "predicted": predicted,
-                "measured": wait_s.get(case, 0.0) / step_s[case],
+                "measured": wait_s.get(case, np.nan) / step_s[case],
             }
 
 
 def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
-    """Return the wait of a step in messages between the stages of a pipeline, by case."""
-    waits: dict[str, float] = {}
-    for call in calls:
-        if call.axis == "pp":
-            waits[call.case] = waits.get(call.case, 0.0) + call.wait_s
-    return waits
+    """Return the wait of a step in messages between the stages of a pipeline, by case, where it is known."""
+    of_case = by_case(call for call in calls if call.axis == "pp")
+    return {
+        case: sum(call.wait_s for call in rows)
+        for case, rows in of_case.items()
+        if not any(call.wait_or_transfer_s for call in rows)
+    }

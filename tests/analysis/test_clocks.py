@@ -3,6 +3,7 @@
 import pytest
 from synthetic import Point, summary_of
 
+from pscale.config import Plan
 from pscale.report.markdown import render_markdown
 
 UNCLEAR = Point(ranks=4, transfer_s=0.010, late_s={3: 0.020}, clock_bound_s=2e-3)  # waits 15 ms on average
@@ -49,6 +50,15 @@ def test_a_bound_of_less_than_a_tenth_of_the_wait_keeps_them_separate(summary):
     assert [warning.case for warning in summary.rows("warnings") if warning.kind == "clock"] == [
         UNCLEAR.case.id
     ]
+
+
+def test_the_bubble_of_a_pipeline_is_unknown_where_clocks_do_not_tell_its_waits(tmp_path):
+    stages = {"ranks": 4, "plan": Plan(dp=1, pp=4), "axis": "pp", "transfer_s": 0.010, "late_s": {3: 0.020}}
+    points = [Point(**stages, series="clear"), Point(**stages, clock_bound_s=2e-3)]
+    bubbles = summary_of(tmp_path / "run", points).of_case("bubbles")
+    clear, unclear = (bubbles[point.case.id] for point in points)
+    assert clear.measured == pytest.approx(0.015 / 0.130)
+    assert unclear.measured is None
 
 
 def test_the_report_states_the_bound_and_shows_the_sum_of_what_it_cannot_separate(summary):

@@ -43,6 +43,17 @@ def test_a_system_that_tells_nothing_is_not_accused():
     assert told({}, {}) == {}
 
 
+def test_what_a_system_does_not_tell_is_unknown_and_no_cause(tmp_path):
+    silent = dict.fromkeys((*COLUMNS, "cpus"), None)
+    points = [
+        Point(ranks=1, rank_row=silent),
+        Point(ranks=2, rank_row=silent | {"steal_s": 0.0, "cpus": "0-1"}),
+    ]
+    (row,) = summary_of(tmp_path / "run", points).rows("interference")
+    assert (row.label, row.cause, row.share, row.steal) == ("dp 2 ranks", "steal", 0.0, 0.0)
+    assert row.others is row.limit is row.off_core is None
+
+
 def test_cpus_shared_by_the_ranks_of_a_launch_are_counted_once():
     shared = {"repeat": 0, "cpus": "0-3", "busy_s": 4.0, "cpu_s": 2.0}
     assert told(shared, shared) == {}

@@ -26,6 +26,11 @@ def test_the_slowest_rank_is_named_with_its_host_and_phase(tmp_path):
     assert [other.excess for other in others] == pytest.approx([0, 0])
 
 
+def test_time_outside_of_phases_that_was_not_recorded_is_unknown(tmp_path):
+    found = summary_of(tmp_path / "run", [Point(ranks=2, rank_row={"unaccounted_s": None})]).rows("ranks")
+    assert [row.unaccounted for row in found] == [None, None]
+
+
 def test_calls_are_per_rank_and_step_with_the_bandwidth_they_reach(tmp_path):
     (call,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.020, hidden_s=0.005)]).rows("calls")
     assert (call.axis, call.verb, call.count, call.bytes) == ("dp", "all_reduce", 1, BYTES)

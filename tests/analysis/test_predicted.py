@@ -58,6 +58,15 @@ def test_the_last_prediction_before_the_first_launch_is_beside_what_was_measured
     assert kinds["compute"].measured_s > kinds["wait"].measured_s > 0
 
 
+def test_kinds_that_the_clocks_do_not_tell_are_unknown_beside_their_prediction(run):
+    predictions.add(run.path.parent, [made(run, before_s=10)])
+    findings = Findings(replace(run, phases=run.phases.assign(wait_or_transfer_s=1e-3)))
+    measured_s = {time.kind: time.measured_s for time in findings.rows("predicted_kinds")}
+    assert measured_s["wait"] is None
+    assert measured_s["compute"] > 0
+    assert "30 ms → unknown" in render_markdown(findings)
+
+
 def test_a_report_has_both_and_the_score(run):
     predictions.add(run.path.parent, [made(run, before_s=10)])
     summary = Findings(run)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from synthetic import Point, summary_of
 
@@ -23,6 +25,14 @@ def test_weak_efficiency_is_the_base_time_over_the_time(tmp_path):
     assert four.tokens_per_s.value == pytest.approx(16 * 256 / 0.125)
     assert four.gflops == pytest.approx(16 / 0.125)
     assert four.peak_fraction == pytest.approx(16 * 1.2 / 0.125 / 400)
+
+
+def test_a_case_that_trains_on_no_samples_has_no_batch(tmp_path):
+    run = summary_of(tmp_path / "run", [Point(ranks=1)]).source
+    (planned,) = run.document["cases"]
+    cases = run.cases.assign(batch=float("nan"))
+    found = Findings(replace(run, document={**run.document, "cases": [planned | {"train": {}}]}, cases=cases))
+    assert [case.batch for case in found.rows("cases")] == [None]
 
 
 def test_strong_efficiency_is_the_base_core_time_over_the_core_time(tmp_path):

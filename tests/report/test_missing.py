@@ -37,7 +37,7 @@ PROGRAM = {
 LACKS = [
     ("cases", column) for column in ("batch", "executed_flops", "losses", "step_s", "startup_s", "wall_s")
 ]
-LACKS += [("ranks", column) for column in ("peak_rss_bytes", "wall_s", "blas")]
+LACKS += [("ranks", column) for column in ("peak_rss_bytes", "wall_s", "blas", "unaccounted_s")]
 LACKS += [(table, None) for table in ("steps", "calls", "ranks")]
 
 

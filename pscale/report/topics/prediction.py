@@ -52,8 +52,10 @@ def _bounds(held: Row) -> Written:
 def _both(times: Mapping[tuple[str, str], Row], kind: str) -> Callable[[Row], Written | None]:
     def both(held: Row) -> Written | None:
         found = times.get((held.case, kind))
-        words = found and f"{text.duration_3(found.predicted_s)} → {text.duration_3(found.measured_s)}"
-        return Written(found.predicted_s, words) if found and words else None
+        if found is None:
+            return None
+        measured = "unknown" if found.measured_s is None else text.duration_3(found.measured_s)
+        return Written(found.predicted_s, f"{text.duration_3(found.predicted_s)} → {measured}")
 
     return both
 

@@ -124,6 +124,12 @@ def test_plans_and_memory_are_drawn_in_place_of_a_scaling_that_there_is_not(comp
         assert labels == ["220 MiB", "220 MiB", "200 MiB, predicted"], "each beside its mark"
 
 
+def test_the_rank_of_a_prediction_that_names_none_is_unknown(tmp_path):
+    predicted = {f"predicted_{kind}_bytes": 40 * MIB for kind in KINDS} | {"peak_memory_rank": None}
+    (row,) = summary_of(tmp_path / "run", [Point(ranks=2, plan_row=predicted)]).rows("memory")
+    assert (row.rank, row.predicted_bytes) == (None, 200 * MIB)
+
+
 def test_the_csv_of_memory_has_a_column_for_every_kind_predicted_and_counted(compared):
     rows = list(csv.DictReader(io.StringIO(csv_tables(compared)["memory"])))
     assert rows[0]["predicted_exchange_bytes"] == str(40 * MIB)
