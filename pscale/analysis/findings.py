@@ -21,6 +21,7 @@ from pscale.analysis import (
     scaling,
     steps,
 )
+from pscale.analysis.caveats import caveats
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.frames import SHOWN, Run, grouped, shortened
@@ -35,7 +36,6 @@ from pscale.analysis.stats import Sample
 from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import timeline
 from pscale.analysis.verdict import Verdict, verdicts
-from pscale.analysis.warnings import case_warnings
 from pscale.analysis.what_if import what_if
 from pscale.simulator.network import Network
 
@@ -338,7 +338,7 @@ class Findings:
 
     @_table
     def warnings(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return case_warnings(
+        return caveats(
             self.source,
             self.rows("cases"),
             self._times,

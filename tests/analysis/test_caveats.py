@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.caveats import _of_trends
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.warnings import _of_trends
 from pscale.config import Launch, Workload
 
 FLAWS = {

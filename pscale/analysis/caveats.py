@@ -1,4 +1,4 @@
-"""Warnings that speak against trusting a number: each a sentence with figures and what to do about it."""
+"""Caveats, which speak against trusting a number: each a sentence with figures and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TREND_LAUNCHES = 4
 REPLICAS = {"float32": 1e-5, "float64": 1e-12}  # relative
 
 
-def case_warnings(
+def caveats(
     run: Run,
     points: Sequence[Row],
     times: Mapping[str, Sample],
@@ -43,7 +43,7 @@ def case_warnings(
     stragglers: Iterable[Row] = (),
     loss_scaling: Iterable[Row] = (),
 ) -> list[dict[str, str]]:
-    """Return all warnings: those about the whole run first, then case by case.
+    """Return all caveats: those about the whole run first, then case by case.
 
     `observed` is what ranks saw of their machine, as `observations` returns it.
     """
