@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -15,15 +16,27 @@ from numpy.typing import NDArray
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run
-from pscale.analysis.recorded_step import CODES, RecordedStep, recorded_steps
 from pscale.analysis.steps import by_waiting, cells, wait_maps
+from pscale.analysis.timeline import Traced, launch_events, shown, since_start, stages, traced, typical_step
+from pscale.analysis.what_if import launch_of
+from pscale.errors import ResultsError
 from pscale.report import text
 from pscale.report.figure_style import CLIPPED, DELAY, KINDS, MAP, of_phases
+from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT, VERBS, Kind
 
+CODES = {  # what the numbers in the rows of a step mean, for those who have no Python
+    "kinds": {kind.name: int(kind) for kind in Kind},
+    "verbs": [verb.replace("_", "-") for verb in VERBS],
+    "sides": {
+        name: [VERBS.index(verb) for verb in verbs]
+        for name, verbs in (("to", TO_ROOT), ("from", FROM_ROOT), ("pair", BETWEEN_TWO))
+    },
+}
 MOST_EVENTS, MOST_CELLS = 60_000, 200_000  # on a page; one step has at most a half of them
 _MOST_STEPS, _MOST_MAPS = 24, 60
 _LEVELS = 4000  # of a map, from nothing to its largest value
 _NUMBERS = ("kind", "axis", "verb", "bytes", "request", "partner")
+_TIMES = ("enter", "leave", "wait")
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -52,8 +65,9 @@ def embedded(findings: Findings) -> str:
 
 
 def _steps(run: Run) -> Iterator[Json]:
-    found = recorded_steps(run, MOST_EVENTS // 2)
-    return map(_step, _within(found, MOST_EVENTS, _MOST_STEPS, lambda each: sum(map(len, each.labels))))
+    steps = recorded_steps(run, MOST_EVENTS // 2)
+    for step in _within(steps, MOST_EVENTS, _MOST_STEPS, lambda step: len(step[1])):
+        yield _step(run, *step)
 
 
 def _within(found: Iterable[T], most: int, count: int, size: Callable[[T], int]) -> Iterator[T]:
@@ -66,26 +80,61 @@ def _within(found: Iterable[T], most: int, count: int, size: Callable[[T], int])
         yield each
 
 
-def _step(each: RecordedStep) -> Json:
-    """Return a step with its events rank after rank; ends are differences, as these are short."""
-    names = list(dict.fromkeys(chain.from_iterable(each.labels)))
+def recorded_steps(run: Run, most_events: int) -> Iterator[tuple[Traced, pd.DataFrame, int]]:
+    """Yield a launch, the events of its step of typical length and that length, both in ns since it began.
+
+    These are the first traced launch of each case, those that the report draws first. A step has at most
+    `most_events` events: of more ranks than that has room for, some, evenly spread.
+    """
+    launches = traced(run)
+    first = {launch.case: launch for launch in reversed(launches)}
+    drawn = {launch.case: launch for launch in shown(run, launches)}
+    others = sorted(first.values(), key=lambda launch: -launch.ranks)
+    for launch in {**drawn, **{launch.case: launch for launch in others}}.values():
+        with suppress(ResultsError):  # a file that is cut; `pscale trace` says so
+            step = typical_step(run, launch)
+            events, length_ns = since_start(launch_events(run, launch, steps=range(step, step + 1)))
+            kept = events[events["rank"] % -(-len(events) // most_events) == 0]
+            times_s = {f"{name}_s": kept[name] * 1e-9 for name in _TIMES}
+            yield launch, kept.assign(**times_s).sort_values("rank", kind="stable"), length_ns
+
+
+def _step(run: Run, launch: Traced, events: pd.DataFrame, length_ns: int) -> Json:
+    """Return a step with its events rank after rank; ends are differences, as these are short.
+
+    It can be simulated if it has all ranks, and every call that is completed in it was started in it.
+    """
+    by_rank = [rows for _, rows in events.groupby("rank")]
+    labels = [rows["label"].tolist() for rows in by_rank]
+    names = list(dict.fromkeys(chain.from_iterable(labels)))
     places = {name: place for place, name in enumerate(names)}
-    rows, positions = each.recorded.rows, each.recorded.positions
+    recorded = launch_of(events)
     return {
-        **{name: getattr(each, name) for name in ("case", "repeat", "step", "ranks", "stages", "simulated")},
-        "of": each.of_ranks,
-        "ns": each.length_ns,
-        "axes": each.recorded.axes,
-        "groups": [[position.group for position in of_rank] for of_rank in positions],
-        "sizes": [[position.size for position in of_rank] for of_rank in positions],
+        "case": launch.case,
+        "repeat": launch.repeat,
+        "step": int(events["step"].iloc[0]),
+        "ranks": [int(rows["rank"].iloc[0]) for rows in by_rank],
+        "stages": stages(run, launch.case),
+        "simulated": len(by_rank) == launch.ranks and all(map(_closed, by_rank)),
+        "of": launch.ranks,
+        "ns": length_ns,
+        "axes": recorded.axes,
+        "groups": [[position.group for position in of_rank] for of_rank in recorded.positions],
+        "sizes": [[position.size for position in of_rank] for of_rank in recorded.positions],
         "names": [text.clean(name) for name in names],
-        "count": [len(labels) for labels in each.labels],
-        "name": [places[name] for labels in each.labels for name in labels],
-        **{code: np.concatenate([of_rank[code] for of_rank in rows]).tolist() for code in _NUMBERS},
-        "leave": np.concatenate([np.diff(of_rank["leave"], prepend=0) for of_rank in rows]).tolist(),
-        "length": np.concatenate([of_rank["leave"] - of_rank["enter"] for of_rank in rows]).tolist(),
-        "wait": np.concatenate([of_rank["wait"] for of_rank in rows]).tolist(),
+        "count": [len(of_rank) for of_rank in labels],
+        "name": [places[name] for name in chain.from_iterable(labels)],
+        **{code: np.concatenate([of_rank[code] for of_rank in recorded.rows]).tolist() for code in _NUMBERS},
+        "leave": np.concatenate([np.diff(rows["leave"], prepend=0) for rows in by_rank]).tolist(),
+        "length": (events["leave"] - events["enter"]).tolist(),
+        "wait": events["wait"].tolist(),
     }
+
+
+def _closed(rows: pd.DataFrame) -> bool:
+    """Tell whether every call that a rank completes was started before, in these rows."""
+    completed, posted = (set(rows.loc[rows["kind"] == kind, "request"]) for kind in ("completed", "posted"))
+    return completed <= posted
 
 
 def _maps(run: Run, cases: Sequence[str]) -> Iterator[Json]:

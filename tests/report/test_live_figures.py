@@ -9,10 +9,10 @@ from synthetic import Point, summary_of
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.recorded_step import recorded_steps
 from pscale.analysis.steps import cells, wait_maps
-from pscale.analysis.what_if import wall_ns
+from pscale.analysis.what_if import launch_of, wall_ns
 from pscale.report import drawing
+from pscale.report.embedded import recorded_steps
 from pscale.report.figure_style import CLIPPED
 from pscale.report.figures import inline_figures
 from pscale.report.page import render_page
@@ -82,10 +82,10 @@ def test_a_step_on_another_network_takes_as_long_in_the_page_as_in_the_analysis_
         Link(latency_s=1.23e-3, bytes_per_s=3.3e7),
     ]
     cases = page.value("pscale.cases")
-    steps = {each.case: each for each in recorded_steps(run, 10_000)}
+    steps = {launch.case: launch_of(events) for launch, events, _ in recorded_steps(run, 10_000)}
     assert sorted(cases) == sorted(steps)
     for place, case in enumerate(cases):
-        recorded, found = steps[case].recorded, []
+        recorded, found = steps[case], []
         for link in networks:
             slow = link and {"latencyS": link.latency_s, "bytesPerS": min(link.bytes_per_s, 1e300)}
             links = json.dumps([slow] * len(recorded.axes))
