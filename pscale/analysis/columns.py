@@ -257,6 +257,14 @@ predicted_kinds: a row a case and kind of time of a step, of the mean rank
     predicted_s s predicted
     measured_s s measured
 
+prediction_score: a row for all of these predictions
+    cases count cases
+    largest_ranks count largest number of ranks
+    mean_error share mean of their errors, all positive
+    largest_error share largest of these
+    launches count launches that ended well
+    inside count of these, in the interval that should hold nine in ten
+
 axes: a row a case and axis; losses against the whole wall time, so that factors do not multiply to it
     axis text axis of the mesh, or communicator
     parallel share serialisation × transfer: the wall time but for calls on this axis
@@ -429,7 +437,7 @@ class Column(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """A frame: its meaning and its columns by name; `case` and `label` first, but of a model's."""
+    """A frame: its meaning and its columns by name; `case` and `label` first, where rows are about cases."""
 
     meaning: str
     columns: Mapping[str, Column]
@@ -460,7 +468,7 @@ def _declared(text: str) -> dict[str, Declaration]:
     frames = {}
     for block in text.strip().split("\n\n"):
         (name, meaning), *lines = block.split(": ", 1), *block.splitlines()[1:]
-        columns = {} if lines[0].split()[0] == "model" else dict(_CASE)
+        columns = {} if lines[0].split()[0] in ("model", "cases") else dict(_CASE)
         for line in lines:
             column, unit, of = line.split(maxsplit=2)
             columns[column] = Column(unit.rstrip("±"), unit.endswith("±"), of)
@@ -610,9 +618,9 @@ _HEAD = """# Tables of a report
 
 Each is a file of `pscale report --format csv`, a list of `--format json`, and a data frame in
 [Python](python.md): `pscale.load(run).cases`. The first two columns are `case`, the id of a case, and
-`label`, but in tables of models; `cases` has a column more for each degree of the plan and each setting that
-varies. `±` marks a value with a 95 % interval, whose bounds are the columns `_low` and `_high` behind it.
-Unknown is NaN, empty in CSV, null in JSON."""
+`label`, but in tables of models and scores; `cases` has a column more for each degree of the plan and each
+setting that varies. `±` marks a value with a 95 % interval, whose bounds are the columns `_low` and `_high`
+behind it. Unknown is NaN, empty in CSV, null in JSON."""
 
 
 if __name__ == "__main__":

@@ -306,13 +306,21 @@ class Findings:
     def memory(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
         return memory(self.source)
 
+    @cached_property
+    def _recorded(self) -> predicted.Recorded:
+        return predicted.recorded(self.source)
+
     @_table
     def predicted(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predicted.held(self.source)
+        return predicted.held(self._recorded)
 
     @_table
     def predicted_kinds(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predicted.kinds(self.source)
+        return predicted.kinds(self._recorded, self.by_case("phases"))
+
+    @_table
+    def prediction_score(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return predicted.score(self.rows("predicted"))
 
     @_table
     def merits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns

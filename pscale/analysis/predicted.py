@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from pscale.analysis.columns import Row, frame, row, rows
-from pscale.analysis.frames import Run, by_case, load
-from pscale.analysis.steps import phases, rank_means
+from pscale.analysis.columns import Row, row
+from pscale.analysis.frames import Run, load
 from pscale.errors import ResultsError
 from pscale.results.predictions import Predicted, read
 from pscale.run_folders import predicted_suites, prediction_file
@@ -23,23 +21,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # measured kinds of time, and those pr
     "copy": ("copy",),
     "offload": ("offload",),
 }
+Recorded = Sequence[tuple[Predicted, pd.DataFrame]]  # predictions of cases, with their launches
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """How well predictions held: errors of cases, and the launches inside of the intervals."""
-
-    cases: int
-    largest_ranks: int
-    mean_error: float  # of absolute values
-    largest_error: float
-    launches: int
-    inside: int
-
-
-def held(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield the last prediction of each case that was made before its first launch, beside the launches."""
-    for made, launches in _predictions(run):
+def held(recorded: Recorded) -> Iterator[dict[str, Any]]:
+    """Yield predictions beside the launches of their cases."""
+    for made, launches in recorded:
         steps_s = launches["step_s"]
         measured_s = float(steps_s.median())
         yield {
@@ -52,11 +39,9 @@ def held(run: Run) -> Iterator[dict[str, Any]]:
         }
 
 
-def kinds(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield every kind of time of those cases, predicted and measured."""
-    predictions = _predictions(run)
-    times = by_case(rows("phases", frame("phases", phases(run, rank_means(run)), {}))) if predictions else {}
-    for made, _ in predictions:
+def kinds(recorded: Recorded, times: Mapping[str, Sequence[Row]]) -> Iterator[dict[str, Any]]:
+    """Yield every kind of time of those cases, predicted and, by the `times` of their phases, measured."""
+    for made, _ in recorded:
         for kind, parts in KINDS.items():
             predicted_s = sum(made.losses_s.get(part, 0.0) for part in parts)
             measured_s = _measured_s(times.get(made.case, ()), kind)
@@ -70,7 +55,7 @@ def _measured_s(times: Sequence[Row], kind: str) -> float | None:
     return None if unclear or not times else sum(getattr(time, f"{kind}_s") for time in times)
 
 
-def _predictions(run: Run) -> list[tuple[Predicted, pd.DataFrame]]:
+def recorded(run: Run) -> Recorded:
     """Return the last prediction of each case that was made before its first launch, and its launches."""
     folder = run.path.absolute().parent
     if not prediction_file(folder).exists():
@@ -84,23 +69,20 @@ def _predictions(run: Run) -> list[tuple[Predicted, pd.DataFrame]]:
     return [(each, launches[case]) for case, each in last.items()]
 
 
-def score(found: Iterable[Row]) -> Score | None:
-    """Return how well predictions held; None without any."""
-    predictions = [*found]
-    if not predictions:
-        return None
-    errors = [abs(each.error) for each in predictions]
-    return Score(
-        cases=len(predictions),
-        largest_ranks=max(each.ranks for each in predictions),
-        mean_error=sum(errors) / len(errors),
-        largest_error=max(errors),
-        launches=sum(each.launches for each in predictions),
-        inside=sum(each.inside for each in predictions),
-    )
+def score(predictions: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield how well predictions held; nothing without any."""
+    if predictions:
+        errors = [abs(each.error) for each in predictions]
+        yield {
+            "cases": len(predictions),
+            "largest_ranks": max(each.ranks for each in predictions),
+            "mean_error": sum(errors) / len(errors),
+            "largest_error": max(errors),
+            **{name: sum(getattr(each, name) for each in predictions) for name in ("launches", "inside")},
+        }
 
 
-def score_in(reports: Path, machine: tuple[str, str]) -> Score | None:
+def score_in(reports: Path, machine: tuple[str, str]) -> Row | None:
     """Return how well predictions held of all runs in a folder on a machine: its host and processor."""
     found: list[Row] = []
     for folder in predicted_suites(reports):
@@ -110,8 +92,8 @@ def score_in(reports: Path, machine: tuple[str, str]) -> Score | None:
             except ResultsError:
                 continue
             if machine_of(run) == machine:
-                found += (row("predicted", **each) for each in held(run))
-    return score(found)
+                found += (row("predicted", **each) for each in held(recorded(run)))
+    return next((row("prediction_score", **each) for each in score(found)), None)
 
 
 def machine_of(run: Run) -> tuple[str, str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run
-from pscale.analysis.predicted import Score
 from pscale.predict.engine import Prediction, predict
 from pscale.predict.profile import Profile, case_of
 
@@ -51,7 +51,7 @@ def replays(run: Run, profile: Profile) -> list[Replay]:
 
 
 def sentences(
-    replayed: Sequence[Replay], score: Score | None, predictions: Sequence[Prediction], network: str
+    replayed: Sequence[Replay], score: Row | None, predictions: Sequence[Prediction], network: str
 ) -> list[str]:
     """Say how far to trust predictions, each sentence with its numbers."""
     found = []

@@ -9,7 +9,7 @@ import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.predicted import machine_of, score, score_in
+from pscale.analysis.predicted import machine_of, score_in
 from pscale.report.markdown import render_markdown
 from pscale.results import predictions
 from pscale.results.predictions import Predicted
@@ -67,10 +67,18 @@ def test_kinds_that_the_clocks_do_not_tell_are_unknown_beside_their_prediction(r
     assert "30 ms → unknown" in render_markdown(findings)
 
 
+def test_a_report_reads_the_record_once(run, monkeypatch):
+    predictions.add(run.path.parent, [made(run, before_s=10)])
+    reads = []
+    monkeypatch.setattr("pscale.analysis.predicted.read", lambda folder: reads.append(folder) or [])
+    render_markdown(Findings(run))
+    assert len(reads) == 1
+
+
 def test_a_report_has_both_and_the_score(run):
     predictions.add(run.path.parent, [made(run, before_s=10)])
     summary = Findings(run)
-    found = score(summary.rows("predicted"))
+    (found,) = summary.rows("prediction_score")
     said = render_markdown(summary)
     assert "Predicted beside measured" in said
     score_row = f"| {found.cases} | {found.mean_error:.1%} | {found.largest_error:.1%} |"

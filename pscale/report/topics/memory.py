@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from pscale.analysis.memory import by_kind
 from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report import marks, text
 from pscale.report.figure_style import INK, MEMORY, QUIET
-from pscale.report.table import Column, Table, Value, Written, listed
+from pscale.report.table import Column, Columns, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
@@ -28,37 +28,40 @@ _FAINT = 0.35  # of a bar that is only predicted
 
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield what the fullest rank of every case holds: predicted, counted, measured."""
-    columns = (
+    rows = findings.rows("memory")
+    columns: Columns = (
         case_column(findings),
         *(Column(kind, text.size_of, wide=True, get=_sizes(kind)) for kind in KINDS),
-        Column("predicted", text.size_of, get="predicted_bytes"),
+        "predicted_bytes",
         Column(
-            "counted",
-            text.size_of,
-            get=lambda each: each.counted_bytes or findings.case(each.case).status,
+            "counted", text.size_of, get=lambda each: each.counted_bytes or findings.case(each.case).status
         ),
-        Column("measured", text.size_of, get="measured_bytes"),
-        Column("libraries", text.size_of, get="library_bytes"),
+        "measured_bytes",
+        Column("libraries", get="library_bytes"),
         Column("of predicted", text.percent, get=_ratio),
         Column("in a file", text.size_of, get=_in_a_file),
         Column("recomputed FLOPs", text.percent, get=lambda each: findings.case(each.case).recomputed_share),
     )
-    title = "Memory of the fullest rank"
-    rows = findings.rows("memory")
-    for table in listed(title, rows, columns, tone=lambda each: "" if each.counted_bytes else "pending"):
-        yield replace(table, caption="; ".join(_notes(findings, table))).filled()
+    for table in listed(
+        "Memory of the fullest rank",
+        rows,
+        columns,
+        tone=lambda each: "" if each.counted_bytes else "pending",
+        filled=True,
+    ):
+        yield replace(table, caption="; ".join(_notes(rows, table)))
 
 
-def _notes(findings: Findings, table: Table) -> Iterator[str]:
+def _notes(rows: Sequence[Row], table: Table) -> Iterator[str]:
     yield (
         "measured: peak resident memory minus that of the process without its model; "
         "libraries: measured but not counted, such as MPI's copies during reductions"
     )
-    if any(memory.counted_bytes and not memory.of_steps for memory in findings.rows("memory")):
+    if any(memory.counted_bytes and not memory.of_steps for memory in rows):
         yield "where the system keeps no peak for the measured steps: peak of the whole process"
     if any(isinstance(value, Written) and "(" in value.text for _, values in table.rows for value in values):
         yield "in brackets: predicted, if the counted size differs"
-    if any(memory.counted_bytes is None for memory in findings.rows("memory")):
+    if any(memory.counted_bytes is None for memory in rows):
         yield "dim: predicted only, because the case has no result"
 
 
@@ -104,28 +107,25 @@ def figure(findings: Findings) -> Figure | None:
     figure = drawing.canvas(9.2, _BAR * len(known) + _AXIS, findings.title)
     axes = figure.subplots()
     bars = {}
+    mark: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
     for row, memory in enumerate(known):
-        alpha = 1.0 if memory.counted_bytes else _FAINT
-        sizes = by_kind(memory)
-        label = findings.case(memory.case).label
+        alpha, sizes = 1.0 if memory.counted_bytes else _FAINT, by_kind(memory)
         bars[row] = [
             drawing.Part(
                 sizes.get(kind, 0) / unit,
                 (colour, alpha),
-                f"{label}: {kind} {text.size_of(sizes.get(kind, 0))}",
+                f"{memory.label}: {kind} {text.size_of(sizes.get(kind, 0))}",
                 memory.case,
             )
             for kind, colour in _COLOURS.items()
         ]
     drawing.stacked(axes, bars)
-    mark: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
     for row, memory in enumerate(known):
         if memory.measured_bytes is not None:
             (drawn,) = axes.plot(memory.measured_bytes / unit, row, zorder=5, **mark)
-            said = f"{findings.case(memory.case).label}: measured {text.size_of(memory.measured_bytes)}"
-            marks.mark(drawn, said, memory.case)
+            marks.mark(drawn, f"{memory.label}: measured {text.size_of(memory.measured_bytes)}", memory.case)
         drawing.write_beside(axes, (_longest(memory) + 0.015 * largest) / unit, row, _label(memory))
-    drawing.name_rows(axes, [findings.case(memory.case).label for memory in known], 38)
+    drawing.name_rows(axes, [memory.label for memory in known], 38)
     axes.set_xlim(0, 1.2 * largest / unit)
     axes.set_xlabel(f"memory of the fullest rank, {name}")
     others: list[tuple[Any, str]] = []

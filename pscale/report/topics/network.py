@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
 from pscale.report import text
-from pscale.report.table import Column, Table, listed
+from pscale.report.table import Column, Columns, Table, listed
 from pscale.report.topics.topic import Topic, case_column
 
-_BANDWIDTHS = (
+_BANDWIDTHS: Columns = (
     Column("verb", get=lambda each: each.verb.replace("_", "-")),
-    Column("ranks", str, get="ranks"),
-    Column("size", text.size_of, get="message_bytes"),
-    Column("time", text.duration_3, get="call_s"),
-    Column("least", text.duration_3, wide=True, get="least_s"),
-    Column("most", text.duration_3, wide=True, get="most_s"),
-    Column("algorithm B/s", text.rate, get="algorithm_bytes_per_s"),
-    Column("bus B/s", text.rate, get="bus_bytes_per_s"),
-    Column("hidden", text.percent, get="hidden"),
+    "ranks",
+    Column("size", get="message_bytes"),
+    Column("time", get="call_s"),
+    Column(wide=True, get="least_s"),
+    Column(wide=True, get="most_s"),
+    Column("algorithm B/s", get="algorithm_bytes_per_s"),
+    Column("bus B/s", get="bus_bytes_per_s"),
+    Column(write=text.percent, get="hidden"),
 )
 
 
@@ -29,18 +30,17 @@ def _bandwidths(findings: Findings) -> Iterator[Table]:
         "all-reduce, × (p − 1) / p for others except broadcast, reduce and send; hidden: share of "
         "nonblocking calls that overlaps compute"
     )
-    for axis in dict.fromkeys(each.axis for each in findings.rows("bandwidths")):
-        found = [each for each in findings.rows("bandwidths") if each.axis == axis]
+    for axis, found in grouped(findings.rows("bandwidths"), lambda each: each.axis).items():
         yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
 
 
 def _what_ifs(findings: Findings) -> Iterator[Table]:
     """Yield the mean step of every traced case on the networks that were asked about."""
-    columns = (
+    columns: Columns = (
         case_column(findings),
-        Column("network", fold=True, get="network"),
-        *(Column(name, text.duration, get=f"{name}_s") for name in ("measured", "replayed", "expected")),
-        Column("change", text.change, get="change"),
+        Column(fold=True, get="network"),
+        *(Column(write=text.duration, get=name) for name in ("measured_s", "replayed_s", "expected_s")),
+        "change",
     )
     caption = "replayed: on the original network; expected: on the other; change: from replayed"
     return listed("What if (mean step)", findings.rows("what_if"), columns, caption=caption)

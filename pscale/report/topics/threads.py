@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.report import text
-from pscale.report.table import Column, Table, Value, Written, listed
+from pscale.report.table import Column, Columns, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, case_column
 
 _MOST = 8  # threads that are listed one by one
@@ -20,26 +20,24 @@ def _efficiency(time: Row) -> Value:
 
 def tables(findings: Findings) -> Iterator[Table]:
     """Yield how the cores of a rank were used, if any case has several threads."""
-    found = {time.case: time for time in findings.rows("threads")}
-    if not any(time.threads > 1 for time in found.values()):
+    times = findings.rows("threads")
+    if not any(time.threads > 1 for time in times):
         return
-
-    columns = (
+    columns: Columns = (
         case_column(findings),
         Column("efficiency", text.percent_1, band=True, get=_efficiency),
-        Column("in MPI", text.percent_1, get="in_mpi"),
-        Column("single", text.percent_1, get="single"),
-        Column("imbal.", text.percent_1, get="imbalance"),
-        Column("off core", text.percent_1, get="off_core"),
+        Column("in MPI", get="in_mpi"),
+        "single",
+        Column("imbal.", get="imbalance"),
+        "off_core",
         Column("split", fold=True, get=lambda time: _split(time.cpu_s)),
     )
     caption = "shares of the cores' time; split: CPU time of the main thread and of the others, per step"
-    if any(time.spins for time in found.values()):
+    if any(time.spins for time in times):
         caption += (
             "; ≤: threads without work may spin, which is CPU time too: single and imbalance are at least "
             "what is stated (docs/measurement.md says how to let them sleep)"
         )
-    times = [found[point.case] for point in findings.rows("cases") if point.case in found]
     yield from listed("Threads of a rank", times, columns, caption=caption)
 
 
