@@ -40,6 +40,7 @@ KINDS = ("compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "o
 CASE_TABLES = (  # tables of a Run with a row for each launch and more
     *("ranks", "phases", "seats", "ends", "caused_waits", "waited", "calls", "kernels", "figures"),
 )
+_WHOLE: tuple[Table, ...] = ("ranks", "kernels", "figures")
 _NAMED = 4
 MANY = 1000  # cases that are shown one by one
 SHOWN = 200  # of more than that
@@ -152,24 +153,17 @@ def load(path: Path) -> Run:
     calls = call_sums(data, damaged)
     blurred = unclear(_of_good(calls["calls"], _with_faults(cases, damaged, [calls["broken"]])))
     steps = step_sums(data, damaged, blurred)
-    ranks = frame(data, "ranks", damaged)
-    kernels = _kernel_sums(frame(data, "kernels", damaged))
+    tables = {name: frame(data, name, damaged) for name in _WHOLE} | steps | calls
+    tables["kernels"] = _kernel_sums(tables["kernels"])
     cases = _with_faults(cases, damaged, [steps["broken"], calls["broken"]])
-    good = {name: _of_good(table, cases) for name, table in steps.items()}
+    good: dict[str, Any] = {name: _of_good(tables[name], cases) for name in CASE_TABLES}
     good |= {name: _broken_down(good[name], good["phases"]) for name in ("seats", "phases")}
+    good["calls"] = blurred_sums(good["calls"], blurred)
     return Run(
         path=path,
         document=document,
         cases=cases,
-        ranks=_of_good(ranks, cases),
-        phases=good["phases"],
-        seats=good["seats"],
-        ends=good["ends"],
-        caused_waits=good["caused_waits"],
-        waited=good["waited"],
-        calls=blurred_sums(_of_good(calls["calls"], cases), blurred),
-        kernels=_of_good(kernels, cases),
-        figures=_of_good(frame(data, "figures", damaged), cases),
+        **good,
         unclear=blurred,
         pending=_pending(planned, cases),
         gaps=tuple(_gaps(document, cases, good["ends"], damaged, foreign)),
