@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -45,24 +45,8 @@ _HALF_UNIT = 0.6  # standard errors: 0.58 for an even distribution, more as rati
 _COARSE = 0.5  # of an error: digits of which it consists by more are the first to be improved
 _LEAST_SHARE = 1e-3  # of a value: what is left of one that is all rounding
 
+Case = TypeVar("Case", bound=Any)  # with a size in cores, and whether its suite names it as a base
 Paces = Mapping[tuple[str, int], Sequence[float]]  # by case and repeat: one a measured step
-
-
-class Sized(Protocol):
-    """A case of a series."""
-
-    @property
-    def base(self) -> bool:
-        """Whether the suite names it."""
-        ...
-
-    @property
-    def cores(self) -> int:
-        """Its size."""
-        ...
-
-
-SizedCase = TypeVar("SizedCase", bound=Sized)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +298,7 @@ def work_ratio(
     return own / base if own and base else cores[0] / cores[1]
 
 
-def base_of(cases: Iterable[SizedCase]) -> SizedCase | None:
+def base_of(cases: Iterable[Case]) -> Case | None:
     """Return the base of a series: the case that the suite names, else the smallest.
 
     `cases` are all that were planned: one that failed is not replaced by the next, whose 100 % are others.
