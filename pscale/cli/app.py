@@ -50,13 +50,15 @@ def _root(context: typer.Context, version: o.Version = False, debug: o.Debug = F
 
 
 @_command("doctor", BEFORE)
-def doctor(as_json: o.AsJson = False, blas: o.Blas = False, reports: o.Reports = o.REPORTS) -> None:
+def doctor(
+    as_json: o.AsJson = False, blas: o.Blas = False, hosts: o.Hosts = None, reports: o.Reports = o.REPORTS
+) -> None:
     """Check this machine: cores, MPI, BLAS, and what would disturb measurements."""
     from pscale.cli import status as command
 
     if blas:
         raise typer.Exit(command.doctor_of_blas(as_json=as_json))
-    raise typer.Exit(command.doctor(reports, as_json=as_json))
+    raise typer.Exit(command.doctor(reports, o.host_list(hosts), as_json=as_json))
 
 
 @_command("suites", BEFORE)
@@ -397,8 +399,9 @@ def watch(
     threads: o.WatchThreads = 1,
     bind: o.WatchBind = o.Bind.core,
     launcher: o.Launcher = "auto",
+    hosts: o.Hosts = None,
     time_limit: o.TimeLimit = None,
-    hang_after: o.HangAfter = 60.0,
+    hang_after: o.HangAfter = "60s",
     notes: o.NotesFolder = None,
     reports: o.Reports = o.REPORTS,
     report: o.WriteReport = True,
@@ -418,8 +421,9 @@ def watch(
         threads=threads,
         bind=bind.value,
         launcher=launcher,
-        time_limit_s=time_limit,
-        hang_after_s=hang_after,
+        hosts=o.host_list(hosts),
+        time_limit_s=o.seconds("--time-limit", time_limit) if time_limit is not None else None,
+        hang_after_s=o.seconds("--hang-after", hang_after),
         reports=reports,
         reported=report,
     )

@@ -24,6 +24,24 @@ def percentage(option: str, text: str) -> float:
     return float(found[1]) / 100
 
 
+def seconds(option: str, text: str) -> float:
+    """Return the time that a text such as "90", "90s" or "1h 30m" states; more than none."""
+    from pscale.suite.quantities import duration_s
+
+    try:
+        found = float(text) if text.replace(".", "", 1).isdecimal() else duration_s(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if not found > 0:
+        raise UsageError(f"{option}: expected more than no time, got '{text}'")
+    return found
+
+
+def host_list(text: str | None) -> tuple[str, ...]:
+    """Return what `launch.hosts` is of a suite, from an option."""
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
 class Format(StrEnum):
     """The formats of reports."""
 
@@ -189,16 +207,28 @@ Launcher = Annotated[
         help="mpiexec to start it with; auto: that of the program's MPI library.",
     ),
 ]
-TimeLimit = Annotated[
-    float | None,
+Hosts = Annotated[
+    str | None,
     typer.Option(
-        "--time-limit", metavar="SECONDS", help="Kill the program after this many seconds; default: never."
+        "--hosts",
+        metavar="HOST:CORES,…",
+        help="Hosts without a scheduler, with the cores of each, or a file of them; default: this one.",
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Kill the program after this long, such as 90s or 10m; default: never.",
     ),
 ]
 HangAfter = Annotated[
-    float,
+    str,
     typer.Option(
-        "--hang-after", metavar="SECONDS", help="Kill it if all ranks have been inside MPI this long."
+        "--hang-after",
+        metavar="TIME",
+        help="Kill it if all ranks have been inside MPI this long.",
     ),
 ]
 NotesFolder = Annotated[

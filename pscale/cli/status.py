@@ -269,11 +269,11 @@ def _figure(card: Card) -> str:
     return "not finished" if card.pending else "-"
 
 
-def doctor(reports: Path, *, as_json: bool) -> int:
+def doctor(reports: Path, hosts: Sequence[str] = (), *, as_json: bool) -> int:
     """Print what was found on this machine; return 1 if something keeps pscale from working."""
     from pscale.launch.doctor import findings
 
-    found = findings(reports)
+    found = findings(reports, hosts=hosts)
     if as_json:
         print(to_json([asdict(finding) for finding in found]))
     else:

@@ -29,7 +29,7 @@ from pscale.launch.launcher import Launcher
 from pscale.launch.outcome import Outcome, Verdict, cause, signal_name
 from pscale.launch.provenance import provenance
 from pscale.launch.runner import signals_as_interrupts
-from pscale.launch.selection import select
+from pscale.launch.selection import check_hosts, select
 from pscale.launch.target import Target, find_target
 from pscale.launch_folder import LaunchFolder
 from pscale.report.answer import Answer
@@ -53,6 +53,7 @@ class WatchOptions:
     threads: int
     bind: Literal["core", "socket", "numa", "none"]
     launcher: str
+    hosts: tuple[str, ...]
     time_limit_s: float | None
     hang_after_s: float
     reports: Path
@@ -82,8 +83,9 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     if why := why_nested(argv):
         raise UsageError(why)
     library = library_of_command(argv)
-    target = find_target(Launch(), os.environ, submits=False)
-    asked = Launch(bind=options.bind, launcher=launcher_beside(options.launcher, library))
+    named = launcher_beside(options.launcher, library)
+    asked = Launch(bind=options.bind, launcher=named, hosts=options.hosts)
+    target = find_target(asked, os.environ, submits=False)
     launcher = select(asked, target.site.allocation, target.machine)
     library = library or beside(Path(launcher.path))
     cores = target.machine.all_cores
@@ -93,6 +95,8 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     notes, outcome = job.folder / NOTES, None
     try:
         notes.mkdir(parents=True)
+        if target.machine.hosts:
+            check_hosts(launcher, target.machine, asked, notes)
         started = command(
             case,
             launcher,

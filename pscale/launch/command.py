@@ -183,12 +183,15 @@ def _unbound(launcher: Launcher, machine: Machine, placement: Placement) -> _Bin
         return _Binding(variables={"I_MPI_PIN": "0"})
     if launcher.flavour == "mpich":
         return _Binding(options=("-bind-to", "none"))
-    spread = ("--map-by", _each_node(placement)) if machine.nodes > 1 or placement.hosts else ()
-    return _Binding(options=(*spread, "--bind-to", "none"))
+    spread = _spread(machine, placement)
+    return _Binding(options=(*(("--map-by", spread) if spread else ()), "--bind-to", "none"))
 
 
-def _each_node(placement: Placement) -> str:
-    return "slot" if placement.hosts else f"ppr:{placement.ranks_per_node}:node"
+def _spread(machine: Machine, placement: Placement) -> str:
+    """Return how Open MPI spreads ranks over several hosts; empty for one, of which nobody gave the name."""
+    if placement.hosts:
+        return "slot"
+    return f"ppr:{placement.ranks_per_node}:node" if machine.nodes > 1 else ""
 
 
 def _mpich(case: Case, launcher: Launcher, machine: Machine, placement: Placement) -> _Binding:
@@ -216,12 +219,11 @@ def _openmpi(case: Case, launcher: Launcher, machine: Machine, placement: Placem
     """Bind with Open MPI, which ignores an inherited affinity: there, ranks share it unbound."""
     if machine.restricted:
         return _unbound(launcher, machine, placement)
+    spread = _spread(machine, placement)
     if case.launch.bind == "core":
-        each = _each_node(placement) if machine.nodes > 1 else "slot"
-        return _Binding(options=("--map-by", f"{each}:PE={case.threads}", "--bind-to", "core"))
+        return _Binding(options=("--map-by", f"{spread or 'slot'}:PE={case.threads}", "--bind-to", "core"))
     unit = "package" if case.launch.bind == "socket" and launcher.major >= 5 else case.launch.bind
-    spread = _each_node(placement) if machine.nodes > 1 or placement.hosts else unit
-    return _Binding(options=("--map-by", spread, "--bind-to", unit))
+    return _Binding(options=("--map-by", spread or unit, "--bind-to", unit))
 
 
 def _intel(case: Case, _launcher: Launcher, machine: Machine, _placement: Placement) -> _Binding:

@@ -1,9 +1,11 @@
 """Suites on several hosts without a scheduler, which are namespaces of this one."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -144,3 +146,30 @@ def test_an_interrupt_leaves_no_process_on_any_host(lab, cli):
     assert driver.returncode == 130, said
     for host in HOSTS:
         wait_for(lambda host=host: not lab.processes(host))
+
+
+MEETS = """
+from mpi4py import MPI
+import socket
+print(sorted(set(MPI.COMM_WORLD.allgather(socket.gethostname()))), flush=True)
+"""
+
+
+def test_a_program_is_watched_on_hosts_of_which_doctor_has_said_that_they_meet(lab, cli):
+    hosts = "--hosts", "alpha:2,beta:1", "--reports", str(cli.reports)
+
+    def said(code, *words):
+        command = lab.on("alpha", *cli.command(*words), cwd=cli.folder)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert code in (None, done.returncode), done.stdout + done.stderr
+        return done.stdout
+
+    program = sys.executable, "-c", MEETS
+    watched = said(0, "watch", "-n", "3", *hosts, "--time-limit", "10m", "--no-report", "--", *program)
+    assert watched.count("['alpha', 'beta']") == 3
+    assert Counter(rank["host"] for rank in cli.newest().rows("ranks")) == {"alpha": 2, "beta": 1}
+    findings = {each["topic"]: each for each in json.loads(said(None, "doctor", "--json", *hosts))}
+    assert findings["hosts"]["level"] == "ok"
+    assert "each of alpha:2, beta:1 met the others" in findings["hosts"]["text"]
+    blind = json.loads(said(1, "doctor", "--json", *hosts[:2], "--reports", f"{lab.folder}/disk"))
+    assert any("beta does not see" in each["text"] for each in blind if each["level"] == "fail")

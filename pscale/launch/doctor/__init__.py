@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,8 +33,10 @@ warn = partial(Finding, "warn")  # spoils measurements
 fail = partial(Finding, "fail")  # keeps pscale from working
 
 
-def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Finding]:
-    """Look at cores, load, memory, limits, MPI and BLAS; takes some seconds, and all cores."""
+def findings(
+    reports: Path = Path("reports"), launcher: str = "auto", hosts: Sequence[str] = ()
+) -> list[Finding]:
+    """Look at cores, load, memory, limits, MPI, BLAS and hosts; takes some seconds, and all cores."""
     from pscale.launch.doctor import blas, host, mpi  # noqa: PLC0415 - they make findings
 
     here = inspect()
@@ -46,6 +49,7 @@ def findings(reports: Path = Path("reports"), launcher: str = "auto") -> list[Fi
         host.shared_memory(),
         *host.limits(),
         *mpi.findings(here, launcher),
+        *(mpi.hosts(Launch(launcher=launcher, hosts=tuple(hosts)), reports) if hosts else ()),
         *blas.findings(here),
         *host.environment(),
         *stopwatch.steal(),

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pscale.config import Launch
-from pscale.errors import LaunchError
+from pscale.errors import LaunchError, UsageError
 from pscale.launch.command import Command
 from pscale.launch.doctor import Finding, fail, ok, warn
 from pscale.launch.launcher import Launcher, find
 from pscale.launch.machine import Machine
-from pscale.launch.selection import PROBE, probe, worlds
+from pscale.launch.selection import PROBE, check_hosts, probe, worlds
+from pscale.launch.target import find_target
 
 _RANKS = 2
 _LIMIT_S = 20
@@ -40,6 +41,20 @@ def findings(machine: Machine, choice: str) -> Iterator[Finding]:
     yield from found
     if all(finding.level != "fail" for finding in found):  # else the logs are worth a look
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def hosts(asked: Launch, reports: Path) -> Iterator[Finding]:
+    """Start a rank on each of the user's hosts."""
+    try:
+        machine = find_target(asked, os.environ).machine
+        named = ", ".join(f"{host}:{cores}" for host, cores in machine.hosts.items())
+        above = next(each for each in (reports.absolute(), *reports.absolute().parents) if each.exists())
+        with tempfile.TemporaryDirectory(prefix="pscale-doctor-", dir=above) as folder:
+            check_hosts(find(asked.launcher), machine, asked, Path(folder))
+    except (LaunchError, UsageError, OSError) as error:
+        yield fail("hosts", str(error), "docs/clusters.md tells what launch.hosts needs")
+        return
+    yield ok("hosts", f"a rank on each of {named} met the others and saw {above}; {machine.all_cores} cores")
 
 
 def _named(launcher: Launcher) -> str:
