@@ -82,9 +82,9 @@ def watch(words: Sequence[str], options: WatchOptions) -> int:
     argv = (program, *words[1:])
     if why := why_nested(argv):
         raise UsageError(why)
-    library = library_of_command(argv)
-    named = launcher_beside(options.launcher, library)
-    asked = Launch(bind=options.bind, launcher=named, hosts=options.hosts)
+    asked = Launch(bind=options.bind, launcher=options.launcher, hosts=options.hosts)
+    library = library_of_command(argv, asked)
+    asked = replace(asked, launcher=launcher_beside(options.launcher, library))
     target = find_target(asked, os.environ, submits=False)
     launcher = select(asked, target.site.allocation, target.machine)
     library = library or beside(Path(launcher.path))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pscale.config import Case
+from pscale.config import Case, Launch
 from pscale.config.workload import WALL, WATCH
 from pscale.errors import LaunchError, ResultsError
 from pscale.launch.journal import Journal
@@ -55,19 +55,22 @@ def launcher_of(case: Case) -> str:
     asked = case.launch.launcher
     if not case.workload.command or asked != "auto":
         return asked
-    return launcher_beside(asked, library_of_command(arguments(case)))
+    return launcher_beside(asked, library_of_command(arguments(case), case.launch))
 
 
-def library_of_command(words: Sequence[str]) -> Path | None:
+def library_of_command(words: Sequence[str], launch: Launch) -> Path | None:
     """Return the MPI library of the program that a command starts, if it is known."""
-    return library_of(Path(shutil.which(innermost(words)) or words[0]))
+    program = innermost(words)
+    before = [word.partition("=") for word in words[: words.index(program)]]  # such as of `env A=1 ./a.out`
+    environ = {**os.environ, **launch.env, **{name: value for name, equals, value in before if equals}}
+    return library_of(Path(shutil.which(program) or words[0]), environ, launch.launcher)
 
 
 def watching(launcher: Launcher) -> Watching:
     """Return how workloads are watched that `launcher` starts."""
 
     def loading(words: Sequence[str], case: Case) -> tuple[str, ...]:
-        library = library_of_command(words) or beside(Path(launcher.path))
+        library = library_of_command(words, case.launch) or beside(Path(launcher.path))
         return preloading(library, {**os.environ, **case.launch.env})
 
     return Watching(loading=loading, variable=FOLDER, notes=NOTES, observer=_observer, why_apart=why_apart)

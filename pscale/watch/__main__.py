@@ -23,11 +23,12 @@ def main() -> None:
     folder = Path(os.environ.get(FOLDER, "pscale-watch")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ[FOLDER] = str(folder)
-    library = beside(Path(sys.executable))
     if not sys.argv[1].endswith(".py"):
         program = shutil.which(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: no such program")
-        words = (*preloading(library_of(Path(program)) or library, os.environ), program, *sys.argv[2:])
+        library = library_of(Path(program), os.environ) or beside(Path(sys.executable))
+        words = (*preloading(library, os.environ), program, *sys.argv[2:])
         os.execvp(words[0], words)
+    library = library_of(Path(sys.executable), os.environ)
     ctypes.CDLL(str(recorder(library)), mode=ctypes.RTLD_GLOBAL)
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).parent.absolute())

@@ -43,7 +43,7 @@ def mpi_library(program: Path) -> Path | None:
         linked = _read(path)
         rpath = (*linked.rpath, *inherited)[:_MOST]
         for name in linked.needed:
-            found = _found(name, rpath, linked.runpath)
+            found = find_library(name, rpath, linked.runpath)
             if found and _MPI.match(found.name):
                 return found
             if found and name not in seen and len(seen) < _MOST:
@@ -52,7 +52,8 @@ def mpi_library(program: Path) -> Path | None:
     return None
 
 
-def _found(name: str, rpath: tuple[str, ...], runpath: tuple[str, ...]) -> Path | None:
+def find_library(name: str, rpath: tuple[str, ...] = (), runpath: tuple[str, ...] = ()) -> Path | None:
+    """Return the file that the dynamic linker loads for the name, or path, of a library."""
     if "/" in name:
         return Path(name) if os.path.isfile(name) else None  # noqa: PTH113 - False for what can be no path
     given = os.environ.get("LD_LIBRARY_PATH", "").split(":")

@@ -6,14 +6,17 @@ Open MPI 5.0 has no functions with large counts. mpi4py tests for them, and woul
 from __future__ import annotations
 
 import mmap
+import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pscale.errors import LaunchError
-from pscale.watch.linked import mpi_library
+from pscale.watch.linked import find_library, mpi_library
 
 FOLDER = "PSCALE_WATCH"  # the environment variable that names the folder of the record, and starts it
+_SONAMES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}  # by their ABI, as MPI4PY_MPIABI names it
 _LARGE = b"\0PMPI_Send_c\0"
 _SPLITS = " :"  # where ld.so ends a name in LD_PRELOAD; in LD_LIBRARY_PATH a space is part of a name
 
@@ -36,9 +39,30 @@ def preloading(library: Path | None, environ: Mapping[str, str]) -> tuple[str, .
     return "env", *(f"{name}={value}" for name, value in lists.items())
 
 
-def library_of(program: Path) -> Path | None:
-    """Return the MPI library that a program is linked with; else the one beside it. Nothing is started."""
-    return mpi_library(program.absolute()) or beside(program.absolute())
+def library_of(program: Path, environ: Mapping[str, str], launcher: str = "auto") -> Path | None:
+    """Return the MPI library of a program: nothing is started.
+
+    It is the one that the program is linked with, or that variables name for mpi4py; else the one beside a
+    `launcher` that the user has chosen, or beside the program.
+    """
+    program, chosen = program.absolute(), Path(shutil.which(os.path.expanduser(launcher)) or "")  # noqa: PTH111
+    return (
+        mpi_library(program)
+        or _of_mpi4py(program, environ)
+        or (beside(chosen) if chosen.name.startswith("mpi") else None)  # srun is of no library
+        or beside(program)
+    )
+
+
+def _of_mpi4py(program: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the library that variables make mpi4py load, in the folders in which it looks."""
+    for path in environ.get("MPI4PY_LIBMPI", "").split(":"):
+        name = os.path.expanduser(os.path.expandvars(path))  # noqa: PTH111 - Path drops ./
+        names = [f"{name}/{each}" for each in _SONAMES.values()] if os.path.isdir(name) else [name]  # noqa: PTH112
+        if found := next(filter(None, map(find_library, filter(None, names))), None):
+            return found.absolute()
+    name = _SONAMES.get(environ.get("MPI4PY_MPIABI", "").lower(), "")
+    return find_library(name, rpath=(str(program.parent.parent / "lib"),)) if name else None
 
 
 def recorder(library: Path | None) -> Path:

@@ -20,6 +20,7 @@ import witness
 from patience import LIMIT_S
 from whole_runs import Cli
 
+from pscale.watch.linked import find_library
 from pscale.watch.notes import PART, calls, read
 from pscale.watch.preload import beside, recorder
 from pscale.watch.tables import watched
@@ -169,6 +170,21 @@ def test_netpipe_of_open_mpi_sends_what_the_profiler_counts_also_with_the_site_s
 @needs("NPmpich2", open_mpi=False)
 def test_netpipe_of_mpich_sends_what_the_profiler_counts_also_with_the_site_s_mpich(recorded, tmp_path):
     check_netpipe(recorded, tmp_path, "NPmpich2", "mpiexec.mpich")
+
+
+@needs("mpiexec.openmpi", open_mpi=False)
+@pytest.mark.parametrize("options", [(), ("--launcher", "mpiexec.openmpi")])
+def test_mpi4py_that_is_told_to_load_the_site_s_open_mpi_is_recorded_with_what_suits_that(
+    tmp_path, monkeypatch, options
+):
+    """Open MPI has no functions with large counts, which mpi4py calls where the recorder has them."""
+    monkeypatch.setenv("MPI4PY_LIBMPI", "libmpi.so.40" if options else str(find_library("libmpi.so.40")))
+    program = "from mpi4py import MPI; MPI.COMM_WORLD.Bcast(bytearray(8)); print(MPI.Get_library_version())"
+    cli = Cli(tmp_path)
+    words = "watch", *options, "--no-report", "--reports", cli.reports, "--", sys.executable, "-c", program
+    assert cli.call(*words).stdout.count("Open MPI") == 2
+    rows = [row for row in cli.newest().rows("calls") if row["verb"] == "broadcast"]
+    assert [(row["rank"], row["count"]) for row in rows] == [(0, 1), (1, 1)]
 
 
 def check_netpipe(recorded, folder, program, launcher):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pscale.cli.workload_tables import launcher_beside
+from pscale.cli.workload_tables import launcher_beside, library_of_command
 from pscale.config import Case, Launch
 from pscale.errors import LaunchError
 from pscale.launch.command import command as started_by
@@ -122,6 +122,33 @@ def test_a_launcher_is_that_of_the_library_where_a_system_has_several(tmp_path):
         assert launcher_beside("auto", found / library) == str(tmp_path / "usr" / "bin" / launcher)
     assert launcher_beside("srun", found / "libmpi.so.40") == "srun"
     assert launcher_beside("auto", None) == "auto"
+
+
+def test_variables_of_mpi4py_and_a_chosen_launcher_come_before_the_library_beside_an_interpreter(tmp_path):
+    def install(name, library):
+        for path in (tmp_path / name / "lib" / library, tmp_path / name / "bin" / "mpiexec"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o755)
+        return tmp_path / name / "lib" / library
+
+    mpich, other = install("here", "libmpi.so.12"), install("there", "libmpi.so.40")
+    python = tmp_path / "here" / "bin" / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+
+    def library(*words, launcher="auto", **environ):
+        return library_of_command((*words, str(python)), Launch(launcher=launcher, env=environ))
+
+    assert library() == library(MPI4PY_LIBMPI="/none/libmpi.so:none.so") == mpich
+    assert library(MPI4PY_MPIABI="mpich", launcher=str(other.parents[1] / "bin" / "mpiexec")) == mpich
+    chosen = [
+        library(MPI4PY_LIBMPI=str(other)),
+        library(MPI4PY_LIBMPI=f"/none:{other.parent}"),
+        library("env", f"MPI4PY_LIBMPI={other}"),
+        library(launcher=str(other.parents[1] / "bin" / "mpiexec")),
+        library(MPI4PY_MPIABI="OpenMPI", LD_LIBRARY_PATH="") if install("here", other.name) else None,
+    ]
+    assert chosen == [other] * 4 + [mpich.parent / other.name]
 
 
 @pytest.mark.parametrize(
