@@ -69,6 +69,7 @@ class Law(NamedTuple):
         return self.parameters, sum(term.complexity for term in self.terms)
 
 
+_NONE = Term("", np.zeros_like, 0)
 CONSTANT = Term("{}", np.ones_like, 0)
 INVERSE = Term("{}/p", lambda size: 1 / size, 1)
 SHARED = Term("{}·(1 − 1/p)", lambda size: 1 - 1 / size, 1)
@@ -201,14 +202,6 @@ class Choice(NamedTuple):
         return np.asarray(padded[np.arange(len(self.chosen)), np.array(places)[self.chosen]])
 
 
-class _Family(NamedTuple):
-    """Laws of equally many terms, with their projections."""
-
-    solve: Vector  # laws × terms × sizes: from times to coefficients
-    columns: Vector  # laws × sizes × terms
-    free: Vector  # laws × sizes: one minus the leverage
-
-
 class Fits(NamedTuple):
     """All laws fitted to D series of times; rows are laws, the plainest first."""
 
@@ -228,30 +221,23 @@ class Space:
     def __init__(self, laws: Sequence[Law], sizes: Vector, scale: Vector, spare: int = _FOR_AICC) -> None:
         self.laws = [law for law in laws if law.parameters <= len(sizes) - spare]
         self.scale = scale
-        terms = [len(law.terms) for law in self.laws]
-        counts = dict.fromkeys(terms)
-        self.order = np.argsort([p for count in counts for p, own in enumerate(terms) if own == count])
         self.parameters = np.array([law.parameters for law in self.laws])
-        self.families = [
-            self._family([law for law in self.laws if len(law.terms) == count], sizes) for count in counts
-        ]
-
-    def _family(self, laws: Sequence[Law], sizes: Vector) -> _Family:
-        columns = np.stack([np.stack([term.value(sizes) for term in law.terms], axis=1) for law in laws])
-        columns = columns / self.scale[None, :, None]
-        lengths = np.linalg.norm(columns, axis=1)  # of terms: p² of a large p is no more than the constant
-        solve = np.linalg.pinv(columns / lengths[:, None, :]) / lengths[..., None]
-        leverage = np.einsum("lsk,lks->ls", columns, solve)
-        return _Family(solve, columns, np.maximum(1 - leverage, _LEVERAGE))
+        terms = [[*law.terms, *[_NONE] * (_MOST_TERMS - len(law.terms))] for law in self.laws]
+        columns = [np.stack([term.value(sizes) for term in of_law], axis=1) for of_law in terms]
+        self.columns = np.stack(columns) / scale[None, :, None]  # laws × sizes × terms
+        lengths = np.linalg.norm(self.columns, axis=1)  # p² of a large p is no more than the constant
+        known = np.where(lengths > 0, lengths, 1.0)
+        solve = np.linalg.pinv(self.columns / known[:, None, :]) / known[..., None]
+        self.solve = np.where(lengths[..., None] > 0, solve, 0.0)  # laws × terms × sizes
+        leverage = np.einsum("lsk,lks->ls", self.columns, self.solve)
+        self.free = np.maximum(1 - leverage, _LEVERAGE)  # laws × sizes
 
 
 def fit(space: Space, times: Vector, choose: Callable[[Fits], Whole]) -> Choice:
     """Fit every law to each row of `times`, draws × sizes, and take the law that `choose` says for each."""
     batches = []
     for first in range(0, len(times), _AT_ONCE):
-        scaled = np.asarray((times[first : first + _AT_ONCE] / space.scale).T)
-        solved = zip(*(_solved(family, scaled) for family in space.families), strict=True)
-        found = Fits(space.parameters, *(np.concatenate(parts)[space.order] for parts in solved))
+        found = _fitted(space, np.asarray((times[first : first + _AT_ONCE] / space.scale).T))
         rows = choose(found)
         draws = np.arange(len(rows))
         roots = (np.sqrt(part[rows, draws]) for part in (found.errors, found.squares))
@@ -259,18 +245,15 @@ def fit(space: Space, times: Vector, choose: Callable[[Fits], Whole]) -> Choice:
     return Choice(space.laws, *map(np.concatenate, zip(*batches, strict=True)))
 
 
-def _solved(family: _Family, scaled: Vector) -> tuple[Vector, Vector, Vector, Vector]:
-    """Return coefficients, sums of squares, and mean and standard error of squared leave-one-out errors."""
-    found = family.solve @ scaled
-    residuals = scaled - family.columns @ found
-    left_out = np.square(residuals / family.free[..., None])
+def _fitted(space: Space, scaled: Vector) -> Fits:
+    coefficients = space.solve @ scaled
+    residuals = scaled - space.columns @ coefficients
+    left_out = np.square(residuals / space.free[..., None])
     means, count = left_out.mean(axis=1), left_out.shape[1]
-    errors = np.where(found.min(axis=1) < 0, np.inf, means)
+    errors = np.where(coefficients.min(axis=1) < 0, np.inf, means)
     variance = np.square(left_out, out=left_out).mean(axis=1) - np.square(means)
     spread = np.sqrt(np.maximum(variance, 0.0) / (count - 1))
-    padded = np.zeros((len(found), _MOST_TERMS, scaled.shape[1]))
-    padded[:, : found.shape[1]] = found
-    return padded, (residuals**2).sum(axis=1), errors, spread
+    return Fits(space.parameters, coefficients, (residuals**2).sum(axis=1), errors, spread)
 
 
 def least_squares(fits: Fits) -> Whole:

@@ -255,10 +255,10 @@ def _document(whole: Outlook) -> dict[str, Any]:
         made = row.prediction
         rows.append(
             {
-                "case": row.case.id,
-                "label": row.case.label,
-                "ranks": row.case.ranks,
-                "step_s": asdict(made.stated_s),
+                "case": row.case,
+                "label": row.label,
+                "ranks": row.ranks,
+                "step_s": asdict(row.step_s),
                 "losses_s": dict(made.losses),
                 "efficiency": asdict(row.efficiency) if row.efficiency else None,
                 "factors": dict(row.factors),

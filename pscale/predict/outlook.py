@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pscale.analysis.stats import Estimate
 from pscale.config import Case
@@ -27,29 +28,33 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """A predicted case; efficiency and `computation` are relative to the base case.
 
-    `factors` are by name: the shares of time that are not lost, and with a base case `overall`, their
-    product: the efficiency times what the base keeps itself. `hurts` is the kind of the largest loss, with
-    its share of the step. Times and efficiency have no interval where the prediction states none.
+    `shares` are of the step by kind of time. `factors` are by name: the shares of time that are not lost, and
+    with a base case `overall`, their product: the efficiency times what the base keeps itself. Times and
+    efficiency have no interval where the prediction states none.
     """
 
     prediction: Prediction
+    case: str
+    label: str
+    ranks: int
+    step_s: Estimate
     efficiency: Estimate | None
+    shares: Mapping[str, float]
     factors: Mapping[str, float]
-    hurts: tuple[str, float] | None
-
-    @property
-    def case(self) -> Case:
-        """The case."""
-        return self.prediction.case
 
     @property
     def unchecked(self) -> bool:
         """Whether no prediction of so many ranks was ever checked."""
-        return self.prediction.stated_s.low is None
+        return self.step_s.low is None
+
+    @property
+    def largest_loss(self) -> str:
+        """The kind of time, other than computing, that takes most; empty if there is none."""
+        losses = (kind for kind in self.shares if kind != "compute")
+        return max(losses, key=self.shares.__getitem__, default="")
 
 
 def tokens(case: Case) -> int:
@@ -73,14 +78,9 @@ def _row(prediction: Prediction, base: Prediction | None) -> Row:
         own = base.losses.get("compute", 0.0) / base.step_s.value
         computation = value / parallel * own if parallel else 1.0
         factors = {"overall": value * own, "computation": computation, **factors}
-    lost = {kind: seconds for kind, seconds in losses.items() if kind != "compute"}
-    worst = max(lost, key=lambda kind: lost[kind]) if lost else None
-    return Row(
-        prediction=prediction,
-        efficiency=efficiency,
-        factors=factors,
-        hurts=(worst, lost[worst] / step.value) if worst else None,
-    )
+    case = prediction.case
+    shares = {kind: seconds / step.value for kind, seconds in losses.items()}
+    return Row(prediction, case.id, case.label, case.ranks, step, efficiency, shares, factors)
 
 
 def _work_rate(prediction: Prediction) -> float:
@@ -91,7 +91,7 @@ def _work_rate(prediction: Prediction) -> float:
 
 def training_hours(row: Row, goal: float) -> Estimate:
     """Return the hours of training on `goal` tokens."""
-    return row.prediction.stated_s.times(goal / tokens(row.case) / 3600)
+    return row.step_s.times(goal / tokens(row.prediction.case) / 3600)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,15 +110,6 @@ class Outlook:
     base: str
     measured: Mapping[str, tuple[float, ...]]
     trust: tuple[str, ...]
-
-    @property
-    def notes(self) -> dict[str, list[str]]:
-        """What to know of the predictions, with the labels of the cases that it is about."""
-        found: dict[str, list[str]] = {}
-        for row in self.rows:
-            for note in row.prediction.notes:
-                found.setdefault(note, []).append(row.case.label)
-        return found
 
 
 def joined(notes: Iterable[str]) -> list[str]:
@@ -148,6 +139,6 @@ def outlook(
         network=network,
         rows=tuple(found),
         base=base.case.label if base else "",
-        measured={case: profile.steps_s[case] for each in found if (case := each.case.id) in profile.steps_s},
+        measured={case: profile.steps_s[case] for each in found if (case := each.case) in profile.steps_s},
         trust=tuple(trust),
     )

@@ -58,26 +58,26 @@ def tables(outlook: Outlook, goal: float | None, price: float | None) -> Iterato
 
 
 def _steps(outlook: Outlook) -> Iterator[Table]:
-    kinds = list(dict.fromkeys(kind for row in outlook.rows for kind in row.prediction.losses))
+    kinds = dict.fromkeys(kind for row in outlook.rows for kind in row.shares)
     columns = (
-        Column("case", fold=True, get=lambda row: row.case.label),
+        Column("case", fold=True, get="label"),
         Column("ranks", str, get=_ranks),
-        Column("step", text.duration_3, get=lambda row: row.prediction.step_s.value),
-        Column("90% of launches", str, get=lambda row: _bounds(row.prediction.stated_s, text.duration_3)),
+        Column("step", text.duration_3, get="step_s"),
+        Column("90% of launches", str, get=lambda row: _bounds(row.step_s, text.duration_3)),
         *(Column(kind, text.percent_1, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
-        Column("largest loss", get=lambda row: row.hurts[0] if row.hurts else ""),
+        Column("largest loss", get="largest_loss"),
     )
     caption = "shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause"
     caption = "; ".join([caption, *_mark(outlook)])
-    yield from listed("Predicted steps", outlook.rows, columns, caption=caption, case=_case)
+    yield from listed("Predicted steps", outlook.rows, columns, caption=caption)
 
 
 def _factors(outlook: Outlook) -> Iterator[Table]:
     names = list(outlook.rows[0].factors)
     columns = (
-        Column("case", fold=True, get=lambda row: row.case.label),
+        Column("case", fold=True, get="label"),
         Column("ranks", str, get=_ranks),
-        Column("efficiency", text.percent_1, band=True, get=lambda row: row.efficiency.value),
+        Column("efficiency", text.percent_1, band=True, get="efficiency"),
         Column("90% of launches", str, wide=True, get=lambda row: _bounds(row.efficiency, _percent)),
         *(Column(_SHORT.get(name, name), text.percent_1, band=True, get=_factor(name)) for name in names),
     )
@@ -86,7 +86,7 @@ def _factors(outlook: Outlook) -> Iterator[Table]:
         f"which is the efficiency times the overall factor of {outlook.base}"
     )
     caption = "; ".join([caption, *_mark(outlook)])
-    yield from listed("Efficiency by size", outlook.rows, columns, caption=caption, case=_case)
+    yield from listed("Efficiency by size", outlook.rows, columns, caption=caption)
 
 
 def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Table]:
@@ -94,26 +94,22 @@ def _training(outlook: Outlook, goal: float, price: float | None) -> Iterator[Ta
         return _between(training_hours(row, goal), _days)
 
     def cost(row: Row) -> Written:
-        return _between(training_hours(row, goal).times((price or 0.0) * row.case.ranks), text.rate)
+        return _between(training_hours(row, goal).times((price or 0.0) * row.ranks), text.rate)
 
     priced = price is not None
     columns = (
-        Column("case", fold=True, get=lambda row: f"{row.case.label}{'*' * row.unchecked}"),
+        Column("case", fold=True, get=lambda row: f"{row.label}{'*' * row.unchecked}"),
         Column("time", str, get=hours),
         *[Column("cost", str, get=cost)] * priced,
     )
     caption = "; ".join([*[f"cost at {price:g} per rank-hour"] * priced, *_mark(outlook)])
     title = f"Training on {goal / 1e9:,.6g} billion tokens"
-    yield from listed(title, outlook.rows, columns, caption=caption, case=_case)
+    yield from listed(title, outlook.rows, columns, caption=caption)
 
 
 def _between(value: Estimate, write: Callable[[float], str]) -> Written:
     bounds = _bounds(value, write)
     return Written(value.value, f"{write(value.value)} [{bounds.text}]" if bounds else write(value.value))
-
-
-def _case(row: Row) -> str:
-    return row.case.id
 
 
 def _days(hours: float) -> str:
@@ -124,7 +120,7 @@ def _days(hours: float) -> str:
 
 
 def _share(kind: str) -> Callable[[Row], float]:
-    return lambda row: row.prediction.losses.get(kind, 0.0) / row.prediction.step_s.value
+    return lambda row: row.shares.get(kind, 0.0)
 
 
 def _factor(name: str) -> Callable[[Row], float | None]:
@@ -142,7 +138,7 @@ def _percent(share: float) -> str:
 
 
 def _ranks(row: Row) -> Written:
-    return Written(row.case.ranks, f"{row.case.ranks:,}{'*' * row.unchecked}")
+    return Written(row.ranks, f"{row.ranks:,}{'*' * row.unchecked}")
 
 
 def _mark(outlook: Outlook) -> set[str]:
@@ -151,10 +147,11 @@ def _mark(outlook: Outlook) -> set[str]:
 
 
 def _notes(outlook: Outlook) -> Iterator[str]:
-    of_cases: dict[tuple[str, ...], list[str]] = {}
-    for note, labels in outlook.notes.items():
-        of_cases.setdefault(tuple(labels), []).append(note)
-    for which, notes in of_cases.items():
+    labels: dict[str, list[str]] = {}
+    for row in outlook.rows:
+        for note in row.prediction.notes:
+            labels.setdefault(note, []).append(row.label)
+    for which, notes in grouped(labels, lambda note: tuple(labels[note])).items():
         cases = "" if len(which) == len(outlook.rows) else f"{_some(which)}: "
         yield from (f"{cases}{note}" for note in joined(notes))
 
@@ -177,7 +174,7 @@ def write_page(outlook: Outlook, folder: Path, goal: float | None, price: float 
         "Definitions: docs/prediction.md.",
     )
     sections = list(_sections(outlook, vectors(figures), goal, price))
-    labels = {row.case.id: row.case.label for row in outlook.rows}
+    labels = {row.case: row.label for row in outlook.rows}
     return write_file(prediction_file(folder, ".html"), render(head, sections, labels))
 
 
@@ -236,12 +233,12 @@ def _listing(name: str, table: Table) -> Listing:
 
 def _tiles(outlook: Outlook) -> Tiles:
     """Return the largest case in large figures."""
-    row = max(outlook.rows, key=lambda each: each.case.ranks)
-    step_s, unchecked = row.prediction.stated_s, "; ".join(_mark(outlook))
+    row = max(outlook.rows, key=lambda each: each.ranks)
+    step_s, unchecked = row.step_s, "; ".join(_mark(outlook))
     value, _, unit = text.duration_3(step_s.value).partition(" ")
     bounds = _bounds(step_s, text.duration_3)
     note = bounds.text if bounds else "no interval"
-    items = [Tile(name=f"Step of {row.case.label}", value=value, unit=unit, note=note)]
+    items = [Tile(name=f"Step of {row.label}", value=value, unit=unit, note=note)]
     if row.efficiency:
         share = row.efficiency.value
         bounds = _bounds(row.efficiency, _percent)
@@ -254,20 +251,20 @@ def _tiles(outlook: Outlook) -> Tiles:
 
 def _firsts(outlook: Outlook) -> Iterator[str]:
     """Yield what hurts first, cases of which it is the same together, and what grows most with the ranks."""
-    for kind, rows in grouped(outlook.rows, lambda row: row.hurts[0] if row.hurts else "").items():
-        labels, shares = [row.case.label for row in rows], [row.hurts[1] for row in rows if row.hurts]
-        if shares:
-            low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-            between = low if low == high else f"{low} to {high}"
-            yield f"First bottleneck ({_some(labels)}): {WORDS[kind]}, {between} of the step."
-        else:
-            yield f"No bottleneck: {_some(labels)}."
-    least, most = (pick(outlook.rows, key=lambda row: row.case.ranks) for pick in (min, max))
+    for kind, rows in grouped(outlook.rows, lambda row: row.largest_loss).items():
+        labels = _some([row.label for row in rows])
+        if not kind:
+            yield f"No bottleneck: {labels}."
+            continue
+        shares = [row.shares[kind] for row in rows]
+        between = " to ".join(dict.fromkeys(_percent(share) for share in (min(shares), max(shares))))
+        yield f"First bottleneck ({labels}): {WORDS[kind]}, {between} of the step."
+    least, most = (pick(outlook.rows, key=lambda row: row.ranks) for pick in (min, max))
     grown = {kind: _share(kind)(most) - _share(kind)(least) for kind in WORDS if kind != "compute"}
     kind = max(grown, key=lambda each: grown[each])
-    if most.case.ranks > least.case.ranks and grown[kind] > _GROWS:
+    if most.ranks > least.ranks and grown[kind] > _GROWS:
         yield (
-            f"Fastest growing from {least.case.label} to {most.case.label}: {WORDS[kind]}, from "
+            f"Fastest growing from {least.label} to {most.label}: {WORDS[kind]}, from "
             f"{_share(kind)(least):.0%} to {_share(kind)(most):.0%} of the step."
         )
 
@@ -278,15 +275,15 @@ def _figures(outlook: Outlook) -> dict[str, str]:
     from pscale.report.step_figure import draw_steps, ranks_of
 
     with drawing.styled():
-        shown = max(outlook.rows, key=lambda row: (row.case.plan.pp, row.case.ranks))
+        shown = max(outlook.rows, key=lambda row: (row.prediction.case.plan.pp, row.ranks))
         timeline = shown.prediction.timeline
-        title = f"{shown.case.label}, {len(ranks_of(timeline))} of {shown.case.ranks:,} ranks"
+        title = f"{shown.label}, {len(ranks_of(timeline))} of {shown.ranks:,} ranks"
         drawn = {"fan": _fan(outlook), "timeline": draw_steps([timeline], [title], "")}
         return {name: drawing.place(figure).inline() for name, figure in drawn.items()}
 
 
 def _by_size(outlook: Outlook) -> bool:
-    ranks = {row.case.ranks for row in outlook.rows}
+    ranks = {row.ranks for row in outlook.rows}
     return len(ranks) == len(outlook.rows) > 1
 
 
@@ -296,13 +293,13 @@ def _fan(outlook: Outlook) -> Figure:
 
     figure = drawing.canvas(9.2, 3.2, "")
     axes = figure.subplots()
-    ranks = [row.case.ranks for row in outlook.rows]
+    ranks = [row.ranks for row in outlook.rows]
     by_size = _by_size(outlook)
     places = ranks if by_size else list(range(len(ranks)))
     order = sorted(range(len(ranks)), key=lambda each: places[each])
     across = [places[each] for each in order]
     blue, no = KINDS["compute"], float("nan")
-    steps = [outlook.rows[each].prediction.stated_s for each in order]
+    steps = [outlook.rows[each].step_s for each in order]
     values = [step.value for step in steps]
     lows, highs = ([getattr(step, end) or no for step in steps] for end in ("low", "high"))
     if by_size:
@@ -316,15 +313,14 @@ def _fan(outlook: Outlook) -> Figure:
         below = [value - low for value, low in zip(values, lows, strict=True)]
         above = [high - value for value, high in zip(values, highs, strict=True)]
         axes.errorbar(across, values, yerr=[below, above], fmt="o", color=blue, markersize=4, capsize=3)
-        labels = [wrapped(outlook.rows[each].case.label, _LABEL, most=2) for each in order]
+        labels = [wrapped(outlook.rows[each].label, _LABEL, most=2) for each in order]
         axes.set_xticks(across, labels, rotation=0 if len(labels) <= _LEVEL else 90)
     for row, place in zip(outlook.rows, places, strict=True):
-        measured = outlook.measured.get(row.case.id, ())
+        measured = outlook.measured.get(row.case, ())
         axes.plot([place] * len(measured), measured, "x", color=INK, markersize=4)
     axes.set_ylabel("step")
     axes.yaxis.set_major_formatter(lambda value, _: text.duration_3(value))
-    named = {"predicted, 90% of launches": blue} | (
-        {"measured launches (×)": INK} if outlook.measured else {}
-    )
-    drawing.below(figure, named)
+    checked = not all(row.unchecked for row in outlook.rows)
+    named = {"predicted, 90% of launches" if checked else "predicted": blue}
+    drawing.below(figure, named | ({"measured launches (×)": INK} if outlook.measured else {}))
     return figure
