@@ -23,10 +23,11 @@ def more_rounds(half_width: float, apart: float, rounds: int) -> int | None:
 
 
 def in_words(rounds: int | None, round_s: float) -> str:
-    """Return what would decide, where a round takes `round_s`."""
+    """Return what would decide, where a round takes `round_s`; that is left out where it is NaN."""
     if rounds is None:
         return "an otherwise idle machine"
-    return f"{rounds} more round{'s' * (rounds > 1)} (about {rough(rounds * round_s)})"
+    about = "" if math.isnan(round_s) else f" (about {rough(rounds * round_s)})"
+    return f"{rounds} more round{'s' * (rounds > 1)}{about}"
 
 
 def sentence(need: str) -> str:

@@ -119,9 +119,12 @@ def _identity(
 
 
 def round_s(run: Run) -> float:
-    """Return how long a round takes: a launch of every case, each by the median of its good ones, in s."""
+    """Return how long a round takes: a launch of every case, each by the median of its good ones, in s.
+
+    NaN where that is not known of every case.
+    """
     good = run.cases[run.cases["status"] == "ok"]
-    return float(good.groupby("case")["wall_s"].median().sum())
+    return float(good.groupby("case")["wall_s"].median().sum(skipna=False))
 
 
 _MEDIANS = (

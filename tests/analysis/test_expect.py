@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -119,22 +120,29 @@ def test_nothing_holds_or_falls_short_where_the_interval_allows_the_opposite(
 
 
 @pytest.mark.parametrize(
-    ("bound", "said"),
+    ("bound", "each_s", "said"),
     [
-        (0.82, "10 more rounds (about 50 s)"),
-        (0.849, "an otherwise idle machine"),
-        (None, "several launches"),
+        (0.82, 5.0, "10 more rounds (about 50 s)"),
+        (0.82, math.nan, "10 more rounds"),
+        (0.849, 5.0, "an otherwise idle machine"),
+        (None, 5.0, "several launches"),
     ],
 )
-def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound, said):
+def test_what_is_undecided_says_how_many_rounds_would_decide(run, summary, bound, each_s, said):
     bounds = {} if bound is None else {"low": 0.80, "high": 0.90}
     known = {"efficiency": Estimate(value=0.85, **bounds), "launches": 5, "base": False}
     point = summary.rows("cases")[1]._replace(**known)
     entry = {"metric": "efficiency", "at_least": bound or 0.8}
-    (found,) = expectations(
-        replace(run, document={**run.document, "expect": [entry]}), [point], {}, round_s=5.0
-    )
+    asked = replace(run, document={**run.document, "expect": [entry]})
+    (found,) = expectations(asked, [point], {}, each_s)
     assert found.to_decide == said
+
+
+def test_how_long_a_round_takes_is_unknown_where_the_launches_of_a_case_do_not_tell(run):
+    assert round_s(run) > 0
+    last = run.cases["case"] == POINTS[1].case.id
+    silent = run.cases.assign(wall_s=run.cases["wall_s"].mask(last))
+    assert math.isnan(round_s(replace(run, cases=silent)))
 
 
 @pytest.mark.parametrize(
