@@ -17,7 +17,7 @@ from pscale.analysis import (
     interference,
     merits,
     network,
-    predicted,
+    predictions,
     scaling,
     steps,
 )
@@ -27,7 +27,6 @@ from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.frames import SHOWN, Run, grouped, shortened
 from pscale.analysis.headline import Headline
 from pscale.analysis.memory import memory
-from pscale.analysis.models import models
 from pscale.analysis.notes import notes
 from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.ranking import Spent, ranking
@@ -307,20 +306,20 @@ class Findings:
         return memory(self.source)
 
     @cached_property
-    def _recorded(self) -> predicted.Recorded:
-        return predicted.recorded(self.source)
+    def _recorded(self) -> predictions.Recorded:
+        return predictions.recorded(self.source)
 
     @_table
     def predicted(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predicted.held(self._recorded)
+        return predictions.held(self._recorded)
 
     @_table
     def predicted_kinds(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predicted.kinds(self._recorded, self.by_case("phases"))
+        return predictions.kinds(self._recorded, self.by_case("phases"))
 
     @_table
     def prediction_score(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return predicted.score(self.rows("predicted"))
+        return predictions.score(self.rows("predicted"))
 
     @_table
     def merits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
@@ -380,7 +379,7 @@ class Findings:
 
     @cached_property
     def _models(self) -> Mapping[str, Iterable[Mapping[str, Any]]]:
-        return models(
+        return predictions.models(
             self.source,
             self.rows("cases"),
             self._times,

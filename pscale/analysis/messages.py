@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pscale.analysis.columns import Row
 from pscale.analysis.efficiency import half
-from pscale.analysis.models import REACH
+from pscale.analysis.predictions import REACH
 from pscale.analysis.stats import Estimate
 from pscale.analysis.wording import duration, percent, plural
 

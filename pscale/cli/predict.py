@@ -12,8 +12,7 @@ from pscale.analysis.columns import Row
 from pscale.analysis.columns import row as row_of
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import Run, load
-from pscale.analysis.models import agreement
-from pscale.analysis.predicted import score_in
+from pscale.analysis.predictions import agreement, score_in
 from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console

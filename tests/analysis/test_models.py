@@ -11,13 +11,13 @@ from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.models import agreement, models
 from pscale.analysis.overlay import overlay
+from pscale.analysis.predictions import agreement, models
 from pscale.analysis.stats import Estimate
 from pscale.config import Workload
 from pscale.config.workload import Figure
 from pscale.report import text
-from pscale.report.topics.models import tables
+from pscale.report.topics.predictions import tables
 
 pytestmark = pytest.mark.slow
 
@@ -173,7 +173,7 @@ def test_ranks_that_share_cores_and_cases_that_compare_no_sizes_have_no_law(run)
 
 
 def test_many_series_are_not_all_modelled(tmp_path, monkeypatch):
-    monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
+    monkeypatch.setattr("pscale.analysis.predictions.MOST_SERIES", 1)
     points = [Point(ranks=ranks, series=series) for series in ("a", "bb") for ranks in range(1, 6)]
     found = summary_of(tmp_path / "run", points, repeats=1, steps=2).rows("models")
     assert [model.refusal for model in found] == ["", "only the first 1 series are modelled"]
@@ -250,5 +250,5 @@ def test_a_swept_number_has_no_law_with_four_values_or_where_other_settings_diff
     assert len(Findings(five).models) == 1
     bare = [case | {"model": {"kind": "collectives"}} for case in five.document["cases"]]
     assert rows(replace(five, document=five.document | {"cases": bare}), Findings(five).rows("cases")) == []
-    monkeypatch.setattr("pscale.analysis.models.MOST_SERIES", 1)
+    monkeypatch.setattr("pscale.analysis.predictions.MOST_SERIES", 1)
     assert found("many", [solver(n, ranks) for ranks in (1, 2) for n in (8, 16, 32, 64, 128)]) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.predicted import machine_of, score_in
+from pscale.analysis.predictions import machine_of, score_in
 from pscale.report.markdown import render_markdown
 from pscale.results import predictions
 from pscale.results.predictions import Predicted
@@ -70,7 +70,7 @@ def test_kinds_that_the_clocks_do_not_tell_are_unknown_beside_their_prediction(r
 def test_a_report_reads_the_record_once(run, monkeypatch):
     predictions.add(run.path.parent, [made(run, before_s=10)])
     reads = []
-    monkeypatch.setattr("pscale.analysis.predicted.read", lambda folder: reads.append(folder) or [])
+    monkeypatch.setattr("pscale.analysis.predictions.read", lambda folder: reads.append(folder) or [])
     render_markdown(Findings(run))
     assert len(reads) == 1
 

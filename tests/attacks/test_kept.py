@@ -10,7 +10,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.frames import load
 from pscale.analysis.history import RELEVANT, suite_history
-from pscale.analysis.predicted import held, machine_of, recorded, score_in
+from pscale.analysis.predictions import held, machine_of, recorded, score_in
 from pscale.errors import ResultsError
 from pscale.report.history import data, headline, tables
 from pscale.report.history_page import render_history

@@ -13,7 +13,7 @@ from pscale.report import marks, text
 from pscale.report.blocks import Block, Context
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, narrow, sized, wrapped
 from pscale.report.table import Column, Table, Tone, Value, Written, listed
-from pscale.report.topics import models
+from pscale.report.topics import predictions
 from pscale.report.topics.topic import Topic, TopicFigure, picture
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def figure(findings: Findings) -> Figure | None:
     figure = drawing.canvas(10.8 if named else 9.2, height, text.heading(findings))
     left, right = figure.subplots(*((2, 1) if narrow() else (1, 2)))
     _panel(right, findings, colours, "Speed-up", lambda point: point.speedup)
-    laws = models.drawn(findings)
+    laws = predictions.drawn(findings)
     _panel(left, findings, colours, "Efficiency", lambda point: point.efficiency, laws=laws)
     return figure
 
@@ -158,7 +158,7 @@ def _panel(
     everything = [point for _, points in series for point in points]
     sizes = sorted({point.cores for point in everything})
     threaded = any(point.threads > 1 for point in everything)
-    _size_axis(axes, models.reached(laws, sizes), threaded=threaded)
+    _size_axis(axes, predictions.reached(laws, sizes), threaded=threaded)
     some = f" ({len(colours)} best and worst of {len(series)} named)" if len(colours) < len(series) else ""
     dashed = "; dashed: model" if laws else ""
     describe(axes, f"{title}, with 95% intervals{dashed}{some}")
@@ -178,7 +178,7 @@ def _panel(
         _missing(axes, [point for point in points if not value(point)])
         for law in laws:
             if law[0].series == name:
-                models.draw(axes, law, colours.get(name, FAINT))
+                predictions.draw(axes, law, colours.get(name, FAINT))
     _value_axis(axes, title, [known for point in everything if (known := value(point))])
     if title != "Throughput":
         _ideal(axes, title, [point for point in everything if point.base and value(point)], sizes[-1])

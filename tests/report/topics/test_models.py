@@ -21,7 +21,7 @@ from pscale.report import drawing
 from pscale.report.exports import csv_tables
 from pscale.report.markdown import render_markdown
 from pscale.report.topics.cases import figure as scaling
-from pscale.report.topics.models import tables as models
+from pscale.report.topics.predictions import tables as models
 
 GALLERY = Path(__file__).parents[3] / "reports" / "gallery"
 

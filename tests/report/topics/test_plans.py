@@ -10,7 +10,7 @@ from pscale.analysis.columns import row
 from pscale.config import Plan
 from pscale.report import drawing
 from pscale.report.exports import csv_tables
-from pscale.report.topics import TOPICS, experts, memory, pipeline, plans
+from pscale.report.topics import TOPICS, experts, pipeline, plans, resources
 from pscale.report.topics.cases import figure as scaling
 from pscale.report.topics.problems import warnings
 
@@ -69,7 +69,7 @@ def test_the_ranking_shows_how_much_slower_and_why(compared):
 
 
 def test_memory_is_shown_predicted_beside_counted_beside_measured(compared):
-    (table,) = memory.tables(compared)
+    (table,) = resources.MEMORY.tables(compared)
     first, _, refused = texts(table)
     assert first["exchange"] == "50 MiB (40 MiB)", "counted, and in brackets what was predicted instead"
     assert (first["predicted"], first["counted"], first["measured"]) == ("200 MiB", "210 MiB", "220 MiB")
@@ -118,7 +118,7 @@ def test_plans_and_memory_are_drawn_in_place_of_a_scaling_that_there_is_not(comp
         bars = plans.figure(compared).axes[0]
         assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
         assert "ranks share cores" in plans.figure(compared).get_suptitle()
-        drawn = memory.figure(compared)
+        drawn = resources.figure(compared)
         assert [tick.get_text() for tick in drawn.axes[0].get_yticklabels()] == ["a", "b", "c"]
         labels = [text.get_text() for text in drawn.axes[0].texts]
         assert labels == ["220 MiB", "220 MiB", "200 MiB, predicted"], "each beside its mark"

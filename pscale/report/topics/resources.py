@@ -1,4 +1,4 @@
-"""What the fullest rank of every case holds: predicted, counted, measured."""
+"""What the machine gives and ranks use: bandwidths by themselves, cores by threads, memory by kind."""
 
 from __future__ import annotations
 
@@ -8,25 +8,84 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
 from pscale.analysis.memory import by_kind
 from pscale.metrics import MEMORY_KINDS as KINDS
 from pscale.report import marks, text
-from pscale.report.figure_style import INK, MEMORY, QUIET
+from pscale.report.figure_style import INK, QUIET
+from pscale.report.figure_style import MEMORY as COLOURS
 from pscale.report.table import Column, Columns, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_BANDWIDTHS: Columns = (
+    Column("verb", get=lambda each: each.verb.replace("_", "-")),
+    "ranks",
+    Column("size", get="message_bytes"),
+    Column("time", get="call_s"),
+    Column(wide=True, get="least_s"),
+    Column(wide=True, get="most_s"),
+    Column("algorithm B/s", get="algorithm_bytes_per_s"),
+    Column("bus B/s", get="bus_bytes_per_s"),
+    Column(write=text.percent, get="hidden"),
+)
+_MOST_THREADS = 8  # threads that are listed one by one
 _SAME = 0.005  # counted and predicted are written as one number up to here
 _BAR, _AXIS = 0.28, 1.15  # inches: a bar with its gap, the axis and the legend
 _MOST = 48  # bars
 _LEAST_BYTES = 16 << 20  # a run whose ranks all hold less says nothing about memory
-_COLOURS = dict(zip(KINDS, MEMORY, strict=True))
+_COLOURS = dict(zip(KINDS, COLOURS, strict=True))
 _FAINT = 0.35  # of a bar that is only predicted
 
 
-def tables(findings: Findings) -> Iterator[Table]:
+def _bandwidths(findings: Findings) -> Iterator[Table]:
+    """Yield, per axis, time and bandwidth of every verb and size, as OSU's benchmarks and nccl-tests do."""
+    caption = (
+        "size: of the larger array; time: mean over ranks; bus: algorithm × 2 (p − 1) / p for "
+        "all-reduce, × (p − 1) / p for others except broadcast, reduce and send; hidden: share of "
+        "nonblocking calls that overlaps compute"
+    )
+    for axis, found in grouped(findings.rows("bandwidths"), lambda each: each.axis).items():
+        yield from listed(f"Network performance on {axis} (per call)", found, _BANDWIDTHS, caption=caption)
+
+
+def _efficiency(time: Row) -> Value:
+    most = "≤ " if time.spins and time.threads > 1 else ""
+    return Written(time.efficiency, f"{most}{text.percent_1(time.efficiency)}")
+
+
+def _threads(findings: Findings) -> Iterator[Table]:
+    """Yield how the cores of a rank were used, if any case has several threads."""
+    times = findings.rows("threads")
+    if not any(time.threads > 1 for time in times):
+        return
+    columns: Columns = (
+        case_column(findings),
+        Column("efficiency", text.percent_1, band=True, get=_efficiency),
+        Column("in MPI", get="in_mpi"),
+        "single",
+        Column("imbal.", get="imbalance"),
+        "off_core",
+        Column("split", fold=True, get=lambda time: _split(time.cpu_s)),
+    )
+    caption = "shares of the cores' time; split: CPU time of the main thread and of the others, per step"
+    if any(time.spins for time in times):
+        caption += (
+            "; ≤: threads without work may spin, which is CPU time too: single and imbalance are at least "
+            "what is stated (docs/measurement.md says how to let them sleep)"
+        )
+    yield from listed("Threads of a rank", times, columns, caption=caption)
+
+
+def _split(cpu_s: tuple[float, ...]) -> str:
+    listed = ", ".join(f"{seconds * 1e3:.3g}" for seconds in cpu_s[:_MOST_THREADS])
+    more = f" and {len(cpu_s) - _MOST_THREADS} more" if len(cpu_s) > _MOST_THREADS else ""
+    return f"{listed}{more} ms"
+
+
+def _memory(findings: Findings) -> Iterator[Table]:
     """Yield what the fullest rank of every case holds: predicted, counted, measured."""
     rows = findings.rows("memory")
     columns: Columns = (
@@ -150,11 +209,25 @@ def _label(memory: Row) -> str:
     return total if memory.counted_bytes else f"{total}, predicted"
 
 
-TOPIC = Topic(
+COLLECTIVES = Topic(
+    name="collectives",
+    title="Bare collectives",
+    lead="Time and bandwidth of each operation by message size, without training.",
+    tables=_bandwidths,
+    files=("bandwidths",),
+)
+THREADS = Topic(
+    name="threads",
+    title="Threads",
+    lead="How the cores of a rank were used.",
+    tables=_threads,
+    files=("threads",),
+)
+MEMORY = Topic(
     name="memory",
     title="Memory",
     lead="Predicted before the run, counted by the job, measured by the system.",
-    tables=tables,
+    tables=_memory,
     files=("memory",),
     figure=TopicFigure(
         name="memory",

@@ -1,4 +1,4 @@
-"""Sizes that were not measured: by the parts of those that were, and by laws, with how well these fit."""
+"""Steps that were not measured: by parts and laws, on other networks, and as recorded before a run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pscale.analysis.frames import grouped
 from pscale.analysis.stats import Estimate
 from pscale.report import text
 from pscale.report.figure_style import Colour
-from pscale.report.table import Column, Table, Written, listed
-from pscale.report.topics.topic import Topic
+from pscale.report.table import Column, Columns, Table, Written, listed
+from pscale.report.topics.topic import Topic, case_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,10 +125,75 @@ def draw(axes: Axes, curve: Sequence[Row], colour: Colour) -> None:
         axes.fill_between(within, low, high, color=colour, alpha=_BAND, linewidth=0)
 
 
-TOPIC = Topic(
+_INSIDE = Column("inside", str, get=lambda row: Written(row.inside, f"{row.inside} of {row.launches}"))
+
+
+def _beside_measured(findings: Findings) -> Iterator[Table]:
+    """Yield the step and every kind of time, predicted and measured."""
+    times = {(row.case, row.kind): row for row in findings.rows("predicted_kinds")}
+    kinds = dict.fromkeys(kind for _, kind in times)
+
+    def both(kind: str) -> Callable[[Row], Written | None]:
+        return lambda row: _both(times.get((row.case, kind)))
+
+    columns: Columns = (
+        case_column(findings),
+        "predicted_s",
+        Column("90% of launches", str, get=_launches_bounds),
+        "measured_s",
+        "error",
+        _INSIDE,
+        *(Column(kind, str, wide=True, get=both(kind)) for kind in kinds),
+    )
+    caption = "by kind: predicted → measured, per step of the mean rank" * bool(kinds)
+    yield from listed("Predicted beside measured", findings.rows("predicted"), columns, caption=caption)
+    columns = ("cases", "mean_error", "largest_error", _INSIDE)
+    caption = "inside: launches in the interval that should hold nine in ten of them"
+    scores = findings.rows("prediction_score")
+    yield from listed("Score of the predictions", scores, columns, caption=caption)
+
+
+def _launches_bounds(row: Row) -> Written:
+    return Written(row.high_s / row.low_s, f"{text.duration_3(row.low_s)} to {text.duration_3(row.high_s)}")
+
+
+def _both(row: Row | None) -> Written | None:
+    if row is None:
+        return None
+    measured = "unknown" if row.measured_s is None else text.duration_3(row.measured_s)
+    return Written(row.predicted_s, f"{text.duration_3(row.predicted_s)} → {measured}")
+
+
+def _what_ifs(findings: Findings) -> Iterator[Table]:
+    """Yield the mean step of every traced case on the networks that were asked about."""
+    columns: Columns = (
+        case_column(findings),
+        Column(fold=True, get="network"),
+        *(Column(write=text.duration, get=name) for name in ("measured_s", "replayed_s", "expected_s")),
+        "change",
+    )
+    caption = "replayed: on the original network; expected: on the other; change: from replayed"
+    return listed("What if (mean step)", findings.rows("what_if"), columns, caption=caption)
+
+
+MODELS = Topic(
     name="models",
     title="Model",
     lead="Predicted step times of larger sizes: from the parts of measured steps, and by fitted laws.",
     tables=tables,
     files=_FILES,
+)
+MEASURED = Topic(
+    name="prediction",
+    title="Predicted beside measured",
+    lead="Predictions that `pscale predict` recorded before these launches, and what was measured.",
+    tables=_beside_measured,
+    files=("predicted", "predicted_kinds", "prediction_score"),
+)
+WHAT_IF = Topic(
+    name="what-if",
+    title="What if",
+    lead="The recorded steps, replayed on other networks.",
+    tables=_what_ifs,
+    files=("what_if",),
 )
