@@ -49,7 +49,7 @@ LOSSES = {  # shares of a step that are no use, in words
     "unaccounted": "unaccounted",
 }
 _OF_BASE = ("useful", "threads", "scaling")  # shares that the base case decides as well
-_MEASURED = ("transfer_s", "wait_or_transfer_s", "copy_s", "offload_s", "unaccounted_s")
+_MEASURED = [f"mean_{kind}_s" for kind in ("transfer", "wait_or_transfer", "copy", "offload", "unaccounted")]
 _COMPUTING = 0.05  # of a phase, on the rank that computes most in it: the phase is for computing
 _SPENT = [*KINDS, "ideal_wait_s", "wall_s"]
 
@@ -289,26 +289,33 @@ def half(share: Estimate) -> float | None:
 def lost_time(
     table: pd.DataFrame, trees: Mapping[str, Row], bases: Mapping[str, str], threads: Sequence[Row]
 ) -> Iterator[dict[str, Any]]:
-    """Yield where the wall of each case went: shares that add up to one, ratios of medians over launches."""
-    idle_of = {time.case: idle(time) for time in threads}
-    for case, rows in _by_case(records(table)).items():
+    """Yield where the wall of each case went: shares that add up to one, ratios of medians over launches.
+
+    Idle threads are unknown where threads were not observed: they are in the compute then. Launches of which
+    a kind of time is unknown are left out.
+    """
+    of_case = _by_case(records(table))
+    idle_of = {case: 0.0 for case, rows in of_case.items() if rows[0]["threads"] == 1}
+    idle_of |= {time.case: idle(time) for time in threads}
+    for case, launched in of_case.items():
         tree, base = trees[case], bases.get(case, "")
-        of_base = idle_of.get(base, 0.0) if tree.computation else 0.0
-        idle_more = max(0.0, idle_of.get(case, 0.0) - of_base)
-        if tree.parallel and tree.communication:
-            wall_s = _median(rows, "wall_s")
-            beside = {
-                kind.removesuffix("_s"): _over(_median(rows, f"mean_{kind}"), wall_s) or 0.0
-                for kind in _MEASURED
-            }
-            losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, idle_more)
-            spread = _spread(tree, rows, None if base == case else wall_s, idle_more)
-            yield {"case": case} | {
-                name: Estimate(value=share)
-                if name not in spread
-                else Estimate(value=share, low=share - spread[name], high=share + spread[name])
-                for name, share in losses.items()
-            }
+        rows = [row for row in launched if row["wall_s"] and all(row[kind] is not None for kind in _MEASURED)]
+        if not (rows and tree.parallel and tree.communication):
+            continue
+        wall_s = median(row["wall_s"] for row in rows)
+        beside = {kind: median(row[kind] for row in rows) / wall_s for kind in _MEASURED}
+        of_base = idle_of.get(base, math.nan) if tree.computation else 0.0
+        idle_more = 0.0 if base == case else idle_of.get(case, math.nan) - of_base
+        idled = float(np.fmax(0.0, idle_more))
+        losses = _shares(tree, tree.parallel.value, tree.communication.value, beside, idled)
+        spread = _spread(tree, rows, None if base == case else wall_s, idled)
+        yield {"case": case} | {
+            name: Estimate(value=share)
+            if name not in spread
+            else Estimate(value=share, low=share - spread[name], high=share + spread[name])
+            for name, share in losses.items()
+            if name != "threads" or not math.isnan(idle_more)
+        }
 
 
 def _spread(
@@ -318,7 +325,7 @@ def _spread(
 
     Unless the case is its own base, without `wall_s`, how far its efficiency is known comes on top.
     """
-    own = [_of_launch(tree, row, wall_s, idle_more) for row in rows if row["wall_s"]]
+    own = [_of_launch(tree, row, wall_s, idle_more) for row in rows]
     if len(own) < 2:
         return {}
     reach = student_quantile(len(own) - 1) / math.sqrt(len(own))
@@ -337,7 +344,7 @@ def _of_launch(tree: Row, row: Mapping[str, Any], wall_s: float | None, idle_mor
     own = tree._replace(transfer=Estimate(value=row["t_ideal_s"] / wall) if tree.transfer else None)
     if tree.computation and tree.overall and wall_s and parallel:
         own = own._replace(computation=Estimate(value=tree.overall.value * wall_s / parallel))
-    beside = {kind.removesuffix("_s"): (row[f"mean_{kind}"] or 0.0) / wall for kind in _MEASURED}
+    beside = {kind: row[kind] / wall for kind in _MEASURED}
     return _shares(own, parallel / wall, communication / wall, beside, idle_more)
 
 
@@ -362,7 +369,7 @@ def _shares(
 
 def _communication(tree: Row, left: float, beside: Mapping[str, float]) -> dict[str, float]:
     """Split what is left of the step: transfer first, then what was measured beside it, the rest is wait."""
-    known = dict(beside)
+    known = {kind.removeprefix("mean_").removesuffix("_s"): share for kind, share in beside.items()}
     if tree.transfer:  # as an ideal network tells it, whatever the clocks say
         known |= {"transfer": max(0.0, 1 - tree.transfer.value), "wait_or_transfer": 0.0}
     found = {}

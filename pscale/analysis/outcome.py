@@ -124,10 +124,7 @@ def _base(largest: Row, points: Sequence[Row]) -> str:
 def _lost(losses: Row | None, *, firm: bool) -> tuple[tuple[str, str], ...]:
     if losses is None:
         return ()
-    told = [
-        name
-        for name in LOSSES
-        if (share := getattr(losses, name)).value >= _TOLD and firm == (share.value > (half(share) or 0.0))
-    ]
-    largest_first = sorted(told, key=lambda name: -getattr(losses, name).value)
+    shares = {name: share for name in LOSSES if (share := getattr(losses, name)) and share.value >= _TOLD}
+    told = [name for name, share in shares.items() if firm == (share.value > (half(share) or 0.0))]
+    largest_first = sorted(told, key=lambda name: -shares[name].value)
     return tuple((LOSSES[name], messages.loss(losses, name)) for name in largest_first)

@@ -267,7 +267,7 @@ def _largest_loss(costs: Costs, launches: int, round_s: float, *, of_program: bo
         advised = " To see it, record MPI calls: `--set workload.watch=true`." if of_program else ""
         return _Loss("", f"The main loss is unknown, because steps have no breakdown.{advised}", 0.0)
     (row,) = costs.lost_time
-    shares: dict[str, float] = {name: getattr(row, name).value for name in LOSSES}
+    shares: dict[str, float] = {name: share.value for name in LOSSES if (share := getattr(row, name))}
     beyond = {**shares, "scaling": _of_typical_ranks(row, costs.ranks)}
     cause, second = sorted(beyond, key=lambda name: -beyond[name])[:2]
     if shares[cause] < _SMALL:
@@ -299,7 +299,8 @@ def _of_typical_ranks(lost: Row, ranks: Sequence[Row]) -> float:
     """Return what a typical rank computes beyond the base case: the rest is a slow rank's, and imbalance."""
     if not ranks:
         return float(lost.scaling.value)
-    useful, scaling = lost.useful.value + lost.threads.value, lost.scaling.value
+    useful, scaling = lost.useful.value, lost.scaling.value
+    useful += lost.threads.value if lost.threads else 0.0
     typical = (useful + scaling + lost.imbalance.value) / (1 + ranks[0].excess)
     return float(min(scaling, max(0.0, typical - useful)))
 

@@ -5,8 +5,10 @@ import pytest
 from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.efficiency import LOSSES, balance, launches, phases
+from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records
 from pscale.config import Plan
+from pscale.report.markdown import render_markdown
 
 WEAK = [Point(ranks=1), Point(ranks=4, transfer_s=0.020, late_s={3: 0.030})]  # steps of 100 and 150 ms
 
@@ -123,6 +125,25 @@ def test_threads_that_idle_are_no_useful_computing(tmp_path):
         "idle threads, 15.0% ± 0.0% of the step. The cores of a rank lose 15.0% of"
         in summary.verdicts[0].sentences
     )
+
+
+def test_idle_threads_that_were_not_observed_are_unknown_and_the_other_shares_still_add_up(tmp_path):
+    summary = summary_of(tmp_path / "run", [Point(ranks=1, threads=2), Point(ranks=2, threads=2)])
+    base, largest = summary.rows("lost_time")
+    assert base.threads.value == 0, "no more than in the base case, which it is"
+    assert largest.threads is None
+    shares = [share.value for name in ("useful", *LOSSES) if (share := getattr(largest, name))]
+    assert sum(shares) == pytest.approx(1)
+    assert "idle threads" not in render_markdown(summary)
+
+
+def test_the_time_of_launches_of_which_a_kind_is_unknown_is_not_split(tmp_path):
+    points = [Point(ranks=1), Point(ranks=4, noise=0.3, rank_row={"unaccounted_s": 0.01})]
+    run = summary_of(tmp_path / "run", points).source
+    none, some = (run.ranks["unaccounted_s"].where(run.ranks["repeat"] >= first) for first in (3, 1))
+    assert Findings(replace(run, ranks=run.ranks.assign(unaccounted_s=none))).lost_time.empty
+    _, lost = Findings(replace(run, ranks=run.ranks.assign(unaccounted_s=some))).rows("lost_time")
+    assert lost.unaccounted.value == pytest.approx(0.01 / 2, rel=0.5)
 
 
 def test_ranks_late_by_turns_are_serialisation_and_not_imbalance(tmp_path):

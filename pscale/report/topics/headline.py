@@ -91,7 +91,7 @@ def lost_time(findings: Findings) -> Iterator[Table]:
     found = findings.of_case("lost_time")
     needs = {each.case: each.cause_to_decide or None for each in findings.verdicts}
     points = [point for point in findings.rows("cases") if point.case in found]
-    kept = [name for name in COLOURS if any(getattr(each, name).value >= _VISIBLE for each in found.values())]
+    kept = [name for name in COLOURS if any(_is_seen(getattr(each, name)) for each in found.values())]
     columns = (
         Column("case", fold=True, get="label") if len(findings.series) > 1 else size_column(findings),
         *(
@@ -114,8 +114,13 @@ def _share(found: Mapping[str, Row], name: str) -> Callable[[Row], Value]:
     return lambda point: _written(found[point.case], name)
 
 
-def _written(losses: Row, name: str) -> Written:
-    return Written(getattr(losses, name).value, messages.loss(losses, name))
+def _is_seen(share: Estimate | None) -> bool:
+    return share is not None and share.value >= _VISIBLE
+
+
+def _written(losses: Row, name: str) -> Written | None:
+    share = getattr(losses, name)
+    return share and Written(share.value, messages.loss(losses, name))
 
 
 def _blocks(context: Context) -> Sequence[Block]:
@@ -270,7 +275,7 @@ def _stacks(findings: Findings, points: list[Row]) -> Iterator[Stack]:
 
 def _parts(losses: Row, step_s: float | None) -> Iterator[Part]:
     """Yield the parts of a step that are large enough to be seen, in shares and absolute times."""
-    parts = {name: part for name in _NAMES if (part := getattr(losses, name).value) >= _VISIBLE}
+    parts = {name: share.value for name in _NAMES if _is_seen(share := getattr(losses, name))}
     lost = sum(part for name, part in parts.items() if name != "useful")
     before = 0.0
     for name, part in parts.items():
