@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from pscale.analysis.columns import Row
 from pscale.analysis.frames import Run, records
 from pscale.analysis.wording import percent
+
+Numbers = NDArray[np.float64]
 
 _LAUNCH = ["case", "repeat"]
 _TOLD = 0.01  # of the time of a rank's cores: less is not worth a word
@@ -28,7 +31,7 @@ def thread_times(run: Run) -> Iterator[dict[str, Any]]:
     figures = ["efficiency", *_SHARES]
     by_launch = table.groupby(["case", "repeat"])[figures].mean()
     medians = by_launch.groupby(level="case").median()
-    times: dict[str, list[list[float]]] = {}
+    times: dict[str, list[Numbers]] = {}
     for case, cpu_s in zip(table["case"], table["cpu_s"], strict=True):
         times.setdefault(case, []).append(cpu_s)
     for case, median in zip(medians.index, records(medians), strict=True):
@@ -55,39 +58,38 @@ def _of_ranks(run: Run) -> pd.DataFrame:
     known = run.ranks.loc[run.ranks["thread_cpu_s"].notna(), [*seat, "thread_cpu_s"]]
     ranks = known.astype({"case": str}).merge(walls.reset_index().astype({"case": str}), on=seat)
     asked = run.cases[[*_LAUNCH, "threads"]].rename(columns={"threads": "asked"})
-    rows = [
-        {
-            "case": row["case"],
-            "repeat": row["repeat"],
-            "threads": int(row["asked"]),
-            **split(row["thread_cpu_s"], int(row["asked"]), row["compute_s"], row["wall_s"]),
-            "cpu_s": [cpu_s / row["steps"] for cpu_s in _padded(row["thread_cpu_s"], int(row["asked"]))],
-        }
-        for row in ranks.merge(asked, on=_LAUNCH).to_dict("records")
-        if row["compute_s"] > 0
-    ]
-    return pd.DataFrame(rows, columns=["case", "repeat", "threads", "efficiency", *_SHARES, "cpu_s"])
+    ranks = ranks.merge(asked, on=_LAUNCH)
+    parts = [pd.DataFrame(columns=[*_LAUNCH, "efficiency", *_SHARES, "cpu_s"])]
+    for _, rows in ranks[ranks["compute_s"] > 0].groupby("asked"):
+        threads = int(rows["asked"].iloc[0])
+        cpu_s = np.array([padded(each, threads) for each in rows["thread_cpu_s"]])
+        shares = split(cpu_s, rows["compute_s"].to_numpy(), rows["wall_s"].to_numpy())
+        of_step = cpu_s / rows["steps"].to_numpy()[:, None]
+        parts.append(rows[_LAUNCH].assign(**shares, cpu_s=[*of_step]))
+    return pd.concat(parts[1:] or parts)
 
 
-def split(cpu_s: Sequence[float], threads: int, compute_s: float, wall_s: float) -> dict[str, float]:
-    """Return efficiency and shares of one rank, from the CPU time of its threads, the main one first.
+def split(cpu_s: ArrayLike, compute_s: ArrayLike, wall_s: ArrayLike) -> dict[str, Numbers]:
+    """Return efficiency and shares of ranks, from the CPU time of their threads, the main one first.
 
     Of what a thread used no more than the compute wall counts: the rest it span, waiting for work or in MPI.
     """
-    main, *others = (min(used_s, compute_s) for used_s in _padded(cpu_s, threads))
-    several_s = max(others, default=compute_s)  # BLAS on several threads
-    cores_s = threads * wall_s
+    compute, wall = np.asarray(compute_s, np.float64), np.asarray(wall_s, np.float64)
+    used = np.minimum(cpu_s, compute[..., None])
+    threads, main, others = used.shape[-1], used[..., 0], used[..., 1:]
+    several = others.max(axis=-1) if threads > 1 else compute  # BLAS on several threads
+    cores = threads * wall
     return {
-        "efficiency": (main + sum(others)) / (threads * compute_s),
-        "used": (main + sum(others)) / cores_s,
-        "in_mpi": threads * (wall_s - compute_s) / cores_s,
-        "single": len(others) * (compute_s - several_s) / cores_s,
-        "imbalance": sum(several_s - other for other in others) / cores_s,
-        "off_core": (compute_s - main) / cores_s,
+        "efficiency": used.sum(axis=-1) / (threads * compute),
+        "used": used.sum(axis=-1) / cores,
+        "in_mpi": threads * (wall - compute) / cores,
+        "single": (threads - 1) * (compute - several) / cores,
+        "imbalance": (several[..., None] - others).sum(axis=-1) / cores,
+        "off_core": (compute - main) / cores,
     }
 
 
-def _padded(cpu_s: Sequence[float], threads: int) -> list[float]:
+def padded(cpu_s: Sequence[float], threads: int) -> list[float]:
     """Return the main thread and the busiest others, as many as were asked for; idle ones used none."""
     return [*cpu_s, *([0.0] * threads)][:threads]
 

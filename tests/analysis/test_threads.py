@@ -1,14 +1,14 @@
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.analysis.threads import lost, spins, split
+from pscale.analysis.threads import lost, padded, spins, split
 
 SHARES = ("used", "in_mpi", "single", "imbalance", "off_core")
 
 
 def test_the_cores_of_a_rank_are_accounted_for_to_the_last():
     # 10 s of which 2 in MPI; BLAS on all threads for 5 s, in which two of them idle for 1 and 2 s.
-    found = split([8.0, 5.0, 4.0, 3.0], threads=4, compute_s=8.0, wall_s=10.0)
+    found = split([8.0, 5.0, 4.0, 3.0], compute_s=8.0, wall_s=10.0)
     assert sum(found[name] for name in SHARES) == pytest.approx(1.0)
     assert found["efficiency"] == pytest.approx(20 / 32)
     assert found["in_mpi"] == pytest.approx(4 * 2 / 40)
@@ -18,20 +18,18 @@ def test_the_cores_of_a_rank_are_accounted_for_to_the_last():
 
 
 def test_spinning_counts_as_work_at_most_as_long_as_the_rank_computes():
-    found = split(
-        [10.0, 10.0], threads=2, compute_s=8.0, wall_s=10.0
-    )  # both span in MPI, or waiting for work
+    found = split([10.0, 10.0], compute_s=8.0, wall_s=10.0)  # both span in MPI, or waiting for work
     assert found["efficiency"] == 1.0
     assert sum(found[name] for name in SHARES) == pytest.approx(1.0)
 
 
 def test_a_main_thread_that_is_kept_off_its_core_is_no_fault_of_blas():
-    found = split([6.0, 0.001, 0.0], threads=1, compute_s=8.0, wall_s=8.0)
+    found = split(padded([6.0, 0.001, 0.0], 1), compute_s=8.0, wall_s=8.0)
     assert (found["off_core"], found["single"], found["imbalance"]) == (pytest.approx(0.25), 0, 0)
 
 
 def test_threads_that_never_worked_have_all_of_blas_on_one():
-    found = split([8.0], threads=2, compute_s=8.0, wall_s=8.0)
+    found = split(padded([8.0], 2), compute_s=8.0, wall_s=8.0)
     assert (found["single"], found["efficiency"]) == (0.5, 0.5)
 
 
