@@ -326,7 +326,7 @@ class Findings:
         return merits.merits(self.source)
 
     @_table
-    def bandwidths(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+    def bandwidths(self) -> pd.DataFrame:  # noqa: D102 - declared in columns
         return network.bandwidths(self.source)
 
     @_table

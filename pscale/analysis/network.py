@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pscale.analysis.columns import Row
-from pscale.analysis.frames import Run, calls, records
+from pscale.analysis.frames import Run, calls
 from pscale.analysis.reading import of_unclear
 from pscale.config import Plan, from_dict
 from pscale.errors import UsageError
 
 _TEXTS = {"case": str, "axis": str, "verb": str, "phase": str}
+_CALL = ["case", "axis", "verb"]
 _ONE_TO_ONE = ("send", "receive")  # completed when their memory is next needed, not when they are over
 
 
-def bandwidths(run: Run) -> list[dict[str, Any]]:
+def bandwidths(run: Run) -> pd.DataFrame:
     """Return all of the cases of kind `collectives`, by axis, verb and size."""
     rows = bare_calls(run)
     if rows.empty:
-        return []
+        return rows
     rows["verb"] = rows["verb"].replace("receive", "send")
-    hidden = _hidden(rows[rows["phase"] == "backward"])
-    found = [
-        _bandwidth(row, run.planned[row["case"]], hidden)
-        for row in records(_times(rows[rows["phase"] == "forward"]))
-    ]
-    order = ("axis", "verb", "ranks", "message_bytes")
-    return sorted(found, key=lambda each: [each[name] for name in order])
+    table = _times(rows[rows["phase"] == "forward"])
+    planned = [run.planned[case] for case in table["case"]]
+    ranks = [int(of_case["plan"][axis]) for of_case, axis in zip(planned, table["axis"], strict=True)]
+    sizes = np.array([int(of_case["model"]["message_bytes"]) for of_case in planned])
+    on_the_bus = [_on_the_bus(verb, count) for verb, count in zip(table["verb"], ranks, strict=True)]
+    under_way = rows[rows["phase"] == "backward"].groupby(_CALL)[["hidden_s", "exposed_s"]].sum()
+    table = table.assign(ranks=ranks, message_bytes=sizes, algorithm_bytes_per_s=sizes / table["call_s"])
+    table = table.assign(bus_bytes_per_s=table["algorithm_bytes_per_s"] * on_the_bus)
+    table = table.join((under_way["hidden_s"] / under_way.sum(axis=1)).rename("hidden"), on=_CALL)
+    return table.sort_values(["axis", "verb", "ranks", "message_bytes"], kind="stable")
 
 
 def bare_calls(run: Run) -> pd.DataFrame:
@@ -50,30 +53,9 @@ def _times(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(inside_s=inside.where(~started, rows["exposed_s"]))
     sent = rows["bytes"].where(rows["verb"] == "send", 1) > 0  # a message counts once, where it is sent
     rows = rows.assign(calls=rows["count"].where(sent, 0))
-    by_rank = rows.groupby(["case", "axis", "verb", "rank"])[["inside_s", "calls"]].sum()
-    call_s = (by_rank["inside_s"] / by_rank["calls"]).groupby(["case", "axis", "verb"])
+    by_rank = rows.groupby([*_CALL, "rank"])[["inside_s", "calls"]].sum()
+    call_s = (by_rank["inside_s"] / by_rank["calls"]).groupby(_CALL)
     return call_s.agg(call_s="mean", least_s="min", most_s="max").reset_index()
-
-
-def _hidden(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
-    sums = rows.groupby(["case", "axis", "verb"])[["hidden_s", "exposed_s"]].sum().reset_index()
-    return {
-        (row["case"], row["axis"], row["verb"]): row["hidden_s"] / (row["hidden_s"] + row["exposed_s"])
-        for row in records(sums)
-    }
-
-
-def _bandwidth(row: Any, planned: Any, hidden: dict[tuple[str, str, str], float]) -> dict[str, Any]:
-    ranks, message = int(planned["plan"][row["axis"]]), int(planned["model"]["message_bytes"])
-    algorithm = message / row["call_s"]
-    return dict(
-        **row,
-        ranks=ranks,
-        message_bytes=message,
-        algorithm_bytes_per_s=algorithm,
-        bus_bytes_per_s=algorithm * _on_the_bus(row["verb"], ranks),
-        hidden=hidden.get((row["case"], row["axis"], row["verb"])),
-    )
 
 
 def _on_the_bus(verb: str, ranks: int) -> float:
@@ -83,17 +65,12 @@ def _on_the_bus(verb: str, ranks: int) -> float:
     return (2 if verb == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
-class _Curve(NamedTuple):
-    """Seconds of a call over its size, both rising."""
-
-    sizes: NDArray[np.float64]
-    seconds: NDArray[np.float64]
-
-    def at(self, size: float) -> float:
-        """Return the time of a size: that of the smallest below it, by bandwidth above the largest."""
-        if size > self.sizes[-1]:
-            return float(self.seconds[-1] * size / self.sizes[-1])
-        return float(np.exp(np.interp(np.log(size), np.log(self.sizes), np.log(self.seconds))))
+def _seconds(curve: pd.Series[float], size: float) -> float:
+    """Return the time of a size: that of the smallest below it, by bandwidth above the largest."""
+    sizes, seconds = curve.index.to_numpy(np.float64), curve.to_numpy(np.float64)
+    if size > sizes[-1]:
+        return float(seconds[-1] * size / sizes[-1])
+    return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(seconds))))
 
 
 def beside_bare(
@@ -108,11 +85,11 @@ def beside_bare(
     by_any = {(verb, ranks): curve for (_, verb, ranks), curve in curves.items()}
     for call in calls:
         ranks = _ranks(planned[call.case], call.axis)
-        curve = curves.get((call.axis, call.verb, ranks)) or by_any.get((call.verb, ranks))
+        curve = curves.get((call.axis, call.verb, ranks), by_any.get((call.verb, ranks)))
         if curve is None or not call.bytes:
             continue
         size = call.bytes / call.count
-        given = size / curve.at(size)
+        given = size / _seconds(curve, size)
         yield {
             "case": call.case,
             "axis": call.axis,
@@ -156,20 +133,15 @@ def calls_alone(bare: Run) -> pd.DataFrame:
     return rows.assign(seconds=seconds, ranks=ranks)
 
 
-def _curves(bare: Run) -> dict[tuple[str, str, int], _Curve]:
-    """Return what a call takes over its size, by axis, verb and ranks of the axis."""
+def _curves(bare: Run) -> dict[Any, pd.Series[float]]:
+    """Return the seconds of a call by its size, both rising, by axis, verb and ranks of the axis.
+
+    A larger message never takes less than a smaller one.
+    """
     by = ["case", "axis", "verb", "ranks"]
     sums = calls_alone(bare).groupby(by)[["seconds", "bytes", "count"]].sum().reset_index()
     sums = sums[sums["seconds"] > 0]
     sums["size"], sums["seconds"] = sums["bytes"] / sums["count"], sums["seconds"] / sums["count"]
-    curves = {}
-    for _, of_verb in sums.groupby(["axis", "verb", "ranks"]):
-        axis, verb, ranks = of_verb[["axis", "verb", "ranks"]].iloc[0]
-        curves[axis, verb, int(ranks)] = _curve(of_verb)
-    return curves
-
-
-def _curve(of_verb: pd.DataFrame) -> _Curve:
-    """Return the curve through the times of a verb; a larger message never takes less than a smaller one."""
-    known = of_verb.groupby("size")["seconds"].median().sort_index()
-    return _Curve(known.index.to_numpy(np.float64), np.maximum.accumulate(known.to_numpy(np.float64)))
+    return {
+        key: of_call.groupby("size")["seconds"].median().cummax() for key, of_call in sums.groupby(by[1:])
+    }
