@@ -243,7 +243,8 @@ class _Case:
             repeats=tuple(row["repeat"] for row in rows),
             resolution=lower_median(row["step_resolution_s"] for row in rows),
         )
-        self.flops = median(row["model_flops"] or 0.0 for row in rows) if rows else 0.0
+        flops = [row["model_flops"] for row in rows if row["model_flops"]]
+        self.flops = median(flops) if flops else None
 
 
 def _efficiencies(cases: Sequence[_Case]) -> Iterator[tuple[int, Estimate, _Case]]:

@@ -1,7 +1,9 @@
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from synthetic import Point, summary_of
+from synthetic import Point, summary_of, write_run
 
 from pscale.analysis.cards import card
 from pscale.analysis.findings import Findings
@@ -33,6 +35,20 @@ def test_a_case_that_trains_on_no_samples_has_no_batch(tmp_path):
     cases = run.cases.assign(batch=float("nan"))
     found = Findings(replace(run, document={**run.document, "cases": [planned | {"train": {}}]}, cases=cases))
     assert [case.batch for case in found.rows("cases")] == [None]
+
+
+def test_a_launch_whose_work_is_unknown_leaves_the_efficiency_in_lists_as_it_is(tmp_path):
+    points = [Point(ranks=1), Point(ranks=4, transfer_s=0.025)]
+    folder = write_run(tmp_path / "run", points, repeats=2, joined=True)
+    file = folder / "data" / "cases.parquet"
+    rows = pq.read_table(file)
+    place, known = rows.schema.get_field_index("model_flops"), rows.select(["case", "repeat", "model_flops"])
+    left = [
+        each["model_flops"] if each["case"] == points[0].case.id or each["repeat"] else None
+        for each in known.to_pylist()
+    ]
+    pq.write_table(rows.set_column(place, rows.schema.field(place), pa.array(left, pa.float64())), file)
+    assert card(folder).value == pytest.approx(0.8)
 
 
 def test_strong_efficiency_is_the_base_core_time_over_the_core_time(tmp_path):
