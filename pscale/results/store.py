@@ -260,11 +260,16 @@ def batches(
         yield pa.concat_tables(waiting)
 
 
-def read_case(data: Path, table: Table, case: str, repeat: int | None = None) -> pa.Table:
-    """Read the rows of one case, or of one launch of it; parts that cannot be read are left out."""
+def read_case(
+    data: Path, table: Table, case: str, repeat: int | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read the rows of one case, or of one launch of it; parts that cannot be read are left out.
+
+    `columns`, if not all, have `case` and `repeat` among them.
+    """
     import pyarrow.compute as pc  # noqa: PLC0415 - ranks write and never choose: they start without it
 
-    schema, joined = schema_of(table), _joined_path(data, table)
+    schema, joined = schema_of(table, columns), _joined_path(data, table)
     done = _joined_parts(joined)
     pattern = part_path(data, table, case, 0).name.replace("-0.", f"-{'*' if repeat is None else repeat}.")
 
