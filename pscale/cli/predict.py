@@ -72,8 +72,12 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
         replayed = replays(run, profile)
         score = score_in(reports, (profile.machine.host, profile.machine.cpu_model))
         checked = max([each.ranks for each in replayed] + [score.largest_ranks if score else 0])
-        predict_one = _Predictor(profile, network, checked, options)
-        found = [predict_one(case) for case in cases]
+
+        def predict_one(case: Case) -> Prediction:
+            made = _ENGINES[options.engine](case, profile, network, draws=options.draws)
+            return replace(made, checked_ranks=checked)
+
+        found = [*map(predict_one, cases)]
         base = _base(run, profile, found, predict_one)
     described = str(options.network or "")
     whole = outlook(
@@ -92,20 +96,6 @@ def predict(path: Path, chosen: SuiteOptions, reports: Path, options: PredictOpt
     print_outlook(whole, new_console(), goal, options.price)
     tell(f"page: {write_page(whole, folder, goal, options.price)}")
     tell(f"record: {written}; a later run of the suite is compared with it")
-
-
-class _Predictor:
-    """Predicts one case after another."""
-
-    def __init__(
-        self, profile: Profile, network: Network | None, checked_ranks: int, options: PredictOptions
-    ):
-        self._profile, self._network, self._checked = profile, network, checked_ranks
-        self._draws, self._predict = options.draws, _ENGINES[options.engine]
-
-    def __call__(self, case: Case) -> Prediction:
-        found = self._predict(case, self._profile, self._network, draws=self._draws)
-        return replace(found, checked_ranks=self._checked)
 
 
 def _tokens(text: str | None) -> float | None:
@@ -167,7 +157,7 @@ def _check_machine(run: Run, here: Machine) -> None:
 
 
 def _base(
-    run: Run, profile: Profile, found: Sequence[Prediction], predict_one: _Predictor
+    run: Run, profile: Profile, found: Sequence[Prediction], predict_one: Callable[[Case], Prediction]
 ) -> Prediction | None:
     """Return the case that efficiencies refer to: with the least ranks, predicted or of the profile's run.
 
@@ -197,54 +187,53 @@ def recorded_in(
 
 def by_parts(run: Run, findings: Findings) -> Findings:
     """Return findings with what the parts of a run's steps say of the sizes that were asked for."""
-    asked = [(model, size) for model in findings.rows("models") for size in model.asked]
-    keys = [{"model": model.model, "series": model.series, "ranks": size} for model, size in asked]
-    try:
-        project = _Projector(run)
-    except (UsageError, ResultsError) as error:
-        return findings.replaced(
-            projections=[row_of("projections", **key, refusal=str(error)) for key in keys]
-        )
     laws = {
-        (law.model, law.size): law.time_s for law in findings.rows("law_predictions") if law.part == "step"
+        (row.model, row.size): row.time_s
+        for row in findings.rows("law_predictions")
+        if row.part == "step" and not row.curve
     }
+    try:
+        parts, refusal = _parts(run), ""
+    except (UsageError, ResultsError) as error:
+        parts, refusal = None, str(error)
     made = []
-    for key, (model, size) in zip(keys, asked, strict=True):
-        found = project(model, size)
-        step_s, law_s = found.get("step_s"), laws.get((model.model, size))
-        answer = agreement(step_s, law_s) if step_s and law_s else ""
-        made.append(row_of("projections", **key, **found, law_s=law_s, answer=answer))
+    for model in findings.rows("models"):
+        for size in model.asked:
+            found: dict[str, Any] = _projected(*parts, model, size) if parts else {"refusal": refusal}
+            law_s = laws.get((model.model, size))
+            if law_s and "step_s" in found:
+                found["answer"] = agreement(found["step_s"], law_s)
+            key = {"model": model.model, "series": model.series, "ranks": size}
+            made.append(row_of("projections", **key, **found, law_s=law_s))
     return findings.replaced(projections=made)
 
 
-class _Projector:
-    """Predicts the cases of a run's suite on other numbers of ranks, from the run's own parts."""
+def _parts(run: Run) -> tuple[Profile, Mapping[str, Any]]:
+    """Return the profile of a run and its suite."""
+    profile, suite = Profile.of_run(run), run.suite.get("resolved")
+    if not suite:
+        raise ResultsError(f"{run.path / 'run.json'}: suite.resolved: is missing")
+    return profile, suite
 
-    def __init__(self, run: Run):
-        self._profile = Profile.of_run(run)
-        self._suite: Mapping[str, Any] = run.suite.get("resolved") or {}
-        if not self._suite:
-            raise ResultsError(f"{run.path / 'run.json'}: suite.resolved: is missing")
 
-    def __call__(self, model: Row, size: int) -> dict[str, Any]:
-        """Return what the parts say of a size of a series, or why they do not."""
-        if model.unit != "ranks":
-            return {"refusal": f"sizes are {model.unit}: the parts are those of ranks"}
-        try:
-            cases = resized(self._suite, [round(known) for known in model.sizes], size)
-            (case,) = (each for each in cases if each.series == model.series)
-            made = predict_case(case, self._profile)
-        except (SuiteError, PlanError, UsageError) as error:
-            return {"refusal": str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2]}
-        except ValueError:
-            return {"refusal": f"the suite has no one case of the series on {size:,} ranks"}
-        lost = {kind: seconds for kind, seconds in made.losses.items() if kind != "compute"}
-        return {
-            "step_s": made.stated_s,
-            "first_loss": max(lost, key=lambda kind: lost[kind]) if lost else "",
-            "checked_ranks": made.checked_ranks,
-            "notes": made.notes,
-        }
+def _projected(profile: Profile, suite: Mapping[str, Any], model: Row, size: int) -> dict[str, Any]:
+    """Return what the parts say of a size of a series, or why they do not."""
+    if model.unit != "ranks":
+        return {"refusal": f"sizes are {model.unit}: the parts are those of ranks"}
+    try:
+        cases = resized(suite, [round(known) for known in model.sizes], size)
+        (case,) = (each for each in cases if each.series == model.series)
+        made = predict_case(case, profile)
+    except (SuiteError, PlanError, UsageError) as error:
+        return {"refusal": str(error).partition("\n")[0].rpartition("suite.yaml:1: ")[2]}
+    except ValueError:
+        return {"refusal": f"the suite has no one case of the series on {size:,} ranks"}
+    return {
+        "step_s": made.stated_s,
+        "first_loss": made.largest_loss,
+        "checked_ranks": made.checked_ranks,
+        "notes": made.notes,
+    }
 
 
 def _document(whole: Outlook) -> dict[str, Any]:

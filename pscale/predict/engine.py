@@ -68,6 +68,12 @@ class Prediction:
     checked_ranks: int
 
     @property
+    def largest_loss(self) -> str:
+        """The kind of time, other than computing, that takes most; empty if there is none."""
+        kinds = (kind for kind in self.losses if kind != "compute")
+        return max(kinds, key=self.losses.__getitem__, default="")
+
+    @property
     def stated_s(self) -> Estimate:
         """The step time as it is stated: without interval where none for so many ranks was ever checked."""
         if self.case.ranks > self.checked_ranks:

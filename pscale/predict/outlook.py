@@ -50,12 +50,6 @@ class Row(NamedTuple):
         """Whether no prediction of so many ranks was ever checked."""
         return self.step_s.low is None
 
-    @property
-    def largest_loss(self) -> str:
-        """The kind of time, other than computing, that takes most; empty if there is none."""
-        losses = (kind for kind in self.shares if kind != "compute")
-        return max(losses, key=self.shares.__getitem__, default="")
-
 
 def tokens(case: Case) -> int:
     """Return the targets of a step."""

@@ -65,7 +65,7 @@ def _steps(outlook: Outlook) -> Iterator[Table]:
         Column("step", text.duration_3, get="step_s"),
         Column("90% of launches", str, get=lambda row: _bounds(row.step_s, text.duration_3)),
         *(Column(kind, text.percent_1, bar=True, wide=kind != "compute", get=_share(kind)) for kind in kinds),
-        Column("largest loss", get="largest_loss"),
+        Column("largest loss", get=lambda row: row.prediction.largest_loss),
     )
     caption = "shares of the mean rank's step; bubble, imbalance and jitter are waits, by cause"
     caption = "; ".join([caption, *_mark(outlook)])
@@ -251,7 +251,7 @@ def _tiles(outlook: Outlook) -> Tiles:
 
 def _firsts(outlook: Outlook) -> Iterator[str]:
     """Yield what hurts first, cases of which it is the same together, and what grows most with the ranks."""
-    for kind, rows in grouped(outlook.rows, lambda row: row.largest_loss).items():
+    for kind, rows in grouped(outlook.rows, lambda row: row.prediction.largest_loss).items():
         labels = _some([row.label for row in rows])
         if not kind:
             yield f"No bottleneck: {labels}."

@@ -15,6 +15,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.stats import Estimate
 from pscale.cli import main
+from pscale.cli.predict import by_parts
 from pscale.predict.engine import predict
 from pscale.predict.profile import Profile, case_of
 from pscale.report import drawing
@@ -103,6 +104,17 @@ def test_a_run_predicts_other_sizes_by_its_own_parts_and_says_where_it_cannot(mo
     (untraced,) = call("weak", 8)["projected"]
     assert untraced["step_s"] is None
     assert "--set trace=true" in untraced["refusal"]
+
+
+def test_the_law_beside_the_parts_is_that_of_the_size_and_not_of_the_line_in_the_figure(folder, monkeypatch):
+    path, _ = folder
+    monkeypatch.setattr("pscale.cli.predict._parts", lambda _: (None, {}))
+    monkeypatch.setattr("pscale.cli.predict._projected", lambda *_: {"step_s": Estimate(value=9.0)})
+    run = load(path)
+    findings = by_parts(run, Findings(run, predict=[64]))
+    (law,) = (row for row in findings.rows("law_predictions") if row.part == "step" and not row.curve)
+    (projection,) = findings.rows("projections")
+    assert (projection.ranks, projection.law_s, projection.answer) == (64, law.time_s, "disagree")
 
 
 def test_a_size_that_is_none_is_a_usage_error(report):
