@@ -58,6 +58,20 @@ def test_calls_are_set_beside_the_verb_alone_over_as_many_ranks(trained, tmp_pat
     assert csv_tables(summary)["bare"].count("\n") == 2
 
 
+def test_a_collective_has_its_bandwidth_that_of_a_link_and_the_share_that_work_hides(tmp_path):
+    def of_rank(rank):
+        slower = {**call(rank, KIB, 1e-3 * (1 + rank)), "wait_s": 0.0}
+        return [slower, {**slower, "phase": "backward", "hidden_s": 0.3, "exposed_s": 0.1}]
+
+    run = load(write_bare(tmp_path / "bare", 4, {KIB: [each for rank in range(4) for each in of_rank(rank)]}))
+    (found,) = Findings(run).rows("bandwidths")
+    assert (found.axis, found.verb, found.ranks, found.message_bytes) == ("dp", "all_reduce", 4, KIB)
+    assert [found.least_s, found.call_s, found.most_s] == pytest.approx([1e-3, 2.5e-3, 4e-3])
+    assert found.algorithm_bytes_per_s == pytest.approx(KIB / 2.5e-3)
+    assert found.bus_bytes_per_s == pytest.approx(2 * 3 / 4 * KIB / 2.5e-3)
+    assert found.hidden == pytest.approx(0.75)
+
+
 @pytest.mark.parametrize(("size", "seconds"), [(8, 1e-3), (2_000_000, 2e-3), (8_000_000, 8e-3)])
 def test_between_sizes_times_are_read_off_and_beyond_them_latency_or_bandwidth_holds(
     trained, tmp_path, size, seconds

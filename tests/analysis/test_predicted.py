@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pscale.analysis.columns import row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.predictions import machine_of, score_in
+from pscale.analysis.predictions import machine_of, score, score_in
 from pscale.report.markdown import render_markdown
 from pscale.results import predictions
 from pscale.results.predictions import Predicted
@@ -83,6 +84,21 @@ def test_a_report_has_both_and_the_score(run):
     assert "Predicted beside measured" in said
     score_row = f"| {found.cases} | {found.mean_error:.1%} | {found.largest_error:.1%} |"
     assert f"{score_row} {found.inside} of {found.launches} |" in said
+
+
+def test_the_score_sums_launches_and_has_the_mean_and_the_largest_error_whatever_their_signs():
+    held = {"launches": 3, "inside": 2}
+    rows = [row("predicted", error=-0.3, ranks=2, **held), row("predicted", error=0.1, ranks=8, **held)]
+    (found,) = score(rows)
+    assert found == {
+        "cases": 2,
+        "largest_ranks": 8,
+        "mean_error": pytest.approx(0.2),
+        "largest_error": 0.3,
+        "launches": 6,
+        "inside": 4,
+    }
+    assert not [*score([])]
 
 
 def test_the_score_counts_runs_of_the_same_machine_alone(run, tmp_path):

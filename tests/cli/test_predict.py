@@ -13,6 +13,7 @@ from pscale.cli.prepare import SuiteOptions
 from pscale.errors import PlanError, ResultsError, SuiteError, UsageError
 from pscale.predict import simgrid
 from pscale.predict.simgrid import SimGridError
+from pscale.report.text import rate
 from pscale.results import predictions
 from pscale.run_folders import prediction_file
 
@@ -75,6 +76,8 @@ def test_a_prediction_prints_records_and_draws(suite, tmp_path, capsys):
     assert kept.ranks == 8
     assert kept.low_s < kept.step_s < kept.high_s
     assert sum(kept.losses_s.values()) == pytest.approx(kept.step_s)
+    hours = kept.step_s * 1e9 / (64 * 128) / 3600  # sequences of 128 tokens, 8 a rank
+    assert f"{hours:.3g} h {rate(8 * 2.0 * hours)}" in said
 
 
 def test_the_factors_multiply_to_overall_and_that_is_the_efficiency_times_what_the_base_keeps(
