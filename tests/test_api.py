@@ -116,7 +116,7 @@ def test_efficiency_and_breakdown_are_the_tables_of_the_report_to_the_digit(weak
     assert cells(table, "step", "efficiency") == [
         (text.duration(row.step_s), text.percent_1(row.efficiency)) for row in scaling.itertuples()
     ]
-    largest = {verdict.case for verdict in weak.findings.verdicts}
+    largest = {verdict.case for verdict in weak.findings.rows("verdicts")}
     factors = weak.efficiency[weak.efficiency["case"].isin(largest)].iloc[0]
     assert factors["load_balance"] == weak.findings.of_case("efficiency")[factors["case"]].load_balance.value
     (table,) = (each for each in phases.TOPIC.tables(weak.findings) if "by phase" in each.title)

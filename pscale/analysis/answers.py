@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pscale.analysis.columns import Row, row
-from pscale.analysis.deciding import sentence
 from pscale.analysis.frames import Run, shared_work
+from pscale.analysis.messages import decide, split_name
 from pscale.analysis.ranking import standing
 from pscale.analysis.stats import Estimate, Sample, ratio
 from pscale.analysis.threads import lost
@@ -74,26 +74,13 @@ def best_split(found: Sequence[Row]) -> str:
         return " ".join([f"Of the splits of {best.cores} cores, {_named(best)} is fastest here.", *said])
     first = f"Undecided: of the splits of {best.cores} cores, {_named(best)} was fastest."
     need = max(open_, key=lambda each: each.rounds_to_decide or math.inf).to_decide
-    unsure = f"Perhaps as fast: {'; '.join(map(_named, open_))}. {sentence(need)}"
+    unsure = f"Perhaps as fast: {'; '.join(map(_named, open_))}. {decide(need)}"
     return " ".join([first, unsure, *said])
-
-
-def split_name(point: Row) -> str:
-    """Return ranks and threads of a case, such as "4 ranks × 1 thread"."""
-    ranks, threads = point.ranks, point.threads
-    return f"{ranks} rank{'s' * (ranks > 1)} × {threads} thread{'s' * (threads > 1)}"
 
 
 def _named(split: Row) -> str:
     said = f"; its cores lose {split.lost}" if split.lost else ""
     return f"{split.name} ({duration(split.step_s, 4)}{said})"
-
-
-def injection_warning(point: Row) -> str:
-    """Say that a case is not a healthy one."""
-    return (
-        f"These figures include an injected delay: {point.injected}. They are not those of a healthy machine."
-    )
 
 
 def delay_costs(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[Row]:

@@ -11,15 +11,12 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis import messages
-from pscale.analysis.advice import bound, no_training
-from pscale.analysis.answers import injection_warning, split_name
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import holm, p_value
-from pscale.analysis.frames import Run, by_case, grouped
+from pscale.analysis.frames import Run, bound, by_case, grouped, no_training
 from pscale.analysis.interference import BUSY, interference
 from pscale.analysis.reading import LIMIT, Unclear
 from pscale.analysis.stats import Level, Sample, student_quantile
-from pscale.analysis.verdict import interval
 from pscale.analysis.wording import duration, percent, plural
 
 DEVIATION = 0.10  # of the mean
@@ -198,7 +195,7 @@ def _of_purpose(point: Row, planned: Mapping[str, Any]) -> Iterator[tuple[str, s
             "real. Use these times for waits, transfers and bubbles, not for compute.",
         )
     if point.injected:
-        yield "injected", injection_warning(point)
+        yield "injected", messages.injected(point)
 
 
 def _of_stragglers(stragglers: Iterable[Row], point: Row) -> Iterator[tuple[str, str]]:
@@ -253,9 +250,9 @@ def _of_gain(point: Row, compared: int) -> Iterator[tuple[str, str]]:
     if known.value * (known.low / known.value) ** wider > 1 + GAIN:
         yield (
             "gain",
-            f"The efficiency is {percent(known.value)}{interval(known)}, above 100%. Either the data of a "
-            "core fit its cache here but not in the base case, or the base case was slow for another "
-            "reason: measure it again, or choose a larger `base`.",
+            f"The efficiency is {percent(known.value)}{messages.interval(known)}, above 100%. Either the "
+            "data of a core fit its cache here but not in the base case, or the base case was slow for "
+            "another reason: measure it again, or choose a larger `base`.",
         )
 
 
@@ -340,7 +337,7 @@ def _of_cores(cpus: int, point: Row) -> Iterator[tuple[str, str]]:
     if 0 < cpus < point.cores:
         yield (
             "oversubscribed",
-            f"{split_name(point)} share {plural(cpus, 'CPU')}, so timings are meaningless. "
+            f"{messages.split_name(point)} share {plural(cpus, 'CPU')}, so timings are meaningless. "
             "Fine for trying out plans, not for comparing them.",
         )
 

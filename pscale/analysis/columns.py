@@ -292,6 +292,49 @@ expectations: a row a demand and case that it is about; numbers in the unit of t
     text text reason of the answer
     to_decide text measurements that should decide; empty where decided
 
+verdicts: a row a series, about its largest measured case; without any, the case is empty
+    series text its series
+    scaling text strong, weak or throughput
+    injected text the delays injected into ranks
+    status text status of the case; without one failed, or pending where nothing has run
+    reason text reason of the first failure, where nothing was measured
+    ranks count ranks
+    threads count threads of a rank
+    sizes count measured cases of the series
+    step_s s± step time
+    samples_per_s per_s± throughput
+    efficiency share± efficiency against the base case
+    base flag the case is its own base case
+    base_label text label of the base case
+    base_status text its status; empty without a base case
+    base_ranks count its ranks
+    base_threads count its threads of a rank
+    base_step_s s its step time
+    larger count larger cases without a result
+    missing_ranks count ranks of the largest of them
+    missing_threads count its threads of a rank
+    missing_status text its status
+    demand text target of the efficiency
+    answer text holds, undecided or falls short; without a target, undecided where the interval is too wide
+    to_decide text measurements that should decide whether the target is met; empty where decided
+    interference text main interference where it may explain the loss, of which no cause is then named
+    interference_share share its share of the time of the cores
+    parallel share± parallel efficiency within a step
+    cause text main loss, a column of lost_time; empty where none reaches 1 % of the step
+    share share± its share of the step; unknown where steps have no breakdown
+    slow_steps flag the share includes slow steps, which the efficiency does not
+    firm flag the interval of the share is clear of 0 and of the second loss
+    second text second loss, where it reaches 1 % of the step and the first is not firm
+    second_share share± its share of the step
+    cause_to_decide text measurements that should decide which loss is the main one
+    phase text phase with most of the loss
+    axis text axis of the mesh with most of the loss
+    axes count axes on which ranks communicate
+    scaling_text text the efficiency and the answer in a sentence
+    loss_text text the main loss in a sentence
+    meaning text its origin
+    advice text what to do about it
+
 ranking: a row a plan of those of the same work, group by group, fastest first; losses are shares of its step
     group text words that the labels of a group share
     plan text other words of the label
@@ -477,7 +520,7 @@ def _declared(text: str) -> dict[str, Declaration]:
 
 
 FRAMES = _declared(_DECLARATIONS)
-_RANKED = {"expectations", "ranking", "splits"}  # whose rows have an order of their own
+_RANKED = {"expectations", "verdicts", "ranking", "splits"}  # whose rows have an order of their own
 SERIES = {  # columns that are not in CSV
     name: [column for column, each in declared.columns.items() if each.unit == "series"]
     for name, declared in FRAMES.items()

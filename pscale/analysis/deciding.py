@@ -28,8 +28,3 @@ def in_words(rounds: int | None, round_s: float) -> str:
         return "an otherwise idle machine"
     about = "" if math.isnan(round_s) else f" (about {rough(rounds * round_s)})"
     return f"{rounds} more round{'s' * (rounds > 1)}{about}"
-
-
-def sentence(need: str) -> str:
-    """Say what it takes to decide."""
-    return f"It would take {need} to decide."

@@ -97,7 +97,11 @@ def withheld(
     `bases` are those of efficiencies, by case, and `interference` is by case.
     """
     return tuple(
-        each._replace(answer="undecided", text=f"undecided: {messages.interference(taken)}", to_decide="")
+        each._replace(
+            answer="undecided",
+            text=f"undecided: {messages.interference(taken.cause, taken.share)}",
+            to_decide="",
+        )
         if depends_on_time(each.metric, each.unit)
         and each.value is not None
         and (taken := _grave(each, bases, interference))

@@ -13,9 +13,9 @@ from pscale.analysis import (
     efficiency,
     environment,
     expect,
-    headline,
     interference,
     merits,
+    messages,
     network,
     predictions,
     scaling,
@@ -25,31 +25,19 @@ from pscale.analysis.caveats import caveats
 from pscale.analysis.columns import FRAMES, Row, frame, rows
 from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.frames import SHOWN, Run, grouped, shortened
-from pscale.analysis.headline import Headline
 from pscale.analysis.memory import memory
+from pscale.analysis.messages import Headline
 from pscale.analysis.notes import notes
-from pscale.analysis.outcome import Outcome, outcomes
 from pscale.analysis.ranking import Spent, ranking
 from pscale.analysis.settings import setting_columns
 from pscale.analysis.stats import Sample
 from pscale.analysis.threads import thread_times
 from pscale.analysis.timeline import timeline
-from pscale.analysis.verdict import Verdict, verdicts
+from pscale.analysis.verdict import EVIDENCE, verdicts
 from pscale.analysis.what_if import what_if
 from pscale.simulator.network import Network
 
 FORMAT = 3
-_COSTS = (
-    "phases",
-    "ranks",
-    "efficiency",
-    "lost_time",
-    "axes",
-    "threads",
-    "stragglers",
-    "interference",
-    "expectations",
-)
 
 
 def _table(
@@ -360,16 +348,14 @@ class Findings:
         judged = expect.expectations(self.source, points, trees, self._round_s, self.rows("merits"))
         return expect.withheld(judged, self._bases, self.of_case("interference"))
 
-    @cached_property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdict on each series."""
-        costs: dict[str, Iterable[Any]] = {name: self.rows(name) for name in _COSTS}
-        return verdicts(self.rows("cases"), self.source.planned, costs, self._round_s)
+    @_table
+    def verdicts(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
+        evidence = {name: self.by_case(name) for name in EVIDENCE}
+        return verdicts(self.rows("cases"), self.source.planned, evidence, self._round_s)
 
     @_table
     def ranking(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        sharing = headline.sharing(self.rows("warnings"))
-        spent = Spent(phases=self.rows("phases"), calls=self.rows("calls"), sharing=sharing)
+        spent = Spent(phases=self.rows("phases"), calls=self.rows("calls"), sharing=self._sharing)
         return ranking(self.source.planned, self.rows("cases"), self._times, spent)
 
     @cached_property
@@ -385,7 +371,7 @@ class Findings:
             self._times,
             self._of_phases,
             asked=self._predict,
-            sharing=headline.sharing(self.rows("warnings")),
+            sharing=self._sharing,
         )
 
     @_table
@@ -442,15 +428,15 @@ class Findings:
     @property
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
-        turning = headline.of_crossings(self.crossings)
+        turning = tuple(Headline(crossing.question, crossing.text) for crossing in self.crossings)
         if len(self.bandwidths):
-            found = headline.of_network(self.rows("bandwidths"))
+            found = messages.of_network(self.rows("bandwidths"))
         elif self.side_by_side and len(self.ranking):
-            plans = headline.of_plans(self._untold, self.rows("cases"), self.rows("interference"))
-            found = (*turning, *plans)
+            grave = {row.case: row for row in self.rows("interference") if row.share >= interference.GRAVE}
+            found = (*turning, *messages.of_plans(self._untold, self.rows("cases"), grave))
         else:
-            found = (*headline.of_series(self.verdicts), *turning)
-        return (*found, *(Headline(topic="", text=answer) for answer in self.answers))
+            found = (*messages.of_series(self.rows("verdicts")), *turning)
+        return (*found, *(Headline("", answer) for answer in self.answers))
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -458,13 +444,6 @@ class Findings:
         groups = grouped(self.rows("splits"), lambda split: split.group)
         best = (answers.best_split(own) for own in groups.values())
         return (*best, *map(answers.delay_cost, self.rows("delay_costs")))
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """A line a series; none for variants side by side, which a ranking compares."""
-        if self.side_by_side or len(self.bandwidths):
-            return ()
-        return tuple(outcomes(self.suite, self.verdicts, self.series, self.of_case("lost_time")))
 
     @property
     def _untold(self) -> list[Row]:
@@ -480,7 +459,12 @@ class Findings:
     @property
     def oversubscribed(self) -> str:
         """Whether ranks share cores, in words; empty if none do."""
-        return headline.oversubscribed(self.rows("warnings"), self.rows("cases"))
+        return messages.oversubscribed(len(self._sharing), len(self.cases))
+
+    @property
+    def _sharing(self) -> set[str]:
+        """Return the cases in which ranks share cores."""
+        return {row.case for row in self.rows("warnings") if row.kind == "oversubscribed"}
 
     def case(self, case: str) -> Row:
         """Return the row of a case."""

@@ -209,6 +209,16 @@ def is_program(planned: Mapping[str, Any]) -> bool:
     return bool((planned.get("workload") or {}).get("command"))
 
 
+def no_training(planned: Mapping[str, Any]) -> bool:
+    """Tell whether a case is no training: a program that was recorded or started."""
+    return planned.get("model", {}).get("kind") == "program" or is_program(planned)
+
+
+def bound(planned: Mapping[str, Any]) -> bool:
+    """Tell whether a case asks for ranks that keep to their cores."""
+    return str(planned.get("launch", {}).get("bind", "none")) != "none"
+
+
 class OfACase(Protocol):
     """What was found of one case."""
 

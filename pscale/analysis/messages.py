@@ -5,15 +5,73 @@ Terminal, page and files choose among them; none cuts a text or takes it apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median_low
+from typing import Any, NamedTuple
 
+from pscale.analysis import ranking as plans
 from pscale.analysis.columns import Row
-from pscale.analysis.efficiency import half
+from pscale.analysis.efficiency import LOSSES, half
+from pscale.analysis.frames import bound, grouped, no_training
 from pscale.analysis.predictions import REACH
 from pscale.analysis.stats import Estimate
-from pscale.analysis.wording import duration, percent, plural
+from pscale.analysis.wording import duration, number, percent, plural, rate
 
-# Interference and stragglers
+# Sizes and figures
+
+VAGUE = 0.30  # an interval of an efficiency wider than this allows no verdict
+SMALL = 0.01  # a loss below this share of the step is not worth a cause
+_TOLD = 0.005  # of a step: a smaller loss is not worth a word
+TARGET = {"holds": "meets target", "falls short": "misses target"}
+
+
+def size(row: Row) -> str:
+    """Say how large a case is: 2 ranks, or 2 ranks × 4 threads."""
+    return _ranks(row.ranks, row.threads)
+
+
+def _ranks(ranks: int, threads: int) -> str:
+    named = f"{ranks} rank{'s' if ranks > 1 else ''}"
+    return named if threads == 1 else f"{named} × {threads} threads"
+
+
+def split_name(row: Row) -> str:
+    """Say the ranks and threads of a case: 4 ranks × 1 thread."""
+    return f"{row.ranks} rank{'s' * (row.ranks > 1)} × {row.threads} thread{'s' * (row.threads > 1)}"
+
+
+def interval(value: Estimate) -> str:
+    """Say the interval of a share, in brackets; empty without one."""
+    if value.low is None or value.high is None:
+        return ""
+    if value.stated is None:
+        return " (95% interval too wide to state)"
+    return f" (95% interval {percent(value.low)} to {percent(value.high)})"
+
+
+def efficiency(value: Estimate) -> str:
+    """Say an efficiency with half of its interval: 94.7% ± 3.7%."""
+    share, spread = percent(value.value), half(value)
+    if spread is None:
+        return share
+    return f"{share} (interval too wide)" if value.stated is None else f"{share} ± {percent(spread)}"
+
+
+def loss(row: Row, name: str) -> str:
+    """Say which share of the step is lost, with half of its interval: 18.6% ± 2.1%."""
+    share = getattr(row, name)
+    spread = half(share)
+    return percent(share.value) + (f" ± {percent(min(1.0, spread))}" if spread is not None else "")
+
+
+def decide(need: str) -> str:
+    """Say what it takes to decide."""
+    return f"It would take {need} to decide."
+
+
+# Interference, stragglers and delays
 
 _ALWAYS = 0.9  # of the steps
 _TAKEN = {  # from the cores of a case, by cause
@@ -24,19 +82,30 @@ _TAKEN = {  # from the cores of a case, by cause
 }
 
 
-def interference(row: Row) -> str:
+def interference(cause: str, share: float) -> str:
     """Say how much was taken from the cores of a case, and by what."""
-    return _TAKEN[row.cause].format(percent(row.share))
+    return _TAKEN[cause].format(percent(share))
+
+
+def disturbed(cause: str, share: float) -> str:
+    """Say what others took, and what to do; said instead of a cause."""
+    return (
+        f"Disturbed: {interference(cause, share)}, so these times are not the program's alone. "
+        "Free the machine and measure again."
+    )
 
 
 def straggler(row: Row) -> str:
     """Say who keeps the others waiting, how often, and what that looks like."""
-    where = f" on {row.host}" if row.host else ""
     return (
-        f"The others wait for rank {row.rank}{where}: {percent(row.step_share)} of the step, "
+        f"The others wait for rank {row.rank}{_on(row)}: {percent(row.step_share)} of the step, "
         f"{percent(row.wait_share)} of all waiting. It is late in {row.late_steps} of "
         f"{row.steps} steps, by {duration(row.late_s)} on average, mostly in {row.phase}."
     )
+
+
+def _on(row: Row) -> str:
+    return f" on {row.host}" if row.host else ""
 
 
 def straggler_hint(row: Row) -> str:
@@ -44,6 +113,366 @@ def straggler_hint(row: Row) -> str:
     if row.late_steps < _ALWAYS * row.steps:
         return "It stalls intermittently: look for other work on its core."
     return "It is slow all the time: look at its share of the work, its clock, and what else runs there."
+
+
+def injected(row: Row) -> str:
+    """Say that a case is not a healthy one."""
+    return (
+        f"These figures include an injected delay: {row.injected}. They are not those of a healthy machine."
+    )
+
+
+# The verdict on a series
+
+
+def verdict(row: Row) -> str:
+    """Say all of a series; without sizes to compare, what costs most comes first."""
+    lost, scaled = _joined(row.loss_text, row.meaning), row.scaling_text
+    taken = disturbed(row.interference, row.interference_share) if row.interference else ""
+    parts = (lost, scaled) if row.scaling == "throughput" else (scaled, lost)
+    return _joined(taken, *parts, row.advice)
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def scaling(row: Row) -> str:
+    """Say how well the largest case of a series scales, and whether that meets its target."""
+    if not row.case:
+        if row.status == "pending":
+            return "Nothing has been measured yet."
+        return "Nothing was measured: every launch failed. The failed launches are listed with their reasons."
+    if not row.injected or (row.scaling == "throughput" and row.injected in row.series):
+        return _scaling(row)
+    return f"{injected(row)} {_scaling(row)}"
+
+
+def _scaling(row: Row) -> str:
+    at, larger = size(row), ""
+    if row.larger:
+        larger = f"; {row.larger} larger {'case has' if row.larger == 1 else 'cases have'} no result"
+    if row.scaling == "throughput":
+        return f"At {at} {_speed(row)}."
+    if row.base_step_s is None:
+        base = f"{row.base_label}: {row.base_status}" if row.base_status else "none"
+        return (
+            f"No speed-up or efficiency, because the base case ({base}) was not measured; "
+            f"at {at} {_speed(row)}{larger}."
+        )
+    if row.sizes == 1:
+        return f"Scaling is unknown, because only one size was measured ({at}, {_rate(row)}){larger}."
+    if row.efficiency is None:
+        return f"The efficiency at {at} is unknown."
+    judged = f"{_judged(row, at)}{larger}."
+    return f"{judged} {decide(row.to_decide)}" if row.to_decide else judged
+
+
+def _judged(row: Row, at: str) -> str:
+    spread = interval(row.efficiency) or " (no interval: one launch per case)"
+    base = _ranks(row.base_ranks, row.base_threads)
+    value = f"{row.scaling} scaling is {percent(row.efficiency.value)} efficient relative to {base}{spread}"
+    match row.answer:
+        case "undecided" if row.demand:
+            return f"Undecided: at {at}, {value}; the target is {row.demand}"
+        case "undecided":
+            wide = f"an interval wider than {100 * VAGUE:.0f} percentage points allows no verdict"
+            return f"Undecided: at {at}, {value}; {wide}"
+        case "holds":
+            return f"At {at}, {value}, which meets the target ({row.demand})"
+        case "falls short":
+            return f"At {at}, {value}, which misses the target ({row.demand})"
+    return f"At {at}, {value}"
+
+
+def _speed(row: Row) -> str:
+    """Say how fast a case is: of a program that is no training, how long its steps are."""
+    return f"it trains {_rate(row)}" if row.samples_per_s else f"a step takes {duration(row.step_s.value)}"
+
+
+def _rate(row: Row) -> str:
+    if row.samples_per_s:
+        return f"{rate(row.samples_per_s.value)} samples/s"
+    return f"{duration(row.step_s.value)} a step"
+
+
+def main_loss(row: Row) -> str:
+    """Say what costs most of a step, and whether that is certain."""
+    if row.interference:
+        return _inside(row.parallel)
+    if row.share is None:
+        return "The main loss is unknown, because steps have no breakdown."
+    if not row.cause:
+        return f"No single loss reaches {SMALL:.0%} of the step."
+    share = f"{loss(row, 'share')} of the step{', slow steps included' * row.slow_steps}"
+    if row.firm:
+        return f"The main loss is {_place(row)}, {share}."
+    if row.share.low is None:
+        return f"The main loss is undecided from one launch: probably {_place(row)} ({share})."
+    ahead = f", ahead of {LOSSES[row.second]} ({loss(row, 'second_share')})" if row.second else ""
+    need = row.cause_to_decide
+    ending = decide(need) if need else "No reasonable number of rounds would decide."
+    return f"The main loss is undecided: probably {_place(row)} ({share}){ahead}. {ending}"
+
+
+_INSIDE = 0.03  # half-width of an efficiency inside a step that is worth stating despite interference
+
+
+def _inside(parallel: Estimate | None) -> str:
+    """Say how efficient steps were inside, where that is certain although others used the machine."""
+    spread = half(parallel) if parallel else None
+    if parallel is None or spread is None or spread > _INSIDE:
+        return ""
+    return f"Within a step, parallel efficiency is {percent(parallel.value)}{interval(parallel)}."
+
+
+def _place(row: Row) -> str:
+    """Name a loss with the phase and the axis where most of it is."""
+    axis = f" on {row.axis}" if row.axes and row.axes > 1 else ""
+    match row.cause:
+        case "serialisation" | "transfer":
+            return f"{row.cause} in {row.phase}{axis}"
+        case "wait_or_transfer":
+            return f"communication in {row.phase}"
+    return _WHOLE.get(row.cause, LOSSES[row.cause])
+
+
+_WHOLE = {
+    "copy": "copying into and out of communication buffers",
+    "unaccounted": "time outside all phases",
+}
+_MEANING = {
+    "transfer": "This is the communication itself, after every rank has arrived.",
+    "wait_or_transfer": "The clocks cannot tell waiting from transfer here.",
+    "scaling": "The same work takes more core time than in the base case, "
+    "as when cores share memory bandwidth, caches or clock.",
+    "offload": "The file is not ready when the step needs it.",
+}
+
+
+def meaning(row: Row, late: Row | None, slowest: Row | None, idle: str) -> str:
+    """Say where the main loss comes from: a straggler, a slow rank, idle threads, or what is known of it."""
+    match row.cause:
+        case "imbalance":
+            return slow_rank(slowest) if slowest else ""
+        case "threads":
+            text = f"The cores of a rank lose {idle}."
+        case "serialisation" if late:
+            return straggler(late)
+        case "serialisation" if row.axis == "pp":
+            return "The stages of a pipeline wait for each other's results in turn: the pipeline bubble."
+        case "serialisation":
+            return "Different ranks are late in different steps: noise, not imbalance."
+        case _:
+            text = _MEANING.get(row.cause, "")
+    return _joined(text, straggler(late) if late else "")
+
+
+def slow_rank(row: Row) -> str:
+    """Say how much longer the slowest rank computes."""
+    return (
+        f"Rank {row.rank}{_on(row)} computes {percent(row.excess)} longer than a typical rank, "
+        f"mostly in {row.phase}, and the others wait for it."
+    )
+
+
+WATCH = "To see it, record MPI calls: `--set workload.watch=true`."  # advice where steps have no breakdown
+_BIND = "bind ranks to cores"
+_LARGER = ("use larger batches", "use larger matrices")  # advice to training alone
+_ADVICE = {  # against a loss, the easiest first
+    "threads": ("use fewer threads and more ranks", "use larger matrices"),
+    "scaling": ("use fewer ranks per memory bus", _BIND, "use larger matrices"),
+    "imbalance": ("check what else runs on the cores of that rank", "divide the work more evenly"),
+    "serialisation": ("keep other work off the cores", _BIND),
+    "bubble": ("use more micro-batches", "use another schedule"),
+    "transfer": ("use larger batches", "send fewer or larger messages", "use a faster network"),
+    "at once": (
+        "reduce gradients in buckets during backward (reduction: bucketed)",
+        "use larger batches",
+        "use a faster network",
+    ),
+    "wait_or_transfer": ("use larger batches", "send fewer messages"),
+    "offload": ("use a faster disk", "try another chunk size"),
+    "unaccounted": ("record a timeline (pscale run --set trace=true), then pscale trace",),
+    "traced": ("look at the timeline (pscale trace)",),
+}
+
+
+def advice(cause: str, axis: str, planned: Mapping[str, Any]) -> str:
+    """Say what to do about a loss, most of which is on `axis`, unless the case does it already."""
+    needless = {_BIND} if bound(planned) else set()
+    if no_training(planned):
+        needless |= {*_LARGER}
+    words = [each for each in _ADVICE.get(_remedy(cause, axis, planned), ()) if each not in needless]
+    return f"Advice: {', or '.join(filter(None, (', '.join(words[:-1]), words[-1])))}." if words else ""
+
+
+def _remedy(cause: str, axis: str, planned: Mapping[str, Any]) -> str:
+    """Return the loss by what is to be done about it in this case."""
+    match cause:
+        case "serialisation" if axis == "pp":
+            return "bubble"
+        case "transfer" if (
+            axis == "dp" and planned.get("plan", {}).get("reduction", "bucketed") != "bucketed"
+        ):
+            return "at once"
+        case "unaccounted" if planned.get("timing", {}).get("trace", False) or no_training(planned):
+            return "traced"
+    return cause
+
+
+# A series in one line
+
+
+def scaled(row: Row) -> Estimate | None:
+    """Return the efficiency of the largest case of a series; None of the base case itself."""
+    return None if row.base else row.efficiency
+
+
+def largest(row: Row) -> str:
+    """Say how large the largest measured case is, and the largest that has no result."""
+    if not row.case:
+        return ""
+    missing = (
+        row.missing_status and f" ({_ranks(row.missing_ranks, row.missing_threads)} {row.missing_status})"
+    )
+    return f"{size(row)}{missing}"
+
+
+def figure(row: Row) -> str:
+    """Say the efficiency of a series with half of its interval; without one its throughput or step time."""
+    if value := scaled(row):
+        return efficiency(value) + f" of {_reference(row)}" * bool(_reference(row))
+    if row.samples_per_s is not None:
+        return f"{rate(row.samples_per_s.value)} samples/s"
+    return f"{duration(row.step_s.value, 4)} per step" if row.step_s else "no valid result"
+
+
+def _reference(row: Row) -> str:
+    """Say what the efficiency refers to, where that is not one core, or which base case is missing."""
+    if not row.case or not row.base_status:
+        return ""
+    base = _ranks(row.base_ranks, row.base_threads)
+    if row.base_step_s is None:
+        return f"{base} {row.base_status}"
+    return base if row.base_ranks * row.base_threads > 1 and not row.base else ""
+
+
+def judged(row: Row) -> str:
+    """Say whether a series meets its target: meets target (≥ 85.0%); empty without one."""
+    if scaled(row) is None and _reference(row):
+        return f"no efficiency: {_reference(row)}"
+    if not row.demand:
+        return str(row.answer)
+    met = TARGET.get(row.answer)
+    return f"{met} ({row.demand})" if met else f"{row.answer} (target {row.demand})"
+
+
+def causes(row: Row, lost: Row | None) -> str:
+    """Say what disturbed a series, else what it loses: lost to: transfer 2.0% ± 0.3%."""
+    if not row.case:
+        return f"first failure: {row.reason}" if row.reason else ""
+    if row.interference:
+        return f"disturbed: {interference(row.interference, row.interference_share)}"
+    parts = {"lost to": _lost(lost, firm=True), "not significant": _lost(lost, firm=False)}
+    return "; ".join(f"{name}: {', '.join(losses)}" for name, losses in parts.items() if losses)
+
+
+def _lost(lost: Row | None, *, firm: bool) -> list[str]:
+    shares = {name: share for name in LOSSES if (share := getattr(lost, name, None)) and share.value >= _TOLD}
+    named = [name for name, share in shares.items() if firm == (share.value > (half(share) or 0.0))]
+    return [
+        f"{LOSSES[name]} {loss(lost, name)}" for name in sorted(named, key=lambda name: -shares[name].value)
+    ]
+
+
+# What a report begins with
+
+EVERY = "every series"  # the topic of what is said of all at once
+
+
+class Headline(NamedTuple):
+    """What to read first about one series or one group of plans; `topic` is empty where there is but one."""
+
+    topic: str
+    text: str
+
+
+def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
+    """Say the verdict on every series; what several have in common comes once, at the end.
+
+    That is a cause or advice of all, and what a loss means that some share.
+    """
+    if len(verdicts) == 1:
+        return (Headline("", verdict(verdicts[0])),)
+    common = {
+        name: _alike([getattr(row, name) for row in verdicts if row.case]) for name in ("loss_text", "advice")
+    }
+    meanings = Counter((row.cause, row.meaning) for row in verdicts if row.meaning)
+    shared = {each for each, count in meanings.items() if count > 1}
+    found = []
+    for row in verdicts:
+        said = {name: "" for name, text in common.items() if text}
+        if (row.cause, row.meaning) in shared:
+            said["meaning"] = ""
+        found.append(Headline(row.series, verdict(row._replace(**said))))
+    told = [
+        meaning if common["loss_text"] else f"Where the main loss is {LOSSES[cause]}: {meaning}"
+        for cause, meaning in meanings
+        if (cause, meaning) in shared
+    ]
+    of_all = _joined(common["loss_text"], *told, common["advice"])
+    return (*found, *([Headline(EVERY, of_all)] if of_all else []))
+
+
+def _alike(texts: Sequence[str]) -> str:
+    """Return what several texts are if they are equal, else nothing."""
+    return texts[0] if len(texts) > 1 and len(set(texts)) == 1 else ""
+
+
+def of_many(verdicts: Sequence[Row]) -> str:
+    """Say how many series scale, from the worst to the best, and what costs most of them."""
+    scaling = sorted((value.value, row.series) for row in verdicts if (value := scaled(row)))
+    if not scaling:
+        return ""
+    (low, worst), (high, best) = scaling[0], scaling[-1]
+    middle = median_low(value for value, _ in scaling)
+    found = Counter(row.cause if row.firm else _UNDECIDED for row in verdicts if row.share)
+    often = ""
+    if found:
+        (most, count), *_ = found.most_common()
+        named = (
+            f"the main loss is {LOSSES.get(most, most)}"
+            if most
+            else f"no loss reaches {SMALL:.0%} of the step"
+        )
+        often = f"Most often {named}: in {count} of {found.total()}."
+    return _joined(
+        f"Efficiencies of {len(scaling)} series at their largest size range from {percent(low)} ({worst}) "
+        f"to {percent(high)} ({best}), with a median of {percent(middle)}.",
+        often,
+    )
+
+
+def cause(row: Row) -> str:
+    """Name the main loss of a series in a table."""
+    if not row.cause:
+        return f"none above {SMALL:.0%}"
+    return LOSSES[row.cause] + f" ({_UNDECIDED})" * (not row.firm)
+
+
+_UNDECIDED = "undecided"
+
+
+def oversubscribed(sharing: int, cases: int) -> str:
+    """Say in how many cases ranks share cores; empty where none do."""
+    if not sharing:
+        return ""
+    which = "all cases" if sharing == cases else f"{sharing} of {cases} cases"
+    return (
+        f"Oversubscribed: in {which}, ranks share cores. "
+        "Call counts, bytes and memory are valid; times and efficiencies are not."
+    )
 
 
 # Steps
@@ -54,12 +483,91 @@ def loss_scale(row: Row) -> str:
     return f"{row.skipped} of {row.steps} steps skipped, scale {row.last_scale:.10g}"
 
 
-def loss(row: Row, name: str) -> str:
-    """Say which share of the step is lost, with half of its interval: 18.6% ± 2.1%."""
-    share = getattr(row, name)
-    spread = half(share)
-    return percent(share.value) + (f" ± {percent(min(1.0, spread))}" if spread is not None else "")
+# Networks
 
+_SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def of_network(bandwidths: Sequence[Row]) -> tuple[Headline, ...]:
+    """Say, for each axis and size of it, the time of the smallest all-reduce and what the largest got."""
+    reductions = [row for row in bandwidths if row.verb == "all_reduce"]
+    groups = grouped(reductions, lambda row: f"{row.axis}, {row.ranks} ranks")
+    return tuple(Headline(group, _extremes(rows[0], rows[-1])) for group, rows in groups.items())
+
+
+def _extremes(least: Row, most: Row) -> str:
+    return (
+        f"An all-reduce of {_bytes(least.message_bytes)} takes {duration(least.call_s)}; one of "
+        f"{_bytes(most.message_bytes)} achieves {most.bus_bytes_per_s * 1e-9:.3g} GB/s bus bandwidth."
+    )
+
+
+def _bytes(count: int) -> str:
+    factor, unit = next(scale for scale in _SIZES if count >= scale[0])
+    return f"{count / factor:.4g} {unit}"
+
+
+# Plans, splits and other variants
+
+_NAMED = 3  # plans in a tie
+
+
+def of_plans(ranking: Sequence[Row], points: Sequence[Row], grave: Mapping[str, Row]) -> tuple[Headline, ...]:
+    """Say who is fastest in every group of plans, and what costs the slowest most.
+
+    What others took from the cores of a group is said first: `grave` is interference, by case.
+    """
+    groups = grouped(ranking, lambda place: place.group)
+    of_case = {point.case: point for point in points}
+    found = []
+    for group, places in groups.items():
+        taken = max(
+            (grave[place.case] for place in places if place.case in grave),
+            key=lambda row: row.share,
+            default=None,
+        )
+        text = _joined(disturbed(taken.cause, taken.share) if taken else "", _of_plans(places, of_case))
+        found.append(Headline(group if len(groups) > 1 else "", text))
+    return tuple(found)
+
+
+def _of_plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
+    first, last = places[0], places[-1]
+    point = of_case[first.case]
+    of_all = f"{len(places)} plans on {size(point)}"
+    open_ = [place for place in places if place.answer == "undecided"]
+    if open_:
+        need = max(open_, key=lambda place: place.rounds_to_decide or math.inf).to_decide
+        return (
+            f"Undecided: of {of_all}, {first.plan} was fastest ({_step(point)}), but "
+            f"{_plans(open_, of_case)} may be as fast. {decide(need)}"
+        )
+    text = f"Of {of_all}, {first.plan} is fastest here ({_step(point)})"
+    if equal := [place for place in places if place.answer == "equal"]:
+        text += f"; within {plans.EQUAL:.0%} of it: {_plans(equal, of_case)}"
+    if last.answer == "equal":
+        return f"{text}."
+    text += f". {last.plan} takes {number(last.ratio.value)} times as long"
+    cause = plans.main_loss(last)
+    return (
+        f"{text}: {percent(getattr(last, cause), 0)} of its step is {plans.LOSSES[cause]}."
+        if cause
+        else f"{text}."
+    )
+
+
+def _step(point: Row) -> str:
+    return duration(point.step_s.value, 4)
+
+
+def _plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
+    named = ", ".join(f"{place.plan} ({_step(of_case[place.case])})" for place in places[:_NAMED])
+    return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
+
+
+# Crossovers
+
+# Two runs, and a history of runs
 
 # Laws and predictions
 
@@ -139,3 +647,6 @@ def projections(rows: Sequence[Row]) -> Iterator[str]:
 def unchecked(ranks: int) -> str:
     """Say why a prediction of more than so many ranks has no interval."""
     return f"no interval: no prediction for more than {plural(ranks, 'rank')} was checked"
+
+
+# Warnings and notes

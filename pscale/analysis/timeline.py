@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pscale.analysis.advice import no_training
 from pscale.analysis.columns import Row, row
-from pscale.analysis.frames import Run, is_program, records
+from pscale.analysis.frames import Run, is_program, no_training, records
 from pscale.errors import ResultsError
 from pscale.results import store
 from pscale.results.events import BETWEEN_TWO, FROM_ROOT, TO_ROOT

@@ -257,12 +257,12 @@ def _values(card: Card) -> tuple[Value, ...]:
 def _figure(card: Card) -> str:
     match card.metric:
         case "efficiency":
-            from pscale.analysis.outcome import TARGET, known
+            from pscale.analysis.messages import TARGET, efficiency
             from pscale.analysis.stats import Estimate
 
             answer = f", {TARGET.get(card.answer, card.answer)}" if card.answer else ""
             value = Estimate(value=card.value or 0.0, low=card.low, high=card.high)
-            return f"{known(value)} at {card.at}{answer}"
+            return f"{efficiency(value)} at {card.at}{answer}"
         case "samples_per_s":
             unsure = ", fastest undecided" * (card.answer == "undecided")
             return f"{rate(card.value or 0.0)} samples/s at {card.at}{unsure}"

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pscale.analysis.advice import no_training
-from pscale.analysis.frames import Run, records
+from pscale.analysis.frames import Run, no_training, records
 from pscale.analysis.network import calls_alone
 from pscale.analysis.timeline import Traced, how_to_trace, traced
 from pscale.config import Case, from_dict

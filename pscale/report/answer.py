@@ -19,7 +19,6 @@ from pscale.report.text import clean
 
 if TYPE_CHECKING:
     from pscale.analysis.findings import Findings
-    from pscale.analysis.outcome import Outcome
 
 FULL = "pscale report --full"
 _MOST = 10  # lines of all runs
@@ -66,14 +65,13 @@ class Answer:
         """Return what a findings says first, and where its page is."""
         from pscale.report.topics.problems import concerns  # noqa: PLC0415 - its libraries take their time
 
-        outcomes = findings.outcomes
-        said = [] if outcomes else [f"{each.topic}: {each.text}".lstrip(": ") for each in findings.headlines]
-        said += list(findings.answers) if outcomes else []
+        lines = tuple(_lines(findings))
+        said = [] if lines else [f"{topic}: {text}" if topic else text for topic, text in findings.headlines]
         return cls(
             suite=clean(findings.suite),
             folder=clean(findings.path),
-            lines=tuple(map(_line, outcomes)),
-            sentences=tuple(clean(text) for text in (findings.oversubscribed, *said) if text),
+            lines=lines,
+            sentences=tuple(map(clean, filter(None, (findings.oversubscribed, *(said or findings.answers))))),
             concerns=", ".join(words for words, _ in concerns(findings)),
             page=clean(page),
         )
@@ -97,15 +95,21 @@ class Answer:
         return line if line.name == self.suite else replace(line, name=f"{self.suite}, {line.name}")
 
 
-def _line(outcome: Outcome) -> Line:
-    return Line(
-        name=clean(outcome.series or outcome.suite),
-        size=f"{outcome.size} ({outcome.missing})" if outcome.missing else outcome.size,
-        figure=outcome.figure,
-        answer=outcome.answer,
-        judged=outcome.judged,
-        causes=clean(outcome.causes),
-    )
+def _lines(findings: Findings) -> Iterator[Line]:
+    """Yield a line a series; none for variants side by side, which a ranking compares."""
+    from pscale.analysis import messages  # noqa: PLC0415 - its libraries take their time
+
+    verdicts = [] if findings.side_by_side or len(findings.bandwidths) else findings.rows("verdicts")
+    lost = findings.of_case("lost_time")
+    for row in verdicts:
+        yield Line(
+            name=clean((row.series if len(verdicts) > 1 else "") or findings.suite),
+            size=messages.largest(row),
+            figure=messages.figure(row),
+            answer=row.answer,
+            judged=messages.judged(row),
+            causes=clean(messages.causes(row, lost.get(row.case))),
+        )
 
 
 def print_answers(

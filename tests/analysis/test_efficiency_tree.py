@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis import messages
 from pscale.analysis.efficiency import LOSSES, balance, launches, phases
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, records
@@ -72,7 +73,7 @@ def test_the_shares_of_a_step_name_every_loss_and_add_up_to_one(tmp_path):
     assert losses.imbalance == pytest.approx(22.5 / 150)
     assert losses.transfer == pytest.approx(20 / 150)
     assert [losses.serialisation, losses.copy, losses.unaccounted] == pytest.approx([0] * 3, abs=1e-9)
-    assert summary.verdicts[0].cause == "imbalance"
+    assert summary.rows("verdicts")[0].cause == "imbalance"
 
 
 def test_work_that_costs_all_ranks_more_is_computation_scaling_and_not_imbalance(tmp_path):
@@ -80,7 +81,7 @@ def test_work_that_costs_all_ranks_more_is_computation_scaling_and_not_imbalance
     losses = of_largest(summary, "lost_time")
     assert losses.scaling == pytest.approx(0.2)
     assert losses.imbalance == pytest.approx(0, abs=1e-9)
-    assert summary.verdicts[0].cause == "scaling"
+    assert summary.rows("verdicts")[0].cause == "scaling"
 
 
 def test_a_rank_with_less_to_do_is_imbalance_and_no_work_beyond_the_base_case(tmp_path):
@@ -107,10 +108,10 @@ def test_lost_time_is_the_tree_read_as_shares_of_the_step(tmp_path, late_ms):
 
 def test_a_slow_rank_is_imbalance_though_it_costs_the_mean_of_two_ranks_as_much(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, late_s={1: 0.03})])
-    assert summary.verdicts[0].cause == "imbalance"
+    assert summary.rows("verdicts")[0].cause == "imbalance"
     assert (
         "load imbalance, 11.5% ± 0.0% of the step. Rank 1 on node computes 30.0% longer"
-        in summary.verdicts[0].sentences
+        in messages.verdict(summary.rows("verdicts")[0])
     )
 
 
@@ -121,9 +122,8 @@ def test_threads_that_idle_are_no_useful_computing(tmp_path):
     )
     losses = of_largest(summary, "lost_time")
     assert (losses.useful, losses.threads) == pytest.approx((0.85, 0.15))
-    assert (
-        "idle threads, 15.0% ± 0.0% of the step. The cores of a rank lose 15.0% of"
-        in summary.verdicts[0].sentences
+    assert "idle threads, 15.0% ± 0.0% of the step. The cores of a rank lose 15.0% of" in messages.verdict(
+        summary.rows("verdicts")[0]
     )
 
 
@@ -150,7 +150,7 @@ def test_ranks_late_by_turns_are_serialisation_and_not_imbalance(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=8, noise=0.2)], steps=200)
     losses = of_largest(summary, "lost_time")
     assert losses.serialisation > 5 * losses.imbalance
-    assert summary.verdicts[0].cause == "serialisation"
+    assert summary.rows("verdicts")[0].cause == "serialisation"
 
 
 def test_factors_are_ratios_of_medians_over_launches_and_multiply_exactly(tmp_path):
@@ -184,8 +184,10 @@ def test_the_efficiency_is_one_number_in_table_tree_and_verdict(tmp_path):
     assert (tree.overall.low, tree.overall.high) == pytest.approx(
         (point.efficiency.low, point.efficiency.high)
     )
-    assert f" is {point.efficiency.value:.1%} efficient relative to" in summary.verdicts[0].efficiency
-    assert summary.outcomes[0].efficiency == point.efficiency
+    assert (
+        f" is {point.efficiency.value:.1%} efficient relative to" in summary.rows("verdicts")[0].scaling_text
+    )
+    assert summary.rows("verdicts")[0].efficiency == point.efficiency
 
 
 def test_shares_of_a_step_have_no_interval_above_all_of_it(tmp_path):
@@ -205,7 +207,7 @@ def test_the_ideal_wall_tells_a_bubble_from_a_slow_network_whatever_the_clocks_s
     bubble = Point(series="bubble", transfer_s=0.05, rank_row={"t_ideal_s": 20 * 0.145}, **shape)
     network = Point(series="network", transfer_s=0.05, rank_row={"t_ideal_s": 20 * 0.105}, **shape)
     summary = summary_of(tmp_path / "run", [bubble, network])
-    assert [verdict.cause for verdict in summary.verdicts] == ["serialisation", "transfer"]
+    assert [verdict.cause for verdict in summary.rows("verdicts")] == ["serialisation", "transfer"]
     first, second = map(values, summary.rows("lost_time"))
     assert (first.serialisation, first.transfer) == pytest.approx((0.045 / 0.15, 0.005 / 0.15))
     assert (second.serialisation, second.transfer) == pytest.approx((0.005 / 0.15, 0.045 / 0.15))

@@ -7,6 +7,7 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.analysis.interference import interference, observations
 from pscale.metrics import METRICS, depends_on_time, unit_of
+from pscale.report.answer import Answer
 
 COLUMNS = (
     "steal_s",
@@ -116,10 +117,10 @@ def test_what_others_took_from_the_cores_is_said_first_and_replaces_cause_and_ad
     summary = verdict_of(tmp_path / "run", **rank_row)
     (headline,) = summary.headlines
     assert headline.text.startswith(f"Disturbed: {said}, so these times are not the program's alone.")
-    assert (summary.verdicts[0].cause, summary.verdicts[0].advice) == ("", "")
+    assert (summary.rows("verdicts")[0].cause, summary.rows("verdicts")[0].advice) == ("", "")
     assert "The main loss" not in headline.text
     assert "Within a step, parallel efficiency is 90.9%" in headline.text
-    assert (summary.outcomes[0].causes, summary.outcomes[0].lost) == (f"disturbed: {said}", ())
+    assert Answer.of(summary).lines[0].causes == f"disturbed: {said}"
 
 
 def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
@@ -133,8 +134,8 @@ def test_times_of_cores_that_others_took_are_not_judged(tmp_path):
     answers = {(each.metric, each.label): each.answer for each in summary.rows("expectations")}
     assert {answer for (metric, _), answer in answers.items() if metric == "loss_last"} == {"holds"}
     assert {answer for (metric, _), answer in answers.items() if metric != "loss_last"} == {"undecided"}
-    (outcome,) = summary.outcomes
-    assert (outcome.answer, outcome.interference[:14]) == ("undecided", "the hypervisor")
+    (verdict,) = summary.rows("verdicts")
+    assert (verdict.answer, verdict.interference) == ("undecided", "steal")
     assert card(run).answer == "undecided", "the list of runs says what the report does"
     calm = write_run(tmp_path / "calm", [Point(ranks=1), Point(ranks=2)], expect=expect)
     assert card(calm).answer == "holds"
@@ -152,15 +153,15 @@ def test_threads_that_share_a_core_are_not_called_slow_memory(tmp_path):
 def test_others_on_cores_that_a_case_leaves_free_take_nothing_from_it(tmp_path):
     summary = verdict_of(tmp_path / "run", **BUSY | {"cpus": "0-7", "busy_s": 9.0})
     assert {each.share for each in summary.rows("interference")} == {0.0}
-    assert summary.verdicts[0].cause == "transfer"
+    assert summary.rows("verdicts")[0].cause == "transfer"
 
 
 def test_a_small_loss_may_come_of_little_interference(tmp_path):
     little = {"cpus": "0-1", "steal_s": 0.08}  # 2 %
     points = [Point(ranks=1), Point(ranks=2, rank_row=little, transfer_s=0.003)]
-    assert summary_of(tmp_path / "small", points).verdicts[0].interference
+    assert summary_of(tmp_path / "small", points).rows("verdicts")[0].interference
     points = [Point(ranks=1), Point(ranks=2, rank_row=little, transfer_s=0.03)]
-    assert summary_of(tmp_path / "large", points).verdicts[0].cause == "transfer"
+    assert summary_of(tmp_path / "large", points).rows("verdicts")[0].cause == "transfer"
 
 
 def test_what_changes_with_the_speed_of_a_program_is_told_by_its_unit():

@@ -78,7 +78,7 @@ def test_a_base_that_failed_leaves_its_series_without_efficiency_and_the_ten_lin
     summary = summary_of(tmp_path / "run", points)
     assert [point.efficiency for point in summary.rows("cases")] == [None, None, None]
     assert by_ranks(summary)[4].step_s.value == pytest.approx(0.1)
-    assert "base case (dp 1 ranks: failed) was not measured" in summary.verdicts[0].efficiency
+    assert "base case (dp 1 ranks: failed) was not measured" in summary.rows("verdicts")[0].scaling_text
     (line,) = Answer.of(summary).lines
     assert (line.size, line.figure, line.judged) == (
         "4 ranks",
@@ -140,14 +140,14 @@ def test_series_have_bases_of_their_own(tmp_path):
     ]
     summary = summary_of(tmp_path / "run", points)
     assert [point.efficiency.value for point in summary.rows("cases")] == pytest.approx([1, 1, 1, 1])
-    assert [verdict.series for verdict in summary.verdicts] == ["a", "bb"]
+    assert [verdict.series for verdict in summary.rows("verdicts")] == ["a", "bb"]
 
 
 def test_throughput_has_rates_and_no_efficiency(tmp_path):
     summary = summary_of(tmp_path / "run", [Point(ranks=ranks, scaling="throughput") for ranks in (1, 2)])
     assert [point.efficiency for point in summary.rows("cases")] == [None, None]
     assert not any(point.base for point in summary.rows("cases"))
-    assert summary.verdicts[0].efficiency == "At 2 ranks it trains 640 samples/s."
+    assert summary.rows("verdicts")[0].scaling_text == "At 2 ranks it trains 640 samples/s."
 
 
 def test_launches_that_did_not_end_well_are_listed_and_never_averaged_in(tmp_path):

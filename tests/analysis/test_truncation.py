@@ -49,7 +49,7 @@ def test_a_run_of_few_cases_is_shown_whole(run):
 def test_of_very_many_cases_the_first_are_shown_with_those_that_the_sentence_on_their_series_is_about(short):
     first = ["a 1 ranks", "a 2 ranks", "a 4 ranks", "bb 1 ranks"]
     assert [point.label for point in short.rows("cases")] == [*first, "bb 4 ranks", "bb 8 ranks"]
-    assert "1 larger case has no result" in short.verdicts[1].efficiency
+    assert "1 larger case has no result" in short.rows("verdicts")[1].scaling_text
 
 
 def test_what_is_said_of_a_case_that_is_shown_is_what_is_said_of_it_in_the_whole_run(short, run):

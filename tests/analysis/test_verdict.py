@@ -1,14 +1,13 @@
 import math
-from dataclasses import replace
 
 import pytest
 from synthetic import Point, summary_of
 
-from pscale.analysis.advice import advice
+from pscale.analysis import messages
 from pscale.analysis.columns import row
 from pscale.analysis.efficiency import LOSSES
 from pscale.analysis.stats import Estimate
-from pscale.analysis.verdict import Costs, verdict
+from pscale.analysis.verdict import EVIDENCE, verdicts
 
 
 def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
@@ -16,7 +15,7 @@ def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
         Point(ranks=ranks, noise=0.01, transfer_s=0.002, late_s={ranks - 1: 0.02 * (ranks > 1)})
         for ranks in (1, 2)
     ]
-    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    (verdict,) = summary_of(tmp_path / "run", points).rows("verdicts")
     assert verdict.cause == "imbalance"
     assert verdict.meaning.startswith("Rank 1 on node computes")
     assert "mostly in backward" in verdict.meaning
@@ -25,11 +24,11 @@ def test_injected_imbalance_is_named_with_rank_and_phase(tmp_path):
 
 def test_injected_transfer_is_named_with_its_phase(tmp_path):
     points = [Point(ranks=ranks, noise=0.01, transfer_s=0.03 * (ranks > 1)) for ranks in (1, 4)]
-    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    (verdict,) = summary_of(tmp_path / "run", points).rows("verdicts")
     assert verdict.cause == "transfer"
-    assert "transfer in sync, 22.9% ± " in verdict.loss
-    assert "At 4 ranks, weak scaling is 7" in verdict.efficiency
-    assert "95% interval" in verdict.efficiency
+    assert "transfer in sync, 22.9% ± " in verdict.loss_text
+    assert "At 4 ranks, weak scaling is 7" in verdict.scaling_text
+    assert "95% interval" in verdict.scaling_text
 
 
 @pytest.mark.parametrize(("repeats", "noise"), [(1, 0.0), (3, 1.0)])
@@ -39,19 +38,19 @@ def test_one_launch_and_launches_far_apart_decide_neither_what_is_expected_nor_w
     slow = {"transfer_s": 0.11, "late_s": {1: 0.1}}
     points = [Point(ranks=ranks, launch_noise=noise, **slow if ranks > 1 else {}) for ranks in (1, 2)]
     expect = [{"metric": "efficiency", "at_least": 0.4}]
-    (verdict,) = summary_of(tmp_path / "run", points, repeats=repeats, expect=expect).verdicts
+    (verdict,) = summary_of(tmp_path / "run", points, repeats=repeats, expect=expect).rows("verdicts")
     assert (verdict.answer, verdict.firm, verdict.advice) == ("undecided", False, "")
-    assert verdict.efficiency.startswith("Undecided: at 2 ranks")
-    assert verdict.loss.startswith("The main loss is undecided")
-    assert repeats == 1 or verdict.cause_to_decide in verdict.loss
+    assert verdict.scaling_text.startswith("Undecided: at 2 ranks")
+    assert verdict.loss_text.startswith("The main loss is undecided")
+    assert repeats == 1 or verdict.cause_to_decide in verdict.loss_text
 
 
 def test_losses_that_no_number_of_rounds_worth_advising_tells_apart_are_called_close(tmp_path):
     slow = {"transfer_s": 0.01, "late_s": {1: 0.0199}}
     points = [Point(ranks=ranks, launch_noise=0.03, **slow if ranks > 1 else {}) for ranks in (1, 2)]
-    (verdict,) = summary_of(tmp_path / "run", points).verdicts
+    (verdict,) = summary_of(tmp_path / "run", points).rows("verdicts")
     assert (verdict.firm, verdict.cause_to_decide) == (False, "")
-    assert verdict.loss.endswith("No reasonable number of rounds would decide.")
+    assert verdict.loss_text.endswith("No reasonable number of rounds would decide.")
 
 
 def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(tmp_path):
@@ -70,17 +69,11 @@ def test_a_rank_that_is_waited_for_explains_a_loss_of_which_that_is_a_good_part(
         phase="forward",
     )
     largest = late.case
-    costs = Costs(
-        lost_time=[lost for lost in summary.rows("lost_time") if lost.case == largest],
-        phases=[time for time in summary.rows("phases") if time.case == largest],
-        ranks=[time for time in summary.rows("ranks") if time.case == largest],
-        axes=[tree for tree in summary.rows("axes") if tree.case == largest],
-    )
+    known = {name: summary.by_case(name) for name in EVIDENCE}
     for share, named in ((0.1, True), (0.01, False)):
-        delayed = replace(costs, stragglers=[late._replace(step_share=share)])
-        known = {largest: delayed, summary.rows("cases")[0].case: replace(costs, lost_time=[])}
-        said = verdict("", summary.rows("cases"), known.__getitem__, {}, round_s=1.0)
-        assert "transfer in sync, 23.1% ± 0.0% of the step" in said.loss
+        known["stragglers"] = {largest: [late._replace(step_share=share)]}
+        (said,) = verdicts(summary.rows("cases"), {}, known, round_s=1.0)
+        assert "transfer in sync, 23.1% ± 0.0% of the step" in said.loss_text
         assert ("The others wait for rank 3" in said.meaning) is named
 
 
@@ -89,10 +82,10 @@ def test_threads_that_idle_are_named_and_cores_that_are_slow_are_not_called_thre
     for cpu_s, cause in (([1.0, 0.3, 0.3, 0.3], "threads"), ([1.0, 1.0, 1.0, 1.0], "scaling")):
         of_rank = {"threads": 4, "thread_cpu_s": cpu_s}
         four = Point(ranks=1, threads=4, scaling="strong", compute_s=0.05, rank_row=of_rank)
-        (verdict,) = summary_of(tmp_path / cause, [alone, four]).verdicts
+        (verdict,) = summary_of(tmp_path / cause, [alone, four]).rows("verdicts")
         assert verdict.cause == cause
-        assert "50.0% ± 0.0% of the step" in verdict.loss
-        assert ("idle threads" in verdict.loss) == (cause == "threads")
+        assert "50.0% ± 0.0% of the step" in verdict.loss_text
+        assert ("idle threads" in verdict.loss_text) == (cause == "threads")
 
 
 BOUND, LOOSE = ({"launch": {"bind": bind}} for bind in ("core", "none"))
@@ -134,19 +127,21 @@ AT_ONCE, IN_BUCKETS = ({"plan": {"reduction": reduction}} for reduction in ("all
     ],
 )
 def test_advice_is_not_what_the_case_does_already(cause, axis, planned, said):
-    assert advice(cause, axis, planned) == f"Advice: {said}."
+    assert messages.advice(cause, axis, planned) == f"Advice: {said}."
 
 
 def test_a_healthy_run_is_said_to_lose_little(tmp_path):
-    (verdict,) = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, transfer_s=0.0005)]).verdicts
+    (verdict,) = summary_of(tmp_path / "run", [Point(ranks=1), Point(ranks=2, transfer_s=0.0005)]).rows(
+        "verdicts"
+    )
     assert verdict.cause == ""
-    assert "No single loss reaches 1%" in verdict.loss
+    assert "No single loss reaches 1%" in verdict.loss_text
     assert verdict.advice == ""
 
 
 def test_one_size_says_plainly_that_nothing_is_known_of_scaling(tmp_path):
-    (verdict,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.05)]).verdicts
-    assert verdict.efficiency.startswith(
+    (verdict,) = summary_of(tmp_path / "run", [Point(ranks=2, transfer_s=0.05)]).rows("verdicts")
+    assert verdict.scaling_text.startswith(
         "Scaling is unknown, because only one size was measured (2 ranks, 53.3 "
     )
     assert verdict.cause == "transfer"
@@ -154,16 +149,16 @@ def test_one_size_says_plainly_that_nothing_is_known_of_scaling(tmp_path):
 
 def test_an_efficiency_from_single_launches_is_said_to_have_no_interval(tmp_path):
     points = [Point(ranks=ranks) for ranks in (1, 2)]
-    (verdict,) = summary_of(tmp_path / "run", points, repeats=1).verdicts
-    assert "100.0% efficient relative to 1 rank (no interval: one launch per case)." in verdict.efficiency
+    (verdict,) = summary_of(tmp_path / "run", points, repeats=1).rows("verdicts")
+    assert "100.0% efficient relative to 1 rank (no interval: one launch per case)." in verdict.scaling_text
 
 
 def test_an_efficiency_known_to_more_than_thirty_points_is_undecided(tmp_path):
     for noise, vague in ((0.001, False), (0.15, True)):
         points = [Point(ranks=ranks, launch_noise=noise) for ranks in (1, 2)]
-        (verdict,) = summary_of(tmp_path / str(noise), points, repeats=3).verdicts
+        (verdict,) = summary_of(tmp_path / str(noise), points, repeats=3).rows("verdicts")
         assert (verdict.answer == "undecided") == vague
-        assert verdict.efficiency.endswith("wider than 30 percentage points allows no verdict.") == vague
+        assert verdict.scaling_text.endswith("wider than 30 percentage points allows no verdict.") == vague
 
 
 @pytest.mark.parametrize(
@@ -177,25 +172,25 @@ def test_an_efficiency_known_to_more_than_thirty_points_is_undecided(tmp_path):
 def test_injected_delays_are_always_told_and_not_twice(tmp_path, series, scaling, begins):
     row = {"delay_injection": "1 ms"}
     point = Point(ranks=2, series=series, scaling=scaling, late_s={1: 0.02}, row=row)
-    (verdict,) = summary_of(tmp_path / "run", [point]).verdicts
-    assert verdict.sentences.startswith(begins)
-    told = "These figures include an injected delay: 1 ms." in verdict.sentences
+    (verdict,) = summary_of(tmp_path / "run", [point]).rows("verdicts")
+    assert messages.verdict(verdict).startswith(begins)
+    told = "These figures include an injected delay: 1 ms." in messages.verdict(verdict)
     assert told is not (series == "injected 1 ms" and scaling == "throughput")
-    assert "20.0% longer than a typical rank" in verdict.sentences
+    assert "20.0% longer than a typical rank" in messages.verdict(verdict)
 
 
 def test_the_largest_case_that_ran_speaks_and_larger_ones_are_mentioned(tmp_path):
     points = [Point(ranks=1), Point(ranks=2), Point(ranks=4, status="timeout", reason="slow")]
-    (verdict,) = summary_of(tmp_path / "run", points).verdicts
-    assert verdict.efficiency.startswith("At 2 ranks")
-    assert "1 larger case has no result" in verdict.efficiency
+    (verdict,) = summary_of(tmp_path / "run", points).rows("verdicts")
+    assert verdict.scaling_text.startswith("At 2 ranks")
+    assert "1 larger case has no result" in verdict.scaling_text
 
 
 def test_a_run_in_which_all_failed_and_one_that_has_not_begun_are_distinguished(tmp_path):
     failed = summary_of(tmp_path / "failed", [Point(ranks=1, status="failed", reason="x")])
-    assert "every launch failed" in failed.verdicts[0].efficiency
+    assert "every launch failed" in failed.rows("verdicts")[0].scaling_text
     begun = summary_of(tmp_path / "begun", [Point(ranks=1, only_repeats=())])
-    assert begun.verdicts[0].efficiency == "Nothing has been measured yet."
+    assert begun.rows("verdicts")[0].scaling_text == "Nothing has been measured yet."
     assert (begun.rows("phases"), begun.rows("wait"), begun.rows("warnings")) == ([], [], [])
 
 
@@ -218,11 +213,9 @@ def test_a_phase_without_any_wait_on_an_ideal_network_is_not_the_one_whose_ranks
     (lost,) = (lost for lost in summary.rows("lost_time") if lost.case == largest)
     losses = {name: Estimate(value=0.0) for name in LOSSES}
     for cause, phase in (("serialisation", second.phase), ("transfer", first.phase)):
-        costs = Costs(
-            lost_time=[lost._replace(**losses | {cause: Estimate(value=0.2)})],
-            phases=waits,
-            ranks=[],
-            axes=[],
-        )
-        said = verdict("", summary.rows("cases"), lambda _, costs=costs: costs, {}, round_s=1.0)
-        assert f"{cause} in {phase}" in said.loss
+        known = {name: {} for name in EVIDENCE} | {
+            "lost_time": {largest: [lost._replace(**losses | {cause: Estimate(value=0.2)})]},
+            "phases": {largest: waits},
+        }
+        (said,) = verdicts(summary.rows("cases"), {}, known, round_s=1.0)
+        assert f"{cause} in {phase}" in said.loss_text

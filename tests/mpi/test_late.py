@@ -101,7 +101,7 @@ def late_ranks_are_waited_for(cli):
     summary = Findings(load(results.folder))
     named = {found.case: (found.rank, found.phase) for found in summary.rows("stragglers")}
     assert named == {data: (1, "backward"), stages: (1, "forward")}
-    (verdict,) = (verdict for verdict in summary.verdicts if verdict.case == data)
+    (verdict,) = (verdict for verdict in summary.rows("verdicts") if verdict.case == data)
     assert "rank 1" in verdict.meaning.lower()
     assert "mostly in backward" in verdict.meaning
     assert "injected 100 ms in backward of rank 1" in results.output
@@ -166,7 +166,7 @@ def who_is_stopped_is_named(cli):
     summary = Findings(load(cli.newest().folder))
     assert [late.rank for late in summary.rows("stragglers")] == [1]
     assert summary.rows("stragglers")[0].late_steps >= 2
-    (verdict,) = summary.verdicts
+    (verdict,) = summary.rows("verdicts")
     assert (
         verdict.interference or "rank 1" in verdict.meaning.lower()
     )  # what others do to the cores is said instead

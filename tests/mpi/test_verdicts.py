@@ -65,18 +65,18 @@ def called_and_priced(cli):
     networks = {text: read_network(text) for text in asked}
     summary = Findings(load(cli.run(cli.suite(SUITE)).folder), networks)
     healthy, slow = summary.rows("cases")
-    of = {verdict.case: verdict for verdict in summary.verdicts}
+    of = {verdict.case: verdict for verdict in summary.rows("verdicts")}
     lost = summary.of_case("lost_time")
     assert max(getattr(lost[healthy.case], cause).value for cause in CAUSES) < NOISE
     verdict = of[healthy.case]
     cause = verdict.cause and getattr(lost[healthy.case], verdict.cause).value
     figure = f"{percent(cause)} of the step" if verdict.cause else "No single loss"
-    assert verdict.interference or figure in verdict.loss
+    assert verdict.interference or figure in verdict.loss_text
     transfer = lost[slow.case].transfer.value
     assert transfer == pytest.approx(SLOW_S / slow.step_s.value, abs=NOISE)
     verdict = of[slow.case]
     said = f"transfer in sync ({percent(transfer)} of the step)"
-    assert verdict.interference or (not verdict.firm and said in verdict.loss)
+    assert verdict.interference or (not verdict.firm and said in verdict.loss_text)
     found = {(each.case, each.network): each for each in summary.rows("what_if")}
     perfect, as_slow = (found[slow.case, network] for network in asked)
     assert perfect.expected_s == pytest.approx(perfect.measured_s - SLOW_S, rel=NOISE)

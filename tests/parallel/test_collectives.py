@@ -8,7 +8,7 @@ from plans import TEXT, counted_calls, each_rank, name, on_plan, predicted_calls
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.headline import of_network
+from pscale.analysis.messages import of_network
 from pscale.config import Data, Model, Plan, Train
 from pscale.errors import PlanError
 from pscale.parallel.strategies import check

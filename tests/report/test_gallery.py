@@ -31,7 +31,7 @@ def test_the_healthy_report_has_no_factor_that_stands_out_and_hides_most_of_its_
 
 def test_the_imbalanced_report_names_the_late_rank_and_loses_balance_alone():
     summary, (healthy, injected) = shown("imbalanced")
-    (verdict,) = [verdict for verdict in summary.verdicts if "injected" in verdict.series]
+    (verdict,) = [verdict for verdict in summary.rows("verdicts") if "injected" in verdict.series]
     assert verdict.cause == "imbalance"
     assert verdict.meaning.startswith("Rank 1")
     assert "mostly in backward" in verdict.meaning
@@ -55,7 +55,7 @@ def test_the_imbalanced_report_names_the_late_rank_in_brief(width):
 def test_the_communication_bound_report_loses_transfer_most():
     summary, (factors,) = shown("communication")
     assert min(factors, key=factors.__getitem__) == "transfer"
-    (verdict,) = summary.verdicts
+    (verdict,) = summary.rows("verdicts")
     assert verdict.cause == "transfer"
     assert ("larger batches" in verdict.advice) is verdict.firm
     assert factors["transfer"] < factors["load_balance"] - 0.05

@@ -11,6 +11,7 @@ from synthetic import Point, write_run
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
 from pscale.config import Plan, Workload
+from pscale.report.answer import Answer
 from pscale.report.topics import TOPICS
 from pscale.results import predictions
 
@@ -146,9 +147,9 @@ def strange(summary):
     """Return the numbers of sentences that are no cell, each with its sentence."""
     known = cells(summary)
     sentences = [headline.text for headline in summary.headlines]
-    sentences += [outcome.causes for outcome in summary.outcomes]
     sentences += [each.caption.rpartition(". ")[0] for each in tables_of(summary)]  # without definitions
-    sentences += [outcome.figure.partition(" ± ")[0] for outcome in summary.outcomes]
+    for line in Answer.of(summary).lines:
+        sentences += [line.causes, line.figure.partition(" ± ")[0]]
     found = []
     for sentence in sentences:
         plain = CONSTANT.sub("", sentence)
@@ -164,7 +165,7 @@ def test_every_number_in_a_sentence_is_a_cell_of_a_table_of_the_report(tmp_path,
             summary = Findings(variant, predict=None)
             assert strange(summary) == []
             count += len(summary.headlines)
-            said |= {word for verdict in summary.verdicts for word in (verdict.cause, verdict.answer)}
+            said |= {word for verdict in summary.rows("verdicts") for word in (verdict.cause, verdict.answer)}
             said |= {place.answer for place in summary.rows("ranking")}
     assert count >= 10 * variants
     assert {"holds", "undecided", "falls short", "slower", "imbalance"} <= said

@@ -99,7 +99,7 @@ def test_ten_milliseconds_of_one_rank_are_ten_of_wait_on_the_others(tmp_path, ph
     summary = Findings(load(folder))
     (rank,) = summary.rows("stragglers")
     assert (rank.rank, rank.phase, rank.late_steps) == (1, phase, 12 - (phase == "update"))
-    (verdict,) = summary.verdicts
+    (verdict,) = summary.rows("verdicts")
     assert verdict.cause == "imbalance"
     assert "rank 1" in verdict.meaning.lower()
     assert f"mostly in {phase}" in verdict.meaning

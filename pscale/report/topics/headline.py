@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import median_low
 
 from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.efficiency import LOSSES
 from pscale.analysis.findings import Findings
-from pscale.analysis.headline import EVERY
+from pscale.analysis.messages import EVERY, scaled, size
 from pscale.analysis.stats import Estimate
-from pscale.analysis.verdict import Verdict, size
 from pscale.report import text
 from pscale.report.blocks import Block, Context, Headlines, Part, Stack, Tile, Tiles, band
 from pscale.report.figure_style import CAUSES, KINDS
-from pscale.report.table import Column, Table, TableRow, Value, Written, listed, table_of
+from pscale.report.table import Column, Table, TableRow, Value, Written, listed
 from pscale.report.topics.cases import size_column, size_tone
 from pscale.report.topics.problems import concerns
 from pscale.report.topics.topic import Topic
@@ -37,8 +34,6 @@ COLOURS = {  # of the parts of a step: those of the figures, where they have the
     "unaccounted": CAUSES["unaccounted"],
 }
 _NAMES = {"useful": "useful", **LOSSES}
-_UNDECIDED = "undecided"
-_CAUSES = {"": "none above 1%", _UNDECIDED: _UNDECIDED, **LOSSES}
 
 
 def tables(findings: Findings) -> Iterator[Table]:
@@ -89,7 +84,7 @@ def lost_time(findings: Findings) -> Iterator[Table]:
     if findings.side_by_side and len(findings.ranking):
         return
     found = findings.of_case("lost_time")
-    needs = {each.case: each.cause_to_decide or None for each in findings.verdicts}
+    needs = {each.case: each.cause_to_decide or None for each in findings.rows("verdicts")}
     points = [point for point in findings.rows("cases") if point.case in found]
     kept = [name for name in COLOURS if any(_is_seen(getattr(each, name)) for each in found.values())]
     columns = (
@@ -142,7 +137,7 @@ def _blocks(context: Context) -> Sequence[Block]:
     ]
     blocks += context.listings((*_splits(findings), *_delay_costs(findings)), "answers")
     if not findings.side_by_side:
-        largest = [findings.case(each.case) for each in findings.verdicts if each.case]
+        largest = [findings.case(each.case) for each in findings.rows("verdicts") if each.case]
         if len(largest) == 1:
             blocks.append(Tiles(items=tuple(_tiles(findings, largest[0]))))
         if len(largest) <= _SENTENCES:
@@ -155,59 +150,24 @@ def _blocks(context: Context) -> Sequence[Block]:
 
 
 def _overview(findings: Findings) -> str:
-    """Say how series scale, from the worst to the best, and what costs most of them; nothing of plans."""
+    """Say how series scale, and what costs most of them; nothing of plans."""
     if findings.side_by_side:
         return ""
-    largest = [(findings.case(each.case), each) for each in findings.verdicts if each.case]
-    known = sorted(
-        (point.efficiency.value, each.series)
-        for point, each in largest
-        if point.efficiency and not point.base
-    )
-    if not known:
-        return ""
-    (low, worst), (high, best) = known[0], known[-1]
-    middle = median_low(value for value, _ in known)
-    return text.clean(
-        f"Efficiencies of {len(known)} series at their largest size range from {text.percent_1(low)} "
-        f"({worst}) to {text.percent_1(high)} ({best}), with a median of {text.percent_1(middle)}."
-        f"{_most_often(findings)}"
-    )
-
-
-def _most_often(findings: Findings) -> str:
-    """Say which loss is the main one most often; nothing where none was measured."""
-    causes = Counter(cause for each in findings.verdicts if (cause := _cause(each, findings)) is not None)
-    if not causes:
-        return ""
-    (cause, count), *_ = causes.most_common()
-    named = f"the main loss is {_CAUSES[cause]}" if cause else "no loss reaches 1% of the step"
-    return f" Most often {named}: in {count} of {causes.total()}."
-
-
-def _cause(verdict: Verdict, findings: Findings) -> str | None:
-    """Return the main loss, empty where none is worth a name; None where none is known."""
-    if verdict.interference or verdict.case not in findings.of_case("lost_time"):
-        return None
-    return verdict.cause if verdict.firm else _UNDECIDED
+    verdicts = [row for row in findings.rows("verdicts") if row.case]
+    return text.clean(messages.of_many(verdicts))
 
 
 def _series(findings: Findings) -> Table:
     """Return a row a series: how far it was measured, how well it scales, what it loses most by."""
-    lost = findings.of_case("lost_time")
     rows: list[TableRow] = []
-    for each in findings.verdicts:
+    for each in findings.rows("verdicts"):
         if not each.case:
             rows.append(("bad", (each.series or "unnamed", "none", *[text.MISSING] * 4)))
             continue
-        point = findings.case(each.case)
-        losses = lost.get(each.case)
-        loss = _written(losses, each.cause) if losses and each.cause else None
-        values = (point.step_s, None if point.base else point.efficiency)
-        cause = None
-        if _cause(each, findings) is not None:
-            cause = _CAUSES[each.cause] + f" ({_UNDECIDED})" * (not each.firm)
-        rows.append(("", (each.series or "unnamed", Written(point.cores, size(point)), *values, cause, loss)))
+        size_of = Written(each.ranks * each.threads, size(each))
+        loss = Written(each.share.value, messages.loss(each, "share")) if each.cause else None
+        cause = messages.cause(each) if each.share else None
+        rows.append(("", (each.series or "unnamed", size_of, each.step_s, scaled(each), cause, loss)))
     return Table(
         title="Every series",
         columns=(
@@ -294,8 +254,6 @@ TOPIC = Topic(
     name="verdict",
     title="In short",
     tables=tables,
-    data=lambda findings: {
-        "verdicts": table_of(findings.verdicts, Verdict, findings.labels),
-    },
+    files=("verdicts",),
     blocks=_blocks,
 )

@@ -8,7 +8,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.headline import of_series
+from pscale.analysis.messages import of_series
 from pscale.config import Workload
 from pscale.config.workload import Figure
 from pscale.report.blocks import Context, Headlines, Listing
@@ -66,12 +66,12 @@ def test_of_series_whose_losses_were_not_measured_none_is_named_and_the_advice_t
 
 @pytest.mark.figure
 def test_what_the_losses_of_several_series_mean_comes_once(tmp_path):
-    known = Findings(many(tmp_path / "run")).verdicts
+    known = Findings(many(tmp_path / "run")).rows("verdicts")
     own = [
-        replace(each, loss=f"{7 + place}% of the step.", meaning="Cores wait.")
+        each._replace(loss_text=f"{7 + place}% of the step.", meaning="Cores wait.")
         for place, each in enumerate(known)
     ]
-    *lines, of_all = of_series([*own[:-1], replace(own[-1], meaning="None waits.")])
+    *lines, of_all = of_series([*own[:-1], own[-1]._replace(meaning="None waits.")])
     assert of_all.text.startswith("Where the main loss is slower compute: Cores wait. Advice: ")
     assert [line.text.endswith("% of the step.") for line in lines] == [True] * 5 + [False]
     assert lines[-1].text.endswith("None waits.")
@@ -82,9 +82,12 @@ def test_losses_that_were_measured_are_counted_beside_series_without(tmp_path):
     summary = Findings(many(tmp_path / "run"))
     assert blocks(summary)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 6 of 6.")
     lost = tuple(
-        each for each in summary.rows("lost_time") if each.case not in {v.case for v in summary.verdicts[:2]}
+        each
+        for each in summary.rows("lost_time")
+        if each.case not in {v.case for v in summary.rows("verdicts")[:2]}
     )
     some = summary.replaced(lost_time=lost)
+    del some.__dict__["verdicts"]
     assert blocks(some)[0].lines[0][1].endswith("Most often the main loss is slower compute: in 4 of 4.")
     tables = {each.table.title: each.table for each in blocks(some)[1] if isinstance(each, Listing)}
     assert [row[1][4] for row in tables["Every series"].rows] == [None] * 2 + ["slower compute"] * 4
