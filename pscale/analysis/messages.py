@@ -128,9 +128,9 @@ def injected(row: Row) -> str:
 def verdict(row: Row) -> str:
     """Say all of a series; without sizes to compare, what costs most comes first."""
     lost, scaled = _joined(row.loss_text, row.meaning), row.scaling_text
-    taken = disturbed(row.interference, row.interference_share) if row.interference else ""
+    disturbance = disturbed(row.interference, row.interference_share) if row.interference else ""
     parts = (lost, scaled) if row.scaling == "throughput" else (scaled, lost)
-    return _joined(taken, *parts, row.advice)
+    return _joined(disturbance, *parts, row.advice)
 
 
 def _joined(*sentences: str) -> str:
@@ -410,19 +410,19 @@ def of_series(verdicts: Sequence[Row]) -> tuple[Headline, ...]:
     }
     meanings = Counter((row.cause, row.meaning) for row in verdicts if row.meaning)
     shared = {each for each, count in meanings.items() if count > 1}
-    found = []
+    headlines = []
     for row in verdicts:
-        said = {name: "" for name, text in common.items() if text}
+        blank = {name: "" for name, text in common.items() if text}
         if (row.cause, row.meaning) in shared:
-            said["meaning"] = ""
-        found.append(Headline(row.series, verdict(row._replace(**said))))
-    told = [
+            blank["meaning"] = ""
+        headlines.append(Headline(row.series, verdict(row._replace(**blank))))
+    meanings_of_all = [
         meaning if common["loss_text"] else f"Where the main loss is {LOSSES[cause]}: {meaning}"
         for cause, meaning in meanings
         if (cause, meaning) in shared
     ]
-    of_all = _joined(common["loss_text"], *told, common["advice"])
-    return (*found, *([Headline(EVERY, of_all)] if of_all else []))
+    of_all = _joined(common["loss_text"], *meanings_of_all, common["advice"])
+    return (*headlines, *([Headline(EVERY, of_all)] if of_all else []))
 
 
 def _alike(texts: Sequence[str]) -> str:
@@ -437,16 +437,16 @@ def of_many(verdicts: Sequence[Row]) -> str:
         return ""
     (low, worst), (high, best) = scaling[0], scaling[-1]
     middle = median_low(value for value, _ in scaling)
-    found = Counter(row.cause if row.firm else _UNDECIDED for row in verdicts if row.share)
+    causes = Counter(row.cause if row.firm else _UNDECIDED for row in verdicts if row.share)
     often = ""
-    if found:
-        (most, count), *_ = found.most_common()
+    if causes:
+        (most, count), *_ = causes.most_common()
         named = (
             f"the main loss is {LOSSES.get(most, most)}"
             if most
             else f"no loss reaches {SMALL:.0%} of the step"
         )
-        often = f"Most often {named}: in {count} of {found.total()}."
+        often = f"Most often {named}: in {count} of {causes.total()}."
     return _joined(
         f"Efficiencies of {len(scaling)} series at their largest size range from {percent(low)} ({worst}) "
         f"to {percent(high)} ({best}), with a median of {percent(middle)}.",
@@ -519,16 +519,16 @@ def of_plans(ranking: Sequence[Row], points: Sequence[Row], grave: Mapping[str, 
     """
     groups = grouped(ranking, lambda place: place.group)
     of_case = {point.case: point for point in points}
-    found = []
+    headlines = []
     for group, places in groups.items():
-        taken = max(
+        worst = max(
             (grave[place.case] for place in places if place.case in grave),
             key=lambda row: row.share,
             default=None,
         )
-        text = _joined(disturbed(taken.cause, taken.share) if taken else "", _of_plans(places, of_case))
-        found.append(Headline(group if len(groups) > 1 else "", text))
-    return tuple(found)
+        text = _joined(disturbed(worst.cause, worst.share) if worst else "", _of_plans(places, of_case))
+        headlines.append(Headline(group if len(groups) > 1 else "", text))
+    return tuple(headlines)
 
 
 def _of_plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
