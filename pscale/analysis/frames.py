@@ -170,9 +170,14 @@ def load(path: Path) -> Run:
     )
 
 
-def steps(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
-    """Return the rows of steps of one case, or of one launch, if it ended well; read when asked for."""
-    rows = _rows(run, "steps", case, repeat)
+def steps(
+    run: Run, case: str, repeat: int | None = None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return the rows of steps of one case, or of one launch, if it ended well; read when asked for.
+
+    `columns` are all by default; others have the keys and the kinds of time among them.
+    """
+    rows = _rows(run, "steps", case, repeat, columns)
     return (
         joined(rows, calls(run, case, repeat), run.unclear)
         if run.unclear
@@ -185,9 +190,11 @@ def calls(run: Run, case: str, repeat: int | None = None) -> pd.DataFrame:
     return _rows(run, "calls", case, repeat)
 
 
-def _rows(run: Run, table: Table, case: str, repeat: int | None) -> pd.DataFrame:
+def _rows(
+    run: Run, table: Table, case: str, repeat: int | None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
     path, name = run.origins.get(case, (run.path, case))
-    rows = rows_of(path / "data", table, name, repeat)
+    rows = rows_of(path / "data", table, name, repeat, columns)
     return _of_good(rows.assign(case=rows["case"].cat.rename_categories({name: case})), run.cases)
 
 

@@ -182,9 +182,6 @@ _CATEGORIES: dict[Table, list[str]] = {
     ],
 }
 _KEYS = {"repeat", "rank", "step"}
-_OF_A_STEP = (
-    *("case", "repeat", "rank", "step", "phase", "compute_s", "transfer_s", "wait_s", "copy_s", "offload_s"),
-)
 
 
 def frame(data: Path, table: Table, damaged: list[store.Damaged] | None = None) -> pd.DataFrame:
@@ -192,9 +189,10 @@ def frame(data: Path, table: Table, damaged: list[store.Damaged] | None = None) 
     return _as_frame(store.read_table(data, table, damaged=damaged), table)
 
 
-def rows_of(data: Path, table: Table, case: str, repeat: int | None = None) -> pd.DataFrame:
-    """Read the rows of one case, or of one launch of it; of steps the kinds of time."""
-    columns = _OF_A_STEP if table == "steps" else None
+def rows_of(
+    data: Path, table: Table, case: str, repeat: int | None = None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Read the rows of one case, or of one launch of it; `columns` are all by default."""
     return _as_frame(store.read_case(data, table, case, repeat, columns), table)
 
 

@@ -21,6 +21,18 @@ _TIMES = (*KINDS, "ideal_wait_s")
 _INSIDE = ["compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "offload_s"]
 _AMOUNTS, _BESIDE = ("count", "bytes"), ("hidden_s", "exposed_s", "ideal_wait_s")
 _PLACES = {phase: place for place, phase in enumerate(PHASES)}
+_KEPT = (
+    "case",
+    "repeat",
+    "rank",
+    "step",
+    "phase",
+    "compute_s",
+    "transfer_s",
+    "wait_s",
+    "copy_s",
+    "offload_s",
+)
 _FEW_STEPS = 20_000  # of all ranks and launches of a case: their rows are read at once
 SLOWEST = 3  # ranks of a case
 
@@ -117,9 +129,13 @@ def wait_maps(run: Run, cases: Iterable[str]) -> Iterator[pd.DataFrame]:
     steps_of = _rank_steps(run, ["case"]).to_dict()
     for case in cases:
         repeats = sorted(map(int, launches.get(case, ())))
-        together = steps(run, case) if steps_of.get(case, 0) <= _FEW_STEPS else None
+        together = steps(run, case, columns=_KEPT) if steps_of.get(case, 0) <= _FEW_STEPS else None
         for repeat in repeats:
-            rows = steps(run, case, repeat) if together is None else together[together["repeat"] == repeat]
+            rows = (
+                steps(run, case, repeat, _KEPT)
+                if together is None
+                else together[together["repeat"] == repeat]
+            )
             ranks, places = rows["rank"].to_numpy(np.int64), rows["step"].to_numpy(np.int64)
             count = int(places.max()) + 1
             size = (int(ranks.max()) + 1) * count
@@ -207,7 +223,7 @@ def _straggler(row: Mapping[str, Any], run: Run) -> dict[str, Any] | None:
     late = mine[mine >= _LATE * row["wall_s"] / steps_taken]
     if late.empty:
         late = mine[mine > 0]  # never by much, but often enough to be named
-    excess = _excess(steps(run, case), rank, late.index)
+    excess = _excess(steps(run, case, columns=_KEPT), rank, late.index)
     if excess.sum() < _OWN * late.sum():
         return None
     hosts = run.ranks[(run.ranks["case"] == case) & (run.ranks["rank"] == rank)]["host"].dropna()
