@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -226,16 +227,6 @@ def bound(planned: Mapping[str, Any]) -> bool:
     return str(planned.get("launch", {}).get("bind", "none")) != "none"
 
 
-class OfACase(Protocol):
-    """What was found of one case."""
-
-    @property
-    def case(self) -> str:
-        """Its id."""
-        ...
-
-
-Finding = TypeVar("Finding", bound=OfACase)
 Member = TypeVar("Member")
 Key = TypeVar("Key")
 
@@ -248,9 +239,9 @@ def grouped(members: Iterable[Member], key: Callable[[Member], Key]) -> dict[Key
     return found
 
 
-def by_case(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Return the findings on each case, in their order."""
-    return grouped(findings, lambda finding: finding.case)
+def by_case(rows: Iterable[Member]) -> dict[str, list[Member]]:
+    """Return the rows of each case, in their order."""
+    return grouped(rows, attrgetter("case"))
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
