@@ -264,7 +264,7 @@ def on_twins(runs: int, budget: str, reports: Path) -> dict[str, float]:
     said = []
     for _ in range(runs):
         folder, _ = run(twins, reports, "--budget", budget)
-        said.append([one.answer for one in compare.variants(load(folder)).cases])
+        said.append([one.answer for one in compare.variants(load(folder)).compared])
     equal, slower = zip(*said, strict=True)
     shares = {
         "equal called different": float(np.mean([answer in ("slower", "faster") for answer in equal])),

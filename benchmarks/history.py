@@ -145,12 +145,12 @@ QUIET: dict[str, Callable[[np.random.Generator], list[Entry]]] = {
 
 def night_after_night(entries: list[Entry]) -> bool:
     """Tell whether any of the checks of 40 nights calls a case worse that is not."""
-    return any(judged(entries[:count]).answer == "worse" for count in range(8, RUNS + 1))
+    return any(judged(entries[:count]).row.answer == "slower" for count in range(8, RUNS + 1))
 
 
 def found(random: np.random.Generator, own: float, machine: float, runs: int = RUNS) -> bool:
     """Tell whether a change is found within two runs."""
-    return judged(drawn(random, own=own, machine=machine, at=runs - 2, runs=runs)).answer == "worse"
+    return judged(drawn(random, own=own, machine=machine, at=runs - 2, runs=runs)).row.answer == "slower"
 
 
 def named(random: np.random.Generator) -> bool:
@@ -181,7 +181,7 @@ QUESTIONS: dict[str, tuple[Callable[[np.random.Generator], bool], str, float | N
     "found: 3 % noise, half of it the machine's": (lambda random: found(random, HALF, HALF), "higher", 0.9),
     "found: the same, after 20 runs": (lambda random: found(random, HALF, HALF, 22), "higher", None),
     "found: recorded noise, paced": (
-        lambda random: judged(recorded(random, RUNS - 2)).answer == "worse",
+        lambda random: judged(recorded(random, RUNS - 2)).row.answer == "slower",
         "higher",
         None,
     ),

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from pscale import atomic_files
+from pscale.analysis.difference import standing
 from pscale.analysis.stats import Estimate, Sample, base_of, lower_median, ratio, work_ratio
 from pscale.atomic_files import write_json
 from pscale.errors import ResultsError
@@ -221,8 +222,6 @@ def _best(
 
 
 def _may_be_faster(case: _Case, best: _Case) -> bool:
-    from pscale.analysis.ranking import standing  # noqa: PLC0415 - cards that are kept need no pandas
-
     return standing(case.times, best.times).answer == "undecided"
 
 

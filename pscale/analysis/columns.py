@@ -339,10 +339,10 @@ ranking: a row a plan of those of the same work, group by group, fastest first; 
     group text words that the labels of a group share
     plan text other words of the label
     place count place in the group; plans equal to the fastest share the first
-    answer text fastest, equal, slower or undecided
+    answer text slower, equal or undecided; empty for the fastest, the reference
     ratio ratio± step time over that of the fastest plan
-    to_decide text measurements that should decide; empty where decided
     rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
+    decide_s s wall time of these rounds
     compute share compute
     exchange share transfer, and wait or transfer
     bubble share waiting for other stages of a pipeline
@@ -350,16 +350,17 @@ ranking: a row a plan of those of the same work, group by group, fastest first; 
     copies share copies into and out of communication buffers
     offload share waiting for data in a file
     extra share compute beyond the plan that computes least; 0 where ranks share cores
+    loss text the largest of these but compute, where it is 1 % of the step or more
 
 splits: a row a split of as many cores into ranks and threads, group by group, fastest first
     group count number of the group
     cores count cores
     name text ranks and threads
     step_s s step time
-    answer text fastest, equal, slower or undecided
+    answer text slower, equal or undecided; empty for the fastest, the reference
     ratio ratio± step time over that of the fastest split
-    to_decide text measurements that should decide; empty where decided
     rounds_to_decide count more rounds that should decide; unknown where decided or no number is known to
+    decide_s s wall time of these rounds
     lost text uses of the time of its cores other than computing
 
 delay_costs: a row a case with injected delays that was measured without them too; means over all steps
@@ -367,8 +368,75 @@ delay_costs: a row a case with injected delays that was measured without them to
     step_s s step time
     healthy_s s step time without them
     change change± change of the step; an interval where every step is delayed
+    answer text faster, slower, equal, or undecided as always where not every step is delayed
     injected_s s delay of a step, in the rank with most
     passed_on share change of the step over that delay
+
+crossings: a row a variant and value of a swept number, beside the first variant; in pairs of rounds
+    field text the number, as conditions name it
+    common text words that the labels of both share
+    reference text other words of the labels of the reference
+    variant text other words of the labels of the variant
+    reference_case text id of the case of the reference
+    value number value of the number
+    reference_step_s s± step time of the reference
+    step_s s± step time of the variant
+    ratio ratio± step time over that of the reference
+    rounds count rounds in which both were launched
+    p number chance of such a difference between equals, corrected for the number of values
+    answer text faster, slower, equal or undecided: the variant
+    rounds_needed count rounds that see a difference of 5 % 8 times in 10
+    turns_after number the last decided value before, if for the other variant: a crossover is between
+
+compressed: a row a case of those that differ in compression alone; of a rank and step
+    compression text kind of compression
+    sent_bytes bytes payload of all calls
+    sent_ratio ratio over that without compression
+    step_s s step time
+    step_ratio ratio± over that without compression
+    answer text faster, slower, equal or undecided; empty for the reference
+    sync_compute_s s encoding, decoding, summing
+    loss_last number loss of the last measured step
+    loss_more change more than without compression
+
+precision: a row a case of those that differ in precision alone; of a rank and step
+    precision text number format
+    reduce text number format of reductions
+    sent_bytes bytes payload of all calls
+    sent_ratio ratio over that in float32
+    held_bytes size memory of the fullest rank
+    held_ratio ratio over that in float32
+    step_s s step time
+    step_ratio ratio± over that in float32
+    answer text faster, slower, equal or undecided; empty for the reference
+    loss_last number loss of the last measured step
+    loss_more change more than in float32
+
+offloaded: a row a case of those that differ in offload alone; of a rank and step
+    offload text what is offloaded
+    memory_bytes size peak of resident memory of the fullest rank, above that of the process without a model
+    memory_ratio ratio over that without offload
+    file_bytes size held in a file
+    read_bytes bytes read
+    written_bytes bytes written
+    bytes_per_s bytes_per_s both, a second of the thread that moves them
+    io_s s moving
+    stall_s s the step waits for it
+    step_s s step time
+    step_ratio ratio± over that without offload
+    answer text faster, slower, equal or undecided; empty for the reference
+
+optimizers: a row a case of those that differ in the optimizer and its numbers alone; of a rank and step
+    optimizer text the optimizer
+    lr number learning rate
+    loss_last number loss of the last measured step
+    loss_more change more than the lowest of these cases
+    state_bytes size state of the optimizer on the fullest rank
+    update_s s the whole phase, with its communication
+    update_compute_s s computing of the phase
+    step_s s step time
+    step_ratio ratio± over that of the fastest of these cases
+    answer text slower, equal or undecided; empty for the fastest, the reference
 
 merits: a row a case and figure of merit of its program; means over launches
     figure text name of the figure
@@ -469,6 +537,67 @@ what_if: a row a case and network on which its traced launches were replayed; me
     expected_s s the step on the network asked about
     change change of the step, against the replay
 """
+_OF_RUNS = """
+compared: a row a case of two runs, or of two variants of one, B beside A
+    matched_by text id: the same work; label: the same name, though something differs; size: in one run
+    a_s s± step time in A
+    b_s s± step time in B
+    a_launches count launches of A that are compared
+    b_launches count launches of B that are compared
+    ratio ratio± B over A
+    effect number Cliff's delta: share of pairs of launches in which B is slower, less faster
+    test text the test
+    p number chance of such a difference between equals
+    p_corrected number the same, corrected for the number of cases
+    detectable change difference that would have been seen 8 times in 10
+    launches_needed count launches of each that see the least relevant difference 8 times in 10
+    answer text faster, slower, equal or undecided: B
+    scatter number standard deviation of the logarithms of launches, where the pace of the machine is used
+    scatter_at_pace number the same at one pace of the machine, which is what is compared
+    pace_slope number relative change of the step time over that of the pace
+    pace_ratio ratio time of the fixed work in B over that in A
+    lacks_pace flag the pace of the machine could be measured and was not
+    unlike texts what differs, so that the pace of the machine is not used
+
+missing: a row a case that is not compared
+    run text the run that lacks it, A or B; both: it is other work
+    reason text the reason
+
+histories: a row a case of a suite, over all runs that computed the same as the newest
+    runs texts names of the runs
+    steps_s series step time of each run, at one pace of the machine
+    levels series levels: first run, run behind the last, step time
+    step_s s step time of the newest level
+    normal_s s step time of the normal level, the best since the last that was accepted
+    ratio ratio± newest level over the normal one
+    answer text faster, slower, equal or undecided: the newest level; faster than what was normal before
+    gain share of the step time, what the newest level saves where it is faster
+    lone change the newest run alone beyond its level, where that is much
+    detectable change change that two runs would show 8 times in 10; unknown from few runs
+    counter text a counter that has grown since its least; empty where none has
+    counter_before number its least
+    counter_after number its newest value
+    counters_more count other counters that have grown
+    since text the run with which the newest level began; empty where all are at one
+    cause text what else changed with that run
+    other_work count runs that did other work, which are left out
+
+level_changes: a row a change of the step time of a case
+    run text the first run of the new level
+    before_s s step time before
+    after_s s step time after
+    ratio ratio± after over before
+    p number chance of such a change without any
+    cause text what else changed with that run
+    parts text parts of the step that changed most
+
+counter_changes: a row a change of what is counted exactly of a case
+    run text the run
+    counter text the counter
+    before number value before
+    after number value after
+    cause text what else changed with that run
+"""
 
 
 class Column(NamedTuple):
@@ -520,10 +649,15 @@ def _declared(text: str) -> dict[str, Declaration]:
 
 
 FRAMES = _declared(_DECLARATIONS)
-_RANKED = {"expectations", "verdicts", "ranking", "splits"}  # whose rows have an order of their own
+TABLES = FRAMES | _declared(_OF_RUNS)  # with those of comparisons of runs
+_RANKED = {  # whose rows have an order of their own
+    *("expectations", "verdicts", "ranking", "splits", "crossings"),
+    *("compressed", "precision", "offloaded", "optimizers"),
+    *("compared", "missing", "histories", "level_changes", "counter_changes"),
+}
 SERIES = {  # columns that are not in CSV
     name: [column for column, each in declared.columns.items() if each.unit == "series"]
-    for name, declared in FRAMES.items()
+    for name, declared in TABLES.items()
 }
 
 
@@ -537,7 +671,7 @@ def frame(
     count, values_of = _columns(rows)
     cases = [str(case) for case in values_of("case")]
     known: dict[str, Any] = {}
-    for column, declared in FRAMES[name].columns.items():
+    for column, declared in TABLES[name].columns.items():
         values = values_of(column)
         if column == "label":
             values = [labels.get(case, label) for case, label in zip(cases, values, strict=True)]
@@ -605,7 +739,7 @@ def _unknown(value: Any) -> bool:
 
 def rows(name: str, table: pd.DataFrame) -> list[Row]:
     """Return the rows of a frame as named tuples: unknown is None, and an interval one Estimate."""
-    columns = FRAMES[name].columns
+    columns = TABLES[name].columns
     return [
         _row(name)(*values)
         for values in zip(*(_cells(table, *each) for each in columns.items()), strict=True)
@@ -614,13 +748,13 @@ def rows(name: str, table: pd.DataFrame) -> list[Row]:
 
 def row(frame: str, /, **values: Any) -> Row:
     """Return a row of a frame; what is not given is unknown."""
-    return _row(frame)(**dict.fromkeys(FRAMES[frame].columns) | values)
+    return _row(frame)(**dict.fromkeys(TABLES[frame].columns) | values)
 
 
 @cache
 def _row(name: str) -> type:
-    members = {"declared": FRAMES[name].columns, "__slots__": ()}
-    return type(name, (namedtuple(name, FRAMES[name].columns),), members)
+    members = {"declared": TABLES[name].columns, "__slots__": ()}
+    return type(name, (namedtuple(name, TABLES[name].columns),), members)
 
 
 def _cells(table: pd.DataFrame, name: str, column: Column) -> Sequence[Any]:
@@ -644,7 +778,7 @@ def _plain(column: pd.Series[Any]) -> list[Any]:
 def reference() -> str:
     """Return docs/tables.md: every frame with the units and meanings of its columns."""
     parts = [_HEAD]
-    for name, (meaning, columns) in FRAMES.items():
+    for name, (meaning, columns) in TABLES.items():
         lines = [
             f"| `{column}`{' ±' * each.bounded} | {UNITS[each.unit]} | {each.meaning} |"
             for column, each in columns.items()
@@ -663,7 +797,8 @@ Each is a file of `pscale report --format csv`, a list of `--format json`, and a
 [Python](python.md): `pscale.load(run).cases`. The first two columns are `case`, the id of a case, and
 `label`, but in tables of models and scores; `cases` has a column more for each degree of the plan and each
 setting that varies. `±` marks a value with a 95 % interval, whose bounds are the columns `_low` and `_high`
-behind it. Unknown is NaN, empty in CSV, null in JSON."""
+behind it. Unknown is NaN, empty in CSV, null in JSON.
+`compared` and `missing` are those of `pscale compare`, the last three those of `pscale history`."""
 
 
 if __name__ == "__main__":

@@ -1,133 +1,136 @@
-"""Two runs against each other, case by case, and the variants of one run.
+"""Pairs of cases that are tested at once: of two runs, variants of one run, variants over a swept number.
 
-The variants of a run are its series: each case is compared with the first of its size and work.
+Two runs are compared case by case. The variants of a run are its series: each case is compared with the first
+of its size and work. Over a swept number a variant is a set of cases that differ in that number alone, and in
+others that follow it: "tp 2 or dp 2, from which batch?" Two of them are compared if they have as many cores
+and equal numbers but for their plans: value by value, launches in pairs of the same round. A crossover lies
+between two values that are decided for different variants.
+
+Launches are brought to the same pace of the machine where both cases compute with the same means, so that a
+fixed piece of work costs both the same: else a difference in pace may be theirs (`unlike`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from pscale.analysis import scaling
-from pscale.analysis.difference import ALPHA, Answer, Difference, difference, holm, paired
+from pscale.analysis.columns import Row, row
+from pscale.analysis.difference import (
+    Difference,
+    at_same_pace,
+    difference,
+    holm,
+    of_variants,
+    paced,
+    paired,
+)
 from pscale.analysis.environment import Change, changes
-from pscale.analysis.frames import Run, is_program
-from pscale.analysis.pace import Compare, Paced, at_same_pace, of_variants, paced, unlike
+from pscale.analysis.frames import Run, grouped, is_program
+from pscale.analysis.settings import (
+    DEGREES,
+    SIZES,
+    Case,
+    apart_from,
+    following,
+    is_number,
+    of_cases,
+    swept_numbers,
+)
 from pscale.analysis.stats import Sample
-from pscale.analysis.wording import in_common, rough
+from pscale.analysis.wording import in_common
 from pscale.config import JOINT
 from pscale.errors import UsageError
 
 RELEVANT = 0.05
-MOST_LAUNCHES = 200  # that are worth advising
+_OF_A_PLAN = ("plan.", "train.micro_batches")  # numbers in which variants may differ
+_SAME = ("scaling", "model.kind", "data.kind")  # texts in which they may not
 
+Method = Callable[[Sample, Sample], Difference]
 Side = tuple[Run, str, Sample]  # a case of a run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared(Paced, Difference):
-    """One case of both runs."""
-
-    case: str  # in A
-    label: str
-    matched_by: str  # id: the same work; label: the same name, though something differs; size: in one run
-    p_corrected: float | None  # for the number of cases, after Holm
-    detectable: float | None  # difference that would have been seen 8 times in 10
-    launches_needed: int | None  # of each, to see the least relevant difference 8 times in 10
-    answer: Answer
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Missing:
-    """A case that only one of the runs has measured."""
-
-    label: str
-    run: str  # the one that lacks it, A or B; both: it is other work
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Matched:
-    """A case of A and the one of B that it is compared with."""
-
-    case: str
-    other: str
-    label: str
-    by: str
-    difference: Difference
-    paced: Paced
-    lacks_pace: bool  # which could be measured: not of the program of somebody else
-    incomparable: tuple[str, ...]  # what differs, so that it is not used
-
-
-@dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The findings on two runs."""
+    """Run B against run A, or variants of one run: rows of the frames of these names."""
 
     a: str
     b: str
     relevant: float
-    cases: tuple[Compared, ...]
-    missing: tuple[Missing, ...]
-    changes: tuple[Change, ...]
-    notes: tuple[str, ...]
+    compared: Sequence[Row]
+    missing: Sequence[Row]
+    changes: Sequence[Change]
+    apart_s: float | None  # between the starts of two runs; None of one, whose launches are pairs
+
+
+def tested(pairs: Sequence[tuple[Side, Side]], method: Method, relevant: float) -> list[dict[str, Any]]:
+    """Return what is known of pairs that are tested at once, B against A, for rows of `compared`.
+
+    `relevant` is the least relative difference that matters: where one as small could have been seen and none
+    was, the two are equal; where it could not, that is undecided.
+    """
+    found = [_difference(method, *pair) for pair in pairs]
+    known = [one.p for one, _ in found if one.p is not None]
+    corrected = iter(holm(known))
+    rows = []
+    for (a, _), (one, means) in zip(pairs, found, strict=True):
+        p = None if one.p is None else next(corrected)
+        detectable = one.detectable_with(len(known))
+        rows.append(
+            {
+                **vars(one),
+                "p_corrected": p,
+                "detectable": detectable,
+                "launches_needed": one.launches_for(relevant, len(known)),
+                "answer": one.judge(p, detectable, relevant),
+                "unlike": means or (),
+                "lacks_pace": means is None and not is_program(a[0].planned.get(a[1], {})),
+            }
+        )
+    return rows
+
+
+def _difference(method: Method, a: Side, b: Side) -> tuple[Difference, tuple[str, ...] | None]:
+    """Return the difference, and what keeps the pace of the machine from being used; None without a pace."""
+    (run, case, ours), (other_run, other, theirs) = a, b
+    if not paced(ours, theirs):
+        return method(ours, theirs), None
+    means = unlike(run, case, other_run, other)
+    if run is other_run and not means and of_variants(ours, theirs):
+        means = ("pace, in all rounds",)
+    return method(ours, theirs) if means else at_same_pace(method, ours, theirs), means
 
 
 def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     """Compare the step times of all cases that both runs have measured, matched by id, else by label.
 
-    `relevant` is the least relative difference that matters: where one as small could have been seen and none
-    was, there is no difference to speak of; where it could not, it is undecided. Cases whose steps do
-    other work are not compared: their times say nothing of speed.
+    Cases whose steps do other work are not compared: their times say nothing of speed.
     """
     times = [scaling.step_samples(run) for run in (a, b)]
-    pairs = _pairs(a, b)
-    labels = labels_of(a)
+    pairs, labels = _pairs(a, b), labels_of(a)
     both = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
-    found = [
-        matched(
-            difference,
-            (a, one, times[0][one]),
-            (b, other, times[1][other]),
-            label=labels[one],
-            by="id" if one == other else "label",
-        )
-        for one, other in both.items()
-        if not _other_work(a, one, b, other)
+    alike = [(one, other) for one, other in both.items() if not _other_work(a, one, b, other)]
+    found = tested(
+        [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in alike], difference, relevant
+    )
+    named = [
+        {"case": one, "label": labels[one], "matched_by": "id" if one == other else "label"}
+        for one, other in alike
     ]
+    begun = [run.cases["started_unix_s"].min() for run in (a, b)]
     return Comparison(
         a=name_of(a),
         b=name_of(b),
         relevant=relevant,
-        cases=answers(found, relevant),
-        missing=(*_missing(a, b, pairs, times), *_not_compared(a, b, both.items())),
+        compared=[row("compared", **known, **name) for known, name in zip(found, named, strict=True)],
+        missing=[*_missing(a, b, pairs, times), *_not_compared(a, b, both.items())],
         changes=changes(a, b, both.items()),
-        notes=(*notes(found), *_apart(a, b)),
-    )
-
-
-def matched(compare: Compare, a: Side, b: Side, *, label: str, by: str) -> Matched:
-    """Set the launches of two cases against each other, at the same pace where that is known and tells."""
-    (run, case, ours), (other_run, other, theirs) = a, b
-    known = paced(ours, theirs)
-    incomparable = unlike(run, case, other_run, other) if known else ()
-    if known and run is other_run and not incomparable and of_variants(ours, theirs):
-        incomparable = ("pace, in all rounds",)
-    usable = known and not incomparable
-    found, pace = at_same_pace(compare, ours, theirs) if usable else (compare(ours, theirs), Paced())
-    return Matched(
-        case=case,
-        other=other,
-        label=label,
-        by=by,
-        difference=found,
-        paced=pace,
-        lacks_pace=not known and not is_program(run.planned.get(case, {})),
-        incomparable=incomparable,
+        apart_s=abs(begun[1] - begun[0]),
     )
 
 
@@ -140,80 +143,26 @@ def _pairs(a: Run, b: Run) -> dict[str, str]:
     return {case: (pairs | named)[case] for case in ours if case in pairs or case in named}
 
 
-def answers(found: Sequence[Matched], relevant: float) -> tuple[Compared, ...]:
-    """Return what is known of cases that were tested at once."""
-    tested = [place for place, one in enumerate(found) if one.difference.p is not None]
-    p_values = holm([found[place].difference.p or 0.0 for place in tested])
-    corrected = dict(zip(tested, p_values, strict=True))
-    return tuple(
-        _compared(one, corrected.get(place), len(tested), relevant) for place, one in enumerate(found)
-    )
-
-
-def _compared(matched: Matched, p: float | None, tests: int, relevant: float) -> Compared:
-    one = matched.difference
-    detectable = one.detectable_with(tests)
-    needed = one.launches_for(relevant, tests)
-    answer = one.judge(p, detectable, relevant)
-    text = _sentence(answer, one, detectable, _repeats(needed, relevant, matched)) + _at_pace(matched.paced)
-    return Compared(
-        **vars(one),
-        **vars(matched.paced),
-        case=matched.case,
-        label=matched.label,
-        matched_by=matched.by,
-        p_corrected=p,
-        detectable=detectable,
-        launches_needed=needed,
-        answer=answer,
-        text=text,
-    )
-
-
-def _repeats(needed: int | None, relevant: float, matched: Matched) -> str:
-    """Say what would tell."""
-    pace = ", or measure the machine's pace between steps (`timing.pace: true`)" if matched.lacks_pace else ""
-    if needed is None or needed > MOST_LAUNCHES:
-        return f"stop other processes{pace}"
-    fewer = pace and ", fewer with `timing.pace`"
-    return f"detecting {100 * relevant:.2g}% takes about {needed} launches{fewer}"
-
-
-def _at_pace(pace: Paced) -> str:
-    """Say that launches were brought to the same pace, and what that leaves of their scatter."""
-    if pace.scatter is None:
-        return ""
-    both = f"by {pace.scatter_at_pace:.1%}, uncorrected by {pace.scatter:.1%}"
-    return f" (corrected for the machine's pace: launches vary {both})"
-
-
-def _sentence(answer: Answer, one: Difference, detectable: float | None, advice: str) -> str:
-    if detectable is None:
-        return "undecided: one launch shows no variation between launches; repeat it"
-    seen = f"{detectable:.2g}x" if detectable > 1 else f"{100 * detectable:.2g}%"
-    if answer == "same":
-        return f"no difference; one of {seen} would have been detected"
-    if answer == "undecided":
-        return f"undecided: only a difference of {seen} would be detected; {advice}"
-    return f"{answer} by {abs(one.ratio.value - 1):.1%}"
-
-
-def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sample]]) -> Iterator[Missing]:
+def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sample]]) -> Iterator[Row]:
     backward = {other: one for one, other in pairs.items()}
     sides = (("B", a, b, pairs), ("A", b, a, backward))
     for (lacking, run, other, link), own, known in zip(sides, times, reversed(times), strict=True):
         for case, label in labels_of(run).items():
             if case in own and link.get(case) not in known:
-                yield Missing(label=label, run=lacking, reason=reason(other, link.get(case)))
+                yield _lacking(case, label, lacking, reason(other, link.get(case)))
 
 
-def _not_compared(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
+def _lacking(case: str, label: str, run: str, why: str) -> Row:
+    return row("missing", case=case, label=label, run=run, reason=why)
+
+
+def _not_compared(a: Run, b: Run, pairs: Iterable[tuple[str, str]]) -> Iterator[Row]:
     """Yield the cases of one name whose steps do other work in B."""
     labels = labels_of(b)
     for one, other in pairs:
         if differing := _other_work(a, one, b, other):
             why = f"a step does different work: {', '.join(differing)}"
-            yield Missing(label=labels[other], run="both", reason=why)
+            yield _lacking(other, labels[other], "both", why)
 
 
 def _other_work(a: Run, one: str, b: Run, other: str) -> list[str]:
@@ -241,31 +190,6 @@ def reason(run: Run, case: str | None) -> str:
         return "not measured yet"
     first = ended.iloc[0]
     return f"{first['status']}: {first['reason'] or 'no reason recorded'}"
-
-
-def notes(found: Sequence[Matched]) -> Iterator[str]:
-    """Yield what to know of the tests, and of what was compared."""
-    if len(found) > 1:
-        yield (
-            f"p is corrected for {len(found)} simultaneous tests (Holm): the chance of any false alarm is "
-            f"{ALPHA:.0%}."
-        )
-    unused = [f"{one.label} ({', '.join(one.incomparable)})" for one in found if one.incomparable]
-    if unused:
-        yield (
-            "The measured pace of the machine was not used, because a difference between A and B may "
-            f"affect it: {'; '.join(unused)}."
-        )
-
-
-def _apart(a: Run, b: Run) -> Iterator[str]:
-    begun = [run.cases["started_unix_s"].min() for run in (a, b)]
-    apart_s = abs(begun[1] - begun[0])
-    if math.isfinite(apart_s):
-        yield (
-            f"The runs started {rough(apart_s)} apart; anything that changed on the machine in between is "
-            "part of the ratio. To avoid that, sweep both variants in one suite: `pscale compare RUN`."
-        )
 
 
 _WORK = ("model", "batch", "tokens", "parameters")
@@ -300,10 +224,6 @@ def name_of(run: Run) -> str:
 
 
 Size = tuple[int, int]  # ranks and threads
-_PAIRED = (
-    "Launches of the same round are compared in pairs, which cancels changes between rounds. "
-    "Rounds with a failed launch are left out."
-)
 
 
 def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
@@ -317,28 +237,28 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
             f"{run.path} has no variants to compare; name a second run, `pscale compare {run.path} B`, "
             "or a run of a suite that sweeps more than sizes"
         )
-    times = scaling.step_samples(run)
-    pairs, labels = _pairs_of_variants(run, times), labels_of(run)
+    times, labels = scaling.step_samples(run), labels_of(run)
+    pairs = _pairs_of_variants(run, times)
     a, b = _sides(run, [(one, other) for other, one in pairs.items()])
-    found = [
-        matched(
-            paired,
-            (run, one, times[one]),
-            (run, other, times[other]),
-            label=labels[other] if a else f"{labels[other]} against {labels[one]}",
-            by="size",
-        )
-        for other, one in pairs.items()
-        if one in times and other in times
+    both = [(one, other) for other, one in pairs.items() if one in times and other in times]
+    found = tested(
+        [((run, one, times[one]), (run, other, times[other])) for one, other in both], paired, relevant
+    )
+    named = [
+        {"case": one, "label": labels[other] if a else f"{labels[other]} against {labels[one]}"}
+        for one, other in both
     ]
     return Comparison(
         a=f"{name_of(run)}: {a or 'the first case of each size and work'}",
         b=f"{name_of(run)}: {b}",
         relevant=relevant,
-        cases=answers(found, relevant),
-        missing=tuple(_missing_of_variants(run, pairs, times)),
-        changes=changes(run, run, [(one.case, one.other) for one in found]),
-        notes=(*notes(found), _PAIRED),
+        compared=[
+            row("compared", **known, **name, matched_by="size")
+            for known, name in zip(found, named, strict=True)
+        ],
+        missing=[*_missing_of_variants(run, pairs, times)],
+        changes=changes(run, run, both),
+        apart_s=None,
     )
 
 
@@ -384,17 +304,15 @@ def _sides(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     return JOINT.join(shared), ", ".join(others)
 
 
-def _missing_of_variants(
-    run: Run, pairs: Mapping[str, str], times: Mapping[str, Sample]
-) -> Iterator[Missing]:
+def _missing_of_variants(run: Run, pairs: Mapping[str, str], times: Mapping[str, Sample]) -> Iterator[Row]:
     labels = labels_of(run)
     for case in run.planned:
         if case not in pairs and case not in pairs.values():
-            yield Missing(label=labels[case], run="A", reason="no other case of its ranks, threads and work")
+            yield _lacking(case, labels[case], "A", "no other case of its ranks, threads and work")
     for other, one in pairs.items():
         for side, case in (("A", one), ("B", other)):
             if case not in times:
-                yield Missing(label=labels[case], run=side, reason=reason(run, case))
+                yield _lacking(case, labels[case], side, reason(run, case))
 
 
 def _series(run: Run, case: str) -> str:
@@ -408,3 +326,158 @@ def _size(run: Run, case: str) -> Size:
 
 def _batch(run: Run, case: str) -> object:
     return (run.planned[case].get("train") or {}).get("batch")
+
+
+_OF_RANKS = {
+    "blas": "BLAS",
+    "blas_version": "BLAS",
+    "blas_architecture": "BLAS",
+    "blas_threading": "BLAS",
+    "threads": "threads",
+    "kernels": "kernels",
+    "kernel_threads": "threads",
+    "cpus": "pinning",
+}
+_OF_LAUNCH = {"bind": "pinning", "omp": "pinning", "kernels": "kernels", "env": "environment"}
+
+
+def unlike(a: Run, case: str, b: Run, other: str) -> tuple[str, ...]:
+    """Return in what the means of a case of A differ from those of one of B, in words."""
+    return tuple(dict.fromkeys(_differing_means(a, case, b, other)))
+
+
+def _differing_means(a: Run, case: str, b: Run, other: str) -> Iterator[str]:
+    if a.machine.get("cpu_model") != b.machine.get("cpu_model"):
+        yield "processor"
+    left, right = (run.ranks[run.ranks["case"] == name] for run, name in ((a, case), (b, other)))
+    if set(left["rank"]) != set(right["rank"]):
+        yield "ranks"
+    for column, word in _OF_RANKS.items():
+        if _values(left[column]) != _values(right[column]):
+            yield word
+    launches = [run.planned.get(name, {}).get("launch", {}) for run, name in ((a, case), (b, other))]
+    for field, word in _OF_LAUNCH.items():
+        if launches[0].get(field) != launches[1].get(field):
+            yield word
+
+
+def _values(column: Any) -> set[str]:
+    return set(column.dropna().astype(str))
+
+
+class _Variant(NamedTuple):
+    name: str
+    common: str
+    points: Mapping[float, Row]
+
+
+def crossings(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> Iterator[dict[str, Any]]:
+    """Yield the variants of a run beside the first of each group, over the number that it sweeps most."""
+    cases = of_cases(run)
+    by_case = {point.case: point for point in points}
+    measured = [by_case[case] for case in cases if case in times]
+    found = [
+        (name, groups) for name in swept_numbers(run, cases) if (groups := _variants(name, measured, cases))
+    ]
+    if found:
+        name, groups = max(found, key=lambda each: (each[0] not in SIZES, _longest(each[1])))
+        for reference, *others in groups:
+            for variant in others:
+                if len(reference.points.keys() & variant.points.keys()) > 1:
+                    yield from _crossing(run, name, reference, variant, times)
+
+
+def _longest(groups: Sequence[Sequence[_Variant]]) -> int:
+    return max(len(variant.points) for group in groups for variant in group)
+
+
+def _variants(name: str, points: Sequence[Row], cases: Mapping[str, Case]) -> list[list[_Variant]]:
+    """Return the groups of two variants or more that have two values of the number in common."""
+    decided = following(name, [cases[point.case] for point in points])
+    curves = grouped(points, lambda point: apart_from(cases[point.case], name, decided))
+    kept = [members for members in curves.values() if len(members) > 1]
+    groups = grouped(kept, lambda members: _comparable(cases[members[0].case], name, decided))
+    return [_named(name, group, cases) for group in groups.values() if _overlap(name, group, cases)]
+
+
+def _overlap(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case]) -> bool:
+    first, *others = [{cases[point.case][name] for point in members} for members in group]
+    return any(len(first & other) > 1 for other in others)
+
+
+def _comparable(case: Case, name: str, decided: set[str]) -> str:
+    """Return what variants must share to be compared."""
+    numbers = {
+        field: value
+        for field, value in case.items()
+        if is_number(value) and not field.startswith(_OF_A_PLAN) and field not in decided
+    }
+    if name not in SIZES:
+        numbers |= {"ranks": case["ranks"] * case["threads"], "threads": 0}  # or other splits of the cores
+    return json.dumps([{**numbers, name: None}, *(case.get(field) for field in _SAME)], sort_keys=True)
+
+
+def _named(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case]) -> list[_Variant]:
+    """Name every variant by the parts that its labels share and those of the others do not."""
+    parts = [in_common([point.label.split(JOINT) for point in members]) for members in group]
+    common = in_common(parts)
+    return [
+        _Variant(
+            name=JOINT.join(part for part in own if part not in common)
+            or _growing(cases[members[-1].case])
+            or members[0].series,
+            common=JOINT.join(common),
+            points={cases[point.case][name]: point for point in members},
+        )
+        for own, members in zip(parts, group, strict=True)
+    ]
+
+
+def _growing(case: Case) -> str:
+    """Return the axes that all ranks are on."""
+    return " ".join(
+        axis for degree, axis in DEGREES.items() if case.get(degree) == case["ranks"] and case["ranks"] > 1
+    )
+
+
+def _crossing(
+    run: Run, name: str, reference: _Variant, variant: _Variant, times: Mapping[str, Sample]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row a value of the number that both have, in order."""
+    shared = sorted(reference.points.keys() & variant.points.keys())
+    pairs = [(reference.points[value].case, variant.points[value].case) for value in shared]
+    found = tested(
+        [((run, one, times[one]), (run, other, times[other])) for one, other in pairs], paired, RELEVANT
+    )
+    before: tuple[str, float] | None = None  # the last answer that is decided, and its value
+    for value, (one, other), known in zip(shared, pairs, found, strict=True):
+        turns = decided(known["answer"]) and before is not None and before[0] != known["answer"]
+        yield {
+            "case": other,
+            "field": name,
+            "common": reference.common,
+            "reference": reference.name,
+            "variant": variant.name,
+            "reference_case": one,
+            "value": value,
+            "reference_step_s": known["a_s"],
+            "step_s": known["b_s"],
+            "ratio": known["ratio"],
+            "rounds": known["a_launches"],
+            "p": known["p_corrected"],
+            "answer": known["answer"],
+            "rounds_needed": known["launches_needed"],
+            "turns_after": before[1] if turns and before else None,
+        }
+        if decided(known["answer"]):
+            before = known["answer"], value
+
+
+def crossovers(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """Return the two values that each crossover of two variants lies between."""
+    return [(row.turns_after, row.value) for row in rows if row.turns_after is not None]
+
+
+def decided(answer: str) -> bool:
+    """Tell whether one of the two is faster."""
+    return answer in ("faster", "slower")

@@ -9,27 +9,104 @@ https://doi.org/10.1214/aoms/1177704172). With too few launches for a small p-va
 digits, the test is Welch's.
 
 `scipy.stats` takes a second to import, so that only comparisons of two runs load it, never reports.
+
+Where a fixed piece of work was timed beside every step (`worker.work_quantum`), launches are compared at the
+same pace of the machine. On logarithms a launch's level is the mean over its steady steps, and so is its
+pace: a machine that changes between two speeds moves means of both equally, while their medians jump at
+different times. Adjusting by a covariate that the comparison cannot have changed is the analysis of
+covariance (Fisher 1932, "Statistical methods for research workers", section 49.1).
+
+The coefficient is that of launches of one side among each other, never of one side against the other: the
+median of the slopes between any two, each with the distance of its paces for a weight (Sen 1968,
+https://doi.org/10.1080/01621459.1968.10480934; weights: Jaeckel 1972). One launch in many that is slow for
+a reason of its own does not change it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
-from pscale.analysis.stats import TRIMMED, Estimate, Level, Sample, level, pair_logs
+from pscale.analysis.stats import TRIMMED, Estimate, Level, Sample, level, pair_logs, ratio, student_quantile
 from pscale.results.step_time import Vector
 
 ALPHA = 0.05
 POWER = 0.8
+EQUAL = 0.05  # of a step time: where the interval is within, the order does not matter
+MOST_ROUNDS = 200  # that are worth advising
+_LEAST = 0.005  # of a step time: less is not slower, however certain
 _FEWEST_RANKED = 7  # launches a side: 3,432 orders of two times seven, so that p can be as small as 0.0006
+_FEWEST_PACED = 7  # launches a side: 42 slopes
+_CERTAIN = 0.001  # chance of a difference in pace between two variants that is taken for one of theirs
+_LEAST_P = 1e-300
 _NORMAL = NormalDist()
 
-Answer = Literal["faster", "slower", "same", "undecided"]
+Answer = Literal["faster", "slower", "equal", "undecided"]  # the only one that comparisons have
+
+
+def answer_of(ratio: Estimate, *, differs: bool, equal: bool) -> Answer:
+    """Return what a ratio to the reference tells, whose interval has to agree that it `differs`."""
+    if ratio.low is None or ratio.high is None:
+        return "undecided"
+    if differs and not ratio.low <= 1 <= ratio.high:
+        return "slower" if ratio.value > 1 else "faster"
+    return "equal" if equal else "undecided"
+
+
+def rounds_to_see(error: float, apart: float, rounds: float, tests: int = 1) -> float:
+    """Return how many rounds see logarithms that are so far `apart` with probability `POWER`.
+
+    Their difference has such an error after `rounds`; `tests` are made at once. Errors fall as the root of
+    the number of rounds.
+    """
+    return rounds * (_seen(tests) * error / apart) ** 2
+
+
+def _seen(tests: int) -> float:
+    """Return how many standard errors a difference has to have."""
+    return _NORMAL.inv_cdf(1 - ALPHA / 2 / max(tests, 1)) + _NORMAL.inv_cdf(POWER)
+
+
+def more_rounds(half_width: float, apart: float, rounds: int) -> int | None:
+    """Return how many rounds more should distinguish two values, where `rounds` give an interval so wide.
+
+    None where no number of them that is worth advising does.
+    """
+    error = half_width / student_quantile(max(1, rounds - 1))
+    if apart <= 0 or (needed := rounds_to_see(error, apart, rounds)) > MOST_ROUNDS:
+        return None
+    return max(1, math.ceil(needed) - rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A step time relative to a reference: the ratio of the report, and what that tells."""
+
+    ratio: Estimate
+    answer: Answer
+    rounds: int | None = None  # that should decide; None where decided or no number is known to
+
+
+def standing(times: Sample, reference: Sample, equal: float = EQUAL) -> Standing:
+    """Set a step time against that of a reference, by the interval of their ratio alone."""
+    known = ratio(times, reference)
+    if known.low is None or known.high is None:
+        return Standing(ratio=known, answer="undecided")
+    differs = abs(math.log(known.value)) > math.log1p(_LEAST)
+    within = max(known.high, 1 / known.low) <= 1 + equal
+    answer = answer_of(known, differs=differs, equal=within)
+    if answer != "undecided":
+        return Standing(ratio=known, answer=answer)
+    apart, half_width = abs(math.log(known.value)), math.log(known.value / known.low)
+    rounds = more_rounds(
+        half_width, max(apart, math.log1p(equal) - apart), min(times.launches, reference.launches)
+    )
+    return Standing(ratio=known, answer=answer, rounds=rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,43 +121,40 @@ class Difference:
     effect: float | None  # Cliff's delta: share of pairs of launches in which B is slower, less faster
     test: str
     p: float | None
+    scatter: float | None = None  # standard deviation of logarithms of launches about their side's mean
+    scatter_at_pace: float | None = None  # at the same pace of the machine, which is what was compared
+    pace_slope: float | None = None  # relative change of the step time over that of the pace
+    pace_ratio: float | None = None  # time of the fixed work in B over that in A
+
+    @property
+    def _error(self) -> float | None:
+        """The standard error of the logarithm of the ratio, by the width of its interval."""
+        if self.ratio.low is None or self.ratio.high is None:
+            return None
+        return math.log(self.ratio.high / self.ratio.low) / 2 / _NORMAL.inv_cdf(1 - ALPHA / 2)
 
     def detectable_with(self, tests: int) -> float | None:
         """Return the relative difference that would have been seen with probability `POWER`.
 
-        It follows from the width of the interval; `tests` such comparisons are made at once.
+        `tests` such comparisons are made at once.
         """
-        found = self._detectable_log(tests, POWER)
-        return None if found is None else math.expm1(found)
+        return None if self._error is None else math.expm1(self._error * _seen(tests))
 
-    def launches_for(self, relevant: float, tests: int = 1, power: float = POWER) -> int | None:
-        """Return how many launches of each would see a difference of `relevant` with probability `power`.
-
-        Intervals narrow as the root of the number of launches.
-        """
-        found = self._detectable_log(tests, power)
-        if found is None:
+    def launches_for(self, relevant: float, tests: int = 1) -> int | None:
+        """Return how many launches of each would see a difference of `relevant` with probability `POWER`."""
+        if self._error is None:
             return None
         launches = 2 / (1 / self.a_launches + 1 / self.b_launches)
-        return math.ceil(launches * (found / math.log1p(relevant)) ** 2)
-
-    def _detectable_log(self, tests: int, power: float) -> float | None:
-        if self.ratio.low is None or self.ratio.high is None:
-            return None
-        deviation = math.log(self.ratio.high / self.ratio.low) / 2 / _NORMAL.inv_cdf(1 - ALPHA / 2)
-        return deviation * (_NORMAL.inv_cdf(1 - ALPHA / 2 / max(tests, 1)) + _NORMAL.inv_cdf(power))
+        return math.ceil(rounds_to_see(self._error, math.log1p(relevant), launches, tests))
 
     def judge(self, p: float | None, detectable: float | None, relevant: float) -> Answer:
         """Tell what is known, given the p-value corrected for all tests and the least relevant difference.
 
         A difference is believed if test and interval agree on it.
         """
-        low, high = self.ratio.low, self.ratio.high
-        if p is None or detectable is None or low is None or high is None:
+        if p is None or detectable is None:
             return "undecided"
-        if p < ALPHA and not low <= 1 <= high:
-            return "slower" if self.ratio.value > 1 else "faster"
-        return "same" if detectable <= relevant else "undecided"
+        return answer_of(self.ratio, differs=p < ALPHA, equal=detectable <= relevant)
 
 
 def difference(a: Sample, b: Sample) -> Difference:
@@ -172,3 +246,92 @@ def holm(values: Sequence[float]) -> list[float]:
     corrected = np.empty(len(values))
     corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return list(corrected.tolist())
+
+
+def paced(a: Sample, b: Sample) -> bool:
+    """Tell whether enough is known of the pace of both."""
+    return min(len(a.paces), len(b.paces)) >= _FEWEST_PACED
+
+
+def at_same_pace(compare: Callable[[Sample, Sample], Difference], a: Sample, b: Sample) -> Difference:
+    """Compare the launches of two sides after all were brought to the mean pace."""
+    sides = [(np.array(one.levels), np.array(one.paces)) for one in (a, b)]
+    slope = _slope(sides)
+    left = [levels - slope * paces for levels, paces in sides]
+    middle = slope * float(np.mean([paces.mean() for _, paces in sides]))
+    adjusted = [
+        replace(one, medians=tuple(np.exp(levels + middle).tolist()))
+        for one, levels in zip((a, b), left, strict=True)
+    ]
+    gap = float(sides[1][1].mean() - sides[0][1].mean())
+    return replace(
+        _widened(compare(*adjusted), _widening(gap, [paces for _, paces in sides])),
+        pace_slope=slope,
+        pace_ratio=math.exp(gap),
+        scatter=_scatter([levels for levels, _ in sides]),
+        scatter_at_pace=_scatter(left),
+    )
+
+
+def of_variants(a: Sample, b: Sample) -> bool:
+    """Tell whether the paces of launches in the same rounds differ by more than chance would have it.
+
+    Rounds are shuffled, so that a difference of that kind is the variants' own doing, and no change of the
+    machine that their times could be rid of.
+    """
+    sides = [dict(zip(one.repeats, one.paces, strict=True)) for one in (a, b)]
+    apart = np.array([sides[1][repeat] - pace for repeat, pace in sides[0].items() if repeat in sides[1]])
+    return len(apart) > 1 and (p_value(level(apart)) or 0.0) < _CERTAIN
+
+
+def _slope(sides: Sequence[tuple[Vector, Vector]]) -> float:
+    slopes, weights = [], []
+    for levels, paces in sides:
+        one, other = np.triu_indices(len(levels), 1)
+        slopes.append(levels[other] - levels[one])
+        weights.append(paces[other] - paces[one])
+    return slope(np.concatenate(slopes), np.concatenate(weights))
+
+
+def slope(levels: Vector, paces: Vector) -> float:
+    """Return the median slope of pairs of launches, given how far their levels and paces differ."""
+    differ = paces != 0
+    if not differ.any():
+        return 0.0
+    values = levels[differ] / paces[differ]
+    order = np.argsort(values)
+    below = np.cumsum(np.abs(paces[differ])[order])
+    return float(values[order][np.searchsorted(below, below[-1] / 2)])
+
+
+def _widening(gap: float, paces: Sequence[Vector]) -> float:
+    """Return by what factor the interval widens, as the slope is known from the launches alone.
+
+    A slope that follows them takes one degree of freedom of their scatter. Where the sides' paces are apart,
+    there is its own error: over the variance of a difference of means, 1/n + 1/m, that of slope times gap is
+    gap^2 over the sum of squares within the sides.
+    """
+    within = sum(float(((one - one.mean()) ** 2).sum()) for one in paces)
+    if not within > 0:
+        return 1.0
+    degrees = sum(map(len, paces)) - len(paces)
+    apart = 1 + gap**2 / within / sum(1 / len(one) for one in paces)
+    return math.sqrt(apart * degrees / (degrees - 1))
+
+
+def _widened(found: Difference, factor: float) -> Difference:
+    ratio = found.ratio
+    if found.p is None or ratio.low is None or ratio.high is None:
+        return found
+    low, high = (ratio.value * (bound / ratio.value) ** factor for bound in (ratio.low, ratio.high))
+    score = -_NORMAL.inv_cdf(max(found.p, _LEAST_P) / 2)
+    return replace(
+        found,
+        ratio=Estimate(value=ratio.value, low=low, high=high),
+        p=2 * _NORMAL.cdf(-score / factor),
+    )
+
+
+def _scatter(sides: Sequence[Vector]) -> float:
+    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in sides)
+    return math.sqrt(squares / (sum(map(len, sides)) - len(sides)))

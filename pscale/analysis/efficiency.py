@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pscale.analysis.columns import Row
-from pscale.analysis.deciding import more_rounds
+from pscale.analysis.difference import more_rounds
 from pscale.analysis.frames import KINDS, Run, grouped, records
 from pscale.analysis.scaling import bases as bases_of
 from pscale.analysis.stats import Estimate, level, student_quantile

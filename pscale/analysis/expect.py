@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pscale.analysis import messages
 from pscale.analysis.columns import Row, row
-from pscale.analysis.deciding import in_words, more_rounds
+from pscale.analysis.difference import more_rounds
 from pscale.analysis.frames import Run, grouped
 from pscale.analysis.interference import GRAVE
 from pscale.analysis.merits import figure_names
@@ -129,7 +129,7 @@ def _to_decide(found: Row, launches: int, round_s: float, coarse: Collection[tup
         each for each in (found.lower, found.upper) if each is not None and known.low < each < known.high
     ]
     if not bounds:
-        return in_words(None, round_s)
+        return messages.rounds_needed(None, round_s)
     low, value, high, *bounds = (
         map(math.log, (known.low, known.value, known.high, *bounds))
         if known.low > 0
@@ -137,7 +137,7 @@ def _to_decide(found: Row, launches: int, round_s: float, coarse: Collection[tup
     )
     nearest = min(bounds, key=lambda bound: abs(value - bound))
     half_width = value - low if nearest < value else high - value
-    return in_words(more_rounds(half_width, abs(value - nearest), launches), round_s)
+    return messages.rounds_needed(more_rounds(half_width, abs(value - nearest), launches), round_s)
 
 
 def _verdicts(

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from pscale.analysis import (
-    answers,
+    compare,
+    contrasts,
     efficiency,
     environment,
     expect,
@@ -23,12 +24,10 @@ from pscale.analysis import (
 )
 from pscale.analysis.caveats import caveats
 from pscale.analysis.columns import FRAMES, Row, frame, rows
-from pscale.analysis.crossing import Crossing, crossings
 from pscale.analysis.frames import SHOWN, Run, grouped, shortened
 from pscale.analysis.memory import memory
 from pscale.analysis.messages import Headline
 from pscale.analysis.notes import notes
-from pscale.analysis.ranking import Spent, ranking
 from pscale.analysis.settings import setting_columns
 from pscale.analysis.stats import Sample
 from pscale.analysis.threads import thread_times
@@ -354,14 +353,42 @@ class Findings:
         return verdicts(self.rows("cases"), self.source.planned, evidence, self._round_s)
 
     @_table
-    def ranking(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        spent = Spent(phases=self.rows("phases"), calls=self.rows("calls"), sharing=self._sharing)
-        return ranking(self.source.planned, self.rows("cases"), self._times, spent)
+    def ranking(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return contrasts.ranking(
+            self.source.planned,
+            self.rows("cases"),
+            self._times,
+            self.rows("phases"),
+            self.rows("calls"),
+            sharing=self._sharing,
+        )
+
+    @_table
+    def crossings(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return compare.crossings(self.source, self.rows("cases"), self._times)
 
     @cached_property
-    def crossings(self) -> tuple[Crossing, ...]:
-        """Variants over a swept number, in pairs."""
-        return crossings(self.source, self.rows("cases"), self._times)
+    def _costs(self) -> contrasts.Costs:
+        return contrasts.Costs(self.source, self.of_case("memory"), self.rows("phases"), self.rows("calls"))
+
+    def _choices(self, name: str) -> Iterable[Mapping[str, Any]]:
+        return contrasts.choices(name, self.source, self.rows("cases"), self._times, lambda: self._costs)
+
+    @_table
+    def compressed(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._choices("compressed")
+
+    @_table
+    def precision(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._choices("precision")
+
+    @_table
+    def offloaded(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._choices("offloaded")
+
+    @_table
+    def optimizers(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return self._choices("optimizers")
 
     @cached_property
     def _models(self) -> Mapping[str, Iterable[Mapping[str, Any]]]:
@@ -404,12 +431,12 @@ class Findings:
         return timeline(self.source)
 
     @_table
-    def splits(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        return answers.splits(self.source.planned, self.rows("cases"), self._times, self.rows("threads"))
+    def splits(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return contrasts.splits(self.source.planned, self.rows("cases"), self._times, self.rows("threads"))
 
     @_table
-    def delay_costs(self) -> Iterable[Row]:  # noqa: D102 - declared in columns
-        return answers.delay_costs(self.source, self.rows("cases"), self._times)
+    def delay_costs(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
+        return contrasts.delay_costs(self.source, self.rows("cases"), self._times)
 
     @property
     def series(self) -> dict[str, list[Row]]:
@@ -428,7 +455,8 @@ class Findings:
     @property
     def headlines(self) -> tuple[Headline, ...]:
         """What to read first."""
-        turning = tuple(Headline(crossing.question, crossing.text) for crossing in self.crossings)
+        pairs = grouped(self.rows("crossings"), messages.variants)
+        turning = tuple(Headline(pair, messages.crossing(rows)) for pair, rows in pairs.items())
         if len(self.bandwidths):
             found = messages.of_network(self.rows("bandwidths"))
         elif self.side_by_side and len(self.ranking):
@@ -442,18 +470,13 @@ class Findings:
     def answers(self) -> tuple[str, ...]:
         """What the suite asks beside scaling, in sentences."""
         groups = grouped(self.rows("splits"), lambda split: split.group)
-        best = (answers.best_split(own) for own in groups.values())
-        return (*best, *map(answers.delay_cost, self.rows("delay_costs")))
+        best = (messages.best_split(own) for own in groups.values())
+        return (*best, *map(messages.delay_cost, self.rows("delay_costs")))
 
     @property
     def _untold(self) -> list[Row]:
         """Return the ranking without plans that a sentence on a crossing compares."""
-        told = {
-            case
-            for crossing in self.crossings
-            for each in crossing.values
-            for case in (each.case, each.reference_case)
-        }
+        told = {case for each in self.rows("crossings") for case in (each.case, each.reference_case)}
         return [place for place in self.rows("ranking") if place.case not in told]
 
     @property

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pscale.analysis import segments
-from pscale.analysis.pace import slope
+from pscale.analysis.columns import Row, row
+from pscale.analysis.difference import Answer, answer_of, slope
 from pscale.analysis.segments import FEWEST, Noise, Places, Series, Vector
 from pscale.analysis.stats import Estimate, student_quantile
-from pscale.analysis.wording import duration, percent
+from pscale.analysis.wording import duration
 from pscale.results.history import Acceptance, Entry, History
 
 RELEVANT = 0.05
@@ -32,12 +33,9 @@ _PAIRS = 10_000  # of launches, from which it is known how steps follow the pace
 _WILD = 3.0  # deviations beyond which a launch counts no more
 _BESIDE = 8  # runs on either side of a change whose parts of a step are compared
 
-Answer = Literal["worse", "better", "same", "undecided"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """Neighbouring runs at one level."""
+class Level(NamedTuple):
+    """Neighbouring runs at one level: from `start` until before `stop`."""
 
     start: int
     stop: int
@@ -50,68 +48,40 @@ class Level:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelChange:
-    """A change of the step time: `cause` is what else changed with that run."""
-
-    label: str
-    run: str
-    before_s: float
-    after_s: float
-    ratio: Estimate
-    p: float
-    cause: str
-    parts: str  # of the step, that changed most
-
-
-@dataclass(frozen=True, kw_only=True)
-class CounterChange:
-    """A change of what is counted: certain, whatever the noise."""
-
-    label: str
-    run: str
-    counter: str
-    before: float | None
-    after: float | None
-    cause: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class CaseHistory:
-    """One case over all runs that computed the same as the newest."""
+    """A row of `histories`, and those of `level_changes` and `counter_changes` of the case."""
 
-    label: str
-    runs: tuple[str, ...]
-    steps_s: tuple[float, ...]  # by run, at one pace
-    levels: tuple[Level, ...]
-    changes: tuple[LevelChange, ...]
-    counters: tuple[CounterChange, ...]
-    normal_s: float
-    ratio: Estimate  # newest level over the normal one
-    answer: Answer
-    text: str
-    since: str  # the run with which the newest level began; empty: all are at one
-    cause: str  # of that
+    row: Row
+    changes: Sequence[Row]
+    counters: Sequence[Row]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteHistory:
-    """The histories of a suite's cases, as far as the newest run has them, and what else is to be said."""
+    """The histories of a suite's cases, as far as the newest run has them, and what else there is to know."""
 
     suite: str
     runs: int
     launches: int
-    cases: tuple[CaseHistory, ...]
-    damaged: str  # which lines could not be read
-    notes: tuple[str, ...]
+    cases: Sequence[Row]
+    changes: Sequence[Row]
+    counters: Sequence[Row]
+    damaged: Sequence[int]  # lines that could not be read
+    acceptances: Sequence[Acceptance]
 
     @property
     def answer(self) -> Answer:
-        """The worst of all cases; undecided without any."""
+        """The worst answer of all cases; undecided without any."""
         if not self.cases:
             return "undecided"
         answers = {case.answer for case in self.cases}
-        order: tuple[Answer, ...] = ("worse", "undecided", "better")
-        return next((answer for answer in order if answer in answers), "same")
+        order: tuple[Answer, ...] = ("slower", "undecided", "faster")
+        return next((answer for answer in order if answer in answers), "equal")
+
+
+def is_worse(case: Row) -> bool:
+    """Tell whether a case is slower, or does more of what is counted exactly."""
+    return case.answer == "slower" or bool(case.counter)
 
 
 def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
@@ -120,78 +90,65 @@ def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
     for entry in history.entries:
         by_label.setdefault(entry.label, []).append(entry)
     accepted = {each.label: each for each in history.acceptances}
+    found = [case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()]
     return SuiteHistory(
         suite=history.suite,
         runs=len({entry.run for entry in history.entries}),
         launches=sum(len(entry.steps) for entry in history.entries),
-        cases=tuple(
-            case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()
-        ),
-        damaged=(damaged := _damaged(history.damaged)),
-        notes=tuple(_notes(history, damaged)),
+        cases=[each.row for each in found],
+        changes=[change for each in found for change in each.changes],
+        counters=[change for each in found for change in each.counters],
+        damaged=history.damaged,
+        acceptances=history.acceptances,
     )
-
-
-def _damaged(numbers: Sequence[int]) -> str:
-    lines = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
-    return f"Damaged lines, not or only partly read: {lines}." if lines else ""
-
-
-def _notes(history: History, damaged: str) -> Iterator[str]:
-    if damaged:
-        yield damaged
-    for each in history.acceptances:
-        yield f"{each.label}: the level of {each.accepted} was accepted: {each.reason}"
 
 
 def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant: float) -> CaseHistory:
     """Return the history of one case, whose runs are in order."""
     causes = Causes(entries)
-    counters = tuple(_counter_changes(entries, causes))
-    whole = entries
-    work = entries[-1].work
+    counters = [*_counter_changes(entries, causes)]
+    every, work = len(entries), entries[-1].work
     # Earlier versions kept nothing of the command of a program, which follows the semicolon.
     entries = [entry for entry in entries if entry.work in (work, work.partition("; ")[0])]
-    causes = causes if len(entries) == len(whole) else Causes(entries)
+    causes = causes if len(entries) == every else Causes(entries)
     series = at_one_pace(entries, causes)
     found = segments.changes(series, causes.marks)
     places = [change.at for change in found]
     noise = segments.noise(series, places) if len(entries) >= FEWEST else None
     levels = _levels(series.values, places)
     first = _accepted_place(entries, accepted)
-    judged = _Judged(
-        levels, noise, first, np.array([0.0 if entry.paces else _error(entry.steps) for entry in entries])
-    )
-    grown = _grown(entries[first or 0 :])
-    answer, text = _certainly(grown) or _answer(judged, series.values, relevant)
-    newest = levels[-1]
-    return CaseHistory(
-        label=entries[-1].label,
-        runs=tuple(entry.run for entry in entries),
-        steps_s=tuple(np.exp(series.values).tolist()),
+    errors = np.array([0.0 if entry.paces else _error(entry.steps) for entry in entries])
+    judged = _Judged(levels, noise, first, errors)
+    newest, named = levels[-1], {"case": entries[-1].case, "label": entries[-1].label}
+    changes = [
+        row(
+            "level_changes",
+            **named,
+            run=entries[change.at].run,
+            before_s=before.step_s,
+            after_s=after.step_s,
+            ratio=judged.ratio(after, before),
+            p=change.p,
+            cause=causes.at(change.at),
+            parts=_parts(entries, before, after),
+        )
+        for change, before, after in zip(found, levels[:-1], levels[1:], strict=True)
+    ]
+    known = row(
+        "histories",
+        **named,
+        runs=[entry.run for entry in entries],
+        steps_s=np.exp(series.values).tolist(),
         levels=levels,
-        changes=tuple(
-            LevelChange(
-                label=entries[-1].label,
-                run=entries[change.at].run,
-                before_s=before.step_s,
-                after_s=after.step_s,
-                ratio=judged.ratio(after, before),
-                p=change.p,
-                cause=causes.at(change.at),
-                parts=_parts(entries, before, after),
-            )
-            for change, before, after in zip(found, levels[:-1], levels[1:], strict=True)
-        ),
-        counters=counters,
+        step_s=newest.step_s,
         normal_s=judged.normal.step_s,
-        ratio=judged.ratio(newest, judged.normal),
-        answer=answer,
-        text=text
-        + ("" if len(whole) == len(entries) else f"; {len(whole) - len(entries)} runs did different work"),
         since=entries[newest.start].run if newest.start else "",
         cause=causes.at(newest.start) if newest.start else "",
+        other_work=every - len(entries),
+        **_grown(entries[first or 0 :]),
+        **_answer(judged, series.values, relevant),
     )
+    return CaseHistory(row=known, changes=changes, counters=counters)
 
 
 def _error(steps: Sequence[float]) -> float:
@@ -267,12 +224,9 @@ def _runs(steps: Vector, run: Places, counts: Places) -> Series:
     return Series(values=means, variance=variance, degrees=degrees)
 
 
-def _levels(values: Vector, places: Sequence[int]) -> tuple[Level, ...]:
+def _levels(values: Vector, places: Sequence[int]) -> list[Level]:
     edges = [0, *places, len(values)]
-    return tuple(
-        Level(start=start, stop=stop, step_s=math.exp(float(values[start:stop].mean())))
-        for start, stop in pairwise(edges)
-    )
+    return [Level(start, stop, math.exp(float(values[start:stop].mean()))) for start, stop in pairwise(edges)]
 
 
 def _differing(one: Entry, other: Entry) -> set[str]:
@@ -348,44 +302,44 @@ def _accepted_place(entries: Sequence[Entry], accepted: Acceptance | None) -> in
     return runs.index(accepted.accepted) if accepted is not None and accepted.accepted in runs else None
 
 
-def _grown(entries: Sequence[Entry]) -> dict[str, tuple[float, float]]:
-    """Return the counters of the newest run that are above their least, with both values."""
-    found = {}
-    known = {id(entry.counters): entry.counters for entry in entries}.values()
-    for counter, value in entries[-1].counters.items():
-        least = min(counters.get(counter, value) for counters in known)
-        if value > least:
-            found[counter] = (least, value)
-    return found
-
-
-def _certainly(grown: Mapping[str, tuple[float, float]]) -> tuple[Answer, str] | None:
-    """Return what counters tell, for which no statistics are needed."""
+def _grown(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the first counter of the newest run that is above its least, and how many others are."""
+    every = {id(entry.counters): entry.counters for entry in entries}.values()
+    newest = entries[-1].counters
+    least = {name: min(counters.get(name, value) for counters in every) for name, value in newest.items()}
+    grown = [name for name, value in newest.items() if value > least[name]]
     if not grown:
-        return None
-    counter, (before, after) = next(iter(grown.items()))
-    more = f" and {len(grown) - 1} more" if len(grown) > 1 else ""
-    return "worse", f"worse (exact counter): {counter} {before:,.10g} → {after:,.10g}{more}"
+        return {}
+    name = grown[0]
+    return {
+        "counter": name,
+        "counter_before": least[name],
+        "counter_after": newest[name],
+        "counters_more": len(grown) - 1,
+    }
 
 
-def _answer(judged: _Judged, values: Vector, relevant: float) -> tuple[Answer, str]:
-    """Return what is known of the newest level beside the normal one, in a word and in a sentence."""
+def _answer(judged: _Judged, values: Vector, relevant: float) -> dict[str, Any]:
+    """Return what is known of the newest level beside the normal one, and of the newest run beside it.
+
+    Where the newest level is the normal one, it is compared with what was normal before.
+    """
     newest, noise = judged.levels[-1], judged.noise
-    if noise is None:
-        so_far = f"{len(values)} run{'s' * (len(values) != 1)} so far"
-        return "undecided", f"undecided: {so_far}, {FEWEST} needed"
     ratio = judged.ratio(newest, judged.normal)
-    if ratio.low is not None and ratio.low > 1 and ratio.value > 1 + _LEAST:
-        return "worse", f"worse by {percent(ratio.value - 1)}"
+    if noise is None:
+        return {"ratio": ratio, "answer": "undecided"}
     lone = _lone(newest, values, noise, relevant)
-    if lone:
-        return "undecided", f"undecided: only the newest run is slower, by {percent(lone)}; run again"
-    seen = math.expm1(_SEEN * noise.error(2, max(len(values) - 2, 1)))
-    if seen > relevant:
-        return "undecided", f"undecided: two runs would only show a change of {percent(seen)}"
-    if newest is judged.normal and newest is not judged.before:
-        return "better", f"better by {percent(1 - newest.step_s / judged.before.step_s)}"
-    return "same", f"no change; two runs would show one of {percent(seen)}"
+    detectable = math.expm1(_SEEN * noise.error(2, max(len(values) - 2, 1)))
+    answer = answer_of(ratio, differs=ratio.value > 1 + _LEAST, equal=not lone and detectable <= relevant)
+    if answer == "equal" and newest is judged.normal and newest is not judged.before:
+        answer = "faster"
+    return {
+        "ratio": ratio,
+        "answer": answer,
+        "gain": 1 - newest.step_s / judged.before.step_s if answer == "faster" else None,
+        "lone": lone or None,
+        "detectable": detectable,
+    }
 
 
 def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float:
@@ -398,7 +352,7 @@ def _lone(newest: Level, values: Vector, noise: Noise, relevant: float) -> float
     return math.expm1(apart) if above else 0.0
 
 
-def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[CounterChange]:
+def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[Row]:
     """Yield every change of a counter from a run to the next."""
     for place, (one, other) in enumerate(pairwise(entries), start=1):
         if one.counters is other.counters:
@@ -406,7 +360,9 @@ def _counter_changes(entries: Sequence[Entry], causes: Causes) -> Iterator[Count
         for counter in {**one.counters, **other.counters}:
             before, after = one.counters.get(counter), other.counters.get(counter)
             if before != after:
-                yield CounterChange(
+                yield row(
+                    "counter_changes",
+                    case=other.case,
                     label=other.label,
                     run=other.run,
                     counter=counter,
@@ -438,5 +394,5 @@ def accepting(found: SuiteHistory, labels: Sequence[str], reason: str, now_unix_
     return [
         Acceptance(accepted=case.runs[-1], label=case.label, reason=reason, at_unix_s=now_unix_s)
         for case in found.cases
-        if (case.label in labels if labels else case.answer == "worse")
+        if (case.label in labels if labels else is_worse(case))
     ]

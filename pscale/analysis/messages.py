@@ -8,16 +8,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from statistics import median_low
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pscale.analysis import ranking as plans
 from pscale.analysis.columns import Row
+from pscale.analysis.compare import RELEVANT, crossovers, decided
+from pscale.analysis.difference import ALPHA, EQUAL, MOST_ROUNDS
 from pscale.analysis.efficiency import LOSSES, half
 from pscale.analysis.frames import bound, grouped, no_training
 from pscale.analysis.predictions import REACH
+from pscale.analysis.segments import FEWEST
+from pscale.analysis.settings import SIZES
 from pscale.analysis.stats import Estimate
-from pscale.analysis.wording import duration, number, percent, plural, rate
+from pscale.analysis.wording import digits, duration, number, percent, plural, rate, rough
+
+if TYPE_CHECKING:
+    from pscale.analysis.compare import Comparison
+    from pscale.analysis.history import SuiteHistory
 
 # Sizes and figures
 
@@ -537,23 +545,19 @@ def _of_plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
     of_all = f"{len(places)} plans on {size(point)}"
     open_ = [place for place in places if place.answer == "undecided"]
     if open_:
-        need = max(open_, key=lambda place: place.rounds_to_decide or math.inf).to_decide
         return (
             f"Undecided: of {of_all}, {first.plan} was fastest ({_step(point)}), but "
-            f"{_plans(open_, of_case)} may be as fast. {decide(need)}"
+            f"{_plans(open_, of_case)} may be as fast. {decide(most_needed(open_))}"
         )
     text = f"Of {of_all}, {first.plan} is fastest here ({_step(point)})"
     if equal := [place for place in places if place.answer == "equal"]:
-        text += f"; within {plans.EQUAL:.0%} of it: {_plans(equal, of_case)}"
+        text += f"; within {EQUAL:.0%} of it: {_plans(equal, of_case)}"
     if last.answer == "equal":
         return f"{text}."
     text += f". {last.plan} takes {number(last.ratio.value)} times as long"
-    cause = plans.main_loss(last)
-    return (
-        f"{text}: {percent(getattr(last, cause), 0)} of its step is {plans.LOSSES[cause]}."
-        if cause
-        else f"{text}."
-    )
+    if not last.loss:
+        return f"{text}."
+    return f"{text}: {percent(getattr(last, last.loss), 0)} of its step is {PLAN_LOSSES[last.loss]}."
 
 
 def _step(point: Row) -> str:
@@ -565,9 +569,238 @@ def _plans(places: Sequence[Row], of_case: Mapping[str, Row]) -> str:
     return named + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
 
 
+PLAN_LOSSES = {  # of a plan
+    "exchange": "exchange",
+    "bubble": "the bubble",
+    "wait": "wait",
+    "copies": "copies",
+    "offload": "stalls for offloaded data",
+    "extra": "extra compute",
+}
+
+
+def rounds_needed(rounds: int | None, round_s: float) -> str:
+    """Say what would decide, where a round takes `round_s`; that is left out where it is NaN."""
+    if rounds is None:
+        return "an otherwise idle machine"
+    about = "" if math.isnan(round_s) else f" (about {rough(rounds * round_s)})"
+    return f"{rounds} more round{'s' * (rounds > 1)}{about}"
+
+
+def need(row: Row) -> str:
+    """Say what would decide where a plan or split stands; empty where it is decided."""
+    if row.answer != "undecided":
+        return ""
+    if row.ratio.low is None:
+        return "several launches"
+    rounds = row.rounds_to_decide
+    return rounds_needed(rounds, row.decide_s / rounds if rounds and row.decide_s else math.nan)
+
+
+def most_needed(rows: Sequence[Row]) -> str:
+    """Say what would decide all that is undecided."""
+    return need(max(rows, key=lambda each: each.rounds_to_decide or math.inf))
+
+
+def best_split(splits: Sequence[Row]) -> str:
+    """Say which split of a group is fastest, and why the others are not."""
+    best, *others = splits
+    slower = [
+        f"{_split(each)} takes {number(each.ratio.value)} times as long."
+        for each in others
+        if each.answer == "slower"
+    ]
+    equal = "; ".join(_split(each) for each in others if each.answer == "equal")
+    ending = [*([f"As fast: {equal}."] if equal else []), *slower]
+    undecided = [each for each in others if each.answer == "undecided"]
+    if not undecided:
+        return " ".join([f"Of the splits of {best.cores} cores, {_split(best)} is fastest here.", *ending])
+    first = f"Undecided: of the splits of {best.cores} cores, {_split(best)} was fastest."
+    unsure = f"Perhaps as fast: {'; '.join(map(_split, undecided))}. {decide(most_needed(undecided))}"
+    return " ".join([first, unsure, *ending])
+
+
+def _split(row: Row) -> str:
+    lost = f"; its cores lose {row.lost}" if row.lost else ""
+    return f"{row.name} ({duration(row.step_s, 4)}{lost})"
+
+
+def delay_cost(row: Row) -> str:
+    """Say what injected delays cost."""
+    change = f"{row.change.value:+.1%}"
+    if row.change.low is not None:
+        change += f", 95% interval {row.change.low:+.1%} to {row.change.high:+.1%}"
+    passed_on = row.passed_on
+    shown = f": {percent(passed_on)} of the slowest rank's delay" if passed_on is not None else ""
+    return (
+        f"With an injected delay ({row.injected}), a mean step takes {duration(row.step_s, 4)} "
+        f"instead of {duration(row.healthy_s, 4)} ({change}){shown}."
+    )
+
+
 # Crossovers
 
+
+def variants(row: Row) -> str:
+    """Return the two variants of a crossover, as a heading."""
+    both = f"{row.reference} or {row.variant}"
+    return f"{row.common}: {both}" if row.common else both
+
+
+def crossing(rows: Sequence[Row]) -> str:
+    """Say where the faster of two variants changes, which is faster where, and by how much at the ends."""
+    first, every = rows[0], [row.value for row in rows]
+    names = {"faster": first.variant, "slower": first.reference}
+    known = [row for row in rows if decided(row.answer)]
+    if not known:
+        return _undecided(rows)
+    answers = {row.answer for row in rows}
+    if len(answers) == 1:
+        text = f"{names[known[0].answer]} is faster at every {_noun(first.field)} measured, {_range(every)}"
+    else:
+        stretches = groupby(rows, key=lambda row: row.answer)
+        text = ", ".join(
+            f"{_faster(answer, first)} at {_at(first.field, [row.value for row in stretch])}"
+            for answer, stretch in stretches
+        )
+    where = ", ".join(_at(first.field, between) for between in crossovers(rows))
+    opening = f"Crossover between {where}: " if where else "No crossover: " if len(answers) > 1 else ""
+    ends = [known[0], known[-1]] if len(known) > 1 else known
+    ratio, *last = [f"{each.ratio.value:.3g} times" for each in ends]
+    at = [_at(first.field, [each.value]) for each in ends]
+    long = f"{ratio} as long as {first.reference} at {at[0]}"
+    long += f" and {last[0]} as long at {at[1]}" if last else ""
+    return f"{opening}{text}. {first.variant} takes {long}."
+
+
+def _faster(answer: str, row: Row) -> str:
+    if decided(answer):
+        return f"{row.variant if answer == 'faster' else row.reference} is faster"
+    return "undecided" if answer == "undecided" else f"less than {RELEVANT:.0%} apart"
+
+
+def _undecided(rows: Sequence[Row]) -> str:
+    first, every = rows[0], _range([row.value for row in rows])
+    if all(row.answer == "equal" for row in rows):
+        both = f"{first.reference} and {first.variant}"
+        return f"{both} differ by less than {RELEVANT:.0%} at every {_noun(first.field)} measured, {every}."
+    needed = max(row.rounds_needed or MOST_ROUNDS + 1 for row in rows)
+    advice = f"about {needed} rounds would detect a difference of {RELEVANT:.0%}"
+    if all(row.p is None for row in rows):
+        advice = "one round shows no variation between launches, so measure more rounds"
+    elif needed > MOST_ROUNDS:
+        advice = "launches vary too much to tell, so stop other processes"
+    return f"Undecided at every {_noun(first.field)} measured, {every}: either may be faster; {advice}."
+
+
+def _noun(field: str) -> str:
+    return "number of " + field if field in SIZES else field.rpartition(".")[2]
+
+
+def _range(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys((digits(values[0]), digits(values[-1]))))
+
+
+def _at(field: str, values: Sequence[float]) -> str:
+    """Return values in words; three or more as a range."""
+    listed = _range(values) if len(values) > 2 else " and ".join(map(digits, values))
+    if field in SIZES:
+        return f"{listed} {field}"
+    return f"{field.rpartition('.')[2]} {listed}"
+
+
 # Two runs, and a history of runs
+
+
+def compared(row: Row, relevant: float) -> str:
+    """Say whether B is slower, or what would tell."""
+    if row.detectable is None:
+        text = "undecided: one launch shows no variation between launches; repeat it"
+    else:
+        seen = f"{row.detectable:.2g}x" if row.detectable > 1 else f"{100 * row.detectable:.2g}%"
+        text = f"{row.answer} by {abs(row.ratio.value - 1):.1%}"
+        if row.answer == "equal":
+            text = f"no difference; one of {seen} would have been detected"
+        elif row.answer == "undecided":
+            text = f"undecided: only a difference of {seen} would be detected; {_repeats(row, relevant)}"
+    if row.scatter is None:
+        return text
+    both = f"by {row.scatter_at_pace:.1%}, uncorrected by {row.scatter:.1%}"
+    return f"{text} (corrected for the machine's pace: launches vary {both})"
+
+
+def _repeats(row: Row, relevant: float) -> str:
+    needed = row.launches_needed
+    pace = ", or measure the machine's pace between steps (`timing.pace: true`)" if row.lacks_pace else ""
+    if needed is None or needed > MOST_ROUNDS:
+        return f"stop other processes{pace}"
+    fewer = pace and ", fewer with `timing.pace`"
+    return f"detecting {100 * relevant:.2g}% takes about {needed} launches{fewer}"
+
+
+def comparison_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what to know of the tests, and of what was compared."""
+    cases = comparison.compared
+    if len(cases) > 1:
+        yield (
+            f"p is corrected for {len(cases)} simultaneous tests (Holm): the chance of any false alarm is "
+            f"{ALPHA:.0%}."
+        )
+    if unused := [f"{one.label} ({', '.join(one.unlike)})" for one in cases if one.unlike]:
+        yield (
+            "The measured pace of the machine was not used, because a difference between A and B may "
+            f"affect it: {'; '.join(unused)}."
+        )
+    if comparison.apart_s is None:
+        yield (
+            "Launches of the same round are compared in pairs, which cancels changes between rounds. "
+            "Rounds with a failed launch are left out."
+        )
+    elif math.isfinite(comparison.apart_s):
+        yield (
+            f"The runs started {rough(comparison.apart_s)} apart; anything that changed on the machine in "
+            "between is part of the ratio. To avoid that, sweep both variants in one suite: "
+            "`pscale compare RUN`."
+        )
+
+
+def case_history(row: Row) -> str:
+    """Say how the newest level of a case stands, and by what that is known."""
+    text = _level(row)
+    if row.counter:
+        more = f" and {row.counters_more} more" if row.counters_more else ""
+        both = f"{row.counter_before:,.10g} → {row.counter_after:,.10g}"
+        text = f"more work (exact counter): {row.counter} {both}{more}"
+    return text + (f"; {row.other_work} runs did different work" if row.other_work else "")
+
+
+def _level(row: Row) -> str:
+    if row.detectable is None:
+        return f"undecided: {plural(len(row.runs), 'run')} so far, {FEWEST} needed"
+    if row.answer == "slower":
+        return f"slower by {percent(row.ratio.value - 1)}"
+    if row.lone:
+        return f"undecided: only the newest run is slower, by {percent(row.lone)}; run again"
+    if row.answer == "undecided":
+        return f"undecided: two runs would only show a change of {percent(row.detectable)}"
+    if row.answer == "faster":
+        return f"faster by {percent(row.gain)}"
+    return f"no change; two runs would show one of {percent(row.detectable)}"
+
+
+def damaged_lines(numbers: Sequence[int]) -> str:
+    """Say which lines of a history say nothing; empty without any."""
+    lines = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
+    return f"Damaged lines, not or only partly read: {lines}." if lines else ""
+
+
+def history_notes(history: SuiteHistory) -> Iterator[str]:
+    """Yield what else there is to know of a history."""
+    if history.damaged:
+        yield damaged_lines(history.damaged)
+    for each in history.acceptances:
+        yield f"{each.label}: the level of {each.accepted} was accepted: {each.reason}"
+
 
 # Laws and predictions
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from pscale.analysis import deciding, messages
+from pscale.analysis import messages
 from pscale.analysis.columns import Row, row
 from pscale.analysis.efficiency import LOSSES, exceeds, rounds_to_exceed
 from pscale.analysis.expect import bounds
@@ -124,7 +124,7 @@ def _loss(of_case: Mapping[str, Sequence[Row]], launches: int, round_s: float) -
     rounds = rounds_to_exceed(lost_time, cause, second, beyond[second], launches)
     if getattr(lost_time, second).value >= SMALL:
         facts |= {"second": second, "second_share": getattr(lost_time, second)}
-    return facts | {"cause_to_decide": deciding.in_words(rounds, round_s) if rounds else ""}
+    return facts | {"cause_to_decide": messages.rounds_needed(rounds, round_s) if rounds else ""}
 
 
 def _gained(tree: Row) -> bool:

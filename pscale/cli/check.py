@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pscale.analysis.compare import RELEVANT, Compared, Comparison, variants
+from pscale.analysis.columns import Row
+from pscale.analysis.compare import RELEVANT, Comparison, variants
 from pscale.analysis.compare import compare as compare_runs
 from pscale.analysis.expect import references, with_cases
 from pscale.analysis.findings import Findings
@@ -130,10 +131,10 @@ class Condition:
     def outcome(self, comparison: Comparison) -> int:
         """Return the exit code: 1 if any case is so, 6 if the interval of any allows it, else 0."""
         if self.answer == "missing":
-            return FAILED if comparison.missing or not comparison.cases else 0
-        return max((self._of(compared) for compared in comparison.cases), key=_WORST.index, default=0)
+            return FAILED if comparison.missing or not comparison.compared else 0
+        return max((self._of(compared) for compared in comparison.compared), key=_WORST.index, default=0)
 
-    def _of(self, compared: Compared) -> int:
+    def _of(self, compared: Row) -> int:
         """Decide by the interval of the ratio where the condition has a percentage, else by the answer."""
         if self.answer == "undecided" or not self.least:
             undecided = UNDECIDED if compared.answer == "undecided" else 0
@@ -180,7 +181,7 @@ def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], rel
 def _gate(comparison: Comparison, conditions: Sequence[Condition]) -> tuple[int, str]:
     """Return the exit code by all conditions, and its reason where the answers of cases do not give it."""
     code = max((each.outcome(comparison) for each in conditions), key=_WORST.index, default=0)
-    if conditions and not comparison.cases:
+    if conditions and not comparison.compared:
         why = next((f": {each.label}: {each.reason}" for each in comparison.missing), "")
         return code or UNDECIDED, f"undecided: no case was compared{why}"
     vague = "undecided: the intervals include what --fail-if names; more launches would decide"

@@ -6,20 +6,21 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, suite_history
+from pscale.analysis import messages
+from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, is_worse, suite_history
 from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
-from pscale.report.history import FORMAT, data, headline, render_terminal, tables
+from pscale.report.history import FORMAT, data, document, headline, render_terminal, tables
 from pscale.results import history as files
 from pscale.run_folders import run_folder
 
-_CODES = {"worse": FAILED, "undecided": UNDECIDED, "better": 0, "same": 0}
+_CODES = {"slower": FAILED, "undecided": UNDECIDED, "faster": 0, "equal": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,11 @@ def history(words: Sequence[str], place: Place, asked: Asked, as_format: str) ->
         _accept(found[0], place, asked)
         found = [_read(suites[0], place, relevant)]
     _show(found, place, as_format, quiet=asked.check and as_format == "terminal")
-    return max((_CODES[each.answer] for each in found), key=_severity) if asked.check else 0
+    return max(map(_code, found), key=_severity) if asked.check else 0
+
+
+def _code(found: SuiteHistory) -> int:
+    return FAILED if any(map(is_worse, found.cases)) else _CODES[found.answer]
 
 
 def _severity(code: int) -> int:
@@ -130,13 +135,13 @@ def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet:
         case "terminal":
             _print(found, quiet=quiet)
         case "json":
-            suites = [{"answer": each.answer, **asdict(each)} for each in found]
+            suites = [document(each) for each in found]
             print(to_json({"format": FORMAT, "kind": "pscale history", "suites": suites}))
         case "csv":
-            from pscale.report.exports import csv_text, frame_of
+            from pscale.report.exports import csv_text
 
             for each in found:
-                print(csv_text(frame_of(data(each))), end="")
+                print(csv_text(data(each)), end="")
         case "md":
             from pscale.report.markdown import escaped, table_lines
 
@@ -163,11 +168,11 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
             continue
         tell(headline(each))
         for case in each.cases:
-            if case.answer in ("worse", "undecided"):
-                since = f", since {case.since}: {case.cause}" if case.since and case.answer == "worse" else ""
-                tell(f"  {case.label}: {case.text}{since}")
+            if is_worse(case) or case.answer == "undecided":
+                since = f", since {case.since}: {case.cause}" if case.since and is_worse(case) else ""
+                tell(f"  {case.label}: {messages.case_history(case)}{since}")
         if each.damaged:
-            tell(f"  {each.damaged}")
+            tell(f"  {messages.damaged_lines(each.damaged)}")
 
 
 def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:

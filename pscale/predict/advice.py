@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pscale.analysis.columns import Row
+from pscale.analysis.messages import need
 from pscale.analysis.stats import Estimate
 from pscale.analysis.wording import number
 from pscale.config import Case
@@ -114,7 +115,7 @@ def agreement(found: Sequence[Prediction], points: Mapping[str, Row], places: Se
 
 
 def _answer(place: Row | None) -> str:
-    if place is None or place.answer == "fastest":
+    if place is None or not place.answer:
         return "fastest"
     return f"{number(place.ratio.value)} × as long, {place.answer}"
 
@@ -130,10 +131,10 @@ def _sentences(
         place = known.get(first.case.id)
         sure = "" if place and place.answer == "slower" else ", which these launches do not tell from none"
         yield f"Regret {regret:.1%}: the plan that was predicted fastest takes so much longer{sure}"
-    undecided = [row for row in ordered if (place := known.get(row.case.id)) and place.to_decide]
+    undecided = [row for row in ordered if (place := known.get(row.case.id)) and place.answer == "undecided"]
     if undecided:
-        need = known[undecided[0].case.id].to_decide
-        yield f"{len(undecided)} of {len(rows)} plans may be as fast as the fastest; {need} would decide"
+        what = need(known[undecided[0].case.id])
+        yield f"{len(undecided)} of {len(rows)} plans may be as fast as the fastest; {what} would decide"
     if len(rows) >= _FEWEST:
         places = [row.predicted_place for row in ordered]
         order = np.corrcoef(places, sorted(places))[0, 1]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pscale.analysis.history import CaseHistory, SuiteHistory
+from pscale.analysis import messages
+from pscale.analysis.columns import Row
+from pscale.analysis.history import SuiteHistory, is_worse
 from pscale.report import drawing, marks, text
 from pscale.report.blocks import Block, Headlines, Listing, Picture, Section, Words
 from pscale.report.figure_style import BAD, INK, QUIET, sized
@@ -31,7 +34,8 @@ def render_history(found: SuiteHistory) -> str:
         "source tree of pscale. "
         f"Complete tables: `pscale history {found.suite} --format json`.",
     )
-    lines = tuple((case.label, case.text) for case in found.cases if case.answer in ("worse", "undecided"))
+    open_ = [case for case in found.cases if is_worse(case) or case.answer == "undecided"]
+    lines = tuple((case.label, messages.case_history(case)) for case in open_)
     verdict: Block = Headlines(warning="", lines=(("", headline(found)),), more=lines)
     lead = _LEAD
     if len(found.cases) > _MOST:
@@ -49,9 +53,9 @@ def render_history(found: SuiteHistory) -> str:
         Section(name="course", title="Step times", lead=lead, blocks=_pictures(found)),
         Section(name="changes", title="Changes", lead="", blocks=listings),
     ]
-    if found.notes:
+    if notes := tuple(messages.history_notes(found)):
         sections.append(
-            Section(name="notes", title="Notes", lead="", blocks=[Words(title="Notes", lines=found.notes)])
+            Section(name="notes", title="Notes", lead="", blocks=[Words(title="Notes", lines=notes)])
         )
     labels = {text.clean(case.label): case.label for case in found.cases}
     return render(head, [section for section in sections if section.blocks], labels)
@@ -65,24 +69,27 @@ _LEAD = (
 
 def _pictures(found: SuiteHistory) -> list[Block]:
     shown = found.cases[:_MOST]
-    return [_picture(case, place) for place, case in enumerate(shown)]
+    return [
+        _picture(case, place, {each.run: each.cause for each in found.changes if each.label == case.label})
+        for place, case in enumerate(shown)
+    ]
 
 
-def _picture(case: CaseHistory, place: int) -> Picture:
+def _picture(case: Row, place: int, causes: Mapping[str, str]) -> Picture:
     with drawing.styled():
         figure = drawing.canvas(9.2, 2.4, "")
-        _draw(figure.subplots(), case)
+        _draw(figure.subplots(), case, causes)
         svg = drawing.place(figure).inline()
     return Picture(
         name=f"course-{place}",
-        title=f"{text.clean(case.label)}: {case.text}",
+        title=f"{text.clean(case.label)}: {messages.case_history(case)}",
         description=f"Step times of {len(case.runs)} runs, with {text.plural(len(case.levels), 'level')}.",
         vector=vector(svg, f"h{place}"),
         case=text.clean(case.label),
     )
 
 
-def _draw(axes: Axes, case: CaseHistory) -> None:
+def _draw(axes: Axes, case: Row, causes: Mapping[str, str]) -> None:
     times = [1e3 * each for each in case.steps_s]
     dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
     said = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
@@ -92,7 +99,6 @@ def _draw(axes: Axes, case: CaseHistory) -> None:
         colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER
         axes.hlines(1e3 * level.step_s, level.start - 0.4, level.stop - 0.6, colors=colour, linewidth=1.8)
         before = level.step_s
-    causes = {change.run: change.cause for change in case.changes}
     for level in case.levels[1:]:
         axes.axvline(level.start - 0.5, color=QUIET, linewidth=0.8, linestyle=":")
         words = text.clean(causes[case.runs[level.start]])

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 from synthetic import Point, summary_of, write_run
 
+from pscale.analysis.compare import crossovers
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
+from pscale.analysis.messages import crossing
 from pscale.analysis.overlay import overlay
 from pscale.config import Plan
 from pscale.report.exports import csv_tables
@@ -53,15 +55,18 @@ def noisy(tmp_path_factory):
     return summary_with(tmp_path_factory.mktemp("noisy"), cases(1.6, 1.0, 1.0, 0.6, launch_noise=0.06))
 
 
+def headlined(findings):
+    return crossing(findings.rows("crossings"))
+
+
 def text_of(folder, points, repeats=8):
-    (crossing,) = summary_with(folder, points, repeats).crossings
-    return crossing.text
+    return crossing(summary_with(folder, points, repeats).rows("crossings"))
 
 
 def test_a_turn_lies_between_values_decided_for_either_and_the_sentence_leads_with_it(turning):
-    (crossing,) = turning.crossings
-    assert (crossing.field, crossing.reference, crossing.variant) == ("train.batch", "tp 2", "dp 2")
-    assert crossing.turns == ((4, 8),)
+    rows = turning.rows("crossings")
+    assert {(row.field, row.reference, row.variant) for row in rows} == {("train.batch", "tp 2", "dp 2")}
+    assert crossovers(rows) == [(4, 8)]
     (headline,) = turning.headlines
     assert headline.topic == "tp 2 or dp 2"
     assert headline.text.startswith(
@@ -74,15 +79,15 @@ def test_every_number_of_the_sentence_is_a_cell_of_the_table(turning):
     ratios = [
         dict(zip([c.name for c in table.columns], row, strict=True))["ratio"] for _, row in table.texts()
     ]
-    assert f"dp 2 takes {ratios[0]} times as long as tp 2 at batch 2" in turning.crossings[0].text
-    assert f"{ratios[3]} times as long at batch 16." in turning.crossings[0].text
+    assert f"dp 2 takes {ratios[0]} times as long as tp 2 at batch 2" in headlined(turning)
+    assert f"{ratios[3]} times as long at batch 16." in headlined(turning)
 
 
 def test_values_whose_interval_allows_either_are_undecided_and_lie_inside_the_turn(noisy):
-    (crossing,) = noisy.crossings
-    assert crossing.turns == ((2, 16),)
-    assert "undecided at batch 4 and 8" in crossing.text
-    assert [beside.answer for beside in crossing.values] == ["slower", "undecided", "undecided", "faster"]
+    rows = noisy.rows("crossings")
+    assert crossovers(rows) == [(2, 16)]
+    assert "undecided at batch 4 and 8" in crossing(rows)
+    assert [row.answer for row in rows] == ["slower", "undecided", "undecided", "faster"]
 
 
 def test_without_a_turn_the_faster_is_named_with_the_range_that_was_measured(tmp_path):
@@ -118,9 +123,9 @@ def test_variants_known_to_be_equal_are_said_to_be(tmp_path):
 
 
 def test_a_second_turn_is_reported_too(tmp_path):
-    (crossing,) = summary_with(tmp_path, cases(1.3, 0.7, 0.7, 1.3)).crossings
-    assert crossing.turns == ((2, 4), (8, 16))
-    assert crossing.text.startswith(
+    rows = summary_with(tmp_path, cases(1.3, 0.7, 0.7, 1.3)).rows("crossings")
+    assert crossovers(rows) == [(2, 4), (8, 16)]
+    assert crossing(rows).startswith(
         "Crossover between batch 2 and 4, batch 8 and 16: tp 2 is faster at batch 2, "
     )
 
@@ -131,8 +136,7 @@ def test_drift_from_round_to_round_hides_nothing_as_launches_are_compared_in_pai
     run = load(folder)
     drift = run.ends["repeat"].map(lambda repeat: 1 + 0.5 * (repeat % 3))
     drifting = replace(run, ends=run.ends.assign(end_s=run.ends["end_s"] * drift))
-    (crossing,) = Findings(drifting).crossings
-    assert crossing.turns == ((4, 8),)
+    assert crossovers(Findings(drifting).rows("crossings")) == [(4, 8)]
 
 
 def test_plans_that_grow_with_the_ranks_are_variants_over_the_ranks(tmp_path):
@@ -141,28 +145,27 @@ def test_plans_that_grow_with_the_ranks_are_variants_over_the_ranks(tmp_path):
         for ranks in (2, 4, 8)
         for name, plan, compute_s in (("tp", Plan(tp=ranks), 0.1), ("dp", Plan(dp=ranks), 0.05 * ranks**0.7))
     ]
-    (crossing,) = summary_with(tmp_path, points).crossings
-    assert (crossing.field, crossing.reference, crossing.variant) == ("ranks", "tp", "dp")
-    assert crossing.text.startswith("Crossover between 2 and 4 ranks: dp is faster at 2 ranks, ")
+    rows = summary_with(tmp_path, points).rows("crossings")
+    assert {(row.field, row.reference, row.variant) for row in rows} == {("ranks", "tp", "dp")}
+    assert crossing(rows).startswith("Crossover between 2 and 4 ranks: dp is faster at 2 ranks, ")
 
 
 def test_cases_of_other_work_or_on_more_cores_are_no_variants(tmp_path):
     other = [case(TP, batch, 0.1) for batch in BATCHES]
     other += [case(DP, batch, 0.1, train={"batch": batch, "lr": 0.5}) for batch in BATCHES]
     other += [case(Plan(dp=4), batch, 0.1) for batch in BATCHES]
-    assert summary_with(tmp_path, other).crossings == ()
+    assert summary_with(tmp_path, other).crossings.empty
 
 
 def test_a_single_value_or_several_runs_in_one_report_make_no_curve(tmp_path):
-    assert summary_with(tmp_path / "one", cases(1.2, batches=[2])).crossings == ()
+    assert summary_with(tmp_path / "one", cases(1.2, batches=[2])).crossings.empty
     runs = [load(write_run(tmp_path / name, cases(1.2, 1, 1, 0.8))) for name in "ab"]
-    assert Findings(overlay(runs, tmp_path)).crossings == ()
+    assert Findings(overlay(runs, tmp_path)).crossings.empty
 
 
 def test_values_that_only_one_variant_could_run_are_left_out(tmp_path):
     points = [each for each in cases(1.3, 1.2, 0.9, 0.8) if each.label != "dp 2 · batch 2"]
-    (crossing,) = summary_with(tmp_path, points).crossings
-    assert [beside.value for beside in crossing.values] == [4, 8, 16]
+    assert [row.value for row in summary_with(tmp_path, points).rows("crossings")] == [4, 8, 16]
 
 
 def test_the_csv_has_a_row_for_every_pair_with_interval_and_answer(turning):
@@ -182,7 +185,8 @@ def test_the_figure_marks_decided_values_by_filled_points_and_the_turn_by_a_span
 
 @pytest.mark.figure
 def test_a_figure_of_many_groups_says_how_many_of_them_it_shows(turning):
-    many = tuple(replace(each, common=f"n {place}") for place in range(20) for each in turning.crossings)
+    rows = turning.rows("crossings")
+    many = [each._replace(common=f"n {place}") for place in range(20) for each in rows]
     placed = draw_figures(turning.replaced(crossings=many))["crossing"]
     assert "4 of 20 groups are drawn; the tables have all" in placed.inline()
     assert "groups are drawn" not in draw_figures(turning)["crossing"].inline()

@@ -7,6 +7,7 @@ from synthetic import Point, write_run
 from pscale.analysis.compare import variants
 from pscale.analysis.difference import difference, holm, mann_whitney, paired
 from pscale.analysis.frames import load
+from pscale.analysis.messages import comparison_notes
 from pscale.analysis.stats import Sample, sample
 from pscale.config import Plan
 from pscale.errors import UsageError
@@ -93,7 +94,7 @@ def test_a_difference_called_detectable_is_detected_most_of_the_time():
 
 def test_no_difference_and_undecided_are_two_answers():
     random = np.random.default_rng(3)
-    assert compared(random, 10, 10)[1] == "same"
+    assert compared(random, 10, 10)[1] == "equal"
     assert compared(random, 3, 3, between=0.2)[1] == "undecided"
     one, answer = compared(random, 1, 10, slower=2.0)
     assert (answer, one.p, one.effect, one.detectable_with(1)) == ("undecided", None, None, None)
@@ -156,7 +157,7 @@ def test_variants_of_a_run_are_compared_with_the_first_of_their_size(tmp_path):
         Point(ranks=2, series="failing", bad_repeats=range(10), reason="out of luck"),
     ]
     comparison = variants(load(write_run(tmp_path / "run", points, repeats=10)))
-    assert [(one.label, one.answer, one.matched_by) for one in comparison.cases] == [
+    assert [(one.label, one.answer, one.matched_by) for one in comparison.compared] == [
         ("late 1 ranks", "slower", "size"),
         ("late 2 ranks", "slower", "size"),
     ]
@@ -165,7 +166,7 @@ def test_variants_of_a_run_are_compared_with_the_first_of_their_size(tmp_path):
         ("failing 2 ranks", "B"): "failed: out of luck",
     }
     assert comparison.a.endswith("run: dp")
-    assert any("compared in pairs" in note for note in comparison.notes)
+    assert any("compared in pairs" in note for note in comparison_notes(comparison))
 
 
 def test_variants_at_several_sizes_of_work_are_compared_at_the_same_work(tmp_path):
@@ -186,11 +187,11 @@ def test_variants_at_several_sizes_of_work_are_compared_at_the_same_work(tmp_pat
 
     cases = [*points("tp 2", (2, 4, 8), 0.01), *points("dp 2", (8, 4, 16), 0.012)]
     comparison = variants(load(write_run(tmp_path / "run", cases, repeats=10)))
-    assert [(one.label, one.answer) for one in comparison.cases] == [
+    assert [(one.label, one.answer) for one in comparison.compared] == [
         ("dp 2 · batch 8", "slower"),
         ("dp 2 · batch 4", "slower"),
     ]
-    assert [one.ratio.value for one in comparison.cases] == pytest.approx([1.2, 1.2], rel=0.03)
+    assert [one.ratio.value for one in comparison.compared] == pytest.approx([1.2, 1.2], rel=0.03)
     assert [missing.label for missing in comparison.missing] == ["tp 2 · batch 2", "dp 2 · batch 16"]
     assert (comparison.a, comparison.b) == ("synthetic/run: tp 2", "synthetic/run: dp 2")
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pscale.analysis.history import CaseHistory, SuiteHistory, accepting, case_history, suite_history
+from pscale.analysis.history import (
+    CaseHistory,
+    accepting,
+    case_history,
+    is_worse,
+    suite_history,
+)
+from pscale.analysis.messages import case_history as said
 from pscale.report.history import tables
 from pscale.results.history import Acceptance, Entry, History
 
@@ -65,8 +72,8 @@ def judged(known, accepted=None) -> CaseHistory:
 
 def test_what_does_not_change_is_the_same():
     found = judged(entries())
-    assert (found.answer, found.changes, found.since) == ("same", (), "")
-    assert found.levels[0].step_s == pytest.approx(0.2, rel=0.01)
+    assert (found.row.answer, found.changes, found.row.since) == ("equal", [], "")
+    assert found.row.levels[0].step_s == pytest.approx(0.2, rel=0.01)
 
 
 @pytest.mark.parametrize("field", FINGERPRINT)
@@ -76,7 +83,7 @@ def test_a_change_is_named_after_the_field_that_changed_with_it(field):
     (change,) = found.changes
     assert (change.run, change.cause) == ("r20", f"{field} {FINGERPRINT[field]} → another")
     assert change.ratio.low < 1.05 < change.ratio.high
-    assert (found.answer, found.since, found.cause) == ("worse", "r20", change.cause)
+    assert (found.row.answer, found.row.since, found.row.cause) == ("slower", "r20", change.cause)
 
 
 def test_a_change_with_nothing_but_a_commit_is_named_after_that():
@@ -95,21 +102,21 @@ def test_the_part_of_the_step_that_changed_is_named():
 def test_a_drift_of_the_machine_vanishes_at_one_pace():
     known = entries(machine=0.05)
     paced, plain = judged(known), judged([replace(each, levels=(), paces=()) for each in known])
-    assert np.std(np.log(paced.steps_s)) < 0.01
-    assert np.std(np.log(plain.steps_s)) > 0.04
-    assert (paced.answer, plain.answer) == ("same", "undecided")
-    assert judged(slower(known, 28, 0.05)).answer == "worse"
+    assert np.std(np.log(paced.row.steps_s)) < 0.01
+    assert np.std(np.log(plain.row.steps_s)) > 0.04
+    assert (paced.row.answer, plain.row.answer) == ("equal", "undecided")
+    assert judged(slower(known, 28, 0.05)).row.answer == "slower"
 
 
 def test_a_library_that_makes_the_fixed_work_slower_too_is_not_taken_for_a_slow_machine():
     found = judged(slower(entries(machine=0.01), 20, 0.08, paces=np.log(1.08), BLAS="openblas 0.3.30"))
     assert [change.cause for change in found.changes] == ["BLAS openblas 0.3.21 → openblas 0.3.30"]
-    assert found.answer == "worse"
+    assert found.row.answer == "slower"
 
 
 def test_a_slow_spell_of_the_machine_is_not_attributed_to_what_changed_meanwhile():
     found = [judged(slower(entries(machine=0.03, seed=seed), 20, 0.0, BLAS="another")) for seed in range(20)]
-    assert [each.changes for each in found] == [()] * 20
+    assert [each.changes for each in found] == [[]] * 20
 
 
 def test_one_wild_launch_in_a_run_is_no_change():
@@ -117,7 +124,7 @@ def test_one_wild_launch_in_a_run_is_no_change():
     for place in (27, 28, 29):
         known[place].steps[0] += 1.0
         known[place].levels[0] += 1.0
-    assert judged(known).changes == ()
+    assert judged(known).changes == []
 
 
 def test_a_change_of_a_counter_is_certain_without_statistics():
@@ -129,20 +136,20 @@ def test_a_change_of_a_counter_is_certain_without_statistics():
         *("r01", "bytes of dp all_reduce"),
         *(1000, 1001),
     )
-    assert found.answer == "worse"
-    assert found.text == "worse (exact counter): bytes of dp all_reduce 1,000 → 1,001"
+    assert is_worse(found.row)
+    assert said(found.row) == "more work (exact counter): bytes of dp all_reduce 1,000 → 1,001"
     fewer = judged([replace(known[0], counters=counters), known[1]])
-    assert (len(fewer.counters), fewer.answer) == (1, "undecided"), "fewer bytes are not worse"
+    assert (len(fewer.counters), is_worse(fewer.row)) == (1, False), "fewer bytes are not worse"
 
 
 def test_an_improvement_becomes_normal_by_itself_and_what_is_worse_does_not():
     better = slower(entries(), 10, -0.1)
-    assert judged(better).answer == "better"
+    assert judged(better).row.answer == "faster"
     back = judged(slower(better, 20, 1 / 0.9 - 1))
-    assert back.answer == "worse"
-    assert back.normal_s == pytest.approx(0.18, rel=0.01)
+    assert back.row.answer == "slower"
+    assert back.row.normal_s == pytest.approx(0.18, rel=0.01)
     returned = judged(slower(slower(entries(), 10, 0.1), 20, 1 / 1.1 - 1))
-    assert (len(returned.changes), returned.answer) == (2, "same")
+    assert (len(returned.changes), returned.row.answer) == (2, "equal")
 
 
 def test_what_was_accepted_is_normal_from_then_on():
@@ -152,18 +159,20 @@ def test_what_was_accepted_is_normal_from_then_on():
     (accepted,) = accepting(suite, [], "more ranks share a node", 2e9)
     assert (accepted.accepted, accepted.label) == ("r29", "2 ranks")
     found = judged(known, accepted)
-    assert (found.answer, found.normal_s) == ("same", pytest.approx(0.21, rel=0.01))
-    assert judged(known, Acceptance(accepted="lost", label="", reason="", at_unix_s=0.0)).answer == "worse"
+    assert (found.row.answer, found.row.normal_s) == ("equal", pytest.approx(0.21, rel=0.01))
+    assert (
+        judged(known, Acceptance(accepted="lost", label="", reason="", at_unix_s=0.0)).row.answer == "slower"
+    )
 
 
 def test_few_runs_a_lone_run_and_much_noise_are_undecided():
-    assert judged(entries(runs=7)).text == "undecided: 7 runs so far, 8 needed"
+    assert said(judged(entries(runs=7)).row) == "undecided: 7 runs so far, 8 needed"
     lone = judged(slower(entries(), 29, 0.2))
-    assert lone.answer == "undecided"
-    assert "only the newest run is slower, by 19.8%" in lone.text
+    assert lone.row.answer == "undecided"
+    assert "only the newest run is slower, by 19.8%" in said(lone.row)
     noisy = judged([replace(each, levels=(), paces=()) for each in entries(scatter=0.2)])
-    assert noisy.answer == "undecided"
-    assert "only show a change of" in noisy.text
+    assert noisy.row.answer == "undecided"
+    assert "only show a change of" in said(noisy.row)
 
 
 @pytest.mark.slow
@@ -177,9 +186,9 @@ def test_noise_that_grows_and_a_newest_run_that_alone_is_slow_are_hardly_ever_ca
             replace(each, steps=(np.log(0.2) + own).tolist(), levels=(), paces=())
             for each, own in zip(known, noise, strict=True)
         ]
-        grown.append(judged(noisy).answer)
-        lone.append(judged(slower(known, 29, 0.3)).answer)
-    assert grown.count("worse") <= 1
+        grown.append(judged(noisy).row.answer)
+        lone.append(judged(slower(known, 29, 0.3)).row.answer)
+    assert grown.count("slower") <= 1
     assert lone == ["undecided"] * 30
 
 
@@ -187,8 +196,8 @@ def test_runs_that_computed_something_else_are_not_compared():
     known = entries()
     known[:10] = [replace(each, work="gpt, 16") for each in slower(known, 0, 1.0)[:10]]
     found = judged(known)
-    assert (len(found.runs), found.changes, found.answer) == (20, (), "same")
-    assert found.text.endswith("10 runs did different work")
+    assert (len(found.row.runs), found.changes, found.row.answer) == (20, [], "equal")
+    assert said(found.row).endswith("10 runs did different work")
 
 
 def test_the_worst_case_decides_for_the_suite():
@@ -199,20 +208,27 @@ def test_the_worst_case_decides_for_the_suite():
         every = tuple(entry for case in cases for entry in case)
         return suite_history(History(suite="weak", entries=every, acceptances=(), damaged=())).answer
 
-    assert answer(known) == "same"
-    assert answer(known, other) == "worse"
+    assert answer(known) == "equal"
+    assert answer(known, other) == "slower"
     assert answer(known, [replace(each, label="few") for each in known[:3]]) == "undecided"
 
 
 def test_by_how_much_a_case_is_worse_or_better_is_a_cell_of_the_tables():
-    random, said = np.random.default_rng(7), set()
+    random, given = np.random.default_rng(7), set()
     for seed in range(40):
         scatter, share = (
             float(random.choice([0.001, 0.01, 0.05])),
             float(random.choice([0.0, 0.05, 0.2, -0.1])),
         )
-        case = judged(slower(entries(scatter=scatter, seed=seed), 20, share))
-        found = SuiteHistory(suite="any", runs=30, launches=150, cases=(case,), notes=(), damaged="")
+        found = suite_history(
+            History(
+                suite="any",
+                entries=tuple(slower(entries(scatter=scatter, seed=seed), 20, share)),
+                acceptances=(),
+                damaged=(),
+            )
+        )
+        (case,) = found.cases
         cells = [
             cell
             for table in tables(found)
@@ -220,8 +236,8 @@ def test_by_how_much_a_case_is_worse_or_better_is_a_cell_of_the_tables():
             for column, cell in zip(table.columns, cells, strict=True)
             if column.name != "answer"
         ]
-        said.add(case.answer)
-        if case.answer in ("worse", "better"):
-            (number,) = re.findall(r"[\d.]+%", case.text)
-            assert any(number in cell for cell in cells), (case.text, cells)
-    assert {"worse", "better", "same", "undecided"} <= said
+        given.add(case.answer)
+        if case.answer in ("slower", "faster"):
+            (number,) = re.findall(r"[\d.]+%", said(case))
+            assert any(number in cell for cell in cells), (said(case), cells)
+    assert {"slower", "faster", "equal", "undecided"} <= given

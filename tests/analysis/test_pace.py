@@ -5,9 +5,9 @@ import pytest
 from synthetic import Point, write_run
 
 from pscale.analysis.compare import compare
-from pscale.analysis.difference import ALPHA, difference, paired
+from pscale.analysis.difference import ALPHA, at_same_pace, difference, of_variants, paced, paired
 from pscale.analysis.frames import load
-from pscale.analysis.pace import at_same_pace, of_variants, paced
+from pscale.analysis.messages import compared, comparison_notes
 from pscale.analysis.stats import Sample
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def answers(method, seed, *, trials, **b):
     random = np.random.default_rng(seed)
     lonely = b.get("lonely", 0.0)
     pairs = [(launches(random, lonely=lonely), launches(random, **b)) for _ in range(trials)]
-    found = [at_same_pace(method, *sides)[0] for sides in pairs]
+    found = [at_same_pace(method, *sides) for sides in pairs]
     return [one.judge(one.p, one.detectable_with(1), 0.05) for one in found]
 
 
@@ -56,13 +56,13 @@ def test_five_per_cent_are_found_with_ten_launches_that_scatter_by_five(method, 
 def test_a_slower_machine_is_no_slower_program_and_a_slower_program_no_slower_machine():
     random = np.random.default_rng(3)
     base = launches(random, 200)
-    found, pace = at_same_pace(difference, base, launches(random, 200, machine=0.1))
+    found = at_same_pace(difference, base, launches(random, 200, machine=0.1))
     assert found.ratio.value == pytest.approx(1, abs=0.01)
-    assert pace.pace_ratio == pytest.approx(np.exp(0.1), abs=0.02)
-    found, pace = at_same_pace(difference, base, launches(random, 200, slower=1.3))
+    assert found.pace_ratio == pytest.approx(np.exp(0.1), abs=0.02)
+    found = at_same_pace(difference, base, launches(random, 200, slower=1.3))
     assert found.ratio.value == pytest.approx(1.3, abs=0.01)
-    assert pace.pace_slope == pytest.approx(1, abs=0.05)
-    assert (pace.scatter, pace.scatter_at_pace) == (
+    assert found.pace_slope == pytest.approx(1, abs=0.05)
+    assert (found.scatter, found.scatter_at_pace) == (
         pytest.approx(0.05, abs=0.01),
         pytest.approx(0.011, abs=0.002),
     )
@@ -72,7 +72,7 @@ def test_sides_whose_pace_is_far_apart_are_known_less_well():
     random = np.random.default_rng(4)
     widths = {}
     for machine in (0.0, 0.3):
-        found, _ = at_same_pace(difference, launches(random), launches(random, machine=machine))
+        found = at_same_pace(difference, launches(random), launches(random, machine=machine))
         widths[machine] = found.ratio.high / found.ratio.low
     assert widths[0.3] - 1 > 1.5 * (widths[0.0] - 1)
 
@@ -99,10 +99,10 @@ def run_of(folder, *, beside=True, **ranks):
 
 def test_the_pace_is_used_where_both_runs_have_it_and_compute_with_the_same_means(tmp_path):
     a, b = run_of(tmp_path / "a"), run_of(tmp_path / "bb")
-    (one,) = compare(a, b).cases
+    (one,) = compare(a, b).compared
     assert one.scatter is not None
     assert one.scatter_at_pace == pytest.approx(one.scatter)
-    assert "corrected for the machine's pace" in one.text
+    assert "corrected for the machine's pace" in compared(one, 0.05)
     for name, means, words in (
         ("ccc", {"blas": "mkl"}, "BLAS"),
         ("dddd", {"cpus": "3"}, "pinning"),
@@ -110,16 +110,18 @@ def test_the_pace_is_used_where_both_runs_have_it_and_compute_with_the_same_mean
         ("ffffff", {"threads": 7}, "threads"),
     ):
         found = compare(a, run_of(tmp_path / name, **means))
-        assert found.cases[0].scatter is None
-        assert any("of the machine was not used" in note and f"({words})" in note for note in found.notes)
+        assert found.compared[0].scatter is None
+        assert any(
+            "of the machine was not used" in note and f"({words})" in note for note in comparison_notes(found)
+        )
 
 
 def test_runs_without_a_pace_are_compared_as_they_are_and_told_of_it(tmp_path):
     a, b = run_of(tmp_path / "a"), run_of(tmp_path / "bb", beside=False)
     found = compare(a, b, relevant=0.001)
-    assert found.cases[0].scatter is None
-    assert "timing.pace" in found.cases[0].text
-    assert not any("not used" in note for note in found.notes)
+    assert found.compared[0].scatter is None
+    assert "timing.pace" in compared(found.compared[0], 0.001)
+    assert not any("not used" in note for note in comparison_notes(found))
 
 
 def test_few_launches_have_no_slope():

@@ -5,6 +5,7 @@ from synthetic import Point, write_run
 
 from pscale.analysis import frames as module
 from pscale.analysis.columns import FRAMES
+from pscale.analysis.contrasts import CHOICES
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load, shortened
 from pscale.report.exports import render_json
@@ -12,7 +13,7 @@ from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page
 
 SHOWN = 4
-OF_THE_RUN = {"wait", "failures", "ranking"}  # or of what is shown beside each other
+OF_THE_RUN = {"wait", "failures", "ranking", *CHOICES}  # or of what is shown beside each other
 
 
 @pytest.fixture(scope="module")

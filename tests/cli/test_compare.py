@@ -92,7 +92,7 @@ def test_a_run_that_is_as_fast_fails_no_condition(compare):
 def test_a_percentage_is_decided_by_the_interval_of_the_ratio(interval, condition_, code):
     low, high = interval
     case = SimpleNamespace(answer="slower", ratio=Estimate(value=1.05, low=low, high=high))
-    comparison = SimpleNamespace(cases=[case], missing=())
+    comparison = SimpleNamespace(compared=[case], missing=())
     assert condition(condition_).outcome(comparison) == code
 
 
@@ -117,9 +117,9 @@ def test_json_and_csv_hold_the_same_figures(compare):
     document = json.loads(text)
     _, table, _ = compare("--format", "csv")
     rows = list(csv.DictReader(io.StringIO(table)))
-    assert (document["kind"], document["format"]) == ("pscale comparison", 1)
+    assert (document["kind"], document["format"]) == ("pscale comparison", 2)
     assert [row["answer"] for row in rows] == [case["answer"] for case in document["cases"]]
-    assert float(rows[1]["ratio_low"]) == document["cases"][1]["ratio"]["low"]
+    assert float(rows[1]["ratio_low"]) == document["cases"][1]["ratio_low"]
     assert rows[2]["label"] == "'=4 ranks [red]", "no formula"
 
 

@@ -62,7 +62,7 @@ def test_a_change_is_named_accepted_and_then_normal(pscale, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     code, out, _ = pscale("history", "synthetic")
     assert code == 0, "it only shows"
-    assert "synthetic, 24 runs: 2 worse." in out
+    assert "synthetic, 24 runs: 2 slower." in out
     assert out.count("MPI MPICH 4.3 → MPICH 5.0") == 4, "of two cases and two changes"
     assert "backward compute +6" in out
     code, out, _ = pscale("history", "synthetic", "--check")
@@ -81,11 +81,11 @@ def test_a_change_is_named_accepted_and_then_normal(pscale, kept, monkeypatch):
 def test_every_format_says_the_same(pscale, kept):
     document = json.loads(pscale("history", "synthetic", "-f", "json")[1])
     (suite,) = document["suites"]
-    assert (suite["answer"], suite["runs"], suite["launches"]) == ("worse", RUNS, 6 * RUNS)
-    assert [case["answer"] for case in suite["cases"]] == ["worse", "worse"]
+    assert (suite["answer"], suite["runs"], suite["launches"]) == ("slower", RUNS, 6 * RUNS)
+    assert [case["answer"] for case in suite["cases"]] == ["slower", "slower"]
     rows = pscale("history", "synthetic", "-f", "csv")[1].splitlines()
     assert len(rows) == 3
-    assert rows[0].startswith("label,normal_s,ratio,ratio_low,ratio_high,answer")
+    assert rows[0].startswith("case,label,step_s,normal_s,ratio,ratio_low,ratio_high,answer")
     assert "MPICH 4.3 → MPICH 5.0" in pscale("history", "synthetic", "-f", "md")[1]
     assert r"\begin{tabular}" in pscale("history", "synthetic", "-f", "latex")[1]
     assert pscale("history", "-f", "html")[1] == "history/synthetic.html\n"
@@ -121,7 +121,7 @@ def test_a_counter_that_grew_fails_a_check_after_two_runs(pscale, tmp_path):
     pscale("history", "add", root / "run02")
     code, out, _ = pscale("history", "--check")
     assert code == 1
-    assert "dp 2 ranks: worse (exact counter): executed FLOPs 5,000,000,000 → 9,600,000,000" in out
+    assert "dp 2 ranks: more work (exact counter): executed FLOPs 5,000,000,000 → 9,600,000,000" in out
 
 
 def test_a_check_says_which_lines_are_damaged_and_is_undecided_where_all_are(pscale, tmp_path):

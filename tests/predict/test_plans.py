@@ -175,14 +175,15 @@ def test_agreement_says_regret_order_and_error_of_what_was_measured():
         case.id: Points(step_s=Estimate(value=step_s)) for case, step_s in zip(cases, steps_s, strict=True)
     }
     places = [
-        Placed(case=cases[1].id, place=1, answer="fastest", ratio=Estimate(value=1.0), to_decide=""),
-        Placed(case=cases[0].id, place=2, answer="slower", ratio=Estimate(value=1.1), to_decide=""),
+        Placed(case=cases[1].id, place=1, answer="", ratio=Estimate(value=1.0)),
+        Placed(case=cases[0].id, place=2, answer="slower", ratio=Estimate(value=1.1)),
         Placed(
             case=cases[2].id,
             place=3,
             answer="undecided",
-            ratio=Estimate(value=3.0),
-            to_decide="2 more rounds",
+            ratio=Estimate(value=3.0, low=0.9, high=9.0),
+            rounds_to_decide=2,
+            decide_s=120.0,
         ),
     ]
     said = agreement(found, points, places)
@@ -191,7 +192,7 @@ def test_agreement_says_regret_order_and_error_of_what_was_measured():
     assert said.rows[0].error == pytest.approx(1.0)
     assert said.sentences == (
         "Regret 10.0%: the plan that was predicted fastest takes so much longer",
-        "1 of 3 plans may be as fast as the fastest; 2 more rounds would decide",
+        "1 of 3 plans may be as fast as the fastest; 2 more rounds (about 2 min) would decide",
         "Rank correlation of predicted and measured steps (Spearman): 0.50",
         "Mean error of the predicted steps: 36.4%",
     )

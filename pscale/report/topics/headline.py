@@ -51,14 +51,14 @@ def _splits(findings: Findings) -> Iterator[Table]:
         Column("× fastest", text.number_3, get="ratio"),
         Column("95% interval", text.ratio_interval, interval=True, get=_beside_fastest),
         Column("its cores lose", fold=True, get=lambda split: split.lost or None),
-        Column("to decide", fold=True, get=lambda split: split.to_decide or None),
+        Column("to decide", fold=True, get=lambda split: messages.need(split) or None),
     )
     splits, files = findings.rows("splits"), ("splits",)
     yield from listed("Splits of the same cores", splits, columns, grouped=True, filled=True, files=files)
 
 
 def _beside_fastest(split: Row) -> Value:
-    return "" if split.answer == "fastest" else split.ratio
+    return "" if not split.answer else split.ratio
 
 
 def _delay_costs(findings: Findings) -> Iterator[Table]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pscale.analysis import messages
 from pscale.analysis.columns import Row
+from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
-from pscale.analysis.ranking import EQUAL, LOSSES, main_loss
 from pscale.report import text
 from pscale.report.figure_style import CAUSES, INK, KINDS
 from pscale.report.table import Column, Table, Tone, Value, Written, listed
@@ -49,7 +50,7 @@ def _caption(places: Sequence[Row]) -> str:
         "shares are of each plan's step": True,
         f"= within {EQUAL:.0%} of the fastest": "=" in marks,
         "? undecided: the interval includes the opposite result": "?" in marks,
-        "extra compute: more than the plan that computes least": "extra" in map(main_loss, places),
+        "extra compute: more than the plan that computes least": "extra" in {place.loss for place in places},
     }
     return "; ".join(text for text, holds in said.items() if holds)
 
@@ -66,7 +67,7 @@ def _columns(findings: Findings) -> Sequence[Column]:
         *(Column(name, text.percent, wide=True, get=name) for name in ("wait", "compute")),
         Column("copies", text.percent, wide=True, get=lambda place: place.copies or None),
         Column("largest loss", get=_loss),
-        Column("to decide", fold=True, get=lambda place: place.to_decide or None),
+        Column("to decide", fold=True, get=lambda place: messages.need(place) or None),
     )
 
 
@@ -87,13 +88,12 @@ def _mark(place: Row) -> str:
 
 def _ratio(place: Row) -> Value:
     """Return the ratio that has bounds; empty for the fastest plan, which the others are compared with."""
-    ratio: Value = "" if place.answer == "fastest" else place.ratio
+    ratio: Value = "" if not place.answer else place.ratio
     return ratio
 
 
 def _loss(place: Row) -> str:
-    loss = main_loss(place)
-    return f"{LOSSES[loss]} {getattr(place, loss):.0%}" if loss else "none"
+    return f"{messages.PLAN_LOSSES[place.loss]} {getattr(place, place.loss):.0%}" if place.loss else "none"
 
 
 def figure(findings: Findings) -> Figure | None:

@@ -1,0 +1,321 @@
+"""Cases that are equal but for some fields, each beside a reference: ratio of step times, interval, answer.
+
+Plans, splits of cores into ranks and threads, compression, precision, offload, optimizers and injected delays
+are groups of one run, compared by the intervals of the report. Pairs of cases that are tested at once are in
+`compare`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pscale.analysis import messages
+from pscale.analysis.columns import Row
+from pscale.analysis.difference import standing
+from pscale.analysis.frames import Run, by_case, grouped, records, shared_work
+from pscale.analysis.memory import by_kind
+from pscale.analysis.stats import Estimate, Sample
+from pscale.analysis.threads import lost
+from pscale.analysis.wording import in_common
+from pscale.config import JOINT
+from pscale.config.injection import stored_words
+
+_SMALL = 0.01  # of the step: a smaller loss is not worth a name
+Planned = Mapping[str, Any]  # the configuration of a case
+Times = Mapping[str, Sample]  # by case
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """A choice that cases of a run differ in, and what else may differ with it.
+
+    These are `fields`, or `members` of groups of settings. `settings` returns the choice, first, and what
+    belongs to it. The reference of a group is its case with the first of the `plain` choices that there is;
+    without `plain`, its fastest case.
+    """
+
+    fields: Collection[str] = ()
+    members: Mapping[str, Collection[str]] = field(default_factory=dict)
+    settings: Callable[[Planned], Mapping[str, Any]]
+    plain: Sequence[str] = ()
+
+    def groups(
+        self, planned: Mapping[str, Planned], points: Iterable[Row], times: Times
+    ) -> Iterator[tuple[list[Row], Row | None]]:
+        """Yield the measured cases that do the same work on as many cores, and their reference."""
+        asked = {
+            point.case: self._choice(planned[point.case])
+            for point in points
+            if point.case in times and self.members.keys() <= planned.get(point.case, {}).keys()
+        }
+        kept = [point for point in points if point.case in asked]
+        sizes = grouped(kept, lambda point: point.cores)
+        compared = {size for size, own in sizes.items() if self._differ([asked[each.case] for each in own])}
+        groups = grouped(  # of cases there may be thousands, and of choices mostly one
+            (point for point in kept if point.cores in compared),
+            lambda point: (point.cores, shared_work(planned[point.case], *self.fields, **self.members)),
+        )
+        for members in groups.values():
+            choices = [asked[point.case] for point in members]
+            if self._differ(choices):
+                plain = next((members[choices.index(each)] for each in self.plain if each in choices), None)
+                fastest = min(members, key=lambda point: times[point.case].value)
+                yield members, plain if self.plain else fastest
+
+    def _choice(self, planned: Planned) -> str:
+        choice = next(iter(self.settings(planned).values()))
+        return str(choice if choice is not None or not self.plain else self.plain[0])
+
+    def _differ(self, choices: Collection[str]) -> bool:
+        """Tell whether there is something to compare: a choice that is not plain, or several."""
+        if self.plain:
+            return any(choice not in self.plain for choice in choices)
+        return len({*choices} - {"None"}) > 1
+
+
+def _of_plan(planned: Planned) -> Mapping[str, Any]:
+    bare = planned.get("model", {}).get("kind") == "collectives"  # which train nothing
+    return {"plan": None if bare else json.dumps(planned.get("plan"), sort_keys=True)}
+
+
+PLANS = Contrast(fields=("scaling", "plan"), members={"train": ("micro_batches",)}, settings=_of_plan)
+SPLITS = Contrast(
+    fields=("ranks", "threads", "plan"), settings=lambda planned: {"ranks": planned.get("ranks")}
+)
+DELAYS = Contrast(
+    fields=("inject", "jitter"), settings=lambda planned: {"injected": stored_words(planned)}, plain=("",)
+)
+CHOICES = {  # by the frame of each
+    "compressed": Contrast(
+        members={"plan": ("compression", "compression_share", "compression_rank")},
+        settings=lambda planned: {"compression": planned.get("plan", {}).get("compression")},
+        plain=("none",),
+    ),
+    "precision": Contrast(
+        members={
+            "model": ("dtype",),
+            "precision": ("reduce", "loss_scale", "initial_scale", "growth_interval"),
+        },
+        settings=lambda planned: {
+            "precision": planned.get("model", {}).get("dtype"),
+            "reduce": planned.get("precision", {}).get("reduce", "wire"),
+        },
+        plain=("float32", "float64"),
+    ),
+    "offloaded": Contrast(
+        members={"plan": ("offload", "offload_folder", "offload_chunk_bytes")},
+        settings=lambda planned: {"offload": planned.get("plan", {}).get("offload")},
+        plain=("none",),
+    ),
+    "optimizers": Contrast(
+        members={  # each optimizer needs other numbers
+            "train": (
+                *("optimizer", "lr", "lr_scaling", "lr_batch", "lr_schedule", "lr_warmup", "lr_final"),
+                *("momentum", "beta1", "beta2", "epsilon", "weight_decay", "clip"),
+            )
+        },
+        settings=lambda planned: {name: planned.get("train", {}).get(name) for name in ("optimizer", "lr")},
+    ),
+}
+
+
+def _beside(case: str, reference: str | None, times: Times, round_s: float = 0.0) -> dict[str, Any]:
+    """Return what is known of a step time beside that of the reference, whose own answer is empty."""
+    if reference is None:
+        return {"case": case, "answer": ""}
+    known = standing(times[case], times[reference])
+    return {
+        "case": case,
+        "ratio": known.ratio,
+        "answer": "" if case == reference else known.answer,
+        "rounds_to_decide": known.rounds,
+        "decide_s": known.rounds and known.rounds * round_s,
+    }
+
+
+def _fastest_first(members: Sequence[Row], times: Times) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yield cases with what is known of them beside the fastest."""
+    order = sorted(members, key=lambda point: times[point.case].value)
+    round_s = sum(math.nan if point.wall_s is None else point.wall_s for point in members)
+    yield from ((point, _beside(point.case, order[0].case, times, round_s)) for point in order)
+
+
+def ranking(
+    planned: Mapping[str, Planned],
+    points: Sequence[Row],
+    times: Times,
+    phases: Sequence[Row],
+    calls: Sequence[Row],
+    *,
+    sharing: Collection[str],
+) -> Iterator[dict[str, Any]]:
+    """Yield the plans of the same work on the same ranks, fastest first, with what each loses.
+
+    In the cases `sharing`, ranks share cores.
+    """
+    spent, stages = by_case(phases), waits_for_stages(calls)
+    measured = [point for point in points if point.case in spent]
+    found = sorted(PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
+    for members, _ in found:
+        common = in_common([point.label.split(JOINT) for point in members])
+        least_s = min(sum(time.compute_s for time in spent[point.case]) for point in members)
+        for number, (point, known) in enumerate(_fastest_first(members, times), 1):
+            losses = _losses(
+                spent[point.case], stages.get(point.case, 0.0), None if point.case in sharing else least_s
+            )
+            largest = max(losses, key=losses.__getitem__)
+            yield {
+                **known,
+                "group": JOINT.join(common),
+                "plan": JOINT.join(part for part in point.label.split(JOINT) if part not in common),
+                "place": 1 if known["answer"] == "equal" else number,
+                "compute": sum(time.compute_s for time in spent[point.case]) / spent[point.case][0].step_s,
+                **losses,
+                "loss": largest if losses[largest] >= _SMALL else "",
+            }
+
+
+def _losses(phases: Sequence[Row], stages_s: float, least_compute_s: float | None) -> dict[str, float]:
+    """Return the shares of a step that do not compute, or more than the plan that computes least."""
+    step_s, compute_s = phases[0].step_s, sum(time.compute_s for time in phases)
+    waited_s = sum(time.wait_s for time in phases)
+    bubble_s = min(waited_s, stages_s)
+    return {
+        "exchange": sum(time.transfer_s + time.wait_or_transfer_s for time in phases) / step_s,
+        "bubble": bubble_s / step_s,
+        "wait": (waited_s - bubble_s) / step_s,
+        "copies": sum(time.copy_s for time in phases) / step_s,
+        "offload": sum(time.offload_s for time in phases) / step_s,
+        "extra": 0.0 if least_compute_s is None else (compute_s - least_compute_s) / step_s,
+    }
+
+
+def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
+    """Return the wait of a step in messages between the stages of a pipeline, by case."""
+    waits: dict[str, float] = {}
+    for call in calls:
+        if call.axis == "pp":
+            waits[call.case] = waits.get(call.case, 0.0) + call.wait_s
+    return waits
+
+
+def splits(
+    planned: Mapping[str, Planned], points: Sequence[Row], times: Times, threads: Sequence[Row]
+) -> Iterator[dict[str, Any]]:
+    """Yield the cases that do the same work on as many cores, split differently: fastest first."""
+    of_case = {time.case: time for time in threads}
+    for group, (members, _) in enumerate(SPLITS.groups(planned, points, times)):
+        for point, known in _fastest_first(members, times):
+            yield {
+                **known,
+                "group": group,
+                "cores": point.cores,
+                "name": messages.split_name(point),
+                "step_s": times[point.case].value,
+                "lost": lost(of_case[point.case]) if point.case in of_case else "",
+            }
+
+
+def delay_costs(run: Run, points: Sequence[Row], times: Times) -> Iterator[dict[str, Any]]:
+    """Yield the cost of every case with injected delays that was measured without them too."""
+    for members, healthy in DELAYS.groups(run.planned, points, times):
+        for point in members:
+            if healthy is not None and point.injected:
+                often = int(run.planned[point.case].get("inject", {}).get("every", 1)) == 1
+                known = _beside(point.case, healthy.case, times)
+                yield {
+                    **known,
+                    "answer": known["answer"] if often else "undecided",  # medians show no rare delays
+                    "injected": point.injected,
+                    **_delayed(
+                        times[point.case].mean, times[healthy.case].mean, known["ratio"] if often else None
+                    ),
+                    **_passed_on(run, point.case, times[point.case].mean - times[healthy.case].mean),
+                }
+
+
+def _delayed(step_s: float, healthy_s: float, ratio: Estimate | None) -> dict[str, Any]:
+    low, high = (ratio.low - 1, ratio.high - 1) if ratio and ratio.low and ratio.high else (None, None)
+    change = Estimate(value=(step_s - healthy_s) / healthy_s, low=low, high=high)
+    return {"step_s": step_s, "healthy_s": healthy_s, "change": change}
+
+
+def _passed_on(run: Run, case: str, extra_s: float) -> dict[str, float]:
+    """Return the delay injected per step into the rank that got most, and what of it became step time."""
+    injected_s = float(run.ends.loc[run.ends["case"] == case, "injected_s"].mean())
+    return {"injected_s": injected_s, "passed_on": extra_s / injected_s} if injected_s > 0 else {}
+
+
+_MOVED = ("offload_s", "offload_io_s", "offload_read_bytes", "offload_write_bytes")
+
+
+class Costs:
+    """What cases cost and reach: of a rank and step, as a mean, or of the fullest rank."""
+
+    def __init__(self, run: Run, memory: Mapping[str, Row], phases: Sequence[Row], calls: Sequence[Row]):
+        self._memory = memory
+        self._phases = {(time.case, time.phase): time for time in phases}
+        sums = run.phases.groupby("case", observed=True)[list(_MOVED)].sum()
+        steps = run.seats.groupby("case", observed=True)["steps"].sum()
+        means = sums.div(steps, axis=0).dropna().reset_index().astype({"case": str})
+        self._moved = {row["case"]: row for row in records(means)}
+        self._sent_bytes: dict[str, float] = {}
+        for call in calls:
+            self._sent_bytes[call.case] = self._sent_bytes.get(call.case, 0.0) + call.bytes
+
+    def of(self, point: Row) -> dict[str, Any]:
+        """Return the costs of a case by the names of columns."""
+        memory, moved = self._memory.get(point.case), self._moved.get(point.case, dict.fromkeys(_MOVED, 0.0))
+        held = by_kind(memory) if memory else {}
+        in_file = (memory.counted_offloaded_bytes, memory.predicted_offloaded_bytes) if memory else ()
+        sync, update = (self._phases.get((point.case, phase)) for phase in ("sync", "update"))
+        io_s, read_bytes, written_bytes = (moved[name] for name in _MOVED[1:])
+        return {
+            "sent_bytes": self._sent_bytes.get(point.case, 0.0),
+            "held_bytes": sum(held.values()) if held else None,
+            "state_bytes": held.get("optimizer"),
+            "memory_bytes": memory.measured_bytes if memory else None,
+            "file_bytes": next((size for size in in_file if size is not None), None),
+            "read_bytes": read_bytes,
+            "written_bytes": written_bytes,
+            "bytes_per_s": (read_bytes + written_bytes) / io_s if io_s else None,
+            "io_s": io_s,
+            "stall_s": moved["offload_s"],
+            "sync_compute_s": sync.compute_s if sync else 0.0,
+            "update_s": update.inside_s if update else None,
+            "update_compute_s": update.compute_s if update else None,
+            "step_s": point.step_s.value,
+            "loss_last": point.loss_last,
+        }
+
+
+def choices(
+    name: str, run: Run, points: Sequence[Row], times: Times, costs: Callable[[], Costs]
+) -> Iterator[dict[str, Any]]:
+    """Yield what a choice saves and costs beside the reference; a loss beside the lowest without `plain`."""
+    contrast = CHOICES[name]
+    for members, reference in contrast.groups(run.planned, points, times):
+        of = costs().of
+        base = of(reference) if reference is not None else {}
+        losses = [point.loss_last for point in members if point.loss_last is not None]
+        if not contrast.plain:
+            base["loss_last"] = min(losses, default=None)
+        for point in members:
+            own, known = of(point), _beside(point.case, reference and reference.case, times)
+            over = {
+                name: own[f"{name}"] / base[name]
+                for name in ("sent_bytes", "held_bytes", "memory_bytes", "loss_last")
+                if own[name] is not None and base.get(name)
+            }
+            yield {
+                **own,
+                **known,
+                **contrast.settings(run.planned[point.case]),
+                **{name.replace("_bytes", "_ratio"): ratio for name, ratio in over.items()},
+                "step_ratio": known.get("ratio"),
+                "loss_more": over["loss_last"] - 1 if "loss_last" in over else None,
+            }
