@@ -18,8 +18,8 @@ from pscale.cli import fail, tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
-from pscale.report import compare as comparison_report
 from pscale.report.check import render_junit, render_references
+from pscale.report.comparison import comparison_document, comparison_sheet
 from pscale.report.drawn import write_file
 from pscale.report.printing import print_table
 from pscale.report.topics.problems import expectations, failures, missing_launches
@@ -164,17 +164,12 @@ def compare(a: Path, b: Path | None, as_format: str, fail_if: Sequence[str], rel
     code, why = _gate(comparison, conditions)
     if why:
         fail(why)
-    match as_format:
-        case "md":
-            print(comparison_report.render_markdown(comparison), end="")
-        case "json":
-            print(comparison_report.render_json(comparison))
-        case "latex":
-            print(comparison_report.render_latex(comparison), end="")
-        case "csv":
-            print(comparison_report.render_csv(comparison), end="")
-        case _:
-            comparison_report.render_terminal(comparison, new_console())
+    if as_format == "json":
+        print(to_json(comparison_document(comparison)))
+    elif as_format == "terminal":
+        comparison_sheet(comparison).print(new_console())
+    else:
+        print(comparison_sheet(comparison).render(as_format), end="")
     return code
 
 

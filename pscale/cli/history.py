@@ -16,7 +16,7 @@ from pscale.cli import tell
 from pscale.cli.console import new_console
 from pscale.cli.options import percentage
 from pscale.errors import FAILED, UNDECIDED, ResultsError, UsageError, writing
-from pscale.report.history import FORMAT, data, document, headline, render_terminal, tables
+from pscale.report.comparison import FORMAT, history_document, history_sheet
 from pscale.results import history as files
 from pscale.run_folders import run_folder
 
@@ -135,26 +135,12 @@ def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet:
         case "terminal":
             _print(found, quiet=quiet)
         case "json":
-            suites = [document(each) for each in found]
+            suites = [history_document(each) for each in found]
             print(to_json({"format": FORMAT, "kind": "pscale history", "suites": suites}))
-        case "csv":
-            from pscale.report.exports import csv_text
-
-            for each in found:
-                print(csv_text(data(each)), end="")
-        case "md":
-            from pscale.report.markdown import escaped, table_lines
-
-            for each in found:
-                lines = [f"# {escaped(headline(each))}"]
-                print("\n".join([*lines, *(line for table in tables(each) for line in table_lines(table))]))
-        case "latex":
-            from pscale.report.latex import latex
-
-            for each in found:
-                print(latex(headline(each), tables(each)), end="")
-        case _:
+        case "html":
             _write_pages(found, place)
+        case _:
+            print("".join(history_sheet(each).render(as_format) for each in found), end="")
 
 
 def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
@@ -164,9 +150,9 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
         if place:
             console.print()
         if not quiet:
-            render_terminal(each, console)
+            history_sheet(each).print(console)
             continue
-        tell(headline(each))
+        tell(history_sheet(each).headline)
         for case in each.cases:
             if is_worse(case) or case.answer == "undecided":
                 since = f", since {case.since}: {case.cause}" if case.since and is_worse(case) else ""

@@ -11,8 +11,8 @@ from pscale.analysis.columns import Row
 from pscale.analysis.history import SuiteHistory, is_worse
 from pscale.report import drawing, marks, text
 from pscale.report.blocks import Block, Headlines, Listing, Picture, Section, Words
+from pscale.report.comparison import history_sheet
 from pscale.report.figure_style import BAD, INK, QUIET, sized
-from pscale.report.history import headline, tables
 from pscale.report.page import Head, render
 from pscale.report.vector import vector
 
@@ -26,6 +26,7 @@ _BETTER = "#00818f"
 
 def render_history(found: SuiteHistory) -> str:
     """Return the history as one HTML page that needs no other file."""
+    sheet = history_sheet(found)
     head = Head(
         of=f"history of {found.suite}",
         title=f"History of {found.suite}",
@@ -36,7 +37,7 @@ def render_history(found: SuiteHistory) -> str:
     )
     open_ = [case for case in found.cases if is_worse(case) or case.answer == "undecided"]
     lines = tuple((case.label, messages.case_history(case)) for case in open_)
-    verdict: Block = Headlines(warning="", lines=(("", headline(found)),), more=lines)
+    verdict: Block = Headlines(warning="", lines=(("", sheet.headline),), more=lines)
     lead = _LEAD
     if len(found.cases) > _MOST:
         lead += f" {_MOST} of {len(found.cases):,} cases are drawn; the tables have all."
@@ -46,17 +47,16 @@ def render_history(found: SuiteHistory) -> str:
             table=table.for_people(),
             folded=len(table.rows) > _OPEN,
         )
-        for place, table in enumerate(tables(found))
+        for place, table in enumerate(sheet.tables)
     ]
     sections = [
         Section(name="verdict", title="Verdict", lead="", blocks=[verdict]),
         Section(name="course", title="Step times", lead=lead, blocks=_pictures(found)),
         Section(name="changes", title="Changes", lead="", blocks=listings),
     ]
-    if notes := tuple(messages.history_notes(found)):
-        sections.append(
-            Section(name="notes", title="Notes", lead="", blocks=[Words(title="Notes", lines=notes)])
-        )
+    if sheet.notes:
+        words = Words(title="Notes", lines=tuple(sheet.notes))
+        sections.append(Section(name="notes", title="Notes", lead="", blocks=[words]))
     labels = {text.clean(case.label): case.label for case in found.cases}
     return render(head, [section for section in sections if section.blocks], labels)
 

@@ -14,7 +14,7 @@ from pscale.analysis.history import (
     suite_history,
 )
 from pscale.analysis.messages import case_history as said
-from pscale.report.history import tables
+from pscale.report.comparison import history_sheet
 from pscale.results.history import Acceptance, Entry, History
 
 FINGERPRINT = {
@@ -231,7 +231,7 @@ def test_by_how_much_a_case_is_worse_or_better_is_a_cell_of_the_tables():
         (case,) = found.cases
         cells = [
             cell
-            for table in tables(found)
+            for table in history_sheet(found).tables
             for _, cells in table.texts()
             for column, cell in zip(table.columns, cells, strict=True)
             if column.name != "answer"

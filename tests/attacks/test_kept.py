@@ -12,7 +12,7 @@ from pscale.analysis.frames import load
 from pscale.analysis.history import RELEVANT, suite_history
 from pscale.analysis.predictions import held, machine_of, recorded, score_in
 from pscale.errors import ResultsError
-from pscale.report.history import data, headline, tables
+from pscale.report.comparison import history_sheet
 from pscale.report.history_page import render_history
 from pscale.results import history, predictions
 from pscale.results.history import Acceptance, Entry
@@ -74,9 +74,10 @@ def _shown(folder):
         return 0
     found = suite_history(read, RELEVANT)
     assert render_history(found).rstrip().endswith("</html>")
-    assert headline(found)
-    assert len(data(found)) == len(found.cases)
-    assert bool([*tables(found)]) == bool(found.cases)
+    sheet = history_sheet(found)
+    assert sheet.headline
+    assert len(sheet.rows) == len(found.cases)
+    assert bool(sheet.tables) == bool(found.cases)
     return len(read.entries) + len(read.acceptances)
 
 
