@@ -343,14 +343,21 @@ def history(
         os.environ.setdefault(name, "1")  # products are small: threads would cost more than they do
     from pscale.cli import history as command
 
-    place = command.Place(history=folder, reports=reports)
     if words and words[0] == "add":
         if check or accept is not None or cases:
             raise UsageError("'pscale history add' only adds runs; --check and --accept take a suite")
-        command.add(words[1:], place)
+        command.add(words[1:], folder, reports)
         return
-    asked = command.Asked(check=check, accept=accept, cases=cases or [], relevant=relevant)
-    raise typer.Exit(command.history(words or [], place, asked, as_format.value))
+    code = command.history(
+        words or [],
+        folder,
+        as_format.value,
+        check=check,
+        accept=accept,
+        cases=cases or [],
+        relevant=relevant,
+    )
+    raise typer.Exit(code)
 
 
 @_command("trace", READ)

@@ -6,11 +6,11 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pscale.analysis import messages
-from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, is_worse, suite_history
+from pscale.analysis.frames import load
+from pscale.analysis.history import RELEVANT, SuiteHistory, accepting, entries_of, is_worse, suite_history
 from pscale.atomic_files import to_json
 from pscale.cli import tell
 from pscale.cli.console import new_console
@@ -23,40 +23,17 @@ from pscale.run_folders import run_folder
 _CODES = {"slower": FAILED, "undecided": UNDECIDED, "faster": 0, "equal": 0}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where histories and runs are kept."""
-
-    history: Path
-    reports: Path
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is to be done beside showing."""
-
-    check: bool = False
-    accept: str | None = None
-    cases: Sequence[str] = ()
-    relevant: str | None = None
-
-
-def add(paths: Sequence[str], place: Place) -> None:
+def add(paths: Sequence[str], folder: Path, reports: Path) -> None:
     """Add runs, by default the newest, to the histories of their suites."""
-    for path in [run_folder(Path(each), place.reports) for each in paths] or [
-        run_folder(None, place.reports)
-    ]:
-        tell(added(path, place.history))
+    for path in [run_folder(Path(each), reports) for each in paths] or [run_folder(None, reports)]:
+        tell(added(path, folder))
 
 
 def added(path: Path, folder: Path) -> str:
     """Add a run to the history of its suite, but for what already exists; return what was done."""
-    from pscale.analysis.frames import load
-    from pscale.analysis.history_entry import entries
-
     run = load(path)
     suite = str(run.suite.get("name") or "")
-    file, measured = files.path_of(folder, suite), entries(run)
+    file, measured = files.path_of(folder, suite), entries_of(run)
     if not measured:
         raise ResultsError(f"{path}: no case was measured, so there is nothing to add")
     known = {(entry.run, entry.label): len(entry.steps) for entry in files.read(folder, suite).entries}
@@ -67,24 +44,36 @@ def added(path: Path, folder: Path) -> str:
     return f"{file}: {len(new)} of {len(measured)} cases of {measured[0].run} added{left}"
 
 
-def history(words: Sequence[str], place: Place, asked: Asked, as_format: str) -> int:
-    """Show the histories of suites; returns what a check answers, else 0."""
+def history(
+    words: Sequence[str],
+    folder: Path,
+    as_format: str,
+    *,
+    check: bool = False,
+    accept: str | None = None,
+    cases: Sequence[str] = (),
+    relevant: str | None = None,
+) -> int:
+    """Show the histories of suites; returns what a check answers, else 0.
+
+    `accept` is a reason to accept newest levels as normal: those of `cases`, or all that are worse.
+    """
     if len(words) > 1:
         raise UsageError(f"name one suite, or none for all: got {', '.join(words)}")
-    relevant = RELEVANT if asked.relevant is None else percentage("--relevant", asked.relevant)
-    suites = list(words) or files.suites(place.history)
-    if asked.cases and asked.accept is None:
+    least = RELEVANT if relevant is None else percentage("--relevant", relevant)
+    suites = list(words) or files.suites(folder)
+    if cases and accept is None:
         raise UsageError("--case names what --accept takes for normal; give --accept REASON with it")
-    if asked.accept is not None and len(suites) != 1:
+    if accept is not None and len(suites) != 1:
         raise UsageError("--accept takes one suite: pscale history SUITE --accept REASON")
     if not suites:
-        raise ResultsError(f"{place.history}: no histories here; begin one with 'pscale history add RUN'")
-    found = [_read(suite, place, relevant) for suite in suites]
-    if asked.accept is not None:
-        _accept(found[0], place, asked)
-        found = [_read(suites[0], place, relevant)]
-    _show(found, place, as_format, quiet=asked.check and as_format == "terminal")
-    return max(map(_code, found), key=_severity) if asked.check else 0
+        raise ResultsError(f"{folder}: no histories here; begin one with 'pscale history add RUN'")
+    found = [_read(suite, folder, least) for suite in suites]
+    if accept is not None:
+        _accept(found[0], folder, accept.strip(), cases)
+        found = [_read(suites[0], folder, least)]
+    _show(found, folder, as_format, quiet=check and as_format == "terminal")
+    return max(map(_code, found), key=_severity) if check else 0
 
 
 def _code(found: SuiteHistory) -> int:
@@ -95,13 +84,13 @@ def _severity(code: int) -> int:
     return (0, UNDECIDED, FAILED).index(code)
 
 
-def _read(suite: str, place: Place, relevant: float) -> SuiteHistory:
-    path = files.path_of(place.history, suite)
+def _read(suite: str, folder: Path, relevant: float) -> SuiteHistory:
+    path = files.path_of(folder, suite)
     if not path.exists():
-        known = ", ".join(files.suites(place.history)) or "none yet: pscale history add RUN"
+        known = ", ".join(files.suites(folder)) or "none yet: pscale history add RUN"
         raise ResultsError(f"{path}: no history of '{suite}'; known here: {known}")
     with _without_collection():
-        return suite_history(files.read(place.history, suite), relevant)
+        return suite_history(files.read(folder, suite), relevant)
 
 
 @contextmanager
@@ -116,21 +105,20 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _accept(found: SuiteHistory, place: Place, asked: Asked) -> None:
+def _accept(found: SuiteHistory, folder: Path, reason: str, cases: Sequence[str]) -> None:
     """Record that newest levels are normal from now on."""
-    reason = (asked.accept or "").strip()
     if not reason:
         raise UsageError("--accept: give a reason, such as 'checkpointing saves memory'")
     labels = [case.label for case in found.cases]
-    if unknown := [case for case in asked.cases if case not in labels]:
+    if unknown := [case for case in cases if case not in labels]:
         raise UsageError(f"--case: no case '{unknown[0]}'; known are {', '.join(labels)}")
-    accepted = accepting(found, asked.cases, reason, time.time())
+    accepted = accepting(found, cases, reason, time.time())
     if not accepted:
         raise UsageError(f"{found.suite}: no case is worse, so there is nothing to accept; --case names one")
-    files.append(place.history, found.suite, accepted)
+    files.append(folder, found.suite, accepted)
 
 
-def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet: bool) -> None:
+def _show(found: Sequence[SuiteHistory], folder: Path, as_format: str, *, quiet: bool) -> None:
     match as_format:
         case "terminal":
             _print(found, quiet=quiet)
@@ -138,7 +126,7 @@ def _show(found: Sequence[SuiteHistory], place: Place, as_format: str, *, quiet:
             suites = [history_document(each) for each in found]
             print(to_json({"format": FORMAT, "kind": "pscale history", "suites": suites}))
         case "html":
-            _write_pages(found, place)
+            _write_pages(found, folder)
         case _:
             print("".join(history_sheet(each).render(as_format) for each in found), end="")
 
@@ -161,11 +149,11 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
             tell(f"  {messages.damaged_lines(each.damaged)}")
 
 
-def _write_pages(found: Sequence[SuiteHistory], place: Place) -> None:
+def _write_pages(found: Sequence[SuiteHistory], folder: Path) -> None:
     from pscale.report.drawn import write_file
     from pscale.report.history_page import render_history
 
     for each in found:
-        path = files.path_of(place.history, each.suite).with_suffix(".html")
+        path = files.path_of(folder, each.suite).with_suffix(".html")
         with writing(path):
             tell(str(write_file(path, render_history(each))))

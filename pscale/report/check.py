@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from pscale import __version__
 from pscale.analysis.columns import Row
@@ -20,43 +19,44 @@ from pscale.analysis.findings import Findings
 from pscale.report.text import clean, plural
 from pscale.report.topics.problems import bounds, interval, measured
 
-Ending = Literal["", "failure", "error", "skipped"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Test:
-    """One test: `ending` is empty if it passed."""
-
-    name: str
-    ending: Ending = ""
-    kind: str = ""
-    message: str = ""
-    time_s: float = 0.0
-    said: str = ""  # what was measured, of one that passed too
-
 
 def render_junit(findings: Findings) -> str:
     """Return the findings of a check as XML."""
     tests = [*_of_cases(findings), *map(_of_demand, findings.rows("expectations"))]
+    endings = Counter(each.tag for test in tests for each in test)
+    counted = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     counts = {
         "tests": str(len(tests)),
-        "failures": _count(tests, "failure"),
-        "errors": _count(tests, "error"),
-        "skipped": _count(tests, "skipped"),
-        "time": f"{sum(test.time_s for test in tests):.3f}",
+        **{name: str(endings[ending]) for name, ending in counted.items()},
+        "time": f"{sum(map(_seconds, findings.rows('cases'))):.3f}",
     }
-    root = ElementTree.Element("testsuites", {"name": "pscale check", **counts})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(findings.suite or "pscale"), **counts})
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (("run", findings.run), *findings.machine):
-        ElementTree.SubElement(properties, "property", {"name": _xml(name), "value": _xml(value)})
+    name = _xml(findings.suite or "pscale")
+    root = Element("testsuites", {"name": "pscale check", **counts})
+    suite = SubElement(root, "testsuite", {"name": name, **counts})
+    properties = SubElement(suite, "properties")
+    for key, value in (("run", findings.run), *findings.machine):
+        SubElement(properties, "property", {"name": _xml(key), "value": _xml(value)})
     for test in tests:
-        _add(suite, test, findings.suite or "pscale")
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+        test.set("classname", name)
+        suite.append(test)
+    indent(root)
+    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _of_cases(findings: Findings) -> Iterator[_Test]:
+def _test(
+    name: str, ending: str = "", message: str = "", *, kind: str = "", time_s: float = 0.0, output: str = ""
+) -> Element:
+    """Return one test; without an `ending` it passed."""
+    test = Element("testcase", {"classname": "", "name": _xml(name), "time": f"{time_s:.3f}"})
+    if ending:
+        of_kind = {"type": kind} if ending != "skipped" else {}
+        SubElement(test, ending, {"message": _xml(message), **of_kind}).text = _xml(message)
+    if output:
+        SubElement(test, "system-out").text = _xml(output)
+    return test
+
+
+def _of_cases(findings: Findings) -> Iterator[Element]:
     """Yield a test a case: whether all its launches ended well."""
     reasons: dict[str, list[tuple[str, str]]] = {}
     for failure in findings.rows("failures"):
@@ -66,16 +66,16 @@ def _of_cases(findings: Findings) -> Iterator[_Test]:
         bad = reasons.get(point.case, [])
         if bad:
             message = "; ".join(f"{status}: {reason}" for status, reason in bad)
-            yield _Test(name=name, ending="error", kind=bad[0][0], message=message, time_s=time_s)
+            yield _test(name, "error", message, kind=bad[0][0], time_s=time_s)
         elif point.status == "skipped":
-            yield _Test(name=name, ending="skipped", message=point.reason)
+            yield _test(name, "skipped", point.reason)
         elif point.status == "pending":
-            yield _Test(name=name, ending="error", kind="pending", message="not measured yet")
+            yield _test(name, "error", "not measured yet", kind="pending")
         else:
-            yield _Test(name=name, time_s=time_s)
+            yield _test(name, time_s=time_s)
 
 
-_ENDINGS: dict[str, Ending] = {
+_ENDINGS = {
     "holds": "",
     "undecided": "skipped",
     "falls short": "failure",
@@ -83,28 +83,13 @@ _ENDINGS: dict[str, Ending] = {
 }
 
 
-def _of_demand(entry: Row) -> _Test:
+def _of_demand(entry: Row) -> Element:
     name = f"{entry.label}: {entry.demand}" if entry.label else entry.demand
     found = f"measured {measured(entry)}, expected {bounds(entry)}" if entry.value else ""
     if entry.value and (known := interval(entry)):
         found = f"measured {measured(entry)} (95% interval {known}), expected {bounds(entry)}"
     message = entry.text + (f": {found}" if found else "")
-    return _Test(name=name, ending=_ENDINGS[entry.answer], kind=entry.metric, message=message, said=found)
-
-
-def _add(suite: ElementTree.Element, test: _Test, class_name: str) -> None:
-    attributes = {"classname": _xml(class_name), "name": _xml(test.name), "time": f"{test.time_s:.3f}"}
-    element = ElementTree.SubElement(suite, "testcase", attributes)
-    if test.ending:
-        kind = {"type": test.kind} if test.ending != "skipped" else {}
-        ending = ElementTree.SubElement(element, test.ending, {"message": _xml(test.message), **kind})
-        ending.text = _xml(test.message)
-    if test.said:
-        ElementTree.SubElement(element, "system-out").text = _xml(test.said)
-
-
-def _count(tests: list[_Test], ending: Ending) -> str:
-    return str(sum(test.ending == ending for test in tests))
+    return _test(name, _ENDINGS[entry.answer], message, kind=entry.metric, output=found)
 
 
 def _seconds(point: Row) -> float:

@@ -14,8 +14,7 @@ from synthetic import Point, summary_of, write_run
 from pscale.analysis.columns import row
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import load
-from pscale.analysis.history import suite_history
-from pscale.analysis.history_entry import entries
+from pscale.analysis.history import entries_of, suite_history
 from pscale.analysis.overlay import overlay
 from pscale.analysis.stats import Estimate
 from pscale.cli.predict import PredictOptions, predict
@@ -89,16 +88,16 @@ def asked(run):
     return PredictOptions(profiled=GALLERY / run, anywhere=True, as_json=False, **costs, **network)
 
 
-def entries_of(folder, number):
+def recorded(folder, number):
     """Return what a history keeps of a run; the later half is slower."""
     settings = {"launch_noise": 0.005, "plan_row": {"started_unix_s": 1.7e9 + 86400 * number}}
     points = [Point(ranks=ranks, compute_s=0.1 if number < 4 else 0.13, **settings) for ranks in (1, 2)]
-    return entries(load(write_run(folder, points, steps=6, seed=number)))
+    return entries_of(load(write_run(folder, points, steps=6, seed=number)))
 
 
 def course_of(folder):
     """Return the history of eight runs."""
-    kept = [entry for number in range(8) for entry in entries_of(folder / f"run{number}", number)]
+    kept = [entry for number in range(8) for entry in recorded(folder / f"run{number}", number)]
     return suite_history(History(suite="synthetic", entries=tuple(kept), acceptances=(), damaged=()))
 
 
