@@ -115,23 +115,26 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     pairs, labels = _pairs(a, b), labels_of(a)
     both = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
     alike = [(one, other) for one, other in both.items() if not _other_work(a, one, b, other)]
-    found = tested(
-        [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in alike], difference, relevant
-    )
-    named = [
-        {"case": one, "label": labels[one], "matched_by": "id" if one == other else "label"}
-        for one, other in alike
-    ]
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
+    known = tested(_sides(a, b, alike, times), difference, relevant)
     return Comparison(
         a=name_of(a),
         b=name_of(b),
         relevant=relevant,
-        compared=[row("compared", **known, **name) for known, name in zip(found, named, strict=True)],
+        compared=[
+            row("compared", **each, case=one, label=labels[one], matched_by="id" if one == other else "label")
+            for each, (one, other) in zip(known, alike, strict=True)
+        ],
         missing=[*_missing(a, b, pairs, times), *_not_compared(a, b, both.items())],
         changes=changes(a, b, both.items()),
         apart_s=abs(begun[1] - begun[0]),
     )
+
+
+def _sides(
+    a: Run, b: Run, pairs: Iterable[tuple[str, str]], times: Sequence[Mapping[str, Sample]]
+) -> list[tuple[Side, Side]]:
+    return [((a, one, times[0][one]), (b, other, times[1][other])) for one, other in pairs]
 
 
 def _pairs(a: Run, b: Run) -> dict[str, str]:
@@ -239,22 +242,22 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
         )
     times, labels = scaling.step_samples(run), labels_of(run)
     pairs = _pairs_of_variants(run, times)
-    a, b = _sides(run, [(one, other) for other, one in pairs.items()])
+    a, b = _names(run, [(one, other) for other, one in pairs.items()])
     both = [(one, other) for other, one in pairs.items() if one in times and other in times]
-    found = tested(
-        [((run, one, times[one]), (run, other, times[other])) for one, other in both], paired, relevant
-    )
-    named = [
-        {"case": one, "label": labels[other] if a else f"{labels[other]} against {labels[one]}"}
-        for one, other in both
-    ]
+    known = tested(_sides(run, run, both, (times, times)), paired, relevant)
     return Comparison(
         a=f"{name_of(run)}: {a or 'the first case of each size and work'}",
         b=f"{name_of(run)}: {b}",
         relevant=relevant,
         compared=[
-            row("compared", **known, **name, matched_by="size")
-            for known, name in zip(found, named, strict=True)
+            row(
+                "compared",
+                **each,
+                case=one,
+                label=labels[other] if a else f"{labels[other]} against {labels[one]}",
+                matched_by="size",
+            )
+            for each, (one, other) in zip(known, both, strict=True)
         ],
         missing=[*_missing_of_variants(run, pairs, times)],
         changes=changes(run, run, both),
@@ -284,7 +287,7 @@ def _pairs_of_variants(run: Run, times: Mapping[str, Sample]) -> dict[str, str]:
     return pairs
 
 
-def _sides(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _names(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     """Return what each side is called: its series, or what these share or do not share with the other side's.
 
     That of A is empty if its cases have nothing in common.
@@ -446,9 +449,7 @@ def _crossing(
     """Yield a row a value of the number that both have, in order."""
     shared = sorted(reference.points.keys() & variant.points.keys())
     pairs = [(reference.points[value].case, variant.points[value].case) for value in shared]
-    found = tested(
-        [((run, one, times[one]), (run, other, times[other])) for one, other in pairs], paired, RELEVANT
-    )
+    found = tested(_sides(run, run, pairs, (times, times)), paired, RELEVANT)
     before: tuple[str, float] | None = None  # the last answer that is decided, and its value
     for value, (one, other), known in zip(shared, pairs, found, strict=True):
         turns = decided(known["answer"]) and before is not None and before[0] != known["answer"]

@@ -129,11 +129,10 @@ def _beside(case: str, reference: str | None, times: Times, round_s: float = 0.0
         return {"case": case, "answer": ""}
     known = standing(times[case], times[reference])
     return {
+        **known._asdict(),
         "case": case,
-        "ratio": known.ratio,
         "answer": "" if case == reference else known.answer,
-        "rounds_to_decide": known.rounds,
-        "decide_s": known.rounds and known.rounds * round_s,
+        "decide_s": known.rounds_to_decide and known.rounds_to_decide * round_s,
     }
 
 
@@ -225,23 +224,20 @@ def delay_costs(run: Run, points: Sequence[Row], times: Times) -> Iterator[dict[
     for members, healthy in DELAYS.groups(run.planned, points, times):
         for point in members:
             if healthy is not None and point.injected:
-                often = int(run.planned[point.case].get("inject", {}).get("every", 1)) == 1
                 known = _beside(point.case, healthy.case, times)
+                if int(run.planned[point.case].get("inject", {}).get("every", 1)) > 1:
+                    # Medians show no rare delays.
+                    known |= {"ratio": Estimate(value=known["ratio"].value), "answer": "undecided"}
+                low, high = (bound and bound - 1 for bound in (known["ratio"].low, known["ratio"].high))
+                step_s, healthy_s = times[point.case].mean, times[healthy.case].mean
                 yield {
                     **known,
-                    "answer": known["answer"] if often else "undecided",  # medians show no rare delays
                     "injected": point.injected,
-                    **_delayed(
-                        times[point.case].mean, times[healthy.case].mean, known["ratio"] if often else None
-                    ),
-                    **_passed_on(run, point.case, times[point.case].mean - times[healthy.case].mean),
+                    "step_s": step_s,
+                    "healthy_s": healthy_s,
+                    "change": Estimate(value=(step_s - healthy_s) / healthy_s, low=low, high=high),
+                    **_passed_on(run, point.case, step_s - healthy_s),
                 }
-
-
-def _delayed(step_s: float, healthy_s: float, ratio: Estimate | None) -> dict[str, Any]:
-    low, high = (ratio.low - 1, ratio.high - 1) if ratio and ratio.low and ratio.high else (None, None)
-    change = Estimate(value=(step_s - healthy_s) / healthy_s, low=low, high=high)
-    return {"step_s": step_s, "healthy_s": healthy_s, "change": change}
 
 
 def _passed_on(run: Run, case: str, extra_s: float) -> dict[str, float]:
@@ -307,7 +303,7 @@ def choices(
         for point in members:
             own, known = of(point), _beside(point.case, reference and reference.case, times)
             over = {
-                name: own[f"{name}"] / base[name]
+                name: own[name] / base[name]
                 for name in ("sent_bytes", "held_bytes", "memory_bytes", "loss_last")
                 if own[name] is not None and base.get(name)
             }

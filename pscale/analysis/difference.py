@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -83,30 +83,26 @@ def more_rounds(half_width: float, apart: float, rounds: int) -> int | None:
     return max(1, math.ceil(needed) - rounds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
+class Standing(NamedTuple):
     """A step time relative to a reference: the ratio of the report, and what that tells."""
 
     ratio: Estimate
     answer: Answer
-    rounds: int | None = None  # that should decide; None where decided or no number is known to
+    rounds_to_decide: int | None = None  # None where decided or no number is known to
 
 
-def standing(times: Sample, reference: Sample, equal: float = EQUAL) -> Standing:
+def standing(times: Sample, reference: Sample) -> Standing:
     """Set a step time against that of a reference, by the interval of their ratio alone."""
     known = ratio(times, reference)
     if known.low is None or known.high is None:
-        return Standing(ratio=known, answer="undecided")
-    differs = abs(math.log(known.value)) > math.log1p(_LEAST)
-    within = max(known.high, 1 / known.low) <= 1 + equal
-    answer = answer_of(known, differs=differs, equal=within)
-    if answer != "undecided":
-        return Standing(ratio=known, answer=answer)
+        return Standing(known, "undecided")
     apart, half_width = abs(math.log(known.value)), math.log(known.value / known.low)
-    rounds = more_rounds(
-        half_width, max(apart, math.log1p(equal) - apart), min(times.launches, reference.launches)
-    )
-    return Standing(ratio=known, answer=answer, rounds=rounds)
+    within = max(known.high, 1 / known.low) <= 1 + EQUAL
+    answer = answer_of(known, differs=apart > math.log1p(_LEAST), equal=within)
+    if answer != "undecided":
+        return Standing(known, answer)
+    rounds = min(times.launches, reference.launches)
+    return Standing(known, answer, more_rounds(half_width, max(apart, math.log1p(EQUAL) - apart), rounds))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,10 +76,8 @@ class SuiteHistory:
 
     @property
     def answer(self) -> Answer:
-        """The worst answer of all cases; undecided without any."""
-        if not self.cases:
-            return "undecided"
-        answers = {case.answer for case in self.cases}
+        """The worst answer of all cases, where more work counts as slower; undecided without any."""
+        answers = {"slower" if is_worse(case) else case.answer for case in self.cases} or {"undecided"}
         order: tuple[Answer, ...] = ("slower", "undecided", "faster")
         return next((answer for answer in order if answer in answers), "equal")
 

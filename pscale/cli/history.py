@@ -73,15 +73,7 @@ def history(
         _accept(found[0], folder, accept.strip(), cases)
         found = [_read(suites[0], folder, least)]
     _show(found, folder, as_format, quiet=check and as_format == "terminal")
-    return max(map(_code, found), key=_severity) if check else 0
-
-
-def _code(found: SuiteHistory) -> int:
-    return FAILED if any(map(is_worse, found.cases)) else _CODES[found.answer]
-
-
-def _severity(code: int) -> int:
-    return (0, UNDECIDED, FAILED).index(code)
+    return max((_CODES[each.answer] for each in found), key=(0, UNDECIDED, FAILED).index) if check else 0
 
 
 def _read(suite: str, folder: Path, relevant: float) -> SuiteHistory:
