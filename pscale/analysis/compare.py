@@ -74,19 +74,19 @@ def tested(pairs: Sequence[tuple[Side, Side]], method: Method, relevant: float) 
     `relevant` is the least relative difference that matters: where one as small could have been seen and none
     was, the two are equal; where it could not, that is undecided.
     """
-    found = [_difference(method, *pair) for pair in pairs]
-    known = [one.p for one, _ in found if one.p is not None]
-    corrected = iter(holm(known))
+    differences = [_difference(method, *pair) for pair in pairs]
+    values = [one.p for one, _ in differences if one.p is not None]
+    corrected = iter(holm(values))
     rows = []
-    for (a, _), (one, means) in zip(pairs, found, strict=True):
+    for (a, _), (one, means) in zip(pairs, differences, strict=True):
         p = None if one.p is None else next(corrected)
-        detectable = one.detectable_with(len(known))
+        detectable = one.detectable_with(len(values))
         rows.append(
             {
                 **vars(one),
                 "p_corrected": p,
                 "detectable": detectable,
-                "launches_needed": one.launches_for(relevant, len(known)),
+                "launches_needed": one.launches_for(relevant, len(values)),
                 "answer": one.judge(p, detectable, relevant),
                 "unlike": means or (),
                 "lacks_pace": means is None and not is_program(a[0].planned.get(a[1], {})),
@@ -116,14 +116,14 @@ def compare(a: Run, b: Run, relevant: float = RELEVANT) -> Comparison:
     both = {one: other for one, other in pairs.items() if one in times[0] and other in times[1]}
     alike = [(one, other) for one, other in both.items() if not _other_work(a, one, b, other)]
     begun = [run.cases["started_unix_s"].min() for run in (a, b)]
-    known = tested(_sides(a, b, alike, times), difference, relevant)
+    results = tested(_sides(a, b, alike, times), difference, relevant)
     return Comparison(
         a=name_of(a),
         b=name_of(b),
         relevant=relevant,
         compared=[
             row("compared", **each, case=one, label=labels[one], matched_by="id" if one == other else "label")
-            for each, (one, other) in zip(known, alike, strict=True)
+            for each, (one, other) in zip(results, alike, strict=True)
         ],
         missing=[*_missing(a, b, pairs, times), *_not_compared(a, b, both.items())],
         changes=changes(a, b, both.items()),
@@ -149,9 +149,11 @@ def _pairs(a: Run, b: Run) -> dict[str, str]:
 def _missing(a: Run, b: Run, pairs: Mapping[str, str], times: list[dict[str, Sample]]) -> Iterator[Row]:
     backward = {other: one for one, other in pairs.items()}
     sides = (("B", a, b, pairs), ("A", b, a, backward))
-    for (lacking, run, other, link), own, known in zip(sides, times, reversed(times), strict=True):
+    for (lacking, run, other, link), measured, measured_there in zip(
+        sides, times, reversed(times), strict=True
+    ):
         for case, label in labels_of(run).items():
-            if case in own and link.get(case) not in known:
+            if case in measured and link.get(case) not in measured_there:
                 yield _lacking(case, label, lacking, reason(other, link.get(case)))
 
 
@@ -244,7 +246,7 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
     pairs = _pairs_of_variants(run, times)
     a, b = _names(run, [(one, other) for other, one in pairs.items()])
     both = [(one, other) for other, one in pairs.items() if one in times and other in times]
-    known = tested(_sides(run, run, both, (times, times)), paired, relevant)
+    results = tested(_sides(run, run, both, (times, times)), paired, relevant)
     return Comparison(
         a=f"{name_of(run)}: {a or 'the first case of each size and work'}",
         b=f"{name_of(run)}: {b}",
@@ -257,7 +259,7 @@ def variants(run: Run, relevant: float = RELEVANT) -> Comparison:
                 label=labels[other] if a else f"{labels[other]} against {labels[one]}",
                 matched_by="size",
             )
-            for each, (one, other) in zip(known, both, strict=True)
+            for each, (one, other) in zip(results, both, strict=True)
         ],
         missing=[*_missing_of_variants(run, pairs, times)],
         changes=changes(run, run, both),
@@ -280,7 +282,7 @@ def _pairs_of_variants(run: Run, times: Mapping[str, Sample]) -> dict[str, str]:
     pairs = {}
     for case in run.planned:
         references = first.setdefault(_size(run, case), [])
-        if (one := next((known for known in references if alike(known, case)), None)) is not None:
+        if (one := next((reference for reference in references if alike(reference, case)), None)) is not None:
             pairs[case] = one
         else:
             references.append(case)
@@ -379,11 +381,11 @@ def crossings(run: Run, points: Sequence[Row], times: Mapping[str, Sample]) -> I
     cases = of_cases(run)
     by_case = {point.case: point for point in points}
     measured = [by_case[case] for case in cases if case in times]
-    found = [
+    swept = [
         (name, groups) for name in swept_numbers(run, cases) if (groups := _variants(name, measured, cases))
     ]
-    if found:
-        name, groups = max(found, key=lambda each: (each[0] not in SIZES, _longest(each[1])))
+    if swept:
+        name, groups = max(swept, key=lambda each: (each[0] not in SIZES, _longest(each[1])))
         for reference, *others in groups:
             for variant in others:
                 if len(reference.points.keys() & variant.points.keys()) > 1:
@@ -426,13 +428,13 @@ def _named(name: str, group: Sequence[Sequence[Row]], cases: Mapping[str, Case])
     common = in_common(parts)
     return [
         _Variant(
-            name=JOINT.join(part for part in own if part not in common)
+            name=JOINT.join(part for part in parts_of_one if part not in common)
             or _growing(cases[members[-1].case])
             or members[0].series,
             common=JOINT.join(common),
             points={cases[point.case][name]: point for point in members},
         )
-        for own, members in zip(parts, group, strict=True)
+        for parts_of_one, members in zip(parts, group, strict=True)
     ]
 
 
@@ -449,10 +451,10 @@ def _crossing(
     """Yield a row a value of the number that both have, in order."""
     shared = sorted(reference.points.keys() & variant.points.keys())
     pairs = [(reference.points[value].case, variant.points[value].case) for value in shared]
-    found = tested(_sides(run, run, pairs, (times, times)), paired, RELEVANT)
+    results = tested(_sides(run, run, pairs, (times, times)), paired, RELEVANT)
     before: tuple[str, float] | None = None  # the last answer that is decided, and its value
-    for value, (one, other), known in zip(shared, pairs, found, strict=True):
-        turns = decided(known["answer"]) and before is not None and before[0] != known["answer"]
+    for value, (one, other), result in zip(shared, pairs, results, strict=True):
+        turns = decided(result["answer"]) and before is not None and before[0] != result["answer"]
         yield {
             "case": other,
             "field": name,
@@ -461,17 +463,17 @@ def _crossing(
             "variant": variant.name,
             "reference_case": one,
             "value": value,
-            "reference_step_s": known["a_s"],
-            "step_s": known["b_s"],
-            "ratio": known["ratio"],
-            "rounds": known["a_launches"],
-            "p": known["p_corrected"],
-            "answer": known["answer"],
-            "rounds_needed": known["launches_needed"],
+            "reference_step_s": result["a_s"],
+            "step_s": result["b_s"],
+            "ratio": result["ratio"],
+            "rounds": result["a_launches"],
+            "p": result["p_corrected"],
+            "answer": result["answer"],
+            "rounds_needed": result["launches_needed"],
             "turns_after": before[1] if turns and before else None,
         }
-        if decided(known["answer"]):
-            before = known["answer"], value
+        if decided(result["answer"]):
+            before = result["answer"], value
 
 
 def crossovers(rows: Sequence[Row]) -> list[tuple[float, float]]:

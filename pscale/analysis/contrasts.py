@@ -47,20 +47,24 @@ class Contrast:
         self, planned: Mapping[str, Planned], points: Iterable[Row], times: Times
     ) -> Iterator[tuple[list[Row], Row | None]]:
         """Yield the measured cases that do the same work on as many cores, and their reference."""
-        asked = {
+        choice_of = {
             point.case: self._choice(planned[point.case])
             for point in points
             if point.case in times and self.members.keys() <= planned.get(point.case, {}).keys()
         }
-        kept = [point for point in points if point.case in asked]
+        kept = [point for point in points if point.case in choice_of]
         sizes = grouped(kept, lambda point: point.cores)
-        compared = {size for size, own in sizes.items() if self._differ([asked[each.case] for each in own])}
+        compared = {
+            size
+            for size, members in sizes.items()
+            if self._differ([choice_of[each.case] for each in members])
+        }
         groups = grouped(  # of cases there may be thousands, and of choices mostly one
             (point for point in kept if point.cores in compared),
             lambda point: (point.cores, shared_work(planned[point.case], *self.fields, **self.members)),
         )
         for members in groups.values():
-            choices = [asked[point.case] for point in members]
+            choices = [choice_of[point.case] for point in members]
             if self._differ(choices):
                 plain = next((members[choices.index(each)] for each in self.plain if each in choices), None)
                 fastest = min(members, key=lambda point: times[point.case].value)
@@ -123,16 +127,16 @@ CHOICES = {  # by the frame of each
 }
 
 
-def _beside(case: str, reference: str | None, times: Times, round_s: float = 0.0) -> dict[str, Any]:
+def _relation(case: str, reference: str | None, times: Times, round_s: float = 0.0) -> dict[str, Any]:
     """Return what is known of a step time beside that of the reference, whose own answer is empty."""
     if reference is None:
         return {"case": case, "answer": ""}
-    known = standing(times[case], times[reference])
+    relation = standing(times[case], times[reference])
     return {
-        **known._asdict(),
+        **relation._asdict(),
         "case": case,
-        "answer": "" if case == reference else known.answer,
-        "decide_s": known.rounds_to_decide and known.rounds_to_decide * round_s,
+        "answer": "" if case == reference else relation.answer,
+        "decide_s": relation.rounds_to_decide and relation.rounds_to_decide * round_s,
     }
 
 
@@ -140,7 +144,7 @@ def _fastest_first(members: Sequence[Row], times: Times) -> Iterator[tuple[Row, 
     """Yield cases with what is known of them beside the fastest."""
     order = sorted(members, key=lambda point: times[point.case].value)
     round_s = sum(math.nan if point.wall_s is None else point.wall_s for point in members)
-    yield from ((point, _beside(point.case, order[0].case, times, round_s)) for point in order)
+    yield from ((point, _relation(point.case, order[0].case, times, round_s)) for point in order)
 
 
 def ranking(
@@ -158,20 +162,20 @@ def ranking(
     """
     spent, stages = by_case(phases), waits_for_stages(calls)
     measured = [point for point in points if point.case in spent]
-    found = sorted(PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
-    for members, _ in found:
+    groups = sorted(PLANS.groups(planned, measured, times), key=lambda group: group[0][0].ranks)
+    for members, _ in groups:
         common = in_common([point.label.split(JOINT) for point in members])
         least_s = min(sum(time.compute_s for time in spent[point.case]) for point in members)
-        for number, (point, known) in enumerate(_fastest_first(members, times), 1):
+        for number, (point, relation) in enumerate(_fastest_first(members, times), 1):
             losses = _losses(
                 spent[point.case], stages.get(point.case, 0.0), None if point.case in sharing else least_s
             )
             largest = max(losses, key=losses.__getitem__)
             yield {
-                **known,
+                **relation,
                 "group": JOINT.join(common),
                 "plan": JOINT.join(part for part in point.label.split(JOINT) if part not in common),
-                "place": 1 if known["answer"] == "equal" else number,
+                "place": 1 if relation["answer"] == "equal" else number,
                 "compute": sum(time.compute_s for time in spent[point.case]) / spent[point.case][0].step_s,
                 **losses,
                 "loss": largest if losses[largest] >= _SMALL else "",
@@ -208,9 +212,9 @@ def splits(
     """Yield the cases that do the same work on as many cores, split differently: fastest first."""
     of_case = {time.case: time for time in threads}
     for group, (members, _) in enumerate(SPLITS.groups(planned, points, times)):
-        for point, known in _fastest_first(members, times):
+        for point, relation in _fastest_first(members, times):
             yield {
-                **known,
+                **relation,
                 "group": group,
                 "cores": point.cores,
                 "name": messages.split_name(point),
@@ -224,14 +228,14 @@ def delay_costs(run: Run, points: Sequence[Row], times: Times) -> Iterator[dict[
     for members, healthy in DELAYS.groups(run.planned, points, times):
         for point in members:
             if healthy is not None and point.injected:
-                known = _beside(point.case, healthy.case, times)
+                relation = _relation(point.case, healthy.case, times)
                 if int(run.planned[point.case].get("inject", {}).get("every", 1)) > 1:
                     # Medians show no rare delays.
-                    known |= {"ratio": Estimate(value=known["ratio"].value), "answer": "undecided"}
-                low, high = (bound and bound - 1 for bound in (known["ratio"].low, known["ratio"].high))
+                    relation |= {"ratio": Estimate(value=relation["ratio"].value), "answer": "undecided"}
+                low, high = (bound and bound - 1 for bound in (relation["ratio"].low, relation["ratio"].high))
                 step_s, healthy_s = times[point.case].mean, times[healthy.case].mean
                 yield {
-                    **known,
+                    **relation,
                     "injected": point.injected,
                     "step_s": step_s,
                     "healthy_s": healthy_s,
@@ -301,17 +305,17 @@ def choices(
         if not contrast.plain:
             base["loss_last"] = min(losses, default=None)
         for point in members:
-            own, known = of(point), _beside(point.case, reference and reference.case, times)
+            costs_of_case, relation = of(point), _relation(point.case, reference and reference.case, times)
             over = {
-                name: own[name] / base[name]
+                name: costs_of_case[name] / base[name]
                 for name in ("sent_bytes", "held_bytes", "memory_bytes", "loss_last")
-                if own[name] is not None and base.get(name)
+                if costs_of_case[name] is not None and base.get(name)
             }
             yield {
-                **own,
-                **known,
+                **costs_of_case,
+                **relation,
                 **contrast.settings(run.planned[point.case]),
                 **{name.replace("_bytes", "_ratio"): ratio for name, ratio in over.items()},
-                "step_ratio": known.get("ratio"),
+                "step_ratio": relation.get("ratio"),
                 "loss_more": over["loss_last"] - 1 if "loss_last" in over else None,
             }

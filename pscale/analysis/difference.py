@@ -93,16 +93,16 @@ class Standing(NamedTuple):
 
 def standing(times: Sample, reference: Sample) -> Standing:
     """Set a step time against that of a reference, by the interval of their ratio alone."""
-    known = ratio(times, reference)
-    if known.low is None or known.high is None:
-        return Standing(known, "undecided")
-    apart, half_width = abs(math.log(known.value)), math.log(known.value / known.low)
-    within = max(known.high, 1 / known.low) <= 1 + EQUAL
-    answer = answer_of(known, differs=apart > math.log1p(_LEAST), equal=within)
+    over = ratio(times, reference)
+    if over.low is None or over.high is None:
+        return Standing(over, "undecided")
+    apart, half_width = abs(math.log(over.value)), math.log(over.value / over.low)
+    within = max(over.high, 1 / over.low) <= 1 + EQUAL
+    answer = answer_of(over, differs=apart > math.log1p(_LEAST), equal=within)
     if answer != "undecided":
-        return Standing(known, answer)
+        return Standing(over, answer)
     rounds = min(times.launches, reference.launches)
-    return Standing(known, answer, more_rounds(half_width, max(apart, math.log1p(EQUAL) - apart), rounds))
+    return Standing(over, answer, more_rounds(half_width, max(apart, math.log1p(EQUAL) - apart), rounds))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,14 +93,14 @@ def suite_history(history: History, relevant: float = RELEVANT) -> SuiteHistory:
     for entry in history.entries:
         by_label.setdefault(entry.label, []).append(entry)
     accepted = {each.label: each for each in history.acceptances}
-    found = [case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()]
+    histories = [case_history(entries, accepted.get(label), relevant) for label, entries in by_label.items()]
     return SuiteHistory(
         suite=history.suite,
         runs=len({entry.run for entry in history.entries}),
         launches=sum(len(entry.steps) for entry in history.entries),
-        cases=[each.row for each in found],
-        changes=[change for each in found for change in each.changes],
-        counters=[change for each in found for change in each.counters],
+        cases=[each.row for each in histories],
+        changes=[change for each in histories for change in each.changes],
+        counters=[change for each in histories for change in each.counters],
         damaged=history.damaged,
         acceptances=history.acceptances,
     )
@@ -115,8 +115,8 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
     entries = [entry for entry in entries if entry.work in (work, work.partition("; ")[0])]
     causes = causes if len(entries) == every else Causes(entries)
     series = at_one_pace(entries, causes)
-    found = segments.changes(series, causes.marks)
-    places = [change.at for change in found]
+    steps = segments.changes(series, causes.marks)
+    places = [change.at for change in steps]
     noise = segments.noise(series, places) if len(entries) >= FEWEST else None
     levels = _levels(series.values, places)
     first = _accepted_place(entries, accepted)
@@ -135,9 +135,9 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
             cause=causes.at(change.at),
             parts=_parts(entries, before, after),
         )
-        for change, before, after in zip(found, levels[:-1], levels[1:], strict=True)
+        for change, before, after in zip(steps, levels[:-1], levels[1:], strict=True)
     ]
-    known = row(
+    history = row(
         "histories",
         **named,
         runs=[entry.run for entry in entries],
@@ -151,7 +151,7 @@ def case_history(entries: Sequence[Entry], accepted: Acceptance | None, relevant
         **_grown(entries[first or 0 :]),
         **_answer(judged, series.values, relevant),
     )
-    return CaseHistory(row=known, changes=changes, counters=counters)
+    return CaseHistory(row=history, changes=changes, counters=counters)
 
 
 def _error(steps: Sequence[float]) -> float:
@@ -233,10 +233,10 @@ def _levels(values: Vector, places: Sequence[int]) -> list[Level]:
 
 
 def _differing(one: Entry, other: Entry) -> set[str]:
-    found = {"code"} if one.code != other.code else set[str]()
+    fields = {"code"} if one.code != other.code else set[str]()
     if one.fingerprint is not other.fingerprint:  # nearly always it is, as read from a file
-        found |= {name for name, _ in one.fingerprint.items() ^ other.fingerprint.items()}
-    return found
+        fields |= {name for name, _ in one.fingerprint.items() ^ other.fingerprint.items()}
+    return fields
 
 
 class Causes:
@@ -263,8 +263,8 @@ class Causes:
         order = [*one, *other]
         fields = sorted(self.changed[place - 1], key=lambda field: (self._often[field], order.index(field)))
         named = [field for field in fields if self._steady(field)] or fields
-        said = (f"{field} {one.get(field) or 'none'} → {other.get(field) or 'none'}" for field in named)
-        return "; ".join(said) or "nothing that was recorded"
+        words = (f"{field} {one.get(field) or 'none'} → {other.get(field) or 'none'}" for field in named)
+        return "; ".join(words) or "nothing that was recorded"
 
 
 class _Judged:
@@ -388,15 +388,19 @@ def _parts(entries: Sequence[Entry], before: Level, after: Level) -> str:
     apart = {name: means[1].get(name, 0.0) - means[0].get(name, 0.0) for name in {**means[0], **means[1]}}
     largest = sorted(apart, key=lambda name: -abs(apart[name]))[:2]
     total = max((abs(value) for value in apart.values()), default=0.0)
-    said = [name for name in largest if abs(apart[name]) > total / 4]
-    return ", ".join(f"{name} {'+' if apart[name] > 0 else '−'}{duration(abs(apart[name]))}" for name in said)
+    named = [name for name in largest if abs(apart[name]) > total / 4]
+    return ", ".join(
+        f"{name} {'+' if apart[name] > 0 else '−'}{duration(abs(apart[name]))}" for name in named
+    )
 
 
-def accepting(found: SuiteHistory, labels: Sequence[str], reason: str, now_unix_s: float) -> list[Acceptance]:
+def accepting(
+    history: SuiteHistory, labels: Sequence[str], reason: str, now_unix_s: float
+) -> list[Acceptance]:
     """Return what makes the newest levels of cases the normal ones: those named, or all that are worse."""
     return [
         Acceptance(accepted=case.runs[-1], label=case.label, reason=reason, at_unix_s=now_unix_s)
-        for case in found.cases
+        for case in history.cases
         if (case.label in labels if labels else is_worse(case))
     ]
 
@@ -433,12 +437,12 @@ def entries_of(run: Run) -> list[Entry]:
 
 
 def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
-    own = replace(
+    of_case = replace(
         run,
         cases=run.cases[(run.cases["case"] == case) & (run.cases["status"] == "ok")],
         ranks=run.ranks[run.ranks["case"] == case],
     )
-    known = {**environment(own), **dict(machine(own))}
+    environment_of_case = {**environment(of_case), **dict(machine(of_case))}
     begun = run.cases["started_unix_s"].min()  # of the run: its cases stay in the order of the suite
     program = command_of(run, case)
     step = [value for name, value in work_of(run, case).items() if name not in program]
@@ -452,10 +456,10 @@ def _entry(run: Run, case: str, label: str, times: Sample) -> Entry:
         steps=_rounded(np.log(times.medians)),
         levels=_rounded(times.levels if times.paces else ()),
         paces=_rounded(times.paces if times.levels else ()),
-        times_s=_times(own, case, times.value),
-        code=_code(known),
-        fingerprint=dict(_fingerprint(known)) | {"case": case},
-        counters=dict(_counters(own, case)),
+        times_s=_times(of_case, case, times.value),
+        code=_code(environment_of_case),
+        fingerprint=dict(_fingerprint(environment_of_case)) | {"case": case},
+        counters=dict(_counters(of_case, case)),
     )
 
 
@@ -499,11 +503,11 @@ def _agreed(name: str, by_launch: Any) -> Iterator[tuple[str, float]]:
         yield name, int(value) if value.is_integer() else value
 
 
-def _fingerprint(known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _fingerprint(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield everything else that may explain a change of times, in words."""
     for name, field in _FIELDS.items():
-        yield from ((field, known[name]) for _ in (1,) if known.get(name))
-    for name, value in sorted(known.items()):
+        yield from ((field, values[name]) for _ in (1,) if values.get(name))
+    for name, value in sorted(values.items()):
         group, _, rest = name.partition(".")
         if group == "packages":
             yield f"package {rest}", value
@@ -514,7 +518,7 @@ def _fingerprint(known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield rest, value
 
 
-def _code(known: Mapping[str, str]) -> str:
+def _code(values: Mapping[str, str]) -> str:
     """Return the commit, and whether files differ from it."""
-    commit = known.get("git.commit", "")[:12]
-    return f"{commit} with changes" if commit and known.get("git.dirty") == "true" else commit
+    commit = values.get("git.commit", "")[:12]
+    return f"{commit} with changes" if commit and values.get("git.dirty") == "true" else commit

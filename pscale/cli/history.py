@@ -68,12 +68,12 @@ def history(
         raise UsageError("--accept takes one suite: pscale history SUITE --accept REASON")
     if not suites:
         raise ResultsError(f"{folder}: no histories here; begin one with 'pscale history add RUN'")
-    found = [_read(suite, folder, least) for suite in suites]
+    histories = [_read(suite, folder, least) for suite in suites]
     if accept is not None:
-        _accept(found[0], folder, accept.strip(), cases)
-        found = [_read(suites[0], folder, least)]
-    _show(found, folder, as_format, quiet=check and as_format == "terminal")
-    return max((_CODES[each.answer] for each in found), key=(0, UNDECIDED, FAILED).index) if check else 0
+        _accept(histories[0], folder, accept.strip(), cases)
+        histories = [_read(suites[0], folder, least)]
+    _show(histories, folder, as_format, quiet=check and as_format == "terminal")
+    return max((_CODES[each.answer] for each in histories), key=(0, UNDECIDED, FAILED).index) if check else 0
 
 
 def _read(suite: str, folder: Path, relevant: float) -> SuiteHistory:
@@ -97,36 +97,38 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _accept(found: SuiteHistory, folder: Path, reason: str, cases: Sequence[str]) -> None:
+def _accept(history: SuiteHistory, folder: Path, reason: str, cases: Sequence[str]) -> None:
     """Record that newest levels are normal from now on."""
     if not reason:
         raise UsageError("--accept: give a reason, such as 'checkpointing saves memory'")
-    labels = [case.label for case in found.cases]
+    labels = [case.label for case in history.cases]
     if unknown := [case for case in cases if case not in labels]:
         raise UsageError(f"--case: no case '{unknown[0]}'; known are {', '.join(labels)}")
-    accepted = accepting(found, cases, reason, time.time())
+    accepted = accepting(history, cases, reason, time.time())
     if not accepted:
-        raise UsageError(f"{found.suite}: no case is worse, so there is nothing to accept; --case names one")
-    files.append(folder, found.suite, accepted)
+        raise UsageError(
+            f"{history.suite}: no case is worse, so there is nothing to accept; --case names one"
+        )
+    files.append(folder, history.suite, accepted)
 
 
-def _show(found: Sequence[SuiteHistory], folder: Path, as_format: str, *, quiet: bool) -> None:
+def _show(histories: Sequence[SuiteHistory], folder: Path, as_format: str, *, quiet: bool) -> None:
     match as_format:
         case "terminal":
-            _print(found, quiet=quiet)
+            _print(histories, quiet=quiet)
         case "json":
-            suites = [history_document(each) for each in found]
+            suites = [history_document(each) for each in histories]
             print(to_json({"format": FORMAT, "kind": "pscale history", "suites": suites}))
         case "html":
-            _write_pages(found, folder)
+            _write_pages(histories, folder)
         case _:
-            print("".join(history_sheet(each).render(as_format) for each in found), end="")
+            print("".join(history_sheet(each).render(as_format) for each in histories), end="")
 
 
-def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
+def _print(histories: Sequence[SuiteHistory], *, quiet: bool) -> None:
     """Print tables, or for a check what is worse or undecided alone."""
     console = new_console(highlight=False)
-    for place, each in enumerate(found):
+    for place, each in enumerate(histories):
         if place:
             console.print()
         if not quiet:
@@ -141,11 +143,11 @@ def _print(found: Sequence[SuiteHistory], *, quiet: bool) -> None:
             tell(f"  {messages.damaged_lines(each.damaged)}")
 
 
-def _write_pages(found: Sequence[SuiteHistory], folder: Path) -> None:
+def _write_pages(histories: Sequence[SuiteHistory], folder: Path) -> None:
     from pscale.report.drawn import write_file
     from pscale.report.history_page import render_history
 
-    for each in found:
+    for each in histories:
         path = files.path_of(folder, each.suite).with_suffix(".html")
         with writing(path):
             tell(str(write_file(path, render_history(each))))

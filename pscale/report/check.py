@@ -85,11 +85,11 @@ _ENDINGS = {
 
 def _of_demand(entry: Row) -> Element:
     name = f"{entry.label}: {entry.demand}" if entry.label else entry.demand
-    found = f"measured {measured(entry)}, expected {bounds(entry)}" if entry.value else ""
-    if entry.value and (known := interval(entry)):
-        found = f"measured {measured(entry)} (95% interval {known}), expected {bounds(entry)}"
-    message = entry.text + (f": {found}" if found else "")
-    return _test(name, _ENDINGS[entry.answer], message, kind=entry.metric, output=found)
+    figures = f"measured {measured(entry)}, expected {bounds(entry)}" if entry.value else ""
+    if entry.value and (spread := interval(entry)):
+        figures = f"measured {measured(entry)} (95% interval {spread}), expected {bounds(entry)}"
+    message = entry.text + (f": {figures}" if figures else "")
+    return _test(name, _ENDINGS[entry.answer], message, kind=entry.metric, output=figures)
 
 
 def _seconds(point: Row) -> float:
@@ -117,20 +117,20 @@ def _reference_lines(findings: Findings) -> Iterator[str]:
     yield "# `pscale check --reference FILE` compares later runs with it."
     yield f"suite: {json.dumps(findings.suite, ensure_ascii=False)}"
     yield "expect:"
-    found, names = (
+    entries, names = (
         references(findings.rows("cases"), findings.rows("merits")),
         case_names(findings.rows("cases")),
     )
     for point in findings.rows("cases"):
-        own = [entry for entry in found if entry.case == names[point.case]]
-        if not own:
+        of_case = [entry for entry in entries if entry.case == names[point.case]]
+        if not of_case:
             yield f"# {clean(names[point.case])}: {point.status}, so it has no values"
-        for entry in own:
+        for entry in of_case:
             bound = "lower" if entry.lower is not None else "upper"
             limit = entry.lower if entry.lower is not None else entry.upper
             case = json.dumps(clean(entry.case), ensure_ascii=False)
             numbers = f"value: {entry.value!r}, {bound}: {limit!r}"
             numbers += f", unit: {json.dumps(entry.unit)}" if entry.unit else ""
             yield f"- {{case: {case}, metric: {entry.metric}, {numbers}}}"
-    if not found:
+    if not entries:
         yield "  []"

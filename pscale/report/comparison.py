@@ -237,8 +237,8 @@ def history_document(history: SuiteHistory) -> dict[str, Any]:
         "damaged": messages.damaged_lines(history.damaged),
         "notes": sheet.notes,
         "cases": [
-            {**known, **{name: getattr(case, name) for name in ("runs", "steps_s", "levels")}}
-            for known, case in zip(records(sheet.rows), history.cases, strict=True)
+            {**values, **{name: getattr(case, name) for name in ("runs", "steps_s", "levels")}}
+            for values, case in zip(records(sheet.rows), history.cases, strict=True)
         ],
         "changes": records(frame("level_changes", history.changes, {})),
         "counters": records(frame("counter_changes", history.counters, {})),

@@ -24,23 +24,23 @@ _OPEN = 24  # rows that are not folded away
 _BETTER = "#00818f"
 
 
-def render_history(found: SuiteHistory) -> str:
+def render_history(history: SuiteHistory) -> str:
     """Return the history as one HTML page that needs no other file."""
-    sheet = history_sheet(found)
+    sheet = history_sheet(history)
     head = Head(
-        of=f"history of {found.suite}",
-        title=f"History of {found.suite}",
-        facts=(("Runs", str(found.runs)), ("Written", datetime.now(UTC).date().isoformat())),
-        source=f"from {text.plural(found.launches, 'launch')}. Definitions: docs/history.md in the "
+        of=f"history of {history.suite}",
+        title=f"History of {history.suite}",
+        facts=(("Runs", str(history.runs)), ("Written", datetime.now(UTC).date().isoformat())),
+        source=f"from {text.plural(history.launches, 'launch')}. Definitions: docs/history.md in the "
         "source tree of pscale. "
-        f"Complete tables: `pscale history {found.suite} --format json`.",
+        f"Complete tables: `pscale history {history.suite} --format json`.",
     )
-    open_ = [case for case in found.cases if is_worse(case) or case.answer == "undecided"]
+    open_ = [case for case in history.cases if is_worse(case) or case.answer == "undecided"]
     lines = tuple((case.label, messages.case_history(case)) for case in open_)
     verdict: Block = Headlines(warning="", lines=(("", sheet.headline),), more=lines)
     lead = _LEAD
-    if len(found.cases) > _MOST:
-        lead += f" {_MOST} of {len(found.cases):,} cases are drawn; the tables have all."
+    if len(history.cases) > _MOST:
+        lead += f" {_MOST} of {len(history.cases):,} cases are drawn; the tables have all."
     listings: list[Block] = [
         Listing(
             name=f"history-{place}",
@@ -51,13 +51,13 @@ def render_history(found: SuiteHistory) -> str:
     ]
     sections = [
         Section(name="verdict", title="Verdict", lead="", blocks=[verdict]),
-        Section(name="course", title="Step times", lead=lead, blocks=_pictures(found)),
+        Section(name="course", title="Step times", lead=lead, blocks=_pictures(history)),
         Section(name="changes", title="Changes", lead="", blocks=listings),
     ]
     if sheet.notes:
         words = Words(title="Notes", lines=tuple(sheet.notes))
         sections.append(Section(name="notes", title="Notes", lead="", blocks=[words]))
-    labels = {text.clean(case.label): case.label for case in found.cases}
+    labels = {text.clean(case.label): case.label for case in history.cases}
     return render(head, [section for section in sections if section.blocks], labels)
 
 
@@ -67,10 +67,10 @@ _LEAD = (
 )
 
 
-def _pictures(found: SuiteHistory) -> list[Block]:
-    shown = found.cases[:_MOST]
+def _pictures(history: SuiteHistory) -> list[Block]:
+    shown = history.cases[:_MOST]
     return [
-        _picture(case, place, {each.run: each.cause for each in found.changes if each.label == case.label})
+        _picture(case, place, {each.run: each.cause for each in history.changes if each.label == case.label})
         for place, case in enumerate(shown)
     ]
 
@@ -92,8 +92,8 @@ def _picture(case: Row, place: int, causes: Mapping[str, str]) -> Picture:
 def _draw(axes: Axes, case: Row, causes: Mapping[str, str]) -> None:
     times = [1e3 * each for each in case.steps_s]
     dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
-    said = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
-    marks.mark(dots[0], case.label, text.clean(case.label), said)
+    texts = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
+    marks.mark(dots[0], case.label, text.clean(case.label), texts)
     before = case.levels[0].step_s
     for level in case.levels:
         colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER

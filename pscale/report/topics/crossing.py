@@ -31,8 +31,8 @@ def tables(findings: Findings) -> Iterator[Table]:
     """Yield, for every reference, the variants beside it at every value of the swept number."""
     for rows in _groups(findings):
         first, several = rows[0], len({row.variant for row in rows}) > 1
-        beside = ": ".join(filter(None, (first.common, first.reference)))
-        title = f"Variants beside {beside}" if several else messages.variants(first)
+        reference = ": ".join(filter(None, (first.common, first.reference)))
+        title = f"Variants beside {reference}" if several else messages.variants(first)
         caption = (
             f"ratio: step time relative to {text.clean(first.reference)}, for launches paired by round; "
             "faster: decided if p < 0.05, corrected for the number of values (Holm)"
@@ -81,29 +81,29 @@ def figure(findings: Findings) -> Figure | None:
     """Draw the ratio of step times over the swept number, a panel a reference; None without variants."""
     from pscale.report import drawing
 
-    found = _groups(findings)
-    groups = found[:_MOST]
+    every = _groups(findings)
+    groups = every[:_MOST]
     if not groups:
         return None
     figure = drawing.canvas(9.2, 3.6 * len(groups), text.heading(findings))
-    drawing.count_drawn(figure, len(groups), len(found), "groups")
+    drawing.count_drawn(figure, len(groups), len(every), "groups")
     panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
     for axes, rows in zip(panels, groups, strict=True):
         variants = list(grouped(rows, lambda row: row.variant).items())
         colours = drawing.distinct(_FIRST + len(variants))[_FIRST:]
-        curves = [(own, colour) for (_, own), colour in zip(variants, colours, strict=True)]
-        for own, colour in curves:
-            _curve(axes, own, colour)
+        curves = [(curve, colour) for (_, curve), colour in zip(variants, colours, strict=True)]
+        for curve, colour in curves:
+            _curve(axes, curve, colour)
         _axes(axes, rows, variants[0][1])
-        for own, colour in curves:
-            _arrows(axes, own, colour)
+        for curve, colour in curves:
+            _arrows(axes, curve, colour)
         if len(variants) == 1:
             for turn in crossovers(rows):
                 axes.axvspan(*turn, color=QUIET, alpha=0.12, linewidth=0, zorder=1)
         else:
             ends = {
-                (text.clean(own[-1].variant), colour): (own[-1].value, own[-1].ratio.value)
-                for own, colour in curves
+                (text.clean(curve[-1].variant), colour): (curve[-1].value, curve[-1].ratio.value)
+                for curve, colour in curves
             }
             drawing.name_ends(axes, ends, 0.08, weight="bold")
     return figure
@@ -125,9 +125,9 @@ def _curve(axes: Axes, rows: Sequence[Row], colour: Colour) -> None:
 
 def _intervals(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
     """Return values with their bounds; one that is too wide to state is without end."""
-    known = [row for row in rows if row.ratio.low is not None]
-    bounds = [row.ratio.stated or (0.0, _ENDLESS) for row in known]
-    return [row.value for row in known], [low for low, _ in bounds], [high for _, high in bounds]
+    bounded = [row for row in rows if row.ratio.low is not None]
+    bounds = [row.ratio.stated or (0.0, _ENDLESS) for row in bounded]
+    return [row.value for row in bounded], [low for low, _ in bounds], [high for _, high in bounds]
 
 
 def _arrows(axes: Axes, rows: Sequence[Row], colour: Colour) -> None:
