@@ -47,6 +47,16 @@ def _table(
     return cached_property(lambda self: frame(name, work(self), self.labels))
 
 
+def _choice(name: str) -> cached_property[pd.DataFrame]:
+    """Return a property that keeps the frame of the cases that differ in one choice alone."""
+
+    def choice(self: Findings) -> pd.DataFrame:
+        rows = contrasts.choices(name, self.source, self.rows("cases"), self._times, lambda: self._costs)
+        return frame(name, rows, self.labels)
+
+    return cached_property(choice)
+
+
 class Findings:
     """The findings of one run. Times are seconds, sizes bytes, shares and efficiencies fractions.
 
@@ -371,24 +381,9 @@ class Findings:
     def _costs(self) -> contrasts.Costs:
         return contrasts.Costs(self.source, self.of_case("memory"), self.rows("phases"), self.rows("calls"))
 
-    def _choices(self, name: str) -> Iterable[Mapping[str, Any]]:
-        return contrasts.choices(name, self.source, self.rows("cases"), self._times, lambda: self._costs)
-
-    @_table
-    def compressed(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._choices("compressed")
-
-    @_table
-    def precision(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._choices("precision")
-
-    @_table
-    def offloaded(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._choices("offloaded")
-
-    @_table
-    def optimizers(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._choices("optimizers")
+    compressed, precision, offloaded, optimizers = map(
+        _choice, ("compressed", "precision", "offloaded", "optimizers")
+    )
 
     @cached_property
     def _models(self) -> Mapping[str, Iterable[Mapping[str, Any]]]:

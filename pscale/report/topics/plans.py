@@ -9,6 +9,7 @@ from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.difference import EQUAL
 from pscale.analysis.findings import Findings
+from pscale.analysis.frames import grouped
 from pscale.report import text
 from pscale.report.figure_style import CAUSES, INK, KINDS
 from pscale.report.table import Column, Table, Tone, Value, Written, listed
@@ -46,13 +47,13 @@ def tables(findings: Findings) -> Iterator[Table]:
 def _caption(places: Sequence[Row]) -> str:
     """Explain the words and signs that are there."""
     marks = {_mark(place) for place in places}
-    said = {
+    parts = {
         "shares are of each plan's step": True,
         f"= within {EQUAL:.0%} of the fastest": "=" in marks,
         "? undecided: the interval includes the opposite result": "?" in marks,
         "extra compute: more than the plan that computes least": "extra" in {place.loss for place in places},
     }
-    return "; ".join(text for text, holds in said.items() if holds)
+    return "; ".join(text for text, holds in parts.items() if holds)
 
 
 def _columns(findings: Findings) -> Sequence[Column]:
@@ -72,10 +73,7 @@ def _columns(findings: Findings) -> Sequence[Column]:
 
 
 def _groups(findings: Findings) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for place in findings.rows("ranking"):
-        groups.setdefault(place.group, []).append(place)
-    return groups
+    return grouped(findings.rows("ranking"), lambda place: str(place.group))
 
 
 def _tone(place: Row) -> Tone:
@@ -108,7 +106,7 @@ def figure(findings: Findings) -> Figure | None:
     rows = [len(places) for places in drawn.values()]
     figure = drawing.canvas(9.2, _BAR * sum(rows) + _HEAD * len(rows) + _AXIS, text.heading(findings))
     panels = figure.subplots(len(rows), 1, height_ratios=rows, sharex=True, squeeze=False)[:, 0]
-    longest = max(_step_s(findings.case(place.case)) for places in drawn.values() for place in places)
+    longest = max(findings.case(place.case).step_s.value for places in drawn.values() for place in places)
     for axes, (group, places) in zip(panels, drawn.items(), strict=True):
         _bars(axes, findings, places, longest)
         more = f" (the fastest {each} of {len(groups[group])})" if len(groups[group]) > each else ""
@@ -128,21 +126,18 @@ def figure(findings: Findings) -> Figure | None:
 def _bars(axes: Axes, findings: Findings, places: Sequence[Row], longest: float) -> None:
     from pscale.report import drawing
 
-    points = [findings.case(place.case) for place in places]
-    bars = {}
-    for row, (place, point) in enumerate(zip(places, points, strict=True)):
-        bars[row] = [_part(place, point, name) for name in _PARTS]
-    drawing.stacked(axes, bars)
-    for row, (place, point) in enumerate(zip(places, points, strict=True)):
-        step_s = _step_s(point)
+    pairs = [(place, findings.case(place.case)) for place in places]
+    drawing.stacked(axes, {row: [_part(*pair, name) for name in _PARTS] for row, pair in enumerate(pairs)})
+    for row, (place, point) in enumerate(pairs):
+        step_s = point.step_s.value
         low, high = _interval(point, longest)
         faint = 0.45 if place.answer == "undecided" else 1.0
         axes.plot([low, high], [row, row], color=INK, linewidth=1.4, zorder=5, alpha=faint)
-        if point.step_s and point.step_s.high and point.step_s.high > high:
+        if (point.step_s.high or 0.0) > high:
             axes.plot([high], [row], ">", color=INK, markersize=4, zorder=5, alpha=faint)
         label = f"{text.duration_3(step_s)}  {place.ratio.value:.3g}× {_mark(place)}".rstrip()
         drawing.write_beside(axes, max(step_s, high) + 0.015 * longest, row, label)
-    names = [place.plan or point.label for place, point in zip(places, points, strict=True)]
+    names = [place.plan or point.label for place, point in pairs]
     drawing.name_rows(axes, names, 34)
     axes.set_xlim(0, (_ROOM + 0.18) * longest)
 
@@ -153,21 +148,15 @@ def _part(place: Row, point: Row, name: str) -> drawing.Part:
 
     colour, words = _PARTS[name]
     share = getattr(place, name)
-    time_s = share * _step_s(point)
-    said = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent_1(share)} of the step"
-    return drawing.Part(time_s, colour, said, point.case)
+    time_s = share * point.step_s.value
+    hint = f"{point.label}: {words} {text.duration_3(time_s)}, {text.percent_1(share)} of the step"
+    return drawing.Part(time_s, colour, hint, point.case)
 
 
 def _interval(point: Row, longest: float) -> tuple[float, float]:
     """Return the bounds of the step time, as far as they lie in the picture."""
-    known = point.step_s
-    if known is None or known.low is None or known.high is None:
-        return (_step_s(point),) * 2
-    return known.low, min(known.high, _ROOM * longest)
-
-
-def _step_s(point: Row) -> float:
-    return point.step_s.value if point.step_s else 0.0
+    value, low, high = point.step_s.value, point.step_s.low, point.step_s.high
+    return (value, value) if low is None or high is None else (low, min(high, _ROOM * longest))
 
 
 TOPIC = Topic(
