@@ -56,6 +56,9 @@ _BOILERPLATE = re.compile(  # what Hydra and Open MPI write after a rank has fai
     r'|exactly when Open MPI kills|"abort"\. This may have caused|terminated by signals sent by'
     r"|\[\S+:\d+\] (\*\*\* (Process received|End of error)|Signal code:|Failing at |\[ *\d+\])"
 )
+_LEFT_EARLY = re.compile(  # what Open MPI writes, in many lines, of a rank that ends without MPI_Finalize
+    r"(?:mpirun|mpiexec|prterun) has exited due to process rank (\d+)(?:.*\n){1,30}?-{20,}"
+)
 _SIGNAL, _LAST_SIGNAL = 128, 64  # added to the number of a signal for an exit code by shells and launchers
 _OFTEN = {
     "SIGKILL": "too little memory",
@@ -186,7 +189,11 @@ def last_words(folder: LaunchFolder, *logs: str) -> str:
     """
     texts = {name: _tail(folder, name) for name in logs or (STDERR,)}
     name, text = next((each for each in texts.items() if each[1].strip()), (next(iter(texts)), ""))
-    lines = [visible(line.strip()) for line in text.splitlines() if not _DECORATION.fullmatch(line)]
+    lines = [
+        visible(line.strip())
+        for line in _LEFT_EARLY.sub("", text).splitlines()
+        if not _DECORATION.fullmatch(line)
+    ]
     said = "".join(f": {' / '.join(told)}" for told in [_telling(lines)] if told)
     advice = next((f"; {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
     return f"{advice}{said} [{folder.path / name}]"
@@ -229,8 +236,11 @@ def cause(folder: LaunchFolder, exit_code: int) -> str:
         return "ended without an error but left no results"
     if exit_code < 0:
         return f"the launcher was ended by {signal_name(-exit_code)}"
-    if numbers := _signals(_tail(folder, STDOUT) + _tail(folder, STDERR)):
+    said = _tail(folder, STDOUT) + _tail(folder, STDERR)
+    if numbers := _signals(said):
         return f"a rank was ended by {' or '.join(map(signal_name, numbers))}"
+    if left := _LEFT_EARLY.search(said):
+        return f"rank {left[1]} ended before MPI_Finalize, exit code {exit_code} of the launcher"
     number = exit_code - _SIGNAL
     return f"exit code {exit_code}" + (f", of {signal_name(number)}" if 0 < number <= _LAST_SIGNAL else "")
 

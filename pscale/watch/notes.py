@@ -330,15 +330,17 @@ def _why_nothing(folder: LaunchFolder) -> str:
     """Say what is known of the programs of which nothing was recorded, and what to try."""
     lines = logged(folder)
     names = ", ".join([*dict.fromkeys(each.name for each in lines)][-_MOST_NAMES:])
-    if begun := {f"{each.name} called {each.what}" for each in lines if each.what.startswith("MPI_Init")}:
-        early = {
-            f"{each.name} of rank {each.rank} ended with exit code {each.code}"
-            for each in lines
-            if each.what == "ended" and each.code
-        }
-        advice = "Try the program without `pscale watch`; `pscale doctor` checks /dev/shm and limits"
-        why = "; ".join(sorted(early)[:_MOST_NAMES]) or advice
-        return f"{', '.join(sorted(begun))}, which did not return. {why}"
+    if begun := {each.rank: each for each in lines if each.what.startswith("MPI_Init")}:
+        others = [each for rank, each in sorted(_last_of(lines).items()) if rank not in begun]
+        known = [
+            f"{each.name} of rank {each.rank} "
+            + (f"ended with exit code {each.code}" if each.what == "ended" else "had not called MPI_Init")
+            for each in others[:_MOST_NAMES]
+        ]
+        calls = ", ".join(sorted({f"{each.name} called {each.what}" for each in begun.values()}))
+        advice = ". Try the program without `pscale watch`; `pscale doctor` checks /dev/shm and limits"
+        why = "" if any(each.what == "ended" for each in others) else advice
+        return "; ".join([*known, f"{calls}, which did not return{why}"])
     if not lines:
         return (
             "no program loaded the recorder, or none could write here. If one was started, a wrapper may "
@@ -369,6 +371,11 @@ def logged(folder: LaunchFolder) -> list[Logged]:
         return []
     matches = filter(None, map(_LOGGED.fullmatch, lines))
     return [Logged(each[1], each[2] == "1", int(each[3]), int(each[4]), each[5]) for each in matches]
+
+
+def _last_of(lines: Sequence[Logged]) -> dict[int, Logged]:
+    """Return the last that the processes of each rank did."""
+    return {each.rank: each for each in lines if each.rank >= 0}
 
 
 def _several(worlds: Mapping[str, Mapping[int, object]], size: int) -> tuple[str, ...]:

@@ -92,6 +92,21 @@ thus causing the job to be terminated. The first process to do so was:
    Exit code:    3
 --------------------------------------------------------------------------
 """
+LEFT_EARLY = """why it failed
+--------------------------------------------------------------------------
+prterun has exited due to process rank 1 with PID 16329 on node alpha exiting
+improperly. There are three reasons this could occur:
+
+1. this process did not call "init" before exiting, but others in the
+one.
+
+This may have caused other processes in the application to be
+terminated by signals sent by prterun (as reported here).
+
+You can avoid this message by specifying -quiet on the prterun command
+line.
+--------------------------------------------------------------------------
+"""
 ABORTED = """--------------------------------------------------------------------------
 MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD
   Proc: [[2381,1],1]
@@ -119,6 +134,7 @@ terminated by signals sent by prterun (as reported here).
         ),
         (OPEN_MPI, 139, "a rank was ended by SIGSEGV: why it failed"),
         (OPEN_MPI_CODE, 3, "exit code 3: why it failed"),
+        (LEFT_EARLY, 1, "rank 1 ended before MPI_Finalize, exit code 1 of the launcher: why it failed"),
         (ABORTED, 5, "exit code 5: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"),
         ("", 135, "exit code 135, of SIGBUS (often: /dev/shm or a disk is full)"),
         ("", 192, f"exit code 192, of {outcome.signal_name(64)}"),

@@ -127,6 +127,20 @@ while not ended.exists() or os.path.exists("/proc/" + ended.read_text()):
 from mpi4py import MPI
 MPI.COMM_WORLD.Barrier()
 """
+# Rank 1 ends while the others are in MPI_Init: MPICH lets them wait, Open MPI ends them.
+LATE = """
+import os, pathlib, sys, time
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
+begun = pathlib.Path({begun!r})
+if rank == "1":
+    while not begun.exists():
+        time.sleep(0.01)
+    time.sleep(3)
+    sys.exit(0)
+begun.touch()
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+"""
 ALONE = """
 import os, subprocess, sys, time
 rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK"))
@@ -147,6 +161,18 @@ def test_a_watched_rank_that_ends_before_init_ends_the_program_and_is_named(watc
     assert f"The program was ended: rank 1 {ending} before MPI_Init, in which the others wait" in said
     (row,) = results.rows("cases")
     assert row["status"] == "failed"
+
+
+def test_a_watched_rank_that_ends_while_others_are_in_init_is_named(watch, tmp_path):
+    results = watch(2, sys.executable, "-c", LATE.format(begun=str(tmp_path / "begun")), code=1)
+    assert "rank 1 ended with exit code 0" in " ".join(results.output.split())
+
+
+def test_a_rank_of_a_workload_that_ends_while_others_are_in_init_is_named(cli):
+    (cli.folder / "early.py").write_text(LATE.format(begun=str(cli.folder / "begun")))
+    (row,) = cli.run(cli.suite(WORKLOAD.format(python=sys.executable, watch="false")), code=1).cases.values()
+    assert row["status"] == "failed"
+    assert row["reason"].startswith("rank 1 ended")
 
 
 def test_a_rank_without_mpi_that_ends_early_ends_nothing(watch):

@@ -201,6 +201,11 @@ def test_a_program_that_never_returned_from_initialising_mpi_is_said_to_with_the
         file.unlink()
     with pytest.raises(ResultsError, match=r" called MPI_Init_thread, which did not return"):
         read(record)
+    others = "loaded 0 1 0 sh\nended 0 1 0 sh\nloaded 0 2 0 sh\nended 0 2 1 sh\nloaded 0 2 0 python\n"
+    (record / "programs").write_text(others + (record / "programs").read_text())
+    known = "sh of rank 1 ended with exit code 0; python of rank 2 had not called MPI_Init; python"
+    with pytest.raises(ResultsError, match=known):
+        read(record)
 
 
 def test_a_program_that_hangs_is_ended_with_the_call_in_which_each_rank_is(watch):
