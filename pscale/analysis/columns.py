@@ -300,7 +300,7 @@ verdicts: a row a series, about its largest measured case; without any, the case
     reason text reason of the first failure, where nothing was measured
     ranks count ranks
     threads count threads of a rank
-    sizes count measured cases of the series
+    one_size flag no other case of the series was measured
     step_s s± step time
     samples_per_s per_s± throughput
     efficiency share± efficiency against the base case

@@ -315,7 +315,11 @@ def choices(
                 **costs_of_case,
                 **relation,
                 **contrast.settings(run.planned[point.case]),
-                **{name.replace("_bytes", "_ratio"): ratio for name, ratio in over.items()},
+                **{
+                    name.replace("_bytes", "_ratio"): ratio
+                    for name, ratio in over.items()
+                    if name != "loss_last"
+                },
                 "step_ratio": relation.get("ratio"),
                 "loss_more": over["loss_last"] - 1 if "loss_last" in over else None,
             }

@@ -168,7 +168,7 @@ def _scaling(row: Row) -> str:
             f"No speed-up or efficiency, because the base case ({base}) was not measured; "
             f"at {at} {_speed(row)}{larger}."
         )
-    if row.sizes == 1:
+    if row.one_size:
         return f"Scaling is unknown, because only one size was measured ({at}, {_rate(row)}){larger}."
     if row.efficiency is None:
         return f"The efficiency at {at} is unknown."

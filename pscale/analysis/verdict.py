@@ -71,7 +71,7 @@ def _facts(members: Sequence[Row], evidence: Evidence, round_s: float) -> dict[s
     of_case = {name: rows.get(point.case, ()) for name, rows in evidence.items()}
     copied = ("case", "label", "scaling", "injected", "status", "ranks", "threads", "step_s", "samples_per_s")
     facts = {name: getattr(point, name) for name in (*copied, "efficiency", "base")}
-    facts |= {"sizes": len(good), "larger": len(larger), "firm": True}
+    facts |= {"one_size": len(good) == 1, "larger": len(larger), "firm": True}
     facts["parallel"] = next((tree.parallel for tree in of_case["efficiency"]), None)
     if base:
         facts |= {f"base_{name}": getattr(base, name) for name in ("label", "status", "ranks", "threads")}

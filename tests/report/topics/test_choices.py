@@ -48,7 +48,8 @@ def test_bytes_time_and_loss_are_beside_those_without_compression(tmp_path):
     assert (topk["compression"], topk["sent_bytes"]) == ("topk", BYTES)
     assert (topk["step_ratio"], topk["loss_more"]) == pytest.approx((2, 0.25), rel=0.01)
     assert topk["sync_compute_s"] == 0
-    assert texts(COMPRESSION, summary, "case", "more") == [("a", "+0.0%"), ("b", "+25.0%")]
+    losses = texts(COMPRESSION, summary, "case", "loss", "more")
+    assert losses == [("a", "2", "+0.0%"), ("b", "2.5", "+25.0%")]
 
 
 def test_bytes_memory_time_and_loss_are_beside_those_of_float32_and_why_time_is_no_saving(tmp_path):
