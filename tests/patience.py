@@ -6,6 +6,7 @@ import psutil
 
 LIMIT_S = 1200  # of a whole program
 _WAIT_S = 300  # for one event
+_LOOP_S = 0.026  # that `_loop_s` returns on an idle core of 3 GHz
 
 
 def wait_for(condition, every_s=0.02):
@@ -24,3 +25,22 @@ def lives(process):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def check_spent(begun_s, limit_s):
+    """Check that since `begun_s` no more CPU time was spent than `limit_s` is on an idle machine.
+
+    On a busy one, the same work takes more of it.
+    """
+    spent_s = time.process_time() - begun_s
+    if spent_s >= limit_s:
+        slower = max(1.0, *(_loop_s() / _LOOP_S for _ in range(5)))
+        assert spent_s < limit_s * slower, f"{spent_s:.1f} s, where a loop takes {slower:.1f} times as long"
+
+
+def _loop_s():
+    begun = time.process_time()
+    table = {}
+    for number in range(200_000):
+        table[number % 997] = str(number)
+    return time.process_time() - begun

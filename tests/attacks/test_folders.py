@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mutations import mutated, mutated_bytes
+from patience import check_spent
 from synthetic import Point, write_run
 
 from pscale.analysis.cards import CARD, card
@@ -122,7 +123,7 @@ def lines(raw, draw):
 )
 def test_whatever_a_document_says_its_readers_say_what_is_wrong(whole, tmp_path, attack, name, change):
     refused = 0
-    for _ in range(attack.times(40)):
+    for _ in range(attack.times(16)):
         run = attacked(whole, tmp_path / "run", name, lambda raw: change(raw, attack.draw))
         refused += noted(run, run / name)
     assert refused
@@ -181,7 +182,7 @@ def parts(raw, draw):
 
 def test_whatever_the_tables_of_a_run_hold_its_readers_say_what_is_wrong(whole, tmp_path, attack):
     names = sorted(path.name for path in (whole / "data").iterdir())
-    for _ in range(attack.times(60)):
+    for _ in range(attack.times(24)):
         name = f"data/{attack.draw.choice(names)}"
         run = attacked(whole, tmp_path / "run", name, lambda raw: parts(raw, attack.draw))
         noted(run, run / name)
@@ -191,7 +192,7 @@ def test_whatever_a_traced_run_holds_it_is_profiled_and_exported_or_refused(with
     assert _exported(with_events, tmp_path)
     names = ["run.json", *(f"data/{path.name}" for path in sorted((with_events / "data").iterdir()))]
     (events,) = (name for name in names if name.startswith("data/events"))
-    for _ in range(attack.times(40)):
+    for _ in range(attack.times(16)):
         name = events if attack.draw.random() < 0.6 else attack.draw.choice(names)
         change = documents if name == "run.json" else parts
         run = attacked(with_events, tmp_path / "run", name, lambda raw, of=change: of(raw, attack.draw))
@@ -233,7 +234,7 @@ def test_tables_that_would_fill_memory_are_refused(whole, tmp_path):
     pq.write_table(pa.Table.from_arrays(empty, schema=schema), long, compression="zstd")
     begun = time.process_time()
     reasons = [failure.reason for failure in Findings(load(run)).rows("failures")]
-    assert time.process_time() - begun < 5
+    check_spent(begun, 5)
     for said in ("not a readable Parquet file", "says that it has 8000000 rows, too many for its size"):
         assert any(said in reason for reason in reasons), said
 

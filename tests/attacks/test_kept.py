@@ -111,7 +111,7 @@ def test_whatever_a_prediction_says_runs_are_held_to_those_that_can_be(foreseen,
     file, run = prediction_file(foreseen.parent), load(foreseen)
     good = file.read_bytes()
     assert len([*held(recorded(run))]) == 2
-    for _ in range(attack.times(80)):
+    for _ in range(attack.times(40)):
         raw = mutated_bytes(good, attack.draw)
         if attack.draw.random() < 0.8:
             raw = json.dumps(

@@ -199,7 +199,7 @@ def at_once(act, *arguments):
 
 def test_drivers_that_are_killed_are_gone_on_with_and_do_nothing_twice(tmp_path, attack, servers):
     starts = [*map(copied, servers), Process]
-    wanted = [attack.times(50), attack.times(50), attack.times(5)]
+    wanted = [attack.times(12), attack.times(12), attack.times(3)]
     targets = [Target(tmp_path / f"{each}", 2 * count) for each, count in enumerate(wanted)]
     draws = [Random(attack.draw.random()) for _ in targets]
     kills = at_once(kept_killing, targets, starts, draws, wanted)
@@ -210,7 +210,7 @@ def test_drivers_that_are_killed_are_gone_on_with_and_do_nothing_twice(tmp_path,
 
 @pytest.mark.parametrize("victim", ["launcher", "rank"])
 def test_a_launch_that_is_killed_is_a_row_and_the_run_goes_on(tmp_path, attack, victim):
-    count = attack.times(100)
+    count = attack.times(25)
     target = Target(tmp_path, count)
     driver = subprocess.Popen(target.command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     for number in range(count):
@@ -272,7 +272,7 @@ def kill_in(driver, folder, draw, *, of_rank):
 
 
 def test_real_ranks_and_launchers_that_are_killed_are_rows_and_the_run_goes_on(cli, attack):
-    suite, count = cli.suite(TINY.replace("[1, 2, 4]", "[2]")), attack.times(125)
+    suite, count = cli.suite(TINY.replace("[1, 2, 4]", "[2]")), attack.times(25)
     endless = ("data={kind: synthetic}", "train.steps=20000", f"repeat={count}")
     options = [word for setting in endless for word in ("--set", setting)]
     driver = subprocess.Popen(
@@ -301,7 +301,7 @@ def test_real_ranks_and_launchers_that_are_killed_are_rows_and_the_run_goes_on(c
 def test_a_reporter_that_is_killed_costs_no_launch_and_leaves_whole_files(tmp_path, attack):
     target = Target(tmp_path, 2)
     command = [each for each in target.command if each != "--no-report"]
-    for _ in range(attack.times(4)):
+    for _ in range(attack.times(2)):
         driver = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         own = psutil.Process(driver.pid)
 
@@ -368,5 +368,5 @@ def pages(run):
 
 def test_what_a_reporter_leaves_that_is_killed_is_whole(tmp_path, attack, servers):
     folders = [tmp_path / name for name in "ab"]
-    draws, count = [Random(attack.draw.random()) for _ in folders], [attack.times(50)] * 2
+    draws, count = [Random(attack.draw.random()) for _ in folders], [attack.times(8)] * 2
     at_once(reporters_killed, folders, servers, draws, count)

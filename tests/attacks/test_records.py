@@ -86,7 +86,7 @@ def test_whatever_a_record_holds_it_is_tables_or_a_message_that_names_the_file(r
     good, refused, count = (
         {path: path.read_bytes() for path in sorted(record.iterdir())},
         0,
-        attack.times(400),
+        attack.times(150),
     )
     for _ in range(count):
         path = attack.draw.choice([*good])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from mutations import TEXTS, as_yaml, mutated, mutated_bytes, value
+from patience import check_spent
 
 from pscale.cli.memory_fit import memory_fits
 from pscale.errors import LaunchError, PlanError, PscaleError, SuiteError
@@ -79,20 +80,14 @@ algorithms: {all_reduce: ring}
 LINKS = "{dp: {latency: 5us, bandwidth: 10GB/s}, tp+cp: ideal}"
 
 
-def attempted(act):
-    """Return the mistake that an attempt ends with, if any, and the CPU time that it took."""
-    found, began_s = None, time.process_time()
+def answer(act, place):
+    """Return what an attempt ends with, and check that it is the message of a mistake, and there soon."""
+    found, begun_s = None, time.process_time()
     try:
         act()
     except PscaleError as error:
         found = error
-    return found, time.process_time() - began_s
-
-
-def answer(act, place):
-    """Return what an attempt ends with, and check that it is the message of a mistake, and there soon."""
-    found, spent_s = attempted(act)
-    assert spent_s < SOON_S, f"{spent_s:.1f} s of CPU time for: {found}"
+    check_spent(begun_s, SOON_S)
     if found is not None:
         assert found.exit_code in {2, 3, 4}
         lines = str(found).splitlines() if isinstance(found, SuiteError) else [str(found)]
@@ -131,7 +126,7 @@ def test_whatever_a_suite_says_the_answer_is_its_place_and_soon(tmp_path, attack
     path, refused = tmp_path / "suite.yaml", 0
     path.write_text(text)
     assert answer(lambda: attempt(path), path) is None, "it is a good one"
-    count = attack.times(250)
+    count = attack.times(120)
     for raw in attacks(text, FIELDS, attack.draw, count):
         path.write_bytes(raw)
         refused += _tried(lambda: attempt(path), path, raw)
@@ -143,17 +138,18 @@ SHIPPED = sorted((Path(__file__).parents[2] / "suites").rglob("*.yaml"))
 
 
 def test_whatever_a_shipped_suite_is_made_to_say_showing_it_answers_with_its_place(pscale, tmp_path, attack):
-    path, refused, count = tmp_path / "suite.yaml", 0, attack.times(300)
+    path, refused, count = tmp_path / "suite.yaml", 0, attack.times(150)
     for _ in range(count):
         (raw,) = attacks(
             attack.draw.choice(SHIPPED).read_text(), FIELDS, attack.draw, 1, attack.draw.randrange(3)
         )
         path.write_bytes(raw)
         try:
-            began_s = time.process_time()
+            begun_s = time.process_time()
             code, _, err = pscale("show", path)
             assert code in {0, 2, 3}
-            assert code == 0 or time.process_time() - began_s < SOON_S
+            if code:
+                check_spent(begun_s, SOON_S)
             lines = err.removeprefix("pscale: ").splitlines()[: 1 if code == 3 else None]  # then advice
             assert code == 0 or unplaced(lines, path) == []
         except BaseException as error:
@@ -187,7 +183,7 @@ def test_whatever_the_files_of_a_site_or_of_references_say_the_answer_is_its_pla
 def test_whatever_an_option_says_the_answer_names_it(tmp_path, attack):
     path = tmp_path / "suite.yaml"
     path.write_text(SUITE)
-    for _ in range(attack.times(150)):
+    for _ in range(attack.times(80)):
         name = attack.draw.choice([*FIELDS, *TEXTS, "sweep.ranks", "sweep"])
         what = attack.draw.choice([attack.draw.choice(TEXTS), as_yaml(value(attack.draw), attack.draw)])
         option = mutated_bytes(f"{name}={what}".encode(errors="replace"), attack.draw).decode(
@@ -200,7 +196,7 @@ def test_whatever_an_option_says_the_answer_names_it(tmp_path, attack):
 
 
 def test_whatever_a_network_says_the_answer_is_its_place(tmp_path, attack):
-    path, count = tmp_path / "network.yaml", attack.times(150)
+    path, count = tmp_path / "network.yaml", attack.times(80)
     for raw in attacks(NETWORK, ["tiers.name", "algorithms.all_reduce", "kind"], attack.draw, count):
         path.write_bytes(raw)
         _tried(lambda: read_network(str(path)), path, raw)
