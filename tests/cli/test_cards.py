@@ -135,7 +135,7 @@ def test_runs_are_laid_over_each_other_each_against_its_own_base(pscale, runs, t
         ("slow", 2): round(0.1 / 0.13, 3),
         ("slow", 4): None,
     }
-    assert json.loads(out)["wait"]["case"].endswith("@fast")
+    assert json.loads(out)["wait"][0]["case"].endswith("@fast")
     _, out, _ = pscale("report", *runs, "--full")
     (heading,) = [line for line in out.splitlines() if "speed-up" in line]
     assert heading.split()[:3] == ["run", "case", "ranks"]
