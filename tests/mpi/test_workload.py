@@ -93,7 +93,7 @@ print("Total time:", ms.strip(), "ms") if all.rank == 0 else None
 def test_a_program_that_is_watched_reads_its_standard_input_on_its_first_rank(cli, suite):
     (cli.folder / "10.txt").write_text("10\n")
     (cli.folder / "reads.py").write_text(READS_INPUT)
-    reads = {"command": f"{sys.executable} {{here}}/reads.py", "stdin": "{work}.txt", "watch": True}
+    reads = {"command": f"'{sys.executable}' {{here}}/reads.py", "stdin": "{work}.txt", "watch": True}
     figures = {"total": SUITE["workload"]["figures"]["total"]}
     workload = {**reads, "params": {"work": 10}, "figures": figures, "success": {}, "files": {}}
     results = cli.run(suite(workload, sweep={"ranks": [2]}, repeat=1, expect=[]))
