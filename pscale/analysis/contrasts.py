@@ -19,6 +19,7 @@ from pscale.analysis.difference import standing
 from pscale.analysis.frames import Run, by_case, grouped, records, shared_work
 from pscale.analysis.memory import by_kind
 from pscale.analysis.stats import Estimate, Sample
+from pscale.analysis.steps import waits_for_stages
 from pscale.analysis.threads import lost
 from pscale.analysis.wording import in_common
 from pscale.config import JOINT
@@ -197,15 +198,6 @@ def _losses(phases: Sequence[Row], stages_s: float, least_compute_s: float | Non
     }
 
 
-def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
-    """Return the wait of a step in messages between the stages of a pipeline, by case."""
-    waits: dict[str, float] = {}
-    for call in calls:
-        if call.axis == "pp":
-            waits[call.case] = waits.get(call.case, 0.0) + call.wait_s
-    return waits
-
-
 def splits(
     planned: Mapping[str, Planned], points: Sequence[Row], times: Times, threads: Sequence[Row]
 ) -> Iterator[dict[str, Any]]:
@@ -250,6 +242,7 @@ def _passed_on(run: Run, case: str, extra_s: float) -> dict[str, float]:
     return {"injected_s": injected_s, "passed_on": extra_s / injected_s} if injected_s > 0 else {}
 
 
+_RATIOS = ("sent", "held", "memory")  # costs in bytes that are also set against the reference
 _MOVED = ("offload_s", "offload_io_s", "offload_read_bytes", "offload_write_bytes")
 
 
@@ -306,20 +299,17 @@ def choices(
             base["loss_last"] = min(losses, default=None)
         for point in members:
             costs_of_case, relation = of(point), _relation(point.case, reference and reference.case, times)
-            over = {
-                name: costs_of_case[name] / base[name]
-                for name in ("sent_bytes", "held_bytes", "memory_bytes", "loss_last")
-                if costs_of_case[name] is not None and base.get(name)
-            }
+            loss = _over(costs_of_case, base, "loss_last")
             yield {
                 **costs_of_case,
                 **relation,
                 **contrast.settings(run.planned[point.case]),
-                **{
-                    name.replace("_bytes", "_ratio"): ratio
-                    for name, ratio in over.items()
-                    if name != "loss_last"
-                },
+                **{f"{kind}_ratio": _over(costs_of_case, base, f"{kind}_bytes") for kind in _RATIOS},
                 "step_ratio": relation.get("ratio"),
-                "loss_more": over["loss_last"] - 1 if "loss_last" in over else None,
+                "loss_more": None if loss is None else loss - 1,
             }
+
+
+def _over(costs: Mapping[str, Any], base: Mapping[str, Any], name: str) -> float | None:
+    """Return a cost relative to that of the reference; None where one of the two is unknown, or that is 0."""
+    return costs[name] / base[name] if costs[name] is not None and base.get(name) else None

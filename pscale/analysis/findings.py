@@ -24,7 +24,7 @@ from pscale.analysis import (
 )
 from pscale.analysis.caveats import caveats
 from pscale.analysis.columns import FRAMES, Row, frame, rows
-from pscale.analysis.frames import SHOWN, Run, grouped, shortened
+from pscale.analysis.frames import SHOWN, Run, by_case, grouped, shortened
 from pscale.analysis.memory import memory
 from pscale.analysis.messages import Headline
 from pscale.analysis.notes import notes
@@ -39,22 +39,33 @@ from pscale.simulator.network import Network
 FORMAT = 3
 
 
+def _declared(
+    name: str, work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any] | Row]]
+) -> cached_property[pd.DataFrame]:
+    """Return a property that keeps the declared frame of the rows that a function of findings returns."""
+    return cached_property(lambda self: frame(name, work(self), self.labels))
+
+
 def _table(
     work: Callable[[Any], pd.DataFrame | Iterable[Mapping[str, Any] | Row]],
 ) -> cached_property[pd.DataFrame]:
-    """Return a property that keeps the declared frame of the rows that a method returns."""
-    name = work.__name__
-    return cached_property(lambda self: frame(name, work(self), self.labels))
+    """Return a property that keeps the declared frame of the rows that the method of its name returns."""
+    return _declared(work.__name__, work)
 
 
 def _choice(name: str) -> cached_property[pd.DataFrame]:
     """Return a property that keeps the frame of the cases that differ in one choice alone."""
 
-    def choice(self: Findings) -> pd.DataFrame:
-        rows = contrasts.choices(name, self.source, self.rows("cases"), self._times, lambda: self._costs)
-        return frame(name, rows, self.labels)
+    def choices(findings: Findings) -> Iterable[Mapping[str, Any]]:
+        cases, times = findings.rows("cases"), findings._times
+        return contrasts.choices(name, findings.source, cases, times, lambda: findings._costs)
 
-    return cached_property(choice)
+    return _declared(name, choices)
+
+
+def _model(name: str) -> cached_property[pd.DataFrame]:
+    """Return a property that keeps one of the frames of fitted laws."""
+    return _declared(name, lambda findings: findings._models[name])
 
 
 class Findings:
@@ -117,7 +128,7 @@ class Findings:
 
     def by_case(self, name: str) -> dict[str, list[Row]]:
         """Return the rows of a frame by the case that they are about."""
-        return grouped(self.rows(name), lambda row: row.case)
+        return by_case(self.rows(name))
 
     def of_cases(self, cases: Collection[str]) -> Findings:
         """Return the findings about these cases."""
@@ -396,21 +407,7 @@ class Findings:
             sharing=self._sharing,
         )
 
-    @_table
-    def models(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._models["models"]
-
-    @_table
-    def laws(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._models["laws"]
-
-    @_table
-    def law_predictions(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._models["law_predictions"]
-
-    @_table
-    def named_laws(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns
-        return self._models["named_laws"]
+    models, laws, law_predictions, named_laws = map(_model, predictions.FITTED)
 
     @_table
     def projections(self) -> Iterable[Mapping[str, Any]]:  # noqa: D102 - declared in columns

@@ -584,7 +584,7 @@ def rounds_needed(rounds: int | None, round_s: float) -> str:
     if rounds is None:
         return "an otherwise idle machine"
     about = "" if math.isnan(round_s) else f" (about {rough(rounds * round_s)})"
-    return f"{rounds} more round{'s' * (rounds > 1)}{about}"
+    return f"{plural(rounds, 'more round')}{about}"
 
 
 def need(row: Row) -> str:

@@ -32,7 +32,7 @@ from pscale.analysis.laws import (
 from pscale.analysis.scaling import by_series
 from pscale.analysis.settings import SIZES, Case, apart_from, following, of_cases, swept_numbers
 from pscale.analysis.stats import Estimate, Sample
-from pscale.analysis.wording import duration, in_common
+from pscale.analysis.wording import duration, in_common, plural
 from pscale.config import JOINT
 from pscale.errors import ResultsError
 from pscale.results.events import PHASES
@@ -106,7 +106,7 @@ def _series(points: Sequence[Row], asked: Sequence[int], sharing: Collection[str
         sizes = [point.ranks if alike else point.cores for point in measured]
         distinct, refusal = len(set(sizes)), ""
         if distinct < FEWEST_SIZES:
-            refusal = f"{distinct} size{'s' * (distinct != 1)} measured; a law needs at least {FEWEST_SIZES}"
+            refusal = f"{plural(distinct, 'size')} measured; a law needs at least {FEWEST_SIZES}"
         elif distinct < len(sizes):
             refusal = "several cases have the same size, so time depends on more than size"
         elif any(point.case in sharing for point in measured):

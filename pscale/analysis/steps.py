@@ -21,17 +21,9 @@ _TIMES = (*KINDS, "ideal_wait_s")
 _INSIDE = ["compute_s", "transfer_s", "wait_s", "wait_or_transfer_s", "copy_s", "offload_s"]
 _AMOUNTS, _BESIDE = ("count", "bytes"), ("hidden_s", "exposed_s", "ideal_wait_s")
 _PLACES = {phase: place for place, phase in enumerate(PHASES)}
-_KEPT = (
-    "case",
-    "repeat",
-    "rank",
-    "step",
-    "phase",
-    "compute_s",
-    "transfer_s",
-    "wait_s",
-    "copy_s",
-    "offload_s",
+_STORED = (  # columns of the rows of steps
+    *("case", "repeat", "rank", "step", "phase"),
+    *(kind for kind in _INSIDE if kind != "wait_or_transfer_s"),
 )
 _FEW_STEPS = 20_000  # of all ranks and launches of a case: their rows are read at once
 SLOWEST = 3  # ranks of a case
@@ -129,10 +121,10 @@ def wait_maps(run: Run, cases: Iterable[str]) -> Iterator[pd.DataFrame]:
     steps_of = _rank_steps(run, ["case"]).to_dict()
     for case in cases:
         repeats = sorted(map(int, launches.get(case, ())))
-        together = steps(run, case, columns=_KEPT) if steps_of.get(case, 0) <= _FEW_STEPS else None
+        together = steps(run, case, columns=_STORED) if steps_of.get(case, 0) <= _FEW_STEPS else None
         for repeat in repeats:
             rows = (
-                steps(run, case, repeat, _KEPT)
+                steps(run, case, repeat, _STORED)
                 if together is None
                 else together[together["repeat"] == repeat]
             )
@@ -223,7 +215,7 @@ def _straggler(row: Mapping[str, Any], run: Run) -> dict[str, Any] | None:
     late = mine[mine >= _LATE * row["wall_s"] / steps_taken]
     if late.empty:
         late = mine[mine > 0]  # never by much, but often enough to be named
-    excess = _excess(steps(run, case, columns=_KEPT), rank, late.index)
+    excess = _excess(steps(run, case, columns=_STORED), rank, late.index)
     if excess.sum() < _OWN * late.sum():
         return None
     hosts = run.ranks[(run.ranks["case"] == case) & (run.ranks["rank"] == rank)]["host"].dropna()
@@ -288,7 +280,8 @@ def _under_roofs(table: pd.DataFrame) -> pd.DataFrame:
 def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield the predicted and the measured bubble of every measured case that has stages."""
     step_s = {time.case: time.step_s for time in phases}
-    wait_s = waits_for_stages(calls)
+    unclear = {call.case for call in calls if call.axis == "pp" and call.wait_or_transfer_s}
+    wait_s = {case: wait_s for case, wait_s in waits_for_stages(calls).items() if case not in unclear}
     good = run.cases[(run.cases["status"] == "ok") & (run.cases["pp"] > 1)].drop_duplicates("case")
     names = ["case", "schedule", "pp", "virtual_stages", "micro_batches", "predicted_bubble"]
     for case, schedule, stages, chunks, micro_batches, predicted in good[names].itertuples(index=False):
@@ -305,10 +298,6 @@ def bubbles(run: Run, phases: Sequence[Row], calls: Sequence[Row]) -> Iterator[d
 
 
 def waits_for_stages(calls: Sequence[Row]) -> dict[str, float]:
-    """Return the wait of a step in messages between the stages of a pipeline, by case, where it is known."""
+    """Return the wait of a step in messages between the stages of a pipeline, by case."""
     of_case = by_case(call for call in calls if call.axis == "pp")
-    return {
-        case: sum(call.wait_s for call in rows)
-        for case, rows in of_case.items()
-        if not any(call.wait_or_transfer_s for call in rows)
-    }
+    return {case: sum(call.wait_s for call in rows) for case, rows in of_case.items()}
