@@ -175,7 +175,7 @@ class Results:
         """Return title, headline and cases for a notebook."""
         said = "".join(f"<p>{html.escape(line)}</p>" for line in self.headline.splitlines())
         for whole in every_case(self.findings, "Cases"):
-            table = whole.narrow().for_people()
+            table = whole.narrow()
             names = [column.name for column in table.columns]
             cells = pd.DataFrame([texts for _, texts in table.texts()], columns=names)
             said += cells.to_html(index=False, border=0)
@@ -210,7 +210,7 @@ class Plots:
         """Draw a figure; `style` is that of `pscale report --style`. ResultsError where it has nothing."""
         if style not in STYLES:
             raise ResultsError(f"there is no style {style!r}{_meant(style, STYLES)}")
-        drawing = publish.figures().drawing
+        drawing = publish.drawing()
         with drawing.styled(STYLES[style]):
             figure = _FIGURES[name].draw(self._results.findings)
         if figure is None:

@@ -15,8 +15,8 @@ import ctypes, json, os, sys, traceback
 from pathlib import Path
 import pscale.analysis.frames, pscale.cli.app, pscale.cli.run, pscale.results.store, pscale.suite
 from pscale.cli import main, publish_process
-from pscale.report.publish import figures
-figures()
+from pscale.report.publish import drawing
+drawing()
 pscale.cli.run._look = lambda *_: None  # half a second
 
 def pscale(*words):

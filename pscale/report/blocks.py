@@ -235,7 +235,7 @@ class Context:
             found.append(
                 Listing(
                     name=f"{name}-{place}",
-                    table=replace(table, rows=rows).for_people(),
+                    table=replace(table, rows=rows),
                     left_out=" ".join(filter(None, (left_out, cut))),
                     folded=len(rows) > _OPEN,
                     files=self.files(*(table.files or files)),

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.drawn import write_file
 from pscale.report.figure_style import (
     GRID,
@@ -38,6 +38,7 @@ from pscale.report.figure_style import (
     using,
     wrapped,
 )
+from pscale.report.vector import mark, with_titles
 
 
 @contextmanager
@@ -182,7 +183,7 @@ def stacked(axes: Axes, bars: Mapping[int, Sequence[Part]]) -> None:
             bar: dict[str, Any] = {"height": 0.72, "edgecolor": "white", "linewidth": 0.5}
             (drawn,) = axes.barh(row, part.length, left=left, color=part.colour, **bar)
             if part.said:
-                marks.mark(drawn, part.said, part.case)
+                mark(drawn, part.said, part.case)
             if part.label and part.length > _LONG * sum(each.length for each in parts):
                 ink = INK if sum(to_rgb(part.colour)) > _LIGHT else "white"
                 middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": sized(8)}
@@ -256,7 +257,7 @@ class Placed:
         for kind in formats:
             with _any_letters():
                 if kind == "svg":
-                    content: str | bytes = marks.titled(_TEXT.sub(_outlines, self._svg))
+                    content: str | bytes = with_titles(_TEXT.sub(_outlines, self._svg))
                 else:
                     content = self._saved(kind)
             written.append(write_file(folder / f"{name}.{kind}", content))

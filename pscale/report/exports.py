@@ -16,9 +16,7 @@ from pscale.analysis.findings import FORMAT, Findings
 from pscale.analysis.frames import records
 from pscale.atomic_files import to_json
 from pscale.report.drawn import write_file
-from pscale.report.table import Table
 from pscale.report.text import clean
-from pscale.report.topics import TOPICS
 
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
@@ -27,9 +25,6 @@ def render_json(findings: Findings) -> str:
     """Return all findings as JSON with its format's version; what is not finite is null."""
     document: dict[str, Any] = {"format": FORMAT, "kind": "pscale findings"}
     document |= {name: _plain(getattr(findings, name)) for name in findings.names}
-    for topic in TOPICS:
-        tables = topic.data(findings) if topic.computed else {}
-        document |= {name: records(frame_of(tables[name])) for name in topic.computed}
     return to_json(document) + "\n"
 
 
@@ -69,21 +64,7 @@ def data_tables(findings: Findings) -> dict[str, pd.DataFrame]:
     trained = findings.cases.loc[findings.cases["losses"].map(len) > 0, ["case", "label", "losses"]]
     losses = trained.explode("losses", ignore_index=True).rename(columns={"losses": "loss"})
     losses.insert(2, "step", losses.groupby("case").cumcount())
-    tables["loss"] = losses.astype({"loss": "float64"})
-    return tables | {
-        name: frame_of(table) for topic in TOPICS for name, table in topic.data(findings).items()
-    }
-
-
-def frame_of(table: Table) -> pd.DataFrame:
-    """Return a table for programs as a frame."""
-    names, rows = table.tidy()
-    found = pd.DataFrame(rows, columns=names, dtype=object)
-    kinds = {name: {type(value) for value in found[name].dropna()} for name in names}
-    whole = {name: "Int64" for name in names if kinds[name] == {int}}
-    return found.astype(
-        whole | {name: "float64" for name in names if name not in whole and kinds[name] <= {int, float}}
-    )
+    return tables | {"loss": losses.astype({"loss": "float64"})}
 
 
 def csv_text(table: pd.DataFrame) -> str:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pscale.analysis import messages
 from pscale.analysis.columns import Row
 from pscale.analysis.history import SuiteHistory, is_worse
-from pscale.report import drawing, marks, text
+from pscale.report import drawing, text
 from pscale.report.blocks import Block, Headlines, Listing, Picture, Section, Words
 from pscale.report.comparison import history_sheet
 from pscale.report.figure_style import BAD, INK, QUIET, sized
 from pscale.report.page import Head, render
-from pscale.report.vector import vector
+from pscale.report.vector import mark, vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def render_history(history: SuiteHistory) -> str:
     listings: list[Block] = [
         Listing(
             name=f"history-{place}",
-            table=table.for_people(),
+            table=table,
             folded=len(table.rows) > _OPEN,
         )
         for place, table in enumerate(sheet.tables)
@@ -93,7 +93,7 @@ def _draw(axes: Axes, case: Row, causes: Mapping[str, str]) -> None:
     times = [1e3 * each for each in case.steps_s]
     dots = axes.plot(range(len(times)), times, "o", color=QUIET, markersize=3)
     texts = [f"{run}: {text.duration(each)}" for run, each in zip(case.runs, case.steps_s, strict=True)]
-    marks.mark(dots[0], case.label, text.clean(case.label), texts)
+    mark(dots[0], case.label, text.clean(case.label), texts)
     before = case.levels[0].step_s
     for level in case.levels:
         colour = INK if level.start == 0 else BAD if level.step_s > before else _BETTER

@@ -55,7 +55,7 @@ def latex(heading: str, tables: Iterable[Table]) -> str:
     comment = text.clean(heading).encode("ascii", "replace").decode()
     lines = [f"% {comment}", r"% \usepackage[T1]{fontenc} \usepackage{booktabs}"]
     for table in tables:
-        lines += _table(table.for_people().narrow())
+        lines += _table(table.narrow())
     return "\n".join(lines) + "\n"
 
 

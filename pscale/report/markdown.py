@@ -53,7 +53,6 @@ def _lines(findings: Findings, figures: Sequence[str]) -> Iterator[str]:
 
 def table_lines(table: Table) -> Iterator[str]:
     """Yield the lines of a table under its title."""
-    table = table.for_people()
     yield from ("", f"## {escaped(table.title)}", "")
     yield _row([escaped(column.name) for column in table.columns])
     yield _row(["--:" if column.right else ":--" for column in table.columns])

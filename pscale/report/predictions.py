@@ -228,7 +228,7 @@ def _sections(
 
 
 def _listing(name: str, table: Table) -> Listing:
-    return Listing(name=name, table=table.for_people())
+    return Listing(name=name, table=table)
 
 
 def _tiles(outlook: Outlook) -> Tiles:

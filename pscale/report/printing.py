@@ -20,7 +20,6 @@ _STYLES: dict[Tone, str] = {"": "", "base": "bold", "bad": "red", "pending": "di
 
 def print_table(table: Table, console: Console) -> None:
     """Print a table with its title and caption, and as many of its wide columns as there is room for."""
-    table = table.for_people()
     rows = [*table.texts()]
     columns = [*zip(table.columns, zip(*(cells for _, cells in rows), strict=True), strict=True)]
     while not _fits(columns, console) and any(column.wide for column, _ in columns):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pscale.analysis.findings import Findings
 from pscale.import_guard import without
 from pscale.report.drawn import write_file
 from pscale.report.embedded import embedded
-from pscale.report.figure_style import FigureStyle
+from pscale.report.figure_style import SCREEN, FigureStyle
 from pscale.report.markdown import render_markdown
 from pscale.report.page import render_page
+from pscale.report.topics import TOPICS
+
+if TYPE_CHECKING:
+    from pscale.report.drawing import Placed
 
 Drawn = tuple[list[Path], dict[str, str]]  # files, and figures as SVG for the page by name
 FORMATS = ("svg",)
@@ -41,36 +46,53 @@ def write_all(
 
 def draw_all(findings: Findings, folder: Path, formats: Sequence[str]) -> Drawn:
     """Write every figure that the run has data for into `folder`; none without `formats`."""
-    if not formats:
-        return [], {}
-    drawn = figures().draw_figures(findings)
-    return figures().write_figures(drawn, folder, formats) if drawn else [], figures().inline_figures(drawn)
-
-
-def write_pictures(
-    findings: Findings, folder: Path, formats: Sequence[str], style: FigureStyle
-) -> list[Path]:
-    """Write figures alone into `folder`; returns the files."""
-    drawn: list[Path] = figures().write_figures(
-        figures().draw_figures(findings, style), folder, formats, style
-    )
-    return drawn
+    drawn = draw_figures(findings) if formats else {}
+    return write_figures(drawn, folder, formats) if drawn else [], inline_figures(drawn)
 
 
 def write_page(findings: Findings, folder: Path, *, drawn: bool) -> Path:
     """Write report.html alone into `folder`, with figures or without; returns the file."""
-    return _write_page(
-        findings, folder, figures().inline_figures(figures().draw_figures(findings)) if drawn else {}
-    )
+    return _write_page(findings, folder, inline_figures(draw_figures(findings) if drawn else {}))
 
 
 def _write_page(findings: Findings, folder: Path, inline: Mapping[str, str], data: str | None = None) -> Path:
     return write_file(folder / "report.html", render_page(findings, inline, data))
 
 
-def figures() -> ModuleType:
+def write_pictures(
+    findings: Findings, folder: Path, formats: Sequence[str], style: FigureStyle
+) -> list[Path]:
+    """Write figures alone into `folder`; returns the files."""
+    return write_figures(draw_figures(findings, style), folder, formats, style)
+
+
+def draw_figures(findings: Findings, style: FigureStyle = SCREEN) -> Mapping[str, Placed]:
+    """Draw every figure that the run has data for."""
+    with drawing().styled(style):
+        drawn = {each.name: each.draw(findings) for topic in TOPICS if (each := topic.figure)}
+        return {name: drawing().place(figure) for name, figure in drawn.items() if figure is not None}
+
+
+def write_figures(
+    figures: Mapping[str, Placed], folder: Path, formats: Sequence[str], style: FigureStyle = SCREEN
+) -> list[Path]:
+    """Write figures into `folder`; returns the files, figure by figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with drawing().styled(style):
+        return [path for name, figure in figures.items() for path in figure.save(folder, name, formats)]
+
+
+def inline_figures(figures: Mapping[str, Placed]) -> dict[str, str]:
+    """Return figures as SVG for a page."""
+    if not figures:
+        return {}
+    with drawing().styled():
+        return {name: figure.inline() for name, figure in figures.items()}
+
+
+def drawing() -> ModuleType:
     """Return the module that draws: importing it takes half a second."""
     with without("scipy"):  # seaborn would import it for densities, which no figure has: a second
-        from pscale.report import figures as module  # noqa: PLC0415
+        from pscale.report import drawing as module  # noqa: PLC0415
 
     return module

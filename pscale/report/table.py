@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Union
 
 from pscale.report import text
@@ -52,8 +53,7 @@ class Column:
 
     `wide` ones are left out where there is little room, `fold` ones may take several lines. `interval` ones
     write the bounds of an Estimate, all others its value. A page colours `band` ones, efficiencies, writes
-    the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `key` is the name for
-    programs, with the unit; a column without any other is for programs alone. `case` is what all of the
+    the bounds of `bounded` ones below the value, and draws `bar` ones, shares. `case` is what all of the
     column is about. `get` takes the value out of a finding, by the name of its attribute or a function of
     it: see `listed`. Of a declared column, heading, `write` and the `hint` of a page follow from that.
     """
@@ -66,7 +66,6 @@ class Column:
     band: bool = False
     bounded: bool = False
     bar: bool = False
-    key: str = ""
     case: str = ""
     get: str | Callable[[Any], Value] = ""
     hint: str = ""
@@ -125,23 +124,18 @@ class Table:
     cases: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, rows: Iterable[Sequence[Value]], *names: str, bounded: Collection[str] = ()) -> Self:
-        """Return rows for programs under the names of their columns; of `bounded` ones with the bounds."""
-        columns = tuple(Column("", key=name, interval=name in bounded) for name in names)
-        return cls(title="", columns=columns, rows=tuple(("", tuple(row)) for row in rows))
-
     def filled(self) -> Self:
         """Return the table without the columns that no row has a value for."""
-        return self._of([any(self._known(row, place) for row in self.rows) for place in self._places])
+        cells = zip(*(texts for _, texts in self.texts()), strict=True)
+        return self._of([not {MISSING, ""}.issuperset(column) for column in cells])
 
     def narrow(self) -> Self:
         """Return the table without the columns for wide screens."""
         return self._of([not column.wide for column in self.columns])
 
-    def for_people(self) -> Self:
-        """Return the table without the columns for programs."""
-        return self._of([bool(column.name) or not column.key for column in self.columns])
+    def _of(self, chosen: Sequence[bool]) -> Self:
+        rows = tuple((tone, tuple(compress(values, chosen))) for tone, values in self.rows)
+        return replace(self, columns=tuple(compress(self.columns, chosen)), rows=rows)
 
     def texts(self) -> Iterator[tuple[Tone, tuple[str, ...]]]:
         """Yield the rows as people read them; what a group is about stands in its first row alone."""
@@ -150,39 +144,6 @@ class Table:
             texts = tuple(column.cell(value) for column, value in zip(self.columns, values, strict=True))
             yield tone, ("", *texts[1:]) if self.grouped and texts[0] == before else texts
             before = texts[0]
-
-    def tidy(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """Return names and rows for programs; bounds of an interval are in `_low` and `_high`."""
-        names: list[str] = []
-        for column in self.columns:
-            if column.key:
-                names += [column.key, *((f"{column.key}_low", f"{column.key}_high") * column.interval)]
-        return names, [self._record(values) for _, values in self.rows]
-
-    def _record(self, values: Sequence[Value]) -> dict[str, Any]:
-        record: dict[str, Any] = {}
-        for column, value in zip(self.columns, values, strict=True):
-            if column.key:
-                record[column.key] = plain(value)
-            if column.key and column.interval:
-                bounds = (getattr(value, "low", None), getattr(value, "high", None))
-                record |= {f"{column.key}_low": bounds[0], f"{column.key}_high": bounds[1]}
-        return record
-
-    @property
-    def _places(self) -> range:
-        return range(len(self.columns))
-
-    def _known(self, row: TableRow, place: int) -> bool:
-        return self.columns[place].cell(row[1][place]) not in (MISSING, "")
-
-    def _of(self, chosen: Sequence[bool]) -> Self:
-        kept = [place for place in self._places if chosen[place]]
-        return replace(
-            self,
-            columns=tuple(self.columns[place] for place in kept),
-            rows=tuple((tone, tuple(values[place] for place in kept)) for tone, values in self.rows),
-        )
 
 
 def listed(
@@ -221,26 +182,3 @@ def listed(
 def plain(value: Value) -> str | float | None:
     """Return the number or the text in a value."""
     return value if isinstance(value, str | float | int | None) else value.value
-
-
-def table_of(
-    findings: Iterable[Any],
-    kind: type,
-    labels: Mapping[str, str] | None = None,
-    left_out: Sequence[str] = (),
-) -> Table:
-    """Return findings of one dataclass for programs: a column a field, but for those `left_out`.
-
-    With `labels` of the cases that findings are about, case and label come first.
-    """
-    known = [each.name for each in fields(kind) if each.name not in left_out]
-    names = dict.fromkeys((*(("case", "label") if labels is not None else ()), *known))
-    bounded = {each.name for each in fields(kind) if "Estimate" in str(each.type)}
-
-    def value(finding: Any, name: str) -> Value:
-        if name == "label" and name not in known:
-            return (labels or {}).get(finding.case, "")
-        found: Any = getattr(finding, name)
-        return " ".join(map(str, found)) if isinstance(found, tuple) else found
-
-    return Table.of(([value(each, name) for name in names] for each in findings), *names, bounded=bounded)

@@ -1,14 +1,24 @@
-"""Figures as SVG inside a page: text as text in the page's font, without paper and title."""
+"""Figures as SVG: what they say under the pointer; for a page text in its font, without paper and title."""
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+from xml.sax.saxutils import escape
 
-from pscale.report import marks
 from pscale.report.figure_style import PAPER, TITLE
+from pscale.report.text import clean
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+
+_PREFIX = "mark:"
+_GROUP = re.compile(rf'<g id="({_PREFIX}[^"]*)">')
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _LONG = re.compile(r"-?\d+\.\d{3,}")
@@ -47,7 +57,7 @@ def _adapt(part: ET.Element, name: str) -> None:
     part.tag = part.tag.removeprefix(_SVG)
     part.text, part.tail = (text if text and text.strip() else None for text in (part.text, part.tail))
     attributes = part.attrib
-    if marks.adapt(part):
+    if _adapt_mark(part):
         return
     identity = attributes.pop("id", "")
     if (target := attributes.pop(_LINK, None)) is not None:
@@ -65,3 +75,40 @@ def _adapt(part: ET.Element, name: str) -> None:
         attributes["shape-rendering"] = "crispEdges"  # no seams between cells
     elif identity and part.tag != "g":  # nothing refers to a group
         attributes["id"] = f"{name}-{identity}"
+
+
+def mark(artist: Artist, said: str, case: str = "", values: Sequence[str] = ()) -> None:
+    """Let a figure say this of an artist, which is about a case; of a line also its values, point by point.
+
+    A page highlights everything that is about the same case.
+    """
+    known = {"said": clean(said), "case": case, "values": [clean(value) for value in values]}
+    artist.set_gid(_PREFIX + quote(json.dumps({name: value for name, value in known.items() if value})))
+
+
+def with_titles(svg: str) -> str:
+    """Return a drawing with the texts of its marks as titles, for viewers of files."""
+    return _GROUP.sub(lambda found: f"<g><title>{escape(_read(found[1])['said'])}</title>", svg)
+
+
+def _adapt_mark(group: ET.Element) -> bool:
+    """Turn the mark on a group of a drawing into what a page holds of it; tells whether there was one."""
+    identity = group.get("id", "")
+    if not identity.startswith(_PREFIX):
+        return False
+    del group.attrib["id"]
+    known = _read(identity)
+    group.set("class", "mark")
+    if "case" in known:
+        group.set("data-case", known["case"])
+    if "values" in known:
+        group.set("data-values", "|".join(value.replace("|", "/") for value in known["values"]))
+    title = ET.Element("title")
+    title.text = known["said"]
+    group.insert(0, title)
+    return True
+
+
+def _read(identity: str) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(unquote(identity.removeprefix(_PREFIX)))
+    return known

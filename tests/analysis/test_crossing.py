@@ -15,7 +15,7 @@ from pscale.analysis.messages import crossing
 from pscale.analysis.overlay import overlay
 from pscale.config import Plan
 from pscale.report.exports import csv_tables
-from pscale.report.figures import draw_figures
+from pscale.report.publish import draw_figures
 from pscale.report.topics.crossing import tables
 
 BATCHES = (2, 4, 8, 16)

@@ -20,9 +20,9 @@ from pscale.analysis.stats import Estimate
 from pscale.cli.predict import PredictOptions, predict
 from pscale.cli.prepare import SuiteOptions
 from pscale.config import Workload
-from pscale.report.figures import draw_figures, inline_figures
 from pscale.report.history_page import render_history
 from pscale.report.page import render_page
+from pscale.report.publish import draw_figures, inline_figures
 from pscale.results.history import History
 
 pytestmark = pytest.mark.slow

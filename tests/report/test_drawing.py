@@ -10,8 +10,7 @@ from patience import LIMIT_S
 from pictures import words
 
 from pscale.report import drawing
-from pscale.report.marks import mark
-from pscale.report.vector import vector
+from pscale.report.vector import mark, vector
 
 LABEL = "<both/> <characters/> -- & name"  # of a suite, which may look like elements
 SVG = "{http://www.w3.org/2000/svg}"

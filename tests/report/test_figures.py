@@ -9,8 +9,7 @@ from synthetic import Point, summary_of
 
 from pscale.config import Plan
 from pscale.report import drawing
-from pscale.report.figures import draw_figures, write_figures
-from pscale.report.publish import write_all
+from pscale.report.publish import draw_figures, write_all, write_figures
 from pscale.report.topics.cases import figure as scaling
 from pscale.report.topics.communication import figure as calls
 from pscale.report.topics.loss import figure as loss

@@ -14,8 +14,8 @@ from pscale.analysis.what_if import launch_of, wall_ns
 from pscale.report import drawing
 from pscale.report.embedded import recorded_steps
 from pscale.report.figure_style import CLIPPED
-from pscale.report.figures import inline_figures
 from pscale.report.page import render_page
+from pscale.report.publish import inline_figures
 from pscale.report.topics import pipeline, waits
 from pscale.simulator.network import IDEAL, Link, Network
 

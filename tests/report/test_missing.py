@@ -14,8 +14,7 @@ from pscale.analysis.frames import load
 from pscale.config import Workload
 from pscale.report.answer import Answer
 from pscale.report.exports import data_tables, render_json
-from pscale.report.figures import draw_figures
-from pscale.report.publish import write_all
+from pscale.report.publish import draw_figures, write_all
 from pscale.report.terminal import render_terminal
 
 FAILED = {"status": "failed", "reason": "died"}

@@ -8,8 +8,8 @@ from synthetic import Point, replicated, summary_of
 
 from pscale.report.blocks import Context
 from pscale.report.exports import csv_tables
-from pscale.report.figures import draw_figures, inline_figures
 from pscale.report.page import render_page
+from pscale.report.publish import draw_figures, inline_figures
 from pscale.report.text import clean, size_of
 from pscale.report.vector import vector
 

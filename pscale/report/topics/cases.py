@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.analysis.stats import Estimate
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.blocks import Block, Context
 from pscale.report.figure_style import BAD, FAINT, QUIET, Colour, describe, narrow, sized, wrapped
 from pscale.report.table import Column, Table, Tone, Value, Written, listed
 from pscale.report.topics import predictions
 from pscale.report.topics.topic import Topic, TopicFigure, picture
+from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -214,7 +215,7 @@ def _dot(axes: Axes, title: str, found: tuple[float, Estimate, Row], colour: Col
     size, known, point = found
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5}
     (dot,) = axes.plot([size], [known.value], "o", color=colour, **edge)
-    marks.mark(dot, f"{point.label}: {title.lower()} {said(title, known)}", point.case)
+    mark(dot, f"{point.label}: {title.lower()} {said(title, known)}", point.case)
 
 
 def _launch_dots(
@@ -228,7 +229,7 @@ def _launch_dots(
         alone = Estimate(value=known.value * point.step_s.value / time_s)
         look: dict[str, Any] = {"markersize": 2.6, "alpha": 0.5, "zorder": 2}
         (dot,) = axes.plot(size * _BESIDE, alone.value, "o", color=colour, **look)
-        marks.mark(dot, f"{point.label}, one launch: {title.lower()} {said(title, alone)}", point.case)
+        mark(dot, f"{point.label}, one launch: {title.lower()} {said(title, alone)}", point.case)
 
 
 def said(title: str, known: Estimate) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.figure_style import INK, KINDS, narrow, sized, wrapped
 from pscale.report.table import Column, Columns, Table, Value, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
+from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,12 +140,12 @@ def _panel(
     found = [value(call) for call in calls]
     bare = [(bares or {}).get((call.case, call.axis, call.verb)) for call in calls]
     longest = max((known for known in (*(each for each, _ in found), *bare) if known), default=0.0) or 1.0
-    for place, call, (known, said), mark in zip(places, calls, found, bare, strict=True):
+    for place, call, (known, said), alone in zip(places, calls, found, bare, strict=True):
         (bar,) = axes.barh(place, known or 0.0, height=0.66, color=KINDS["transfer"])
-        marks.mark(bar, f"{call.axis} {call.verb.replace('_', '-')}: {said}", call.case)
-        if mark:
-            axes.plot([mark, mark], [place - 0.4, place + 0.4], color=INK, linewidth=sized(2))
-        drawing.write_beside(axes, max(known or 0.0, mark or 0.0) + 0.015 * longest, place, said)
+        mark(bar, f"{call.axis} {call.verb.replace('_', '-')}: {said}", call.case)
+        if alone:
+            axes.plot([alone, alone], [place - 0.4, place + 0.4], color=INK, linewidth=sized(2))
+        drawing.write_beside(axes, max(known or 0.0, alone or 0.0) + 0.015 * longest, place, said)
     axes.set_xlim(0, _ROOM * longest)
     axes.set_xticks([])
     axes.grid(visible=False)

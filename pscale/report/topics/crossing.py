@@ -10,10 +10,11 @@ from pscale.analysis.columns import Row
 from pscale.analysis.compare import RELEVANT, crossovers, decided
 from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.figure_style import INK, QUIET, Colour, describe, sized, wrapped
 from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic, TopicFigure
+from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,7 +121,7 @@ def _curve(axes: Axes, rows: Sequence[Row], colour: Colour) -> None:
         look: dict[str, Any] = {"color": colour, "zorder": 5}
         look["markerfacecolor"] = colour if decided(row.answer) else "white"
         (dot,) = axes.plot([row.value], [row.ratio.value], "o", **look)
-        marks.mark(dot, _said(row), row.case)
+        mark(dot, _said(row), row.case)
 
 
 def _intervals(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:

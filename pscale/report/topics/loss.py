@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
 from pscale.config import JOINT
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.figure_style import QUIET, Colour, describe, narrow, room, sized, wrapped
 from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
+from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,7 +124,7 @@ def _panel(axes: Axes, curves: Sequence[Curve], guess: float | None, colours: Se
     for (points, losses), colour in zip(curves, colours, strict=True):
         (line,) = axes.plot(range(len(losses)), losses, color=colour, linewidth=1.6)
         values = [f"step {step}: {text.number(loss)}" for step, loss in enumerate(losses)]
-        marks.mark(line, _together(points), points[0].case, values if len(values) <= _MOST_VALUES else ())
+        mark(line, _together(points), points[0].case, values if len(values) <= _MOST_VALUES else ())
     if guess is not None:
         top = max((value for _, losses in curves for value in losses if isfinite(value)), default=guess)
         axes.update_datalim([(0, guess - _BELOW * max(0.0, top - guess))])  # room for the name of the line

@@ -11,11 +11,12 @@ from pscale.analysis.findings import Findings
 from pscale.analysis.frames import grouped
 from pscale.analysis.memory import by_kind
 from pscale.metrics import MEMORY_KINDS as KINDS
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.figure_style import INK, QUIET
 from pscale.report.figure_style import MEMORY as COLOURS
 from pscale.report.table import Column, Columns, Table, Value, Written, listed
 from pscale.report.topics.topic import Topic, TopicFigure, case_column
+from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -166,7 +167,7 @@ def figure(findings: Findings) -> Figure | None:
     figure = drawing.canvas(9.2, _BAR * len(known) + _AXIS, findings.title)
     axes = figure.subplots()
     bars = {}
-    mark: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
+    symbol: dict[str, Any] = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 4.5}
     for row, memory in enumerate(known):
         alpha, sizes = 1.0 if memory.counted_bytes else _FAINT, by_kind(memory)
         bars[row] = [
@@ -181,15 +182,15 @@ def figure(findings: Findings) -> Figure | None:
     drawing.stacked(axes, bars)
     for row, memory in enumerate(known):
         if memory.measured_bytes is not None:
-            (drawn,) = axes.plot(memory.measured_bytes / unit, row, zorder=5, **mark)
-            marks.mark(drawn, f"{memory.label}: measured {text.size_of(memory.measured_bytes)}", memory.case)
+            (drawn,) = axes.plot(memory.measured_bytes / unit, row, zorder=5, **symbol)
+            mark(drawn, f"{memory.label}: measured {text.size_of(memory.measured_bytes)}", memory.case)
         drawing.write_beside(axes, (_longest(memory) + 0.015 * largest) / unit, row, _label(memory))
     drawing.name_rows(axes, [memory.label for memory in known], 38)
     axes.set_xlim(0, 1.2 * largest / unit)
     axes.set_xlabel(f"memory of the fullest rank, {name}")
     others: list[tuple[Any, str]] = []
     if any(memory.measured_bytes is not None for memory in known):
-        others.append((Line2D([], [], **mark), "measured"))
+        others.append((Line2D([], [], **symbol), "measured"))
     if any(memory.counted_bytes is None for memory in known):
         others.append((Patch(color=QUIET, alpha=_FAINT), "pale: predicted only"))
     drawing.below(figure, _COLOURS, *others)

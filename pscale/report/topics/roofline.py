@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pscale.analysis.columns import Row
 from pscale.analysis.findings import Findings
-from pscale.report import marks, text
+from pscale.report import text
 from pscale.report.figure_style import INK, QUIET, Colour, describe, narrow, sized, wrapped
 from pscale.report.table import Column, Table, listed
 from pscale.report.topics.topic import Topic, TopicFigure
+from pscale.report.vector import mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,7 +153,7 @@ def figure(findings: Findings) -> Figure | None:
         )
         said = f"{_name(each)} in {each.phase}: {text.number_3(each.gflops)} GFLOP/s, "
         said += f"{text.number_3(each.intensity)} FLOP/byte, {text.percent(each.time_share)} of the time"
-        marks.mark(drawn, said, each.case)
+        mark(drawn, said, each.case)
     _legend(figure, found, colours)
     _labels(axes, found[:_LABELLED], _taken(figure, axes, found))
     return figure

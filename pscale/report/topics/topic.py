@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,22 +27,13 @@ class TopicFigure:
     draw: Callable[[Findings], Figure | None]
 
 
-def _none(_: Findings) -> Iterable[Table]:
-    return ()
-
-
-def _nothing(_: Findings) -> Mapping[str, Table]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Topic:
     """One topic, from which all formats follow; the order of topics is that of the list in this package.
 
     * `tables` are for people: on the terminal, in Markdown and LaTeX, and on the page;
     * `details` are on the page alone, as what its figure shows;
-    * `data` are for programs: CSV files by name, each also a file inside the page. Those in `computed` are in
-      the JSON document as well, as the findings has no field for them;
+    * `files` are CSV files by name, which the page has inside as well;
     * `figure` is its figure;
     * `blocks` is its section of the page, where that has more than figure and tables.
     """
@@ -50,11 +41,9 @@ class Topic:
     name: str  # of its section
     title: Wording
     lead: Wording = ""
-    tables: Tables = _none
-    details: Tables = _none
-    data: Callable[[Findings], Mapping[str, Table]] = _nothing
-    computed: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()  # names of data inside the page
+    tables: Tables = lambda _: ()
+    details: Tables = lambda _: ()
+    files: tuple[str, ...] = ()
     figure: TopicFigure | None = None
     blocks: Callable[[Context], Sequence[Block]] | None = None
     rows_per_case: Callable[[Findings], float] | None = (

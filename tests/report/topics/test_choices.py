@@ -32,8 +32,8 @@ def rows(summary, name):
 
 def texts(topic, summary, *names):
     (table,) = topic.tables(summary)
-    places = [[column.name for column in table.for_people().columns].index(name) for name in names]
-    return [tuple(cells[place] for place in places) for _, cells in table.for_people().texts()]
+    places = [[column.name for column in table.columns].index(name) for name in names]
+    return [tuple(cells[place] for place in places) for _, cells in table.texts()]
 
 
 def test_bytes_time_and_loss_are_beside_those_without_compression(tmp_path):
